@@ -1,0 +1,1 @@
+//! The built-in kinds of Kubernetes: the catalogue of their types, and what is particular to each.

@@ -1,0 +1,3 @@
+//! One small binary that is a whole Kubernetes cluster.
+
+fn main() {}

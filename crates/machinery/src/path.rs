@@ -1,0 +1,116 @@
+//! Where in an object something is: `spec.containers[0].image`, as Kubernetes prints it.
+
+use std::fmt;
+
+/// One step from a value to a value inside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// A named field: `.name`.
+    Field(&'a str),
+    /// An entry of a list: `[3]`.
+    Index(usize),
+    /// An entry of a map, whose key need not look like a name: `[app.example/key]`.
+    Key(&'a str),
+}
+
+/// A path that grows on the stack while a walk goes down: making one costs nothing until it is printed.
+///
+/// ```
+/// use machinery::Path;
+/// let root = Path::ROOT;
+/// let spec = root.field("spec");
+/// let containers = spec.field("containers");
+/// assert_eq!(containers.index(0).to_string(), "spec.containers[0]");
+/// assert_eq!(spec.field("nodeSelector").key("a/b").to_string(), "spec.nodeSelector[a/b]");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+impl<'a> Path<'a> {
+    /// The object itself. Prints as nothing.
+    pub const ROOT: Path<'static> = Path { parent: None, step: Step::Field("") };
+
+    /// A path of one field, for rules that start below the root.
+    pub const fn of(field: &'a str) -> Path<'a> {
+        Path { parent: None, step: Step::Field(field) }
+    }
+
+    /// The field `name` of what this path leads to.
+    pub const fn field<'b>(&'b self, name: &'b str) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        self.step(Step::Field(name))
+    }
+
+    /// The list entry `at` of what this path leads to.
+    pub const fn index<'b>(&'b self, at: usize) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        self.step(Step::Index(at))
+    }
+
+    /// The map entry `key` of what this path leads to.
+    pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        self.step(Step::Key(key))
+    }
+
+    /// One step further down.
+    pub const fn step<'b>(&'b self, step: Step<'b>) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        Path { parent: Some(self), step }
+    }
+
+    /// The last step, [`None`] for the root.
+    pub fn last(&self) -> Option<Step<'a>> {
+        (!self.is_root()).then_some(self.step)
+    }
+
+    fn is_root(&self) -> bool {
+        self.parent.is_none() && self.step == Step::Field("")
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let below = match self.parent {
+            Some(parent) => {
+                write!(out, "{parent}")?;
+                !parent.is_root()
+            }
+            None => false,
+        };
+        match self.step {
+            Step::Field(name) if below => write!(out, ".{name}"),
+            Step::Field(name) => out.write_str(name),
+            Step::Index(at) => write!(out, "[{at}]"),
+            Step::Key(key) => write!(out, "[{key}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_read_as_kubernetes_prints_them() {
+        let root = Path::ROOT;
+        let items = root.field("items");
+        let item = items.index(2);
+        let labels = item.field("labels");
+        assert_eq!(root.to_string(), "");
+        assert_eq!(labels.key("a.b/c").to_string(), "items[2].labels[a.b/c]");
+        assert_eq!(root.index(1).to_string(), "[1]");
+        assert_eq!(root.key("x").to_string(), "[x]");
+    }
+}
