@@ -1,5 +1,6 @@
 //! Automation of the project: `cargo xtask ci` is the gate.
 
+mod catalogue;
 mod ci;
 mod tidy;
 
@@ -15,6 +16,11 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
+    Task {
+        name: "catalogue",
+        about: "write the facts about Kubernetes' API types into the api crate, from [types.json]",
+        run: catalogue::run,
+    },
     Task {
         name: "ci",
         about: "format, lint, tidy, test and document: what must pass before anything lands",
