@@ -4,11 +4,17 @@
 //! the operations that every object goes through on its way from a client to the store and back.
 
 pub mod apply;
+pub mod field;
+pub mod go;
+pub mod gvk;
 pub mod json;
 pub mod path;
+pub mod quantity;
 pub mod schema;
+pub mod time;
 pub mod value;
 
+pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;
 pub use schema::Schema;
 pub use value::{Object, Str, Value};
