@@ -3,6 +3,7 @@
 //! Nothing here knows a kind. [`Value`] is the tree, [`schema`] says what a tree must look like, and the other modules are
 //! the operations that every object goes through on its way from a client to the store and back.
 
+pub mod apply;
 pub mod field;
 pub mod go;
 pub mod gvk;
