@@ -4,8 +4,12 @@
 //! the operations that every object goes through on its way from a client to the store and back.
 
 pub mod field;
+pub mod fields;
 pub mod go;
 pub mod json;
+pub mod labels;
+pub mod meta;
+pub mod names;
 pub mod path;
 pub mod quantity;
 pub mod schema;
