@@ -1,6 +1,10 @@
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::{Object, Value, json};
 
 type Rule = fn(&str) -> Vec<String>;
 
@@ -104,5 +108,67 @@ proptest! {
         let part = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
         let underscored = format!(r"{part}(\.{part})*");
         prop_assert_eq!(dns1123_subdomain_with_underscore(&value).is_empty(), matches(&underscored, &value));
+    }
+}
+
+/// What a kube-apiserver found wrong with names, recorded: one of the rules here must find it in the same words.
+#[test]
+fn recorded_findings_about_names_are_found_again() {
+    let shared = std::env::var_os("KNARR_SHARED")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")), PathBuf::from);
+    let Ok(files) = std::fs::read_dir(shared.join("golden")) else {
+        println!("no recorded answers at {}: skipped", shared.display());
+        return;
+    };
+    let mut findings = BTreeSet::new();
+    for file in files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "jsonl")) {
+        for line in std::fs::read_to_string(&file).unwrap().lines() {
+            each_finding(&json::parse(line.as_bytes()).unwrap(), &mut findings);
+        }
+    }
+    let rules: [Rule; 17] = [
+        dns1123_label,
+        dns1123_subdomain,
+        dns1035_label,
+        wildcard_dns1123_subdomain,
+        dns1123_subdomain_with_underscore,
+        qualified_name,
+        label_value,
+        path_segment,
+        port_name,
+        percent,
+        http_header_name,
+        env_var_name,
+        relaxed_env_var_name,
+        config_map_key,
+        c_identifier,
+        ip,
+        cidr,
+    ];
+    let missed: Vec<_> = findings
+        .iter()
+        .filter(|(value, detail)| !rules.iter().any(|rule| rule(value).iter().any(|wrong| wrong == detail)))
+        .collect();
+    println!("{} recorded findings about names, {} of them not found again: {missed:#?}", findings.len(), missed.len());
+    assert!(missed.is_empty());
+}
+
+/// Collects value and detail of each finding that quotes a rule of this module.
+fn each_finding(value: &Value, findings: &mut BTreeSet<(String, String)>) {
+    let message = value.str_at(&["message"]).filter(|_| value.get("field").is_some());
+    if let Some(rest) = message.and_then(|message| message.strip_prefix("Invalid value: ")) {
+        let mut strings = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+        if let Some(Ok(value)) = strings.next() {
+            let detail = rest[strings.byte_offset()..].trim_start_matches(": ");
+            if detail.contains("regex used for validation") || detail.contains("must be no more than") {
+                findings.insert((value, detail.to_owned()));
+            }
+        }
+    }
+    for item in value.as_array().unwrap_or_default() {
+        each_finding(item, findings);
+    }
+    for item in value.as_object().into_iter().flat_map(Object::values) {
+        each_finding(item, findings);
     }
 }
