@@ -5,12 +5,19 @@
 
 pub mod apply;
 pub mod field;
+pub mod fields;
 pub mod go;
 pub mod gvk;
 pub mod json;
+pub mod jsonpath;
+pub mod labels;
+pub mod meta;
+pub mod names;
 pub mod path;
 pub mod quantity;
 pub mod schema;
+pub mod status;
+pub mod table;
 pub mod time;
 pub mod value;
 
