@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use machinery::conform::conform;
 use machinery::field_validation::FieldValidation;
-use machinery::{GroupVersionKind, Value, json};
+use machinery::schema::structural;
+use machinery::{GroupVersionKind, Path, Value, json};
 
 /// Recordings that send whole objects of built-in kinds.
 const FILES: [&str; 5] = ["invalid.jsonl", "strict.jsonl", "update.jsonl", "lifecycle.jsonl", "services.jsonl"];
@@ -19,26 +20,102 @@ struct Tally {
 
 #[test]
 fn what_upstream_refuses_or_warns_of_while_decoding_so_do_we_in_the_same_words() {
+    let mut tally = Tally::default();
+    if !each_step(|name, step| compare(name, step, &mut tally)) {
+        return;
+    }
+    let Tally { refused, warned, accepted, different } = tally;
+    println!("{refused} refusals, {warned} warnings and {accepted} objects without either are as recorded");
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    assert!(refused > 700 && warned > 80 && accepted > 1000, "the recordings were read");
+}
+
+#[test]
+fn what_upstream_refuses_in_the_schema_of_a_crd_so_do_we_in_the_same_words() {
+    let (mut refused, mut accepted, mut different) = (0, 0, Vec::new());
+    let read = each_step(|name, step| {
+        let Some((found, recorded)) = schema_findings(step) else { return };
+        match found == recorded {
+            true if found.is_empty() => accepted += 1,
+            true => refused += 1,
+            false => different.push(format!("{name}\n  found    {found:?}\n  recorded {recorded:?}")),
+        }
+    });
+    if read {
+        println!("{refused} refused and {accepted} accepted schemas are as recorded");
+        assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+        assert!(refused > 40 && accepted > 80, "the recordings were read");
+    }
+}
+
+#[test]
+fn what_upstream_prints_is_already_what_we_would_print() {
+    let (mut same, mut different) = (0, Vec::new());
+    let read = each_step(|name, step| {
+        // Recordings have stand-ins where every run has other values.
+        let text = step["expect"]["body"].to_string().replace("\"<node port>\"", "30000");
+        let text = text.replace("<time>", "2026-01-01T00:00:00Z");
+        let printed = json::parse(text.as_bytes()).unwrap();
+        let Ok(kind) = GroupVersionKind::of_object(&printed) else { return };
+        // Recorded tables lack the descriptions of their columns.
+        let Some(schema) = api::catalogue::schema(&kind).filter(|_| kind.kind != "Table") else { return };
+        let mut again = printed.clone();
+        match conform(&mut again, schema) {
+            Ok(unknown) if unknown.is_empty() && again == printed => same += 1,
+            result => different.push(format!("{name}\n  {result:?}\n  found    {again}\n  recorded {printed}")),
+        }
+    });
+    if read {
+        println!("{same} objects stay as recorded");
+        assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+        assert!(same > 1000, "the recordings were read");
+    }
+}
+
+/// Calls `visit` with each recorded step and its name; false if there are no recordings.
+fn each_step(mut visit: impl FnMut(&str, &Value)) -> bool {
     let folder = shared().join("golden");
     if !folder.is_dir() {
         println!("skipped: {} is not there", folder.display());
-        return;
+        return false;
     }
-    let mut tally = Tally::default();
     for file in FILES {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         for line in text.lines() {
             let scenario = json::parse(line.as_bytes()).unwrap();
             let name = scenario.str_at(&["name"]).unwrap_or_default();
             for (at, step) in scenario["steps"].as_array().unwrap_or_default().iter().enumerate() {
-                compare(&format!("{file} {name} step {at}"), step, &mut tally);
+                visit(&format!("{file} {name} step {at}"), step);
             }
         }
     }
-    let Tally { refused, warned, accepted, different } = tally;
-    println!("{refused} refusals, {warned} warnings and {accepted} objects without either are as recorded");
-    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
-    assert!(refused > 700 && warned > 80 && accepted > 1000, "the recordings were read");
+    true
+}
+
+/// What we find in the schema of a CRD and what upstream found, of which what it says about CEL and other parts of the
+/// CRD is left out. None if the step is no CRD with a schema.
+fn schema_findings(step: &Value) -> Option<(Vec<String>, Vec<String>)> {
+    const AT: &str = "spec.validation.openAPIV3Schema";
+    let code = step["expect"]["code"].as_int()?;
+    let mut crd = step["do"]["body"].clone();
+    if crd["kind"].as_str() != Some("CustomResourceDefinition") || !matches!(code, 201 | 422) {
+        return None;
+    }
+    let kind = GroupVersionKind::of_object(&crd).ok()?;
+    conform(&mut crd, api::catalogue::schema(&kind)?).ok()?;
+    let schema = crd["spec"]["versions"][0].at(&["schema", "openAPIV3Schema"])?;
+    let (spec, validation) = (Path::of("spec"), "validation");
+    let (validation, word) = (spec.field(validation), "openAPIV3Schema");
+    let found = structural::check(schema, &validation.field(word)).iter().map(ToString::to_string).collect();
+    let causes = step["expect"]["body"]["details"]["causes"].as_array().unwrap_or_default();
+    let text = |cause: &Value, key: &str| cause[key].as_str().unwrap_or_default().to_owned();
+    let recorded = causes
+        .iter()
+        .map(|cause| (text(cause, "field"), text(cause, "message")))
+        .filter(|(field, message)| field.starts_with(AT) && !message.contains("compilation failed"))
+        .map(|(field, message)| format!("{field}: {message}"))
+        .collect();
+    Some((found, recorded))
 }
 
 fn shared() -> PathBuf {

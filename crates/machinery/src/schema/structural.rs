@@ -84,4 +84,6 @@ fn schema_at<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 #[cfg(test)]
+mod laws;
+#[cfg(test)]
 mod tests;

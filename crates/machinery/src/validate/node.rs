@@ -28,14 +28,14 @@ impl<'a> Node<'a> {
             Self::Nested(nested) => nested.json_type.map_or(&[], only),
             Self::Type(schema) if schema.ty().rules.as_ref().is_some_and(|rules| rules.untyped) => &[],
             Self::Type(schema) => match schema.shape() {
-                Shape::Any | Shape::Either(_) => &[],
+                Shape::Any | Shape::Either(_) | Shape::RawExtension | Shape::FieldsV1 => &[],
                 Shape::Bool => &[JsonType::Boolean],
                 Shape::Int32 | Shape::Int64 => &[JsonType::Integer],
                 Shape::Double => &[JsonType::Number],
                 Shape::String | Shape::Bytes | Shape::Quantity | Shape::Time | Shape::MicroTime => &[JsonType::String],
                 Shape::IntOrString => &[JsonType::Integer, JsonType::String],
                 Shape::List(_) => &[JsonType::Array],
-                Shape::Map(_) | Shape::Struct(_) | Shape::RawExtension | Shape::FieldsV1 => &[JsonType::Object],
+                Shape::Map(_) | Shape::Struct(_) => &[JsonType::Object],
             },
         }
     }

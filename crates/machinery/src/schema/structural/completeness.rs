@@ -4,7 +4,8 @@ use super::{list, properties, schema_at};
 use crate::field::{Error, Errors};
 use crate::{Path, Value};
 
-/// Adds each part that only a junctor of the schema at `path` mentions.
+/// Adds each part that only a junctor of the schema at `path` mentions. Like upstream it looks at the junctors of the
+/// whole object, not at those of its parts.
 pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
     junctors(schema, schema, path, path, errors);
 }
