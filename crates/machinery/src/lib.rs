@@ -6,6 +6,10 @@
 pub mod apply;
 pub mod field;
 pub mod fields;
+pub mod conform;
+pub mod defaulting;
+pub mod field;
+pub mod field_validation;
 pub mod go;
 pub mod gvk;
 pub mod json;
@@ -14,11 +18,13 @@ pub mod labels;
 pub mod meta;
 pub mod names;
 pub mod path;
+pub mod pruning;
 pub mod quantity;
 pub mod schema;
 pub mod status;
 pub mod table;
 pub mod time;
+pub mod validate;
 pub mod value;
 
 pub use gvk::{GroupVersion, GroupVersionKind};
