@@ -4,6 +4,7 @@
 //! the operations that every object goes through on its way from a client to the store and back.
 
 pub mod json;
+pub mod patch;
 pub mod path;
 pub mod schema;
 pub mod value;
