@@ -176,10 +176,9 @@ impl Error {
     pub const fn blame(&self) -> Blame {
         match self {
             Self::MediaType(_) | Self::Unsupported(_) => Blame::MediaType,
-            Self::Syntax(_) | Self::NotAnObject(_) => Blame::BadRequest,
             Self::Json(json::Error::TooMany(_)) => Blame::TooLarge,
             Self::Json(json::Error::Failed { .. }) => Blame::Unprocessable,
-            Self::Json(_) => Blame::BadRequest,
+            Self::Syntax(_) | Self::NotAnObject(_) | Self::Json(_) => Blame::BadRequest,
             Self::Strategic(error) => error.fault.blame(),
         }
     }

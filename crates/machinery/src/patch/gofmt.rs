@@ -41,9 +41,7 @@ impl fmt::Display for AsString<'_> {
         match self.0 {
             Value::String(it) => out.write_str(it),
             Value::Null => out.write_str("%!s(<nil>)"),
-            Value::Array(_) | Value::Object(_) => {
-                container(self.0, out, |item, out| write!(out, "{}", AsString(item)))
-            }
+            Value::Array(_) | Value::Object(_) => container(self.0, out, |item, out| write!(out, "{}", AsString(item))),
             scalar => write!(out, "%!s({}={})", type_name(scalar), Plain(scalar)),
         }
     }

@@ -10,8 +10,8 @@
 //! | `$setElementOrder/list: […]` | the order of the items that it names |
 //! | `$deleteFromPrimitiveList/list: […]` | these scalars are removed from the list |
 //!
-//! Fields that the schema does not know are merged as a JSON merge patch would. An item new to a merged list is taken as
-//! it stands, directives and nulls included; anything else that is new loses both.
+//! Fields that the schema does not know are merged as a JSON merge patch would. What is new comes without directives
+//! and nulls.
 // DEVIATION: upstream refuses to merge two objects of which it does not know the type (such as raw extensions).
 
 mod conflict;
@@ -251,4 +251,11 @@ impl Fault {
 /// The directive of an object, if it has one that is a string.
 fn directive(value: &Value) -> Option<&str> {
     value.get(DIRECTIVE).and_then(Value::as_str)
+}
+
+fn is_directive(key: &str) -> bool {
+    key == DIRECTIVE
+        || key == RETAIN_KEYS
+        || key.starts_with(SET_ELEMENT_ORDER)
+        || key.starts_with(DELETE_FROM_PRIMITIVE_LIST)
 }

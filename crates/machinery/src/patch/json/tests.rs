@@ -1,3 +1,5 @@
+//! The examples of the RFC and what Kubernetes allows beyond it.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -56,7 +58,12 @@ fn the_examples_of_rfc_6902() {
         r#"doc is missing path: "/baz/bat": missing value"#,
     );
     check("{/: 9, '~1': 10}", "[{op: test, path: /~01, value: 10}]", "{/: 9, '~1': 10}");
-    check_fault("{/: 9, '~1': 10}", "[{op: test, path: /~01, value: '10'}]", 0, "testing value /~01 failed: test failed");
+    check_fault(
+        "{/: 9, '~1': 10}",
+        "[{op: test, path: /~01, value: '10'}]",
+        0,
+        "testing value /~01 failed: test failed",
+    );
     check("{foo: [bar]}", "[{op: add, path: /foo/-, value: [abc, def]}]", "{foo: [bar, [abc, def]]}");
 }
 
@@ -67,9 +74,11 @@ fn pointers_name_keys_as_they_are_escaped() {
     check("{'': 1}", "[{op: replace, path: /, value: 2}]", "{'': 2}");
     check("{a: {'': 1}}", "[{op: remove, path: /a/}]", "{a: {}}");
     check("{'~2': 1}", "[{op: remove, path: /~2}]", "{}");
-    check("{metadata: {annotations: {}}}",
+    check(
+        "{metadata: {annotations: {}}}",
         "[{op: add, path: /metadata/annotations/example.com~1a, value: b}]",
-        "{metadata: {annotations: {example.com/a: b}}}");
+        "{metadata: {annotations: {example.com/a: b}}}",
+    );
     check("{b: 1}", "[{op: remove, path: a/b}]", "{}");
     check_fault("{b: 1}", "[{op: remove, path: b}]", 0, r#"doc is missing path: "b": missing value"#);
 }
@@ -92,9 +101,18 @@ fn lists_are_counted_from_either_end() {
     check_fault("[]", "[{op: replace, path: /0, value: 1}]", 0, &gone(0));
     check_fault("[1]", "[{op: remove, path: /x}]", 0, "value was not a proper array index: 'x'");
     check_fault("[1]", "[{op: remove, path: /-}]", 0, "value was not a proper array index: '-'");
-    check_fault("[1]", "[{op: test, path: /99999999999999999999, value: 1}]", 0,
-        "value was not a proper array index: '99999999999999999999'");
-    check_fault("{a: [1]}", "[{op: add, path: /a/9/b, value: 1}]", 0, r#"doc is missing path: "/a/9/b": missing value"#);
+    check_fault(
+        "[1]",
+        "[{op: test, path: /99999999999999999999, value: 1}]",
+        0,
+        "value was not a proper array index: '99999999999999999999'",
+    );
+    check_fault(
+        "{a: [1]}",
+        "[{op: add, path: /a/9/b, value: 1}]",
+        0,
+        r#"doc is missing path: "/a/9/b": missing value"#,
+    );
 }
 
 #[test]
@@ -132,19 +150,36 @@ fn moving_and_copying_read_before_they_write() {
     check("{a: {b: 1}}", "[{op: copy, from: /a, path: /a/c}]", "{a: {b: 1, c: {b: 1}}}");
     check("{a: [1, 2]}", "[{op: copy, from: /a/0, path: /a/-}]", "{a: [1, 2, 1]}");
     check("{a: 1}", "[{op: move, from: /a, path: /a}]", "{a: 1}");
-    check_fault("{a: {b: 1}}", "[{op: move, from: /a, path: /a/b}]", 0,
-        r#"doc is missing destination path: "/a/b": missing value"#);
-    check_fault("{a: 1}", "[{op: copy, from: /x/y, path: /b}]", 0, r#"doc is missing from path: "/x/y": missing value"#);
-    check_fault("{a: 1}", "[{op: copy, from: /a, path: /x/y}]", 0,
-        r#"doc is missing destination path: "/x/y": missing value"#);
+    check_fault(
+        "{a: {b: 1}}",
+        "[{op: move, from: /a, path: /a/b}]",
+        0,
+        r#"doc is missing destination path: "/a/b": missing value"#,
+    );
+    check_fault(
+        "{a: 1}",
+        "[{op: copy, from: /x/y, path: /b}]",
+        0,
+        r#"doc is missing from path: "/x/y": missing value"#,
+    );
+    check_fault(
+        "{a: 1}",
+        "[{op: copy, from: /a, path: /x/y}]",
+        0,
+        r#"doc is missing destination path: "/x/y": missing value"#,
+    );
 }
 
 #[test]
 fn later_operations_see_what_earlier_ones_did() {
     check("{}", "[{op: add, path: /a, value: {}}, {op: add, path: /a/b, value: 1}]", "{a: {b: 1}}");
     check("{a: 1}", "[{op: remove, path: /a}, {op: test, path: /a, value: null}]", "{}");
-    check_fault("{a: 1}", "[{op: remove, path: /a}, {op: remove, path: /a}]", 1,
-        "Unable to remove nonexistent key: a: missing value");
+    check_fault(
+        "{a: 1}",
+        "[{op: remove, path: /a}, {op: remove, path: /a}]",
+        1,
+        "Unable to remove nonexistent key: a: missing value",
+    );
 }
 
 #[test]
@@ -229,9 +264,8 @@ fn shifting_huge_lists_ends_in_an_error_not_in_hours() {
 fn any_operation() -> impl Strategy<Value = Value> {
     let pointer = || "(/([abc]{1,2}|0|1|-|~0|~1)){0,3}";
     let op = prop::sample::select(vec!["add", "remove", "replace", "move", "copy", "test"]);
-    (op, pointer(), pointer(), any_value()).prop_map(
-        |(op, path, from, value)| crate::value!({"op": op, "path": path, "from": from, "value": value}),
-    )
+    (op, pointer(), pointer(), any_value())
+        .prop_map(|(op, path, from, value)| crate::value!({"op": op, "path": path, "from": from, "value": value}))
 }
 
 proptest! {

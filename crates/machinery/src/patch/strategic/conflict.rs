@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::list::{self, Kind};
-use super::{DELETE_FROM_PRIMITIVE_LIST, DIRECTIVE, Error, RETAIN_KEYS, SET_ELEMENT_ORDER, Spot};
+use super::{DIRECTIVE, Error, Spot, is_directive};
 use crate::patch::gofmt;
 use crate::{Object, Str, Value};
 
@@ -32,13 +32,6 @@ pub(super) fn objects(left: &Object, right: &Object, spot: Spot<'_>) -> Result<b
         }
     }
     Ok(false)
-}
-
-fn is_directive(key: &str) -> bool {
-    key == DIRECTIVE
-        || key == RETAIN_KEYS
-        || key.starts_with(SET_ELEMENT_ORDER)
-        || key.starts_with(DELETE_FROM_PRIMITIVE_LIST)
 }
 
 fn values(left: &Value, right: &Value, spot: Spot<'_>) -> Result<bool, Error> {

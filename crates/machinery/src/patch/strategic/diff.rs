@@ -3,9 +3,7 @@
 use std::cmp::Ordering;
 
 use super::list::{self, Kind};
-use super::{
-    DELETE_FROM_PRIMITIVE_LIST, DIRECTIVE, Error, Fault, RETAIN_KEYS, SET_ELEMENT_ORDER, Spot, Strategy,
-};
+use super::{DELETE_FROM_PRIMITIVE_LIST, DIRECTIVE, Error, Fault, RETAIN_KEYS, SET_ELEMENT_ORDER, Spot, Strategy};
 use crate::patch::gofmt;
 use crate::{Object, Str, Value};
 
@@ -21,12 +19,7 @@ pub(super) struct Options {
 }
 
 /// The patch from `original` to `modified`.
-pub(super) fn objects(
-    original: &Object,
-    modified: &Object,
-    spot: Spot<'_>,
-    options: Options,
-) -> Result<Object, Error> {
+pub(super) fn objects(original: &Object, modified: &Object, spot: Spot<'_>, options: Options) -> Result<Object, Error> {
     fields(original, modified, spot, options).map(Vec::into_iter).map(Iterator::collect)
 }
 
@@ -161,7 +154,8 @@ fn lists_of_objects(
     })?;
     set.sort_by_key(|(at, _)| *at);
     let set: Vec<Value> = set.into_iter().map(|(_, item)| item).chain(deleted).collect();
-    let same_order = || list::keys(original, Some(merge_key), spot).ok() == list::keys(modified, Some(merge_key), spot).ok();
+    let same_order =
+        || list::keys(original, Some(merge_key), spot).ok() == list::keys(modified, Some(merge_key), spot).ok();
     let wanted = options.order
         && ((options.changes && (!set.is_empty() || !same_order())) || (options.deletions && !set.is_empty()));
     let order = if wanted { modified.iter().map(|item| only(item, merge_key)).collect() } else { Vec::new() };

@@ -75,12 +75,11 @@ pub(super) fn merge_in_order(
     let key = key.filter(|_| kind == Kind::Objects);
     let merged = match (live, patch) {
         (Some(live), Some(patch)) if strategy.patch.merge => merge(live, patch, strategy, spot, onto)?,
-        (live, Some(mut items)) => {
-            if live.is_none() {
-                items.retain_mut(merge::without_directives);
-            }
-            Merged { items, live: keys(&live.unwrap_or_default(), key, spot)? }
+        (None, Some(items)) => {
+            let items = items.into_iter().filter_map(|item| merge::fresh(item, onto)).collect();
+            Merged { items, live: Vec::new() }
         }
+        (Some(live), Some(items)) => Merged { items, live: keys(&live, key, spot)? },
         (live, None) => {
             let items = live.unwrap_or_default();
             let live = keys(&items, key, spot)?;
@@ -208,7 +207,7 @@ fn merge_objects(
             if live_keys.len() < live_len {
                 live_keys.push(key.clone());
             }
-            merged.push((key.clone(), item));
+            merged.extend(merge::fresh(item, onto).map(|item| (key.clone(), item)));
         }
     }
     Ok(Merged { items: arrange(merged, &ranks(patch_keys), &live_ranks), live: live_keys })
@@ -236,11 +235,7 @@ fn sort_out(patch: Vec<Value>, merge_key: &Str, spot: Spot<'_>) -> Result<Items,
 }
 
 /// Puts the items that are `wanted` in that order, and the others between them as they were in the `live` list.
-fn arrange(
-    items: Vec<(Key, Value)>,
-    wanted: &BTreeMap<Key, usize>,
-    live: &BTreeMap<Key, usize>,
-) -> Vec<Value> {
+fn arrange(items: Vec<(Key, Value)>, wanted: &BTreeMap<Key, usize>, live: &BTreeMap<Key, usize>) -> Vec<Value> {
     let (mut named, mut others): (Vec<_>, Vec<_>) = items.into_iter().partition(|(key, _)| wanted.contains_key(key));
     // Directives that are kept for the object stand last, whatever the order.
     named.sort_by_key(|(key, item)| (directive(item) == Some("delete"), wanted.get(key)));

@@ -1,7 +1,8 @@
 //! Merging a patch into an object, or into another patch to make one of two.
 
 use super::{
-    DELETE_FROM_PRIMITIVE_LIST, DIRECTIVE, Error, Fault, LIST, RETAIN_KEYS, SET_ELEMENT_ORDER, Spot, Strategy, list,
+    DELETE_FROM_PRIMITIVE_LIST, DIRECTIVE, Error, Fault, LIST, RETAIN_KEYS, SET_ELEMENT_ORDER, Spot, Strategy,
+    is_directive, list,
 };
 use crate::patch::{Changes, gofmt, merge::discard_nulls};
 use crate::{Object, Str, Value};
@@ -119,18 +120,20 @@ fn field(
 }
 
 /// What a value comes to where there is nothing to merge it with; [`None`] if it is a directive itself.
-fn fresh(mut value: Value, onto: Onto) -> Option<Value> {
-    if onto == Onto::Object {
-        discard_nulls(&mut value);
+pub(super) fn fresh(mut value: Value, onto: Onto) -> Option<Value> {
+    if onto == Onto::Patch {
+        return Some(value);
     }
+    discard_nulls(&mut value);
     without_directives(&mut value).then_some(value)
 }
 
-/// Drops the objects with a `$patch` from a tree, and says whether the tree itself is to stay.
-pub(super) fn without_directives(value: &mut Value) -> bool {
+/// Drops the directives from a tree, and says whether the tree itself is to stay.
+// DEVIATION: upstream drops only $patch; the others reach the decoder, which drops or refuses them as unknown fields.
+fn without_directives(value: &mut Value) -> bool {
     match value {
         Value::Object(object) if object.contains_key(DIRECTIVE) => return false,
-        Value::Object(object) => object.retain(|_, value| without_directives(value)),
+        Value::Object(object) => object.retain(|key, value| !is_directive(key) && without_directives(value)),
         Value::Array(items) => items.retain_mut(without_directives),
         _ => {}
     }
