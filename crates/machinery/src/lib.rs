@@ -17,6 +17,7 @@ pub mod jsonpath;
 pub mod labels;
 pub mod meta;
 pub mod names;
+pub mod patch;
 pub mod path;
 pub mod pruning;
 pub mod quantity;
