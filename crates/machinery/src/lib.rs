@@ -4,15 +4,30 @@
 //! the operations that every object goes through on its way from a client to the store and back.
 
 pub mod bridge;
+pub mod apply;
 pub mod field;
+pub mod fields;
+pub mod conform;
+pub mod defaulting;
+pub mod field;
+pub mod field_validation;
 pub mod go;
 pub mod gvk;
 pub mod json;
+pub mod jsonpath;
+pub mod labels;
+pub mod meta;
+pub mod names;
+pub mod patch;
 pub mod path;
 pub mod protobuf;
+pub mod pruning;
 pub mod quantity;
 pub mod schema;
+pub mod status;
+pub mod table;
 pub mod time;
+pub mod validate;
 pub mod value;
 pub mod yaml;
 

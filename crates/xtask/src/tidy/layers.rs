@@ -35,7 +35,7 @@ const EXCUSED: &[(&str, &str, &str)] = &[
 /// Crates outside the workspace that only some of ours may use.
 const RESERVED: &[(&str, &[&str])] = &[("store", &["apiserver", "knarr", "testkit", "sim", "e2e"])];
 
-/// The lints' table that every deciding crate carries: clocks, randomness, environment and unordered maps.
+/// The lints' table that every deciding crate carries: clocks, environment, threads and the order of unordered maps.
 const CLIPPY: &str = r#"# Written by `cargo xtask tidy --fix` for every crate that decides: same input, same decision.
 allow-unwrap-in-tests = true
 allow-dbg-in-tests = true
@@ -43,14 +43,22 @@ too-many-lines-threshold = 80
 disallowed-types = [
     { path = "std::time::Instant", reason = "time is an argument" },
     { path = "std::time::SystemTime", reason = "time is an argument" },
-    { path = "std::collections::HashMap", reason = "its order differs from run to run" },
-    { path = "std::collections::HashSet", reason = "its order differs from run to run" },
 ]
 disallowed-methods = [
+    { path = "std::collections::HashMap::drain", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::into_keys", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::into_values", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::iter", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::iter_mut", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::keys", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::values", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::values_mut", reason = "the order differs from run to run" },
+    { path = "std::collections::HashSet::drain", reason = "the order differs from run to run" },
+    { path = "std::collections::HashSet::iter", reason = "the order differs from run to run" },
     { path = "std::env::var", reason = "configuration is an argument" },
     { path = "std::env::var_os", reason = "configuration is an argument" },
-    { path = "std::thread::spawn", reason = "a decision runs where it is called" },
     { path = "std::thread::sleep", reason = "waiting is a result" },
+    { path = "std::thread::spawn", reason = "a decision runs where it is called" },
 ]
 "#;
 

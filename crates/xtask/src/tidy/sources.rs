@@ -40,8 +40,8 @@ fn check_purpose(path: &str, text: &str, findings: &mut Vec<String>) {
             if purpose.ends_with(['.', ':', ','])
                 || text.lines().nth(1).is_some_and(|next| next.starts_with("//! ")) => {}
         Some(_) => findings.push(format!("{path}: the first line is not a sentence")),
-        // libFuzzer's entry points must open with `#![no_main]`.
-        None if path.starts_with("fuzz/") => {}
+        // libFuzzer's entry points must open with `#![no_main]`; a `tests.rs` is for what its parent is for.
+        None if path.starts_with("fuzz/") || path.ends_with("/tests.rs") => {}
         None => findings.push(format!("{path}: the first line does not say what the file is for")),
     }
 }
