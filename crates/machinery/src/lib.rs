@@ -3,14 +3,13 @@
 //! Nothing here knows a kind. [`Value`] is the tree, [`schema`] says what a tree must look like, and the other modules are
 //! the operations that every object goes through on its way from a client to the store and back.
 
-pub mod bridge;
 pub mod apply;
-pub mod field;
-pub mod fields;
+pub mod bridge;
 pub mod conform;
 pub mod defaulting;
 pub mod field;
 pub mod field_validation;
+pub mod fields;
 pub mod go;
 pub mod gvk;
 pub mod json;
