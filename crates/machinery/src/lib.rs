@@ -4,12 +4,11 @@
 //! the operations that every object goes through on its way from a client to the store and back.
 
 pub mod apply;
-pub mod field;
-pub mod fields;
 pub mod conform;
 pub mod defaulting;
 pub mod field;
 pub mod field_validation;
+pub mod fields;
 pub mod go;
 pub mod gvk;
 pub mod json;
