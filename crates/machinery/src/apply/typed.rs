@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::path::{Element, order, write_key};
 use crate::schema::{Field, List, ListKind, Shape, Struct};
-use crate::{Schema, Str, Value};
+use crate::{Schema, Str, Value, go};
 
 /// A type at a place of a walk.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ impl<'a> Node<'a> {
     /// Whether what this node is depends on the value: two values may then differ in kind.
     pub(super) fn takes_any_kind(self) -> bool {
         match self {
-            Self::Typed { schema, .. } => matches!(schema.shape(), Shape::Any | Shape::RawExtension),
+            Self::Typed { schema, .. } => matches!(schema.shape(), Shape::Any | Shape::Either(_) | Shape::RawExtension),
             Self::Deduced | Self::Untyped => true,
         }
     }
@@ -118,7 +118,7 @@ fn typed_atom<'a>(schema: Schema<'a>, open: bool, value: &Value) -> Atom<'a> {
         Shape::Int32 | Shape::Int64 | Shape::Double => Atom::Scalar(Scalar::Numeric),
         Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime => Atom::Scalar(Scalar::String),
         Shape::IntOrString | Shape::Quantity => Atom::Scalar(Scalar::Any),
-        Shape::Any => Node::Deduced.atom(value),
+        Shape::Any | Shape::Either(_) => Node::Deduced.atom(value),
         Shape::RawExtension => Node::Untyped.atom(value),
         Shape::FieldsV1 => Atom::Map(Fields::deduced()),
         Shape::List(List { item, kind, .. }) => {
@@ -192,7 +192,7 @@ impl<'a> Items<'a> {
                 let name = declared.iter().find(missing).map_or(*name, Str::as_str);
                 return Err(format!(
                     "associative list with keys has an element that omits key field {} (and doesn't have default value)",
-                    super::gotext::quote(name)
+                    go::quote(name)
                 ));
             };
             values.push(value);
