@@ -77,19 +77,35 @@ pub fn json(value: &Value) -> String {
     out
 }
 
+/// A value as Go's `%v` prints it: `map[a:1 b:[x y]]`.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(bool) => bool.to_string(),
+        Value::Int(int) => int.to_string(),
+        Value::Float(number) => float(*number),
+        Value::String(text) => text.to_string(),
+        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(object) => {
+            let entries: Vec<_> = object.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
+            format!("map[{}]", entries.join(" "))
+        }
+    }
+}
+
+/// Whether Go counts a character as printable.
+pub fn is_printable(c: char) -> bool {
+    // A combining mark is printable wherever it stands, but Rust escapes one that stands first.
+    let mut probe = [b'a'; 5];
+    let length = c.encode_utf8(&mut probe[1..]).len();
+    let probe = std::str::from_utf8(&probe[..=length]).expect("a letter and an encoded character are UTF-8");
+    matches!(c, '"' | '\'' | '\\') || probe.escape_debug().nth(1) != Some('\\')
+}
+
 fn push_unusual(out: &mut String, c: char) {
     let code = u32::from(c);
-    // A combining mark is printable wherever it stands, but Rust escapes one that stands first.
-    let mut probe = [0; 5];
-    probe[0] = b'a';
-    let length = c.encode_utf8(&mut probe[1..]).len();
-    let printable = std::str::from_utf8(&probe[..=length])
-        .expect("a letter and an encoded character are UTF-8")
-        .escape_debug()
-        .nth(1)
-        .is_some_and(|first| first != '\\');
     let written = match code {
-        _ if printable => {
+        _ if is_printable(c) => {
             out.push(c);
             Ok(())
         }
@@ -130,6 +146,11 @@ mod tests {
         check(1e20, "100000000000000000000");
         check(-1e21, "-1e+21");
         check(1.25e300, "1.25e+300");
+    }
+
+    #[test]
+    fn values_are_printed_as_by_percent_v() {
+        assert_eq!(plain(&value!({"b": [1, "x", null], "a": true})), "map[a:true b:[1 x <nil>]]");
     }
 
     #[test]

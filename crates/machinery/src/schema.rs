@@ -3,9 +3,18 @@
 //! Types refer to each other by index into a [`Types`] arena, since some are recursive. A walk holds a [`Schema`],
 //! which is one type and the arena it lives in, and is as cheap to pass around as a reference.
 
+mod pattern;
+mod rules;
+pub mod structural;
+
 use std::fmt;
 
 use crate::{Str, Value};
+
+pub use pattern::{Error as PatternError, Pattern};
+pub use rules::{
+    Format, FormatKind, JsonType, Junctors, ListRules, Nested, NumberRules, ObjectRules, Rules, StringRules, Validation,
+};
 
 /// A closed set of types.
 #[derive(Debug, Default)]
@@ -207,10 +216,6 @@ pub enum Wire {
         message: Message,
     },
 }
-
-/// Limits that a CRD's schema puts on a value beyond its shape.
-#[derive(Clone, Debug, Default)]
-pub struct Rules {}
 
 impl Types {
     /// No types yet.

@@ -263,6 +263,12 @@ impl Object {
         self.entries.iter().map(|(_, value)| value)
     }
 
+    /// The entries themselves, for walks that go along a sorted list of fields. Whoever changes keys or their number
+    /// keeps them sorted and each key once.
+    pub(crate) const fn entries_mut(&mut self) -> &mut Vec<(Str, Value)> {
+        &mut self.entries
+    }
+
     fn position(&self, key: &str) -> Result<usize, usize> {
         self.entries.binary_search_by(|(have, _)| have.as_str().cmp(key))
     }
