@@ -185,6 +185,8 @@ pub enum Omit {
 pub struct Patch {
     /// Lists are merged rather than replaced.
     pub merge: bool,
+    /// Objects are replaced rather than merged.
+    pub replace: bool,
     /// A patch may say with `$retainKeys` which fields stay.
     pub retain_keys: bool,
     /// The field that tells items of a merged list apart; none for lists of scalars.
