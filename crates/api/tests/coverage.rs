@@ -6,44 +6,34 @@ use std::path::PathBuf;
 use k8s_openapi::schemars::SchemaGenerator;
 use k8s_openapi::serde_json::Value as Json;
 use machinery::schema::{Schema, Shape, Struct};
-use machinery::{GroupVersionKind, Value, json};
+use machinery::{GroupVersion, GroupVersionKind, Str, Value, json};
 
 #[test]
 fn every_kind_that_upstream_serves_is_in_the_catalogue() {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
     let root = std::env::var_os("KNARR_SHARED").map_or_else(|| PathBuf::from(beside), PathBuf::from);
-    let Ok(text) = std::fs::read(root.join("reference/discovery/aggregated_v2.json")) else {
+    let Ok(folder) = std::fs::read_dir(root.join("reference/discovery")) else {
         eprintln!("skipped: {} has no discovery documents", root.display());
         return;
     };
-    let served = json::parse(&text).unwrap();
-    let mut kinds = BTreeSet::new();
-    collect(&served, &mut kinds);
-    assert!(kinds.len() > 80, "{kinds:?}");
+    let documents = folder.map(|file| json::parse(&std::fs::read(file.unwrap().path()).unwrap()).unwrap());
+    let kinds: BTreeSet<GroupVersionKind> = documents.flat_map(|document| served(&document)).collect();
+    assert!(kinds.len() > 100, "{kinds:?}");
     let missing: Vec<_> = kinds.iter().filter(|kind| api::catalogue::schema(kind).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Finds what a discovery document calls a response kind, wherever it stands.
-fn collect(value: &Value, kinds: &mut BTreeSet<GroupVersionKind>) {
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| collect(item, kinds)),
-        Value::Object(object) => {
-            for (key, value) in object.iter() {
-                if key == "responseKind" && value.str_at(&["kind"]).is_some_and(|kind| !kind.is_empty()) {
-                    let text = |key| value.str_at(&[key]).unwrap_or_default().into();
-                    kinds.insert(GroupVersionKind {
-                        group: text("group"),
-                        version: text("version"),
-                        kind: text("kind"),
-                    });
-                } else {
-                    collect(value, kinds);
-                }
-            }
-        }
-        _ => {}
-    }
+/// The kinds of the resources that a discovery document lists, which are of its own version unless they say otherwise.
+fn served(document: &Value) -> Vec<GroupVersionKind> {
+    let resources = document["resources"].as_array().unwrap_or_default();
+    let version: GroupVersion = document["groupVersion"].as_str().unwrap_or_default().parse().unwrap();
+    let text = |value: &Value, otherwise: &Str| value.as_str().map_or_else(|| otherwise.clone(), Str::from);
+    let kind = |resource: &Value| GroupVersionKind {
+        group: text(&resource["group"], &version.group),
+        version: text(&resource["version"], &version.version),
+        kind: text(&resource["kind"], &Str::default()),
+    };
+    resources.iter().map(kind).collect()
 }
 
 #[test]
