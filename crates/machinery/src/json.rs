@@ -257,6 +257,8 @@ mod tests {
         check("-9223372036854775808", Value::Int(i64::MIN));
         check("1.0", Value::Float(1.0));
         check("1e3", Value::Float(1000.0));
+        // Read to the nearest float, as Go does, not to one beside it.
+        check(&"9".repeat(95), Value::Float(1e95));
     }
 
     #[test]

@@ -185,7 +185,7 @@ fn one(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Diff {
 fn whole(node: Node<'_>, value: &Value) -> FieldSet {
     match node.atom(value) {
         Atom::Map(fields) if !fields.atomic => {
-            let entries = filled_map(Some(value)).into_iter().flat_map(|object| object.iter());
+            let entries = filled_map(Some(value)).into_iter().flat_map(crate::Object::iter);
             let entries = entries.map(|(key, value)| Entry {
                 element: Element::field(key),
                 member: true,

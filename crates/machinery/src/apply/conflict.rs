@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::fieldset::FieldSet;
-use super::gotext;
 use super::managers::{Operation, Owner};
 use super::path::Element;
+use crate::go;
 
 /// Why an apply was refused: others own what it would change. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,9 +92,9 @@ impl fmt::Display for Conflicts {
 impl std::error::Error for Conflicts {}
 
 fn show(owner: &Owner) -> String {
-    let mut shown = gotext::quote(&owner.manager);
+    let mut shown = go::quote(&owner.manager);
     if !owner.subresource.is_empty() {
-        shown = format!("{shown} with subresource {}", gotext::quote(&owner.subresource));
+        shown = format!("{shown} with subresource {}", go::quote(&owner.subresource));
     }
     if owner.operation == Operation::Update {
         shown = format!("{shown} using {}", owner.api_version);

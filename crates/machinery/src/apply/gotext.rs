@@ -1,12 +1,9 @@
 //! Texts as Go writes them: strings in JSON, quoted strings and values in messages.
 
 use std::fmt::Write;
-use std::sync::LazyLock;
 
-use regex::Regex;
-
-use crate::Value;
 use crate::json::format_float;
+use crate::{Value, go};
 
 /// Writes JSON as Go's encoder does by default: `<`, `>`, `&` and the two Unicode line separators are escaped.
 pub(super) fn write_json(out: &mut String, value: &Value) {
@@ -59,40 +56,9 @@ pub(super) fn write_json_string(out: &mut String, text: &str, html: bool) {
     out.push('"');
 }
 
-/// A string as `%q` prints it.
-pub(super) fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x0b' => out.push_str("\\v"),
-            _ if is_print(c) => out.push(c),
-            '\0'..='\x7f' => put(&mut out, format_args!("\\x{:02x}", c as u32)),
-            '\u{80}'..='\u{ffff}' => put(&mut out, format_args!("\\u{:04x}", c as u32)),
-            _ => put(&mut out, format_args!("\\U{:08x}", c as u32)),
-        }
-    }
-    out.push('"');
-    out
-}
-
 /// Whether Go calls a character printable: a letter, mark, number, punctuation, symbol, or the ASCII space.
 pub(super) fn is_print(c: char) -> bool {
-    static PRINTABLE: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the pattern is valid"));
-    match c {
-        ' '..='~' => true,
-        '\0'..='\x7f' => false,
-        _ => PRINTABLE.is_match(c.encode_utf8(&mut [0; 4])),
-    }
+    matches!(c, '"' | '\\') || go::quote(c.encode_utf8(&mut [0; 4]))[1..].starts_with(c)
 }
 
 /// A value as `%v` prints what Go decodes from it: `map[a:1 b:[x y]]`.
@@ -122,24 +88,12 @@ pub(super) const fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// A float as `%v` prints it, which turns to exponents sooner than JSON does.
-pub(super) fn plain_float(float: f64) -> String {
-    let size = float.abs();
-    if size == 0.0 || (1e-4..1e21).contains(&size) {
-        return float.to_string();
-    }
-    let digits = format!("{float:e}");
-    let (mantissa, exponent) = digits.split_once('e').expect("a float printed with an exponent has one");
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
-    format!("{mantissa}e{sign}{exponent:0>2}")
-}
-
 fn write_plain(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("<nil>"),
         Value::Bool(b) => put(out, format_args!("{b}")),
         Value::Int(i) => put(out, format_args!("{i}")),
-        Value::Float(f) => out.push_str(&plain_float(*f)),
+        Value::Float(f) => out.push_str(&go::float(*f)),
         Value::String(s) => out.push_str(s),
         Value::Array(items) => {
             out.push('[');
@@ -168,7 +122,7 @@ fn write_plain(out: &mut String, value: &Value) {
 fn write_syntax(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("interface {}(nil)"),
-        Value::String(s) => out.push_str(&quote(s)),
+        Value::String(s) => out.push_str(&go::quote(s)),
         Value::Array(items) => {
             out.push_str("[]interface {}{");
             for (at, item) in items.iter().enumerate() {
@@ -185,7 +139,7 @@ fn write_syntax(out: &mut String, value: &Value) {
                 if at > 0 {
                     out.push_str(", ");
                 }
-                put(out, format_args!("{}:", quote(key)));
+                put(out, format_args!("{}:", go::quote(key)));
                 write_syntax(out, value);
             }
             out.push('}');
@@ -204,15 +158,9 @@ mod tests {
     use crate::value;
 
     #[test]
-    fn strings_are_quoted_as_go_quotes_them() {
-        #[track_caller]
-        fn check(text: &str, expect: &str) {
-            assert_eq!(quote(text), expect);
-        }
-        check("kubectl", r#""kubectl""#);
-        check("a\"b\\c\n\t\x07\x01\x7f", r#""a\"b\\c\n\t\a\x01\x7f""#);
-        check("é 日本 e\u{301}", "\"é 日本 e\u{301}\"");
-        check("\u{a0}\u{200b}\u{e000}\u{e0001}", r#""\u00a0\u200b\ue000\U000e0001""#);
+    fn printable_is_what_go_prints() {
+        assert!("a \"\\é日e\u{301}".chars().all(is_print));
+        assert!(!"\0\n\x7f\u{a0}\u{200b}\u{e000}".chars().any(is_print));
     }
 
     #[test]
@@ -230,8 +178,5 @@ mod tests {
             syntax(&value),
             r#"map[string]interface {}{"a":map[string]interface {}{"c":true}, "b":[]interface {}{1, "x", interface {}(nil)}}"#
         );
-        assert_eq!(plain_float(0.00001), "1e-05");
-        assert_eq!(plain_float(1.5e22), "1.5e+22");
-        assert_eq!(plain_float(1e6), "1000000");
     }
 }

@@ -1,13 +1,11 @@
 //! Who owns which fields: the `managedFields` of an object, read, written and kept in bounds.
 
-use std::fmt;
-
-use jiff::Timestamp;
-
 use super::fields_v1::FieldsError;
 use super::fieldset::FieldSet;
 use super::gotext;
-use crate::{Object, Str, Value};
+use crate::field;
+use crate::time::Time;
+use crate::{Object, Path, Str, Value, go};
 
 /// How many owners by update an object has at most; older ones are put together.
 pub const MAX_UPDATERS: usize = 10;
@@ -64,39 +62,21 @@ pub enum OwnersError {
     #[error("missing fieldsType in managed fields entry {0}")]
     NoFieldsType(usize),
     /// A type of fields that is not `FieldsV1`.
-    #[error("invalid fieldsType {} in managed fields entry {}", gotext::quote(.0), .1)]
+    #[error("invalid fieldsType {} in managed fields entry {}", go::quote(.0), .1)]
     FieldsType(String, usize),
     /// Fields that are no set.
     #[error("error decoding set: {0}")]
     Fields(#[from] FieldsError),
 }
 
-/// Why a name is no name of a manager.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ManagerNameError {
-    /// Longer than [`MAX_MANAGER_NAME`] bytes.
-    TooLong,
-    /// A character that cannot be printed, and its position in bytes.
-    Unprintable(char, usize),
+/// Checks the name of a manager, found at `path`, and tells everything that is wrong with it.
+pub fn validate_manager_name(path: &Path<'_>, name: &str) -> Vec<field::Error> {
+    let long = (name.len() > MAX_MANAGER_NAME).then(|| field::Error::too_long(path, MAX_MANAGER_NAME));
+    let unprintable = name.char_indices().filter(|(_, c)| !gotext::is_print(*c)).map(|(at, c)| {
+        field::Error::invalid(path, name, format!("invalid character U+{:04X} (at position {at})", u32::from(c)))
+    });
+    long.into_iter().chain(unprintable).collect()
 }
-
-/// Checks the name of a manager, and tells everything that is wrong with it.
-pub fn validate_manager_name(name: &str) -> Vec<ManagerNameError> {
-    let long = (name.len() > MAX_MANAGER_NAME).then_some(ManagerNameError::TooLong);
-    let unprintable = name.char_indices().filter(|(_, c)| !gotext::is_print(*c));
-    long.into_iter().chain(unprintable.map(|(at, c)| ManagerNameError::Unprintable(c, at))).collect()
-}
-
-impl fmt::Display for ManagerNameError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(out, "may not be more than {MAX_MANAGER_NAME} bytes"),
-            Self::Unprintable(c, at) => write!(out, "invalid character U+{:04X} (at position {at})", u32::from(*c)),
-        }
-    }
-}
-
-impl std::error::Error for ManagerNameError {}
 
 impl Operation {
     /// As it is written.
@@ -182,7 +162,7 @@ impl Owner {
     }
 
     fn seconds(&self) -> i64 {
-        self.time.as_ref().and_then(|time| time.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second)
+        self.time.as_ref().and_then(|time| Time::parse(time).ok()).map_or(0, Time::unix_seconds)
     }
 }
 
@@ -285,10 +265,4 @@ pub(super) fn clear(object: &mut Value) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.remove("managedFields");
     }
-}
-
-/// A point in time as `managedFields` writes it: to the second.
-pub(super) fn written_time(now: Timestamp) -> Str {
-    let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    second.to_string().into()
 }

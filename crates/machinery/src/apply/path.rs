@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::gotext;
-use crate::{Str, Value, json};
+use crate::{Str, Value, go, json};
 
 /// How a child is picked from what holds it.
 ///
@@ -70,7 +70,7 @@ impl Element {
                 Value::Object(fields) => Self::Key(fields.into_iter().collect()),
                 _ => return Err(ElementError::Json(text.to_owned())),
             },
-            b'i' => Self::Index(rest.parse().map_err(|_| ElementError::Index(gotext::quote(rest)))?),
+            b'i' => Self::Index(rest.parse().map_err(|_| ElementError::Index(go::quote(rest)))?),
             _ => return Ok(None),
         }))
     }
@@ -177,8 +177,8 @@ pub(super) fn show(value: &Value) -> String {
         Value::Null => "null".to_owned(),
         Value::Bool(b) => b.to_string(),
         Value::Int(i) => i.to_string(),
-        Value::Float(f) => gotext::plain_float(*f),
-        Value::String(s) => gotext::quote(s),
+        Value::Float(f) => go::float(*f),
+        Value::String(s) => go::quote(s),
         Value::Array(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(",")),
         Value::Object(object) => object.iter().map(|(key, value)| format!("{key}={}", show(value))).collect(),
     }

@@ -158,7 +158,7 @@ impl Walk {
     }
 
     fn map(&mut self, fields: Fields<'_>, value: &Value, trail: &Trail<'_>, depth: usize) {
-        for (key, child) in value.as_object().into_iter().flat_map(|object| object.iter()) {
+        for (key, child) in value.as_object().into_iter().flat_map(crate::Object::iter) {
             let trail = Trail::Field(trail, key);
             match fields.child(key) {
                 Some(found) => self.node(found.node, child, &trail, depth + 1),

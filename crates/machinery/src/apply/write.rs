@@ -3,19 +3,18 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use jiff::Timestamp;
-
 use super::collect::field_set;
 use super::compare::{Comparison, compare};
 use super::conflict::Conflicts;
 use super::fieldset::FieldSet;
 use super::last_applied;
-use super::managers::{Operation, Owner, Owners, OwnersError, clear, written_time};
+use super::managers::{Operation, Owner, Owners, OwnersError, clear};
 use super::merge::merge;
 use super::prune::{convert, prune};
 use super::reconcile::reconcile;
 use super::typed::same;
 use super::validate::{Duplicates, Violations, validate};
+use crate::time::Time;
 use crate::{Schema, Str, Value};
 
 /// The owner of what there was before anyone applied, in an object whose owners were not kept.
@@ -100,7 +99,7 @@ pub struct Write<'a> {
     /// The name of who writes.
     pub manager: &'a str,
     /// When.
-    pub now: Timestamp,
+    pub now: Time,
 }
 
 /// What came of an apply.
@@ -285,7 +284,7 @@ impl Write<'_> {
             let own = &mut owners.0[at];
             own.fields = own.fields.difference(&UNOWNED);
             if changed {
-                own.time = Some(written_time(self.now));
+                own.time = Some(self.now.to_string().into());
             }
             if own.fields.is_empty() {
                 owners.0.remove(at);
@@ -309,7 +308,7 @@ impl Write<'_> {
         let fields = changes.modified.union(&changes.added).difference(&UNOWNED);
         if !fields.is_empty() {
             let mut owner = self.owner(Operation::Update, fields);
-            owner.time = Some(written_time(self.now));
+            owner.time = Some(self.now.to_string().into());
             if let Some(at) = owners.find(&owner) {
                 owner.fields = owner.fields.union(&owners.0[at].fields);
             }

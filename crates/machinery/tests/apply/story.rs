@@ -1,7 +1,7 @@
 //! An object and what befalls it, told write by write.
 
-use jiff::Timestamp;
 use machinery::apply::{Error, FieldSet, OneVersion, Operation, Owners, Write, keep_times};
+use machinery::time::Time;
 use machinery::{Object, Value, json, value};
 
 use crate::notation::Notation;
@@ -94,7 +94,7 @@ impl<'a> Story<'a> {
             kind: "Thing",
             subresource: self.subresource,
             manager,
-            now: Timestamp::from_second(1_700_000_000 + self.seconds).unwrap(),
+            now: Time::from_unix(1_700_000_000 + self.seconds, 0),
         })
     }
 

@@ -11,20 +11,20 @@ fn everything() -> Notation {
     Notation::new(&value!({
         "text": "string", "count": "int", "share": "number", "on": "bool", "port": "int-or-string", "size": "quantity",
         "any": "any", "raw": "raw",
-        "args": {"items": "string"},
-        "tags": {"items": "string", "set": true},
-        "labels": {"values": "string"},
-        "limits": {"values": "quantity", "atomic": true},
-        "ref": {"of": {"name": "string", "kind": "string"}, "atomic": true},
-        "nested": {"a": "string", "b": {"c": "string", "d": {"values": "string"}}},
-        "open": {"of": {"known": {"x": "int"}}, "open": true},
+        "args": {"$items": "string"},
+        "tags": {"$items": "string", "$set": true},
+        "labels": {"$values": "string"},
+        "limits": {"$values": "quantity", "$atomic": true},
+        "ref": {"$of": {"name": "string", "kind": "string"}, "$atomic": true},
+        "nested": {"a": "string", "b": {"c": "string", "d": {"$values": "string"}}},
+        "open": {"$of": {"known": {"x": "int"}}, "$open": true},
         "free": {},
-        "items": {"keys": ["name"], "items": {
-            "name": "string", "value": "string", "env": {"keys": ["key"], "items": {"key": "string", "value": "string"}},
-            "args": {"items": "string"}
+        "items": {"$keys": ["name"], "$items": {
+            "name": "string", "value": "string", "env": {"$keys": ["key"], "$items": {"key": "string", "value": "string"}},
+            "args": {"$items": "string"}
         }},
-        "ports": {"keys": ["port", "protocol"], "items": {
-            "port": "int", "protocol": {"of": "string", "default": "TCP"}, "name": "string"
+        "ports": {"$keys": ["port", "protocol"], "$items": {
+            "port": "int", "protocol": {"$of": "string", "$default": "TCP"}, "name": "string"
         }}
     }))
 }
@@ -101,19 +101,11 @@ fn a_stored_object_may_have_items_with_the_same_key() {
 fn nesting_is_bounded() {
     let types = everything();
     let mut deep = value!({});
-    for _ in 0..10_000 {
+    for _ in 0..400 {
         deep = value!({"x": deep});
     }
-    let found = validate(types.schema(), &value!({"any": (deep.clone())}), Duplicates::Allowed).unwrap_err();
+    let found = validate(types.schema(), &value!({"any": deep}), Duplicates::Allowed).unwrap_err();
     assert!(found.to_string().ends_with("nested deeper than 200 levels"));
-    dismantle(deep);
-}
-
-/// Dropping a deep value recurses; this does not.
-fn dismantle(mut value: Value) {
-    while let Some(inner) = value.get_mut("x").map(Value::take) {
-        value = inner;
-    }
 }
 
 #[test]
@@ -371,21 +363,19 @@ fn who_owned_part_of_what_is_now_one_value_owns_all_of_it() {
 
 #[test]
 fn lists_of_many_keyed_items_take_no_quadratic_time() {
+    // Comparing each with each would be billions of steps in every one of these walks, and a test that does not end.
     let types = everything();
     let list = |from: i64, step: i64| {
-        let items = (0..20_000).map(|at| value!({"port": (from + (at * step) % 20_011), "name": "n"}));
+        let items = (0..50_000).map(|at| value!({"port": (from + (at * step) % 50_021), "name": "n"}));
         value!({"ports": (Value::Array(items.collect()))})
     };
-    let (live, config) = (list(0, 7), list(10_000, 11));
-    let started = std::time::Instant::now();
+    let (live, config) = (list(0, 7), list(25_000, 11));
     assert!(validate(types.schema(), &config, Duplicates::Refused).is_ok());
     let mut merged = live.clone();
     merge(types.schema(), &mut merged, &config);
     let changes = compare(types.schema(), &live, &merged);
     let set = field_set(types.schema(), &merged);
     remove(types.schema(), &mut merged, &changes.added);
-    assert_eq!(merged["ports"].as_array().unwrap().len(), 20_000);
+    assert_eq!(merged["ports"].as_array().unwrap().len(), 50_000);
     assert_eq!(set.union(&changes.added).len(), set.len());
-    // Comparing each with each would be 400 million steps, half a minute and more without optimization.
-    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
 }
