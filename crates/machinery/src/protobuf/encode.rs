@@ -148,16 +148,14 @@ impl<'v> Encoder<'v, '_> {
     fn one(&mut self, number: u32, value: Option<&'v Value>, schema: Schema<'_>, path: &Path<'_>) -> Result<(), Error> {
         let value = value.filter(|value| !value.is_null());
         match (schema.shape(), value) {
-            (Shape::String, None) => put_bytes(self.out, number, b""),
+            (Shape::String | Shape::Bytes, None) => put_bytes(self.out, number, b""),
             (Shape::String, Some(Value::String(text))) => put_bytes(self.out, number, text.as_bytes()),
-            (Shape::Bytes, None) => put_bytes(self.out, number, b""),
             (Shape::Bytes, Some(Value::String(text))) => {
                 let bytes = unbase64(text).map_err(|error| Error::new(path, error))?;
                 put_bytes(self.out, number, &bytes);
             }
-            (Shape::Bool, None) => put_number(self.out, number, 0),
             (Shape::Bool, Some(Value::Bool(it))) => put_number(self.out, number, i64::from(*it)),
-            (Shape::Int32 | Shape::Int64, None) => put_number(self.out, number, 0),
+            (Shape::Bool | Shape::Int32 | Shape::Int64, None) => put_number(self.out, number, 0),
             (Shape::Int32, Some(Value::Int(it))) => {
                 let it = int32(*it).map_err(|problem| Error::new(path, problem))?;
                 put_number(self.out, number, it.into());

@@ -154,8 +154,8 @@ pub fn close(out: &mut Vec<u8>, start: usize) {
     out.resize(out.len() + more, 0);
     out.copy_within(start..start + length, start + more);
     let mut rest = length;
-    for at in start - 1..start + more - 1 {
-        out[at] = rest as u8 | 0x80;
+    for byte in &mut out[start - 1..start + more - 1] {
+        *byte = rest as u8 | 0x80;
         rest >>= 7;
     }
     out[start + more - 1] = rest as u8;

@@ -237,12 +237,12 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Res
             let bytes = STANDARD.decode(text.replace([' ', '\n', '\r', '\t'], "")).map_err(|_| wrong())?;
             return Ok(Value::String(String::from_utf8_lossy(&bytes).into()));
         }
-        (Some("null"), Meaning::Null) => Meaning::Null,
-        (Some("bool"), meaning @ Meaning::Bool(_)) => meaning,
-        (Some("int"), meaning @ (Meaning::Int(_) | Meaning::Uint(_))) => meaning,
         (Some("float"), Meaning::Int(int)) => Meaning::Float(int as f64),
-        (Some("float"), meaning @ (Meaning::Float(_) | Meaning::Uint(_))) => meaning,
-        (Some("timestamp"), Meaning::Timestamp) => Meaning::Timestamp,
+        (Some("null"), meaning @ Meaning::Null)
+        | (Some("bool"), meaning @ Meaning::Bool(_))
+        | (Some("int"), meaning @ (Meaning::Int(_) | Meaning::Uint(_)))
+        | (Some("float"), meaning @ (Meaning::Float(_) | Meaning::Uint(_)))
+        | (Some("timestamp"), meaning @ Meaning::Timestamp) => meaning,
         (Some("null" | "bool" | "int" | "float" | "timestamp"), _) => return Err(wrong()),
         // Tags that nobody knows say nothing but that this is no plain scalar.
         _ => return Ok(string()),
