@@ -41,6 +41,11 @@ pub(super) fn write_json(out: &mut String, value: &Value) {
 /// Writes a JSON string; `html` asks for the escapes that make it safe inside a web page.
 pub(super) fn write_json_string(out: &mut String, text: &str, html: bool) {
     out.push('"');
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&')) {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),

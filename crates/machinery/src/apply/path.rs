@@ -66,9 +66,12 @@ impl Element {
         Ok(Some(match kind {
             b'f' => Self::Field(rest.into()),
             b'v' => Self::Value(Box::new(json::parse(rest.as_bytes()).map_err(bad_json)?)),
-            b'k' => match json::parse(rest.as_bytes()).map_err(bad_json)? {
-                Value::Object(fields) => Self::Key(fields.into_iter().collect()),
-                _ => return Err(ElementError::Json(text.to_owned())),
+            b'k' => match plain_key(rest) {
+                Some(fields) => Self::Key(fields),
+                None => match json::parse(rest.as_bytes()).map_err(bad_json)? {
+                    Value::Object(fields) => Self::Key(fields.into_iter().collect()),
+                    _ => return Err(ElementError::Json(text.to_owned())),
+                },
             },
             b'i' => Self::Index(rest.parse().map_err(|_| ElementError::Index(go::quote(rest)))?),
             _ => return Ok(None),
@@ -113,6 +116,40 @@ impl Element {
             Self::Index(_) => 3,
         }
     }
+}
+
+/// Reads a key as nearly every one is written, sorted and without escapes, at a fraction of what a JSON decoder costs.
+fn plain_key(text: &str) -> Option<Arc<[(Str, Value)]>> {
+    let mut rest = text.strip_prefix('{')?.strip_suffix('}')?;
+    let mut fields: Vec<(Str, Value)> = Vec::with_capacity(2);
+    loop {
+        let (name, after) = plain_string(rest)?;
+        let after = after.strip_prefix(':')?;
+        let (value, after) = match plain_string(after) {
+            Some((text, after)) => (Value::from(text), after),
+            None => {
+                let (digits, after) = after.split_at(after.find(',').unwrap_or(after.len()));
+                (Value::Int(plain_number(digits)?), after)
+            }
+        };
+        fields.push((name.into(), value));
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None if after.is_empty() => return fields.is_sorted_by(|a, b| a.0 < b.0).then(|| fields.into()),
+            None => return None,
+        }
+    }
+}
+
+fn plain_string(text: &str) -> Option<(&str, &str)> {
+    let text = text.strip_prefix('"')?;
+    let end = text.bytes().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
+    Some((&text[..end], text[end..].strip_prefix('"')?))
+}
+
+fn plain_number(text: &str) -> Option<i64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if digits { text.parse().ok() } else { None }
 }
 
 impl Ord for Element {
@@ -246,6 +283,41 @@ mod tests {
         let element = Element::parse(r#"k:{"protocol":"TCP","port":80}"#).unwrap().unwrap();
         assert_eq!(element.to_string(), r#"[port=80,protocol="TCP"]"#);
         assert_eq!(element, Element::key([("protocol".into(), value!("TCP")), ("port".into(), value!(80))]));
+    }
+
+    #[test]
+    fn a_key_reads_the_same_whether_it_is_plain_or_not() {
+        #[track_caller]
+        fn check(text: &str, plain: bool) {
+            let fields = plain_key(text);
+            assert_eq!(fields.is_some(), plain, "{text}");
+            if let Some(fields) = fields {
+                let Value::Object(object) = json::parse(text.as_bytes()).unwrap() else { panic!("an object") };
+                assert!(fields.iter().cloned().eq(object), "{text}");
+            }
+        }
+        check(r#"{"name":"a b/é"}"#, true);
+        check(r#"{"port":80,"protocol":"TCP"}"#, true);
+        check(r#"{"a":0,"b":9223372036854775807}"#, true);
+        for text in [
+            "{}",
+            "",
+            "{",
+            r#"{"a":"x\\u0041"}"#,
+            r#"{"b":1,"a":1}"#,
+            r#"{"a":1,"a":1}"#,
+            r#"{"a":01}"#,
+            r#"{"a":-1}"#,
+            r#"{"a":1.5}"#,
+            r#"{"a":true}"#,
+            r#"{"a": 1}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":9223372036854775808}"#,
+            "{\"a\":\"\n\"}",
+            r#"{"a":}"#,
+        ] {
+            check(text, false);
+        }
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 
 use super::collect::field_set;
-use super::fieldset::FieldSet;
+use super::fieldset::{Entry, FieldSet};
 use super::managers::{Owner, Owners};
+use super::path::Element;
 use super::reconcile::with_named_fields;
 use super::remove::remove;
+use super::typed::{Atom, Node};
 use super::write::{Error, Versions};
 use crate::{Schema, Str, Value};
 
@@ -25,6 +27,9 @@ pub(super) fn prune(
         return Ok(merged);
     }
     let Some(schema) = versions.schema(&last.api_version) else { return Ok(merged) };
+    if owners.list().iter().all(|owner| owner.api_version == api_version) && last.api_version == api_version {
+        return Ok(prune_one_version(schema, merged, owners, last));
+    }
     let before = convert(versions, &merged, &last.api_version)?;
     let mut pruned = before.clone().into_owned();
     let last_fields = with_named_fields(schema, &last.fields);
@@ -36,6 +41,56 @@ pub(super) fn prune(
     let mut result = before.into_owned();
     remove(schema, &mut result, &all.difference(&kept).intersection(&last_fields));
     Ok(convert(versions, &result, api_version)?.into_owned())
+}
+
+/// [`prune`] where everything is in one version, which nearly always is so: what has to go is found by one walk over
+/// the sets, without making the objects that upstream makes on the way.
+fn prune_one_version(schema: Schema<'_>, mut merged: Value, owners: &Owners, last: &Owner) -> Value {
+    let owned = owners.list().iter().fold(FieldSet::EMPTY, |all, owner| all.union(&owner.fields));
+    let all = field_set(schema, &merged);
+    let gone = dropped(Some(Node::root(schema)), &all, &last.fields, &owned, Fate::default());
+    remove(schema, &mut merged, &gone);
+    merged
+}
+
+/// What became of the containers above a field.
+#[derive(Clone, Copy, Default)]
+struct Fate {
+    /// One was owned before.
+    left: bool,
+    /// One was owned before and is owned by nobody now.
+    gone: bool,
+}
+
+/// The fields of `last` that are in `all` and go, or something above them does.
+fn dropped(node: Option<Node<'_>>, all: &FieldSet, last: &FieldSet, owned: &FieldSet, above: Fate) -> FieldSet {
+    let atom = node.map(Node::declared);
+    let mut entries = Vec::new();
+    for was in last.entries() {
+        let Some(is) = all.entry(&was.element) else { continue };
+        let owner = owned.entry(&was.element);
+        let (child, named) = match (&atom, &was.element) {
+            (Some(Atom::Map(fields)), Element::Field(name)) => {
+                fields.child(name).map_or((None, false), |child| (Some(child.node), child.named))
+            }
+            (Some(Atom::List(list)), Element::Key(_)) => (Some(list.item), false),
+            _ => (None, false),
+        };
+        // A named field counts as a member of each set that has something below it.
+        let has = |entry: &Entry| entry.member || named && !entry.below.is_empty();
+        let left = above.left || has(was);
+        let gone = above.gone || left && has(is) && !owner.is_some_and(has);
+        if gone && has(was) && has(is) {
+            entries.push(Entry { element: was.element.clone(), member: true, below: FieldSet::EMPTY });
+            continue;
+        }
+        let owned = owner.map_or(&FieldSet::EMPTY, |owner| &owner.below);
+        let below = dropped(child, &is.below, &was.below, owned, Fate { left, gone });
+        if !below.is_empty() {
+            entries.push(Entry { element: was.element.clone(), member: false, below });
+        }
+    }
+    FieldSet::from_sorted(entries)
 }
 
 /// Puts back what any owner owns, in the version it named it in.

@@ -155,19 +155,32 @@ impl<'a> Items<'a> {
     where
         'a: 'v,
     {
+        let (index, bad) = self.index_until_bad(items);
+        bad.map_or(Ok(index), Err)
+    }
+
+    /// What tells the items of a list apart, up to the first that has no key.
+    pub(super) fn index_until_bad<'v>(self, items: &'v [Value]) -> (Index<'v>, Option<BadItem>)
+    where
+        'a: 'v,
+    {
         let (names, declared) = match self.kind {
             ItemsKind::Keyed(declared) => (sorted_names(declared), declared),
             _ => (Vec::new(), &[][..]),
         };
         let mut values = Vec::with_capacity(items.len() * names.len().max(1));
         for (at, item) in items.iter().enumerate() {
-            if names.is_empty() {
-                values.push(set_item(item).map_err(|what| BadItem { at, what: what.to_owned() })?);
+            let added = if names.is_empty() {
+                set_item(item).map(|item| values.push(item)).map_err(str::to_owned)
             } else {
-                self.key_of(item, &names, declared, &mut values).map_err(|what| BadItem { at, what })?;
+                self.key_of(item, &names, declared, &mut values)
+            };
+            if let Err(what) = added {
+                values.truncate(at * names.len().max(1));
+                return (Index { names, values, len: at }, Some(BadItem { at, what }));
             }
         }
-        Ok(Index { names, values, len: items.len() })
+        (Index { names, values, len: items.len() }, None)
     }
 
     fn key_of<'v>(

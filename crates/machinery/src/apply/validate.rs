@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::gotext;
-use super::typed::{Atom, Fields, Items, Node, Scalar, Shown};
+use super::typed::{Atom, Fields, Index, Items, Node, Scalar, Shown};
 use crate::{Schema, Value};
 
 /// How deep a value may nest: more than JSON is read, little enough for any stack.
@@ -129,13 +129,9 @@ impl Walk {
             return;
         }
         // An item without a key ends the walk of its list, but those before it are looked at first.
-        let (items, bad) = match list.index(items) {
-            Ok(_) => (items, None),
-            Err(bad) => (&items[..bad.at], Some(bad)),
-        };
-        let Ok(index) = list.index(items) else { return };
-        let repeated = self.repeated(&index.sorted(), |a, b| index.order(a, b).is_eq());
-        for (at, item) in items.iter().enumerate() {
+        let (index, bad) = list.index_until_bad(items);
+        let repeated = self.repeated(&index);
+        for (at, item) in items.iter().enumerate().take(bad.as_ref().map_or(items.len(), |bad| bad.at)) {
             if repeated.binary_search(&at).is_ok() {
                 self.report(trail, format!("duplicate entries for key {}", index.show(at)));
             }
@@ -146,13 +142,14 @@ impl Walk {
         }
     }
 
-    /// The positions whose key an earlier one has, ascending.
-    fn repeated(&self, sorted: &[usize], same: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+    /// The positions whose key an earlier one has, ascending; none where that is allowed.
+    fn repeated(&self, index: &Index<'_>) -> Vec<usize> {
         if self.duplicates == Duplicates::Allowed {
             return Vec::new();
         }
-        let mut repeated: Vec<usize> =
-            sorted.windows(2).filter(|pair| same(pair[0], pair[1])).map(|pair| pair[1]).collect();
+        let sorted = index.sorted();
+        let pairs = sorted.windows(2).filter(|pair| index.order(pair[0], pair[1]).is_eq());
+        let mut repeated: Vec<usize> = pairs.map(|pair| pair[1]).collect();
         repeated.sort_unstable();
         repeated
     }

@@ -435,10 +435,17 @@ fn is_reset(owners: &Value) -> bool {
     }
 }
 
+/// A copy that leaves out the owners, which are often the larger half of an object.
 fn without_owners(object: &Value) -> Value {
-    let mut object = object.clone();
-    clear(&mut object);
-    object
+    let Value::Object(fields) = object else { return object.clone() };
+    let fields = fields.iter().map(|(name, value)| match value {
+        Value::Object(metadata) if name == "metadata" => {
+            let kept = metadata.iter().filter(|(name, _)| *name != "managedFields");
+            (name, Value::Object(kept.map(|(name, value)| (name, value.clone())).collect()))
+        }
+        _ => (name, value.clone()),
+    });
+    Value::Object(fields.collect())
 }
 
 /// Which object it is, as messages show it: `namespace/name; group/version, Kind=Kind`.

@@ -135,6 +135,24 @@ proptest! {
     }
 
     #[test]
+    fn what_goes_does_not_depend_on_versions(before in fields(), other in fields(), first in fields(), then in fields()) {
+        let types = thing();
+        let mut one = Story::of(&types);
+        one.update("old", &before).force("bob", &other).force("alice", &first);
+        let mut two = Story::of(&types);
+        two.update("old", &before).force("bob", &other).force("alice", &first);
+        two.add_owner_in_another_version();
+        one.force("alice", &then);
+        two.force("alice", &then);
+        let metadata = two.object.as_mut().unwrap().get_mut("metadata").unwrap().as_object_mut().unwrap();
+        metadata.remove("labels");
+        prop_assert_eq!(bare(&one), bare(&two));
+        let mut owners_of_two = owners(&two);
+        owners_of_two.remove("alien Apply");
+        prop_assert_eq!(owners(&one), owners_of_two);
+    }
+
+    #[test]
     fn appliers_of_different_fields_commute(before in fields(), a in disjoint("x[a-c]"), b in disjoint("y[a-c]")) {
         let types = thing();
         let (mut one, mut two) = (Story::of(&types), Story::of(&types));

@@ -1,10 +1,33 @@
 //! An object and what befalls it, told write by write.
 
-use machinery::apply::{Error, FieldSet, OneVersion, Operation, Owners, Write, keep_times};
+use machinery::apply::{Error, FieldSet, OneVersion, Operation, Owners, Versions, Write, keep_times};
 use machinery::time::Time;
-use machinery::{Object, Value, json, value};
+use machinery::{Object, Schema, Value, json, value};
 
 use crate::notation::Notation;
+
+/// The versions of the stories: `v1`, and `v2` which is the same.
+struct Twins<'a>(OneVersion<'a>);
+
+impl Versions for Twins<'_> {
+    fn schema(&self, api_version: &str) -> Option<Schema<'_>> {
+        matches!(api_version, "v1" | "v2").then_some(self.0.schema)
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        let mut object = object.clone();
+        object.as_object_mut().ok_or("no object")?.insert("apiVersion", api_version);
+        Ok(object)
+    }
+
+    fn reset_fields(&self, api_version: &str) -> FieldSet {
+        self.0.reset_fields(api_version)
+    }
+
+    fn empty(&self, api_version: &str) -> Value {
+        self.0.empty(api_version)
+    }
+}
 
 /// An object of a kind, and a clock that goes on by a second with each write.
 pub struct Story<'a> {
@@ -53,6 +76,18 @@ impl<'a> Story<'a> {
         Ok(applied.changed)
     }
 
+    /// Makes someone the owner of a label in another version.
+    pub fn add_owner_in_another_version(&mut self) {
+        let metadata = self.object.as_mut().unwrap().get_mut("metadata").unwrap().as_object_mut().unwrap();
+        let labels = metadata.get_or_insert_with("labels", Value::object);
+        labels.as_object_mut().unwrap().insert("alien", "x");
+        let owners = metadata.get_or_insert_with("managedFields", || Value::Array(Vec::new()));
+        owners.as_array_mut().unwrap().push(value!({
+            "manager": "alien", "operation": "Apply", "apiVersion": "v2", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": {"f:alien": {}}}}
+        }));
+    }
+
     #[track_caller]
     pub fn apply(&mut self, manager: &str, fields: &str) -> &mut Self {
         self.try_apply(manager, fields, false).unwrap_or_else(|error| panic!("{error}"));
@@ -88,6 +123,7 @@ impl<'a> Story<'a> {
             reset_fields: self.reset_fields.clone(),
             empty: value!({"apiVersion": "v1", "kind": "Thing", "metadata": {}}),
         };
+        let versions = Twins(versions);
         write(Write {
             versions: &versions,
             api_version: "v1",
