@@ -181,8 +181,7 @@ fn replay(files: &[&str], wanted: fn(&Step<'_>) -> bool) -> Option<Tally> {
 }
 
 fn recordings(file: &str) -> Option<Vec<Value>> {
-    let shared = option_env!("KNARR_SHARED").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
-    let shared = PathBuf::from(shared);
+    let shared = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
     let path = shared.join("golden").join(format!("{file}.jsonl"));
     let Ok(text) = std::fs::read_to_string(&path) else {
         println!("skipped: {} is not there", path.display());

@@ -7,8 +7,7 @@ use machinery::{GroupVersionKind, Schema, Value, json, yaml};
 
 /// The folder of reference material, or none with a message where the tree stands alone.
 fn shared(part: &str) -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
-    let root = std::env::var_os("KNARR_SHARED").map_or_else(|| PathBuf::from(beside), PathBuf::from);
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
     let path = root.join(part);
     if !path.exists() {
         eprintln!("skipped: {} is not there", path.display());

@@ -36,8 +36,7 @@ fn recorded_patches_come_out_as_they_did() {
 
 #[expect(clippy::disallowed_methods, reason = "where the recordings are is no input of what is tested")]
 fn shared() -> PathBuf {
-    let beside = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
-    std::env::var_os("KNARR_SHARED").map_or_else(beside, PathBuf::from)
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
 }
 
 fn replay(scenario: &Value, tally: &mut BTreeMap<String, usize>, wrong: &mut Vec<String>) {

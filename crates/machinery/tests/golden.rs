@@ -119,8 +119,7 @@ fn schema_findings(step: &Value) -> Option<(Vec<String>, Vec<String>)> {
 }
 
 fn shared() -> PathBuf {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
-    option_env!("KNARR_SHARED").unwrap_or(beside).into()
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
 }
 
 fn compare(step_name: &str, step: &Value, tally: &mut Tally) {
