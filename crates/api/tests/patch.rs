@@ -19,7 +19,8 @@ fn object(text: &str) -> Object {
 
 fn check(schema: Schema<'_>, live: &str, patch: &str, expect: &str) {
     let patched = apply_patch(PatchType::Strategic, object(live).into(), patch.as_bytes(), Some(schema));
-    assert_eq!(patched.unwrap().to_string(), Value::Object(object(expect)).to_string(), "{live} + {patch}");
+    let patched = patched.unwrap_or_else(|error| panic!("{live} + {patch}: {error}"));
+    assert_eq!(patched.to_string(), Value::Object(object(expect)).to_string(), "{live} + {patch}");
 }
 
 #[test]

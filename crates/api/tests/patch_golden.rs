@@ -17,8 +17,7 @@ const ALLOCATES: &str = "services/allocation";
 
 #[test]
 fn recorded_patches_come_out_as_they_did() {
-    let folder = std::env::var_os("KNARR_SHARED")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")), PathBuf::from);
+    let folder = shared();
     let Ok(files) = std::fs::read_dir(folder.join("golden")) else {
         println!("skipped: no recordings in {}", folder.display());
         return;
@@ -33,6 +32,12 @@ fn recorded_patches_come_out_as_they_did() {
     println!("{tally:#?}");
     assert!(tally.keys().any(|verdict| verdict.ends_with(" same")), "nothing could be compared");
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[expect(clippy::disallowed_methods, reason = "where the recordings are is no input of what is tested")]
+fn shared() -> PathBuf {
+    let beside = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
+    std::env::var_os("KNARR_SHARED").map_or_else(beside, PathBuf::from)
 }
 
 fn replay(scenario: &Value, tally: &mut BTreeMap<String, usize>, wrong: &mut Vec<String>) {

@@ -5,6 +5,8 @@ use std::hint::black_box;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use machinery::conform::conform;
 use machinery::defaulting::default;
+use machinery::patch::strategic::{OnConflict, create_three_way};
+use machinery::patch::{PatchType, apply_patch};
 use machinery::validate::validate;
 use machinery::{GroupVersionKind, Schema, Value, json};
 
@@ -58,5 +60,33 @@ fn all(bench: &mut Criterion) {
     });
 }
 
-criterion_group!(object, parse, decode, fill, check, all);
+fn patch(bench: &mut Criterion) {
+    const OPERATIONS: &str = r#"[{"op":"test","path":"/spec/containers/0/name","value":"web"},
+        {"op":"add","path":"/metadata/labels/two","value":"2"},
+        {"op":"replace","path":"/spec/containers/0/image","value":"registry.example/web:2"},
+        {"op":"remove","path":"/spec/containers/0/env/0"}]"#;
+    const MERGE: &str = r#"{"metadata":{"labels":{"two":"2","pod-template-hash":null}},"spec":{"priority":3,"nodeSelector":{"a":"b"}}}"#;
+    const STRATEGIC: &str = r#"{"metadata":{"labels":{"two":"2"}},"spec":{
+        "$setElementOrder/containers":[{"name":"new"},{"name":"web"}],"containers":[{"name":"new"},
+            {"name":"web","image":"registry.example/web:2","env":[{"name":"CACHE_SIZE","value":"changed"}]}]}}"#;
+    let schema = schema();
+    for (name, kind, body) in [
+        ("patch/json", PatchType::Json, OPERATIONS),
+        ("patch/merge", PatchType::Merge, MERGE),
+        ("patch/strategic", PatchType::Strategic, STRATEGIC),
+    ] {
+        let apply = |pod| apply_patch(kind, pod, black_box(body.as_bytes()), Some(schema));
+        apply(parsed()).expect("the patch fits the pod");
+        bench.bench_function(name, |run| run.iter_batched(parsed, apply, BatchSize::SmallInput));
+    }
+    let modified = apply_patch(PatchType::Strategic, parsed(), STRATEGIC.as_bytes(), Some(schema));
+    let (Value::Object(current), Ok(Value::Object(modified))) = (parsed(), modified) else {
+        panic!("a patched pod is an object")
+    };
+    bench.bench_function("patch/three-way", |run| {
+        run.iter(|| create_three_way(&current, black_box(&modified), &current, schema, OnConflict::Overwrite));
+    });
+}
+
+criterion_group!(object, parse, decode, fill, check, all, patch);
 criterion_main!(object);

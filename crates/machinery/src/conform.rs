@@ -8,8 +8,6 @@ mod error;
 mod scalar;
 mod zero;
 
-use std::cmp::Ordering;
-
 use crate::schema::{Either, Field, List, Map, Omit, Schema, Shape, Struct};
 use crate::{Object, Str, Value};
 
@@ -87,39 +85,37 @@ impl Pass {
         Ok(())
     }
 
-    fn fields(&mut self, object: &mut Object, shape: &Struct, schema: Schema<'_>, at: &Frame<'_>) -> Result<(), Error> {
+    fn fields(
+        &mut self,
+        object: &mut Object,
+        shape: &Struct,
+        schema: Schema<'_>,
+        path: &Frame<'_>,
+    ) -> Result<(), Error> {
         let entries = object.entries_mut();
-        let mut next = 0;
-        let mut dropped = false;
-        for field in &shape.fields {
-            let mut order = Ordering::Greater;
-            while let Some((key, _)) = entries.get_mut(next) {
-                order = key.as_str().cmp(&field.name);
-                if order != Ordering::Less {
-                    break;
-                }
-                dropped |= self.unknown_key(key, shape, at);
-                next += 1;
-                order = Ordering::Greater;
+        let (mut at, mut next) = (0, 0);
+        let (mut dropped, mut misplaced) = (false, false);
+        while let Some((key, value)) = entries.get_mut(at) {
+            let Some(found) = shape.find(next, key) else {
+                dropped |= self.unknown_key(key, shape, path);
+                misplaced = true;
+                at += 1;
+                continue;
+            };
+            let field = &shape.fields[found];
+            if !self.field(value, field, schema.other(field.ty), &path.field(field, schema))? {
+                *key = Str::default();
+                dropped = true;
             }
-            let ty = schema.other(field.ty);
-            if order == Ordering::Equal {
-                let (key, value) = &mut entries[next];
-                if !self.field(value, field, ty, &at.field(field, schema))? {
-                    dropped = true;
-                    *key = Str::default();
-                }
-                next += 1;
-            } else if let Some(value) = zero::absent(field, ty) {
-                entries.insert(next, (field.name.clone(), value));
-                next += 1;
-            }
+            at += 1 + insert_absent(entries, at, &shape.fields[next..found], schema);
+            next = found + 1;
         }
-        for (key, _) in &mut entries[next..] {
-            dropped |= self.unknown_key(key, shape, at);
-        }
+        insert_absent(entries, at, &shape.fields[next..], schema);
         if dropped {
             entries.retain(|(key, _)| !key.is_empty());
+        }
+        if misplaced && shape.open {
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
         }
         Ok(())
     }
@@ -195,6 +191,18 @@ impl Pass {
     fn wrong(&mut self, error: Error) {
         self.wrong.get_or_insert(error);
     }
+}
+
+/// Puts in what Go prints for fields that are absent, and says how many it were.
+fn insert_absent(entries: &mut Vec<(Str, Value)>, at: usize, fields: &[Field], schema: Schema<'_>) -> usize {
+    let mut inserted = 0;
+    for field in fields {
+        if let Some(value) = zero::absent(field, schema.other(field.ty)) {
+            entries.insert(at + inserted, (field.name.clone(), value));
+            inserted += 1;
+        }
+    }
+    inserted
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Gives absent fields the values that the schema has for them.
 
-use crate::schema::{Schema, Shape, Struct};
-use crate::{Object, Value};
+use crate::schema::{Field, Schema, Shape, Struct};
+use crate::{Object, Str, Value};
 
 /// Fills in the schema's defaults, also inside of what it filled in. A `null` where there can be none counts as absence:
 /// it becomes the default, or goes. Doing it twice is doing it once.
@@ -37,18 +37,36 @@ fn default_struct(object: &mut Object, shape: &Struct, schema: Schema<'_>) {
         });
     }
     let entries = object.entries_mut();
-    let mut next = 0;
-    for field in &shape.fields {
-        while entries.get(next).is_some_and(|(key, _)| *key < field.name) {
-            next += 1;
+    let (mut at, mut next, mut misplaced) = (0, 0, false);
+    while let Some((key, value)) = entries.get_mut(at) {
+        match shape.find(next, key) {
+            Some(found) => {
+                default(value, schema.other(shape.fields[found].ty));
+                at += insert_defaults(entries, at, &shape.fields[next..found], schema);
+                next = found + 1;
+            }
+            None => misplaced = true,
         }
-        if entries.get(next).is_none_or(|(key, _)| *key != field.name) {
-            let Some(value) = &field.default else { continue };
-            entries.insert(next, (field.name.clone(), value.clone()));
-        }
-        default(&mut entries[next].1, schema.other(field.ty));
-        next += 1;
+        at += 1;
     }
+    insert_defaults(entries, at, &shape.fields[next..], schema);
+    if misplaced {
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+}
+
+/// Puts in the defaults of fields that are absent, and says how many it were.
+fn insert_defaults(entries: &mut Vec<(Str, Value)>, at: usize, fields: &[Field], schema: Schema<'_>) -> usize {
+    let mut inserted = 0;
+    for field in fields {
+        if let Some(value) = &field.default {
+            let mut value = value.clone();
+            default(&mut value, schema.other(field.ty));
+            entries.insert(at + inserted, (field.name.clone(), value));
+            inserted += 1;
+        }
+    }
+    inserted
 }
 
 fn fill<'a>(values: impl Iterator<Item = &'a mut Value>, default: &Value) {

@@ -59,8 +59,11 @@ impl Selector {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut terms = split_terms(text);
         terms.sort_unstable();
-        let requirements = terms.into_iter().filter(|term| !term.is_empty()).map(|term| requirement(text, term));
-        Ok(Self { requirements: requirements.collect::<Result<_, _>>()? })
+        let terms = terms.into_iter().filter(|term| !term.is_empty()).map(|term| requirement(text, term));
+        let mut requirements = terms.collect::<Result<Vec<_>, _>>()?;
+        // A term without field and value is no condition at all.
+        requirements.retain(|requirement| !(requirement.field.is_empty() && requirement.value.is_empty()));
+        Ok(Self { requirements })
     }
 
     /// The selector that asks for one value of one field.
@@ -184,7 +187,8 @@ mod tests {
         check(",,", "");
         check("b=2,a==1", "a=1,b=2");
         check("a!=1", "a!=1");
-        check("=", "=");
+        check("=,!=", "");
+        check("=a", "=a");
         check(r"a=\,\=\\", r"a=\,\=\\");
     }
 

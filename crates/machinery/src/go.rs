@@ -77,22 +77,6 @@ pub fn json(value: &Value) -> String {
     out
 }
 
-/// A value as Go's `%v` prints it: `map[a:1 b:[x y]]`.
-pub fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::Bool(bool) => bool.to_string(),
-        Value::Int(int) => int.to_string(),
-        Value::Float(number) => float(*number),
-        Value::String(text) => text.to_string(),
-        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
-        Value::Object(object) => {
-            let entries: Vec<_> = object.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
-            format!("map[{}]", entries.join(" "))
-        }
-    }
-}
-
 /// Whether Go counts a character as printable.
 pub fn is_printable(c: char) -> bool {
     // A combining mark is printable wherever it stands, but Rust escapes one that stands first.
@@ -146,11 +130,6 @@ mod tests {
         check(1e20, "100000000000000000000");
         check(-1e21, "-1e+21");
         check(1.25e300, "1.25e+300");
-    }
-
-    #[test]
-    fn values_are_printed_as_by_percent_v() {
-        assert_eq!(plain(&value!({"b": [1, "x", null], "a": true})), "map[a:true b:[1 x <nil>]]");
     }
 
     #[test]

@@ -123,7 +123,12 @@ impl JsonPath {
 
 /// A result as kubectl prints it.
 pub fn print(value: &Value) -> String {
-    if value.is_null() { "<no value>".to_owned() } else { go::plain(value) }
+    match value {
+        Value::Null => "<no value>".to_owned(),
+        Value::String(text) => text.to_string(),
+        Value::Float(float) => go::float(*float),
+        _ => go::json(value),
+    }
 }
 
 fn follow<'a>(steps: &'a [Step], mut values: Vec<&'a Value>) -> Result<Vec<&'a Value>, EvalError> {
@@ -302,7 +307,7 @@ mod tests {
         check(".spec.ports[?(@.name)].name", &["a", "b"]);
         check(".spec.ports[?(@.other)].name", &[]);
         check("..port", &["80", "81"]);
-        check(".spec.ports.*", &["map[name:a port:80]", "map[name:b port:81]"]);
+        check(".spec.ports.*", &[r#"{"name":"a","port":80}"#, r#"{"name":"b","port":81}"#]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! the operations that every object goes through on its way from a client to the store and back.
 
 pub mod apply;
+pub mod bridge;
 pub mod conform;
 pub mod defaulting;
 pub mod field;
@@ -18,6 +19,7 @@ pub mod meta;
 pub mod names;
 pub mod patch;
 pub mod path;
+pub mod protobuf;
 pub mod pruning;
 pub mod quantity;
 pub mod schema;
@@ -26,6 +28,7 @@ pub mod table;
 pub mod time;
 pub mod validate;
 pub mod value;
+pub mod yaml;
 
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;

@@ -73,6 +73,8 @@ pub fn prepare_create(object: &mut Value, uid: &str, now: Time, suffix: &str) {
 pub fn prepare_update(object: &mut Value, old: &Value) {
     let old = Meta::of(old);
     let Some(mut meta) = MetaMut::of(object) else { return };
+    // The kind counts it up where its desired state changes.
+    meta.copy("generation", old);
     if meta.view().uid().is_empty() {
         meta.copy("uid", old);
     }

@@ -243,7 +243,7 @@ mod tests {
         check("boolean", ".b", value!(true));
         check("boolean", ".s", Value::Null);
         check("string", ".i", value!("3"));
-        check("string", ".m", value!("map[k:[1]]"));
+        check("string", ".m", value!("{\"k\":[1]}"));
         check("string", ".n", value!("<no value>"));
         check("string", ".x", Value::Null);
         check("date", ".d", value!("60s"));

@@ -62,6 +62,10 @@ impl Checker<'_> {
         if value.is_null() {
             return self.null(node, path);
         }
+        if node.is_plain(value) {
+            self.matches += 4;
+            return;
+        }
         self.json_type(value, node, path);
         let rules = node.rules();
         if let Some(rules) = rules {
@@ -216,12 +220,12 @@ impl Checker<'_> {
         match node {
             Node::Type(schema) => match schema.shape() {
                 Shape::Struct(shape) => {
-                    let mut fields = shape.fields.iter().peekable();
+                    let mut next = 0;
                     for (key, value) in object.iter() {
-                        while fields.next_if(|field| field.name.as_str() < key).is_some() {}
-                        if let Some(field) = fields.next_if(|field| field.name == key) {
-                            self.value(value, before(key), Node::Type(schema.other(field.ty)), &path.field(key));
-                        }
+                        let Some(found) = shape.find(next, key) else { continue };
+                        let field = &shape.fields[found];
+                        self.value(value, before(key), Node::Type(schema.other(field.ty)), &path.field(key));
+                        next = found + 1;
                     }
                 }
                 Shape::Map(map) => {

@@ -184,6 +184,12 @@ impl Object {
         Self { entries }
     }
 
+    /// Takes entries that are sorted, each key once, as they are.
+    pub(crate) fn from_sorted(entries: Vec<(Str, Value)>) -> Self {
+        debug_assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "a sorted object holds each key once, in order");
+        Self { entries }
+    }
+
     /// How many entries there are.
     pub const fn len(&self) -> usize {
         self.entries.len()

@@ -80,9 +80,9 @@ fn each_step(mut visit: impl FnMut(&str, &Value)) -> bool {
         return false;
     }
     for file in FILES {
-        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let text = std::fs::read_to_string(folder.join(file)).expect("a recording can be read");
         for line in text.lines() {
-            let scenario = json::parse(line.as_bytes()).unwrap();
+            let scenario = json::parse(line.as_bytes()).expect("a recording is JSON");
             let name = scenario.str_at(&["name"]).unwrap_or_default();
             for (at, step) in scenario["steps"].as_array().unwrap_or_default().iter().enumerate() {
                 visit(&format!("{file} {name} step {at}"), step);

@@ -2,12 +2,11 @@
 
 use proptest::prelude::*;
 
-use crate::{Object, Str, Value, json};
+use crate::{Object, Str, Value, yaml};
 
 /// Reads a tree.
 pub fn read(text: &str) -> Value {
-    let value: serde_json::Value = serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-    json::parse(value.to_string().as_bytes()).unwrap()
+    yaml::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// Reads a tree that is an object.

@@ -40,6 +40,21 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Whether a scalar has its type's shape, which is all that is asked of it: true of nearly every value.
+    pub fn is_plain(self, value: &Value) -> bool {
+        let Self::Type(schema) = self else { return false };
+        schema.ty().rules.is_none()
+            && match (schema.shape(), value) {
+                (Shape::String | Shape::Quantity | Shape::Time | Shape::MicroTime | Shape::Bytes, Value::String(_))
+                | (Shape::IntOrString, Value::String(_) | Value::Int(_))
+                | (Shape::Bool, Value::Bool(_))
+                | (Shape::Int64, Value::Int(_))
+                | (Shape::Double, Value::Int(_) | Value::Float(_)) => true,
+                (Shape::Int32, Value::Int(int)) => i32::try_from(*int).is_ok(),
+                _ => false,
+            }
+    }
+
     /// In a built-in type `null` is what Go prints for nothing.
     pub fn allows_null(self) -> bool {
         match self {
