@@ -205,14 +205,8 @@ impl Owners {
     pub(super) fn write(&self, object: &mut Value) {
         if self.0.is_empty() {
             clear(object);
-        } else if let Value::Object(object) = object {
-            let metadata = object.get_or_insert_with("metadata", Value::object);
-            if !matches!(metadata, Value::Object(_)) {
-                *metadata = Value::object();
-            }
-            if let Value::Object(metadata) = metadata {
-                metadata.insert("managedFields", self.to_value());
-            }
+        } else {
+            set_owners(object, self.to_value());
         }
     }
 
@@ -257,6 +251,18 @@ impl Owners {
             self.put(bucket);
             left -= 1;
         }
+    }
+}
+
+/// Sets the `managedFields` of an object.
+pub(super) fn set_owners(object: &mut Value, owners: Value) {
+    let Value::Object(object) = object else { return };
+    let metadata = object.get_or_insert_with("metadata", Value::object);
+    if metadata.is_null() {
+        *metadata = Value::object();
+    }
+    if let Value::Object(metadata) = metadata {
+        metadata.insert("managedFields", owners);
     }
 }
 

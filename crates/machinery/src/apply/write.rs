@@ -8,7 +8,7 @@ use super::compare::{Comparison, compare};
 use super::conflict::Conflicts;
 use super::fieldset::FieldSet;
 use super::last_applied;
-use super::managers::{Operation, Owner, Owners, OwnersError, clear};
+use super::managers::{Operation, Owner, Owners, OwnersError, clear, set_owners};
 use super::merge::merge;
 use super::prune::{convert, prune};
 use super::reconcile::reconcile;
@@ -168,6 +168,8 @@ impl Write<'_> {
             return Err(Error::WrongType(kind));
         }
         let mut owners = live.map_or(Ok(Owners::default()), Owners::of).map_err(Error::Owners)?;
+        let written = live.and_then(|live| live.at(&["metadata", "managedFields"]));
+        let before = owners.clone();
         let live = match live {
             Some(live) => without_owners(live),
             None => self.versions.empty(self.api_version),
@@ -186,7 +188,10 @@ impl Write<'_> {
             }
             other => other?,
         };
-        owners.write(&mut object);
+        match written.filter(|_| owners == before) {
+            Some(written) => set_owners(&mut object, written.clone()),
+            None => owners.write(&mut object),
+        }
         if self.manager == last_applied::KUBECTL {
             last_applied::refresh(&mut object, config);
         }
@@ -216,9 +221,8 @@ impl Write<'_> {
         self.update(live, new.clone()).unwrap_or_else(|_| {
             let mut new = new;
             clear(&mut new);
-            let kept = live.and_then(|live| live.at(&["metadata", "managedFields"]));
-            if let (Some(kept), Some(Value::Object(metadata))) = (kept, new.get_mut("metadata")) {
-                metadata.insert("managedFields", kept.clone());
+            if let Some(kept) = live.and_then(|live| live.at(&["metadata", "managedFields"])) {
+                set_owners(&mut new, kept.clone());
             }
             new
         })
@@ -278,8 +282,12 @@ impl Write<'_> {
         if let Some(last) = &last {
             merged = prune(self.versions, self.api_version, merged, &owners, &fields, last)?;
         }
-        self.settle(&mut owners, Some(&owner), live, &merged, force)?;
         let changed = !same(live, &merged);
+        // Nobody loses anything where nothing changes, or where nobody else owns anything.
+        if changed && owners.0.iter().any(|other| !other.is(&owner)) {
+            self.settle(&mut owners, Some(&owner), live, &merged, force)?;
+        }
+        owners.0.retain(|owner| !owner.fields.is_empty());
         if let Some(at) = owners.find(&owner) {
             let own = &mut owners.0[at];
             own.fields = own.fields.difference(&UNOWNED);
