@@ -1,6 +1,5 @@
 //! The catalogue holds every kind that others know of: those that upstream serves, and those of `k8s-openapi`.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
-#![expect(clippy::disallowed_methods, reason = "where the reference material is is no input of what is tested")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

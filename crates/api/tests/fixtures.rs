@@ -1,6 +1,5 @@
 //! Every object that upstream wrote in three encodings means the same to us in each, and is written the same way.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
-#![expect(clippy::disallowed_methods, reason = "where the reference material is is no input of what is tested")]
 
 use std::path::{Path, PathBuf};
 

@@ -34,7 +34,6 @@ fn recorded_patches_come_out_as_they_did() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-#[expect(clippy::disallowed_methods, reason = "where the recordings are is no input of what is tested")]
 fn shared() -> PathBuf {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
 }

@@ -328,6 +328,7 @@ from! {
     i32 => |it| Self::Int(it.into()),
     i64 => |it| Self::Int(it),
     u32 => |it| Self::Int(it.into()),
+    f64 => |it| if it.is_finite() { Self::Float(it) } else { Self::Null },
     &str => |it| Self::String(it.into()),
     String => |it| Self::String(it.into()),
     Str => |it| Self::String(it),

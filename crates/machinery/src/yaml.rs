@@ -19,14 +19,6 @@ pub enum Error {
     /// It breaks the grammar.
     #[error("yaml: invalid syntax")]
     Syntax(#[from] granit_parser::ScanError),
-    /// A key stands twice in the same mapping.
-    #[error("yaml: line {line}: key {key:?} already set in map")]
-    Repeated {
-        /// Where it stands again.
-        line: usize,
-        /// The key.
-        key: String,
-    },
     /// A key is `null`, a list or a mapping.
     #[error("yaml: line {line}: unsupported map key")]
     Key {
@@ -77,13 +69,19 @@ pub enum Error {
     Several,
 }
 
-/// Reads the only document; none at all is `null`.
+/// Reads the only document; none at all is `null`. Of a key that stands twice in a mapping the last value counts.
 // DEVIATION: upstream reads the first document and says nothing of the others.
 pub fn parse(text: &str) -> Result<Value, Error> {
+    parse_strict(text).map(|(value, _)| value)
+}
+
+/// Reads the only document, and tells each key that stands again in its mapping: `line 3: key "a" already set in map`.
+pub fn parse_strict(text: &str) -> Result<(Value, Vec<String>), Error> {
     let mut documents = documents(text);
     let first = documents.next().transpose()?.unwrap_or_default();
+    let repeated = documents.repeated().to_vec();
     match documents.next() {
-        None => Ok(first),
+        None => Ok((first, repeated)),
         Some(Ok(_)) => Err(Error::Several),
         Some(Err(error)) => Err(error),
     }

@@ -114,6 +114,7 @@ mod tests {
 
     use super::*;
     use crate::patch::notation::{any_value, read};
+    use crate::value;
 
     #[test]
     fn the_examples_of_rfc_7386() {
@@ -164,6 +165,7 @@ mod tests {
         check("{a: [1, 2]}", "{a: [1, 2]}", "{}");
         check("{a: [1, 2]}", "{a: [2, 1]}", "{a: [2, 1]}");
         check("{a: 1}", "{a: 1.5}", "{a: 1.5}");
+        assert_eq!(diff(&value!({"a": 1}), &value!({"a": 1.0})), value!({"a": 1.0}), "an integer is not a float");
         check("{a: 1}", "[1]", "[1]");
     }
 

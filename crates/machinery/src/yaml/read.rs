@@ -25,6 +25,8 @@ pub struct Documents<'i> {
     anchors: BTreeMap<usize, Anchor>,
     /// The nodes that aliases may still stand for.
     left: usize,
+    /// The keys that stand again in the same mapping of the current document.
+    repeated: Vec<String>,
     ended: bool,
 }
 
@@ -53,7 +55,12 @@ impl<'i> Documents<'i> {
         // Go's reader passes over the byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let parser = Parser::new_from_str_with_options(text, options);
-        Self { parser, anchors: BTreeMap::new(), left: ALIASED_MAX, ended: false }
+        Self { parser, anchors: BTreeMap::new(), left: ALIASED_MAX, repeated: Vec::new(), ended: false }
+    }
+
+    /// The keys that stand again in the same mapping of the document read last: `line 3: key "a" already set in map`.
+    pub fn repeated(&self) -> &[String] {
+        &self.repeated
     }
 
     fn document(&mut self) -> Result<Option<Value>, Error> {
@@ -63,6 +70,7 @@ impl<'i> Documents<'i> {
                 Event::DocumentStart(..) => {
                     self.anchors.clear();
                     self.left = ALIASED_MAX;
+                    self.repeated.clear();
                     let value = self.node(0)?;
                     // The document is whole only once its end is.
                     self.event()?;
@@ -152,7 +160,7 @@ impl<'i> Documents<'i> {
             let key = self.key(event, line)?;
             let value = self.node(depth)?;
             if !mapping.set(&key, value, true) {
-                return Err(Error::Repeated { line, key: key.into() });
+                self.repeated.push(format!("line {line}: key {key:?} already set in map"));
             }
         }
     }
@@ -187,19 +195,17 @@ impl Iterator for Documents<'_> {
 }
 
 impl Mapping {
-    /// Sets a key; false if the mapping has set it before. What comes later stays, a merge too.
+    /// Sets a key; false if the mapping itself has set it before. What comes later stays, a merge too.
     fn set(&mut self, key: &Str, value: Value, own: bool) -> bool {
-        if let Some((at, was_own)) = self.places.get_mut(key) {
-            if own && *was_own {
-                return false;
-            }
-            *was_own |= own;
-            self.entries[*at].1 = value;
-        } else {
+        let Some((at, was_own)) = self.places.get_mut(key) else {
             self.places.insert(key.clone(), (self.entries.len(), own));
             self.entries.push((key.clone(), value));
-        }
-        true
+            return true;
+        };
+        let first = !(own && *was_own);
+        *was_own |= own;
+        self.entries[*at].1 = value;
+        first
     }
 
     /// Takes in a mapping, or several of which the first counts most.
