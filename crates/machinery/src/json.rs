@@ -1,22 +1,44 @@
 //! JSON to tree and back, by the rules of Kubernetes' decoder: integers stay integers, repeated keys are noticed,
 //! floats are printed as Go prints them.
 
+mod parse;
+
 use std::fmt;
 use std::io;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-use crate::{Object, Path, Str, Value};
+use parse::Parser;
 
-/// Why bytes are not JSON.
-#[derive(Debug, thiserror::Error)]
-#[error("invalid JSON")]
-pub struct Error(#[from] serde_json::Error);
+use crate::{Object, Value, go};
 
-/// Reads exactly one value. Of a key that occurs twice the last value counts.
+/// Why bytes are not JSON, in the words of Go's decoder.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It ends in the middle.
+    #[error("unexpected end of JSON input")]
+    End,
+    /// Something stands where it cannot.
+    #[error("invalid character {} {place}", quoted(*.char))]
+    Character {
+        /// What stands there.
+        char: char,
+        /// Where that is, in the grammar.
+        place: String,
+        /// Where that is, in bytes.
+        offset: usize,
+    },
+    /// A number is too large even for a float.
+    #[error("cannot unmarshal number {0} into Go value of type float64")]
+    Range(String),
+    /// Lists and objects stand more than 127 deep inside each other.
+    #[error("exceeded max depth")]
+    Depth,
+}
+
+/// Reads exactly one value. Of a key that occurs twice the last value counts; what is not UTF-8 becomes U+FFFD.
 ///
-/// Nesting is limited to 128 levels, so that no walk over a tree can exhaust the stack.
+/// Nesting is limited to 127 levels, so that no walk over a tree can exhaust the stack.
 // DEVIATION: upstream's decoder goes 10,000 levels deep; no built-in type nests beyond 40.
 pub fn parse(json: &[u8]) -> Result<Value, Error> {
     parse_strict(json).map(|(value, _)| value)
@@ -24,19 +46,19 @@ pub fn parse(json: &[u8]) -> Result<Value, Error> {
 
 /// Reads exactly one value, and tells the path of each key that occurs more than once in its object.
 pub fn parse_strict(json: &[u8]) -> Result<(Value, Vec<String>), Error> {
-    let mut repeated = Vec::new();
-    let mut decoder = serde_json::Deserializer::from_slice(json);
-    let value = Node { path: &Path::ROOT, repeated: &mut repeated }.deserialize(&mut decoder)?;
-    decoder.end()?;
-    Ok((value, repeated))
+    let text = String::from_utf8_lossy(json);
+    let mut parser = Parser::new(&text);
+    let value = parser.next()?.ok_or(Error::End)?;
+    Ok((value, parser.end()?))
 }
 
 /// Reads any number of values that stand one after another.
 pub fn parse_all(json: &[u8]) -> Result<Vec<Value>, Error> {
+    let text = String::from_utf8_lossy(json);
+    let mut parser = Parser::new(&text);
     let mut values = Vec::new();
-    let mut decoder = serde_json::Deserializer::from_slice(json);
-    while decoder.end().is_err() {
-        values.push(Node { path: &Path::ROOT, repeated: &mut Vec::new() }.deserialize(&mut decoder)?);
+    while let Some(value) = parser.next()? {
+        values.push(value);
     }
     Ok(values)
 }
@@ -150,91 +172,15 @@ impl fmt::Display for Value {
     }
 }
 
-/// Decodes one node; the path lives on the stack and is printed only when a key repeats.
-struct Node<'a> {
-    path: &'a Path<'a>,
-    repeated: &'a mut Vec<String>,
-}
-
-impl<'de> DeserializeSeed<'de> for Node<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, decoder: D) -> Result<Value, D::Error> {
-        decoder.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Node<'_> {
-    type Value = Value;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, it: bool) -> Result<Value, E> {
-        Ok(Value::Bool(it))
-    }
-
-    fn visit_i64<E>(self, it: i64) -> Result<Value, E> {
-        Ok(Value::Int(it))
-    }
-
-    fn visit_u64<E>(self, it: u64) -> Result<Value, E> {
-        Ok(i64::try_from(it).map_or(Value::Float(it as f64), Value::Int))
-    }
-
-    fn visit_f64<E>(self, it: f64) -> Result<Value, E> {
-        Ok(Value::Float(it))
-    }
-
-    fn visit_str<E>(self, it: &str) -> Result<Value, E> {
-        Ok(Value::String(it.into()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut array = Vec::new();
-        while let Some(item) =
-            items.next_element_seed(Node { path: &self.path.index(array.len()), repeated: self.repeated })?
-        {
-            array.push(item);
+/// A character as Go's decoder shows it.
+fn quoted(char: char) -> String {
+    match char {
+        '\'' => r"'\''".to_owned(),
+        '"' => "'\"'".to_owned(),
+        other => {
+            let shown = go::quote(other.encode_utf8(&mut [0; 4]));
+            format!("'{}'", &shown[1..shown.len() - 1])
         }
-        Ok(Value::Array(array))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut entries: Vec<(Str, Value)> = Vec::with_capacity(4);
-        while let Some(key) = map.next_key_seed(Key)? {
-            let value = map.next_value_seed(Node { path: &self.path.field(&key), repeated: self.repeated })?;
-            entries.push((key, value));
-        }
-        let repeated = |key: &str| self.repeated.push(self.path.field(key).to_string());
-        Ok(Value::Object(Object::from_entries(entries, repeated)))
-    }
-}
-
-struct Key;
-
-impl<'de> DeserializeSeed<'de> for Key {
-    type Value = Str;
-
-    fn deserialize<D: Deserializer<'de>>(self, decoder: D) -> Result<Str, D::Error> {
-        decoder.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Key {
-    type Value = Str;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a string")
-    }
-
-    fn visit_str<E>(self, it: &str) -> Result<Str, E> {
-        Ok(it.into())
     }
 }
 
@@ -289,11 +235,53 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_an_error_and_never_a_panic() {
-        let deep = "[".repeat(100_000);
-        for bad in ["", "{", "[1,]", "{\"a\"}", "nul", "1 2", "\"\\ud800\"", "1e999", deep.as_str()] {
-            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
-        }
-        assert!(parse(b"\"\xff\"").is_err());
+    fn escapes_are_read_and_lone_halves_replaced() {
+        let check = |json: &str, text: &str| assert_eq!(parse(json.as_bytes()).unwrap(), text.into(), "{json}");
+        check(r#""a\"\\\/\b\f\n\r\tz""#, "a\"\\/\u{8}\u{c}\n\r\tz");
+        check(r#""\u00e9\ud83d\ude00""#, "é😀");
+        check(r#""\ud800x\udc00\ud800\u0041""#, "\u{fffd}x\u{fffd}\u{fffd}A");
+        assert_eq!(parse(b"\"a\xffb\"").unwrap(), "a\u{fffd}b".into());
+    }
+
+    #[test]
+    fn what_is_not_json_is_an_error_in_the_words_of_go() {
+        let check = |json: &str, expect: &str| {
+            assert_eq!(parse(json.as_bytes()).unwrap_err().to_string(), expect, "{json}");
+        };
+        check("", "unexpected end of JSON input");
+        check("{", "unexpected end of JSON input");
+        check("[1", "unexpected end of JSON input");
+        check("\"a", "unexpected end of JSON input");
+        check("nope", "invalid character 'o' in literal null (expecting 'u')");
+        check("[1,]", "invalid character ']' looking for beginning of value");
+        check("{\"a\"}", "invalid character '}' after object key");
+        check("{\"a\":1 2}", "invalid character '2' after object key:value pair");
+        check("{\"a\":1,}", "invalid character '}' looking for beginning of object key string");
+        check("[1 2]", "invalid character '2' after array element");
+        check("1 2", "invalid character '2' after top-level value");
+        check("01", "invalid character '1' after top-level value");
+        check("-x", "invalid character 'x' in numeric literal");
+        check("1.x", "invalid character 'x' after decimal point in numeric literal");
+        check("1e+x", "invalid character 'x' in exponent of numeric literal");
+        check("\"\n\"", "invalid character '\\n' in string literal");
+        check("\"\\x\"", "invalid character 'x' in string escape code");
+        check("\"\\u00g0\"", "invalid character 'g' in \\u hexadecimal character escape");
+        check("'a'", "invalid character '\\'' looking for beginning of value");
+        check("1e999", "cannot unmarshal number 1e999 into Go value of type float64");
+        check(&"[".repeat(100_000), "exceeded max depth");
+        check(&"{\"a\":".repeat(100_000), "exceeded max depth");
+    }
+
+    #[test]
+    fn nesting_ends_at_127_levels() {
+        let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(parse(deep(127).as_bytes()).is_ok());
+        assert_eq!(parse(deep(128).as_bytes()), Err(Error::Depth));
+    }
+
+    #[test]
+    fn a_tree_has_no_spare_room() {
+        let Value::Array(items) = parse(b"[1,2,3,4,5]").unwrap() else { panic!("a list") };
+        assert_eq!(items.capacity(), 5);
     }
 }

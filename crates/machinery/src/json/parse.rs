@@ -1,0 +1,279 @@
+//! Bytes to tree in one pass, with the errors that Go's decoder gives.
+//!
+//! Written here because no published parser builds this tree without a second one or a visitor between (which costs
+//! twice the time), tells repeated keys with their path, and words its errors as clients of Kubernetes know them.
+//!
+//! Entries and items of unfinished lists and objects wait on two stacks; what ends takes its own off the top into a
+//! vector of exactly its size. A tree so has no spare room, and growing costs nothing.
+
+use super::Error;
+use crate::{Object, Path, Str, Value};
+
+/// How many lists and objects may stand inside each other.
+const DEPTH_MAX: usize = 127;
+
+pub(super) struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    entries: Vec<(Str, Value)>,
+    items: Vec<Value>,
+    repeated: Vec<String>,
+}
+
+impl<'a> Parser<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0, entries: Vec::new(), items: Vec::new(), repeated: Vec::new() }
+    }
+
+    /// The next value; none if nothing but white space is left.
+    pub(super) fn next(&mut self) -> Result<Option<Value>, Error> {
+        match self.peek() {
+            None => Ok(None),
+            Some(_) => self.value(&Path::ROOT, 0).map(Some),
+        }
+    }
+
+    /// Makes sure that nothing but white space is left, and gives the paths of repeated keys.
+    pub(super) fn end(mut self) -> Result<Vec<String>, Error> {
+        match self.peek() {
+            None => Ok(self.repeated),
+            Some(_) => Err(self.unexpected("after top-level value")),
+        }
+    }
+
+    fn value(&mut self, path: &Path<'_>, depth: usize) -> Result<Value, Error> {
+        match self.peek() {
+            Some(b'"') => self.string().map(Value::String),
+            Some(b'{') => self.object(path, depth + 1),
+            Some(b'[') => self.array(path, depth + 1),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.literal("true", Value::Bool(true)),
+            Some(b'f') => self.literal("false", Value::Bool(false)),
+            Some(b'n') => self.literal("null", Value::Null),
+            _ => Err(self.unexpected("looking for beginning of value")),
+        }
+    }
+
+    fn object(&mut self, path: &Path<'_>, depth: usize) -> Result<Value, Error> {
+        self.enter(depth)?;
+        let start = self.entries.len();
+        let mut sorted = true;
+        if self.peek() != Some(b'}') {
+            loop {
+                if self.peek() != Some(b'"') {
+                    return Err(self.unexpected("looking for beginning of object key string"));
+                }
+                let key = self.string()?;
+                if self.peek() != Some(b':') {
+                    return Err(self.unexpected("after object key"));
+                }
+                self.at += 1;
+                let value = self.value(&path.field(&key), depth)?;
+                sorted &= self.entries.len() == start || self.entries[self.entries.len() - 1].0 < key;
+                self.entries.push((key, value));
+                match self.peek() {
+                    Some(b',') => self.at += 1,
+                    Some(b'}') => break,
+                    _ => return Err(self.unexpected("after object key:value pair")),
+                }
+                self.peek();
+            }
+        }
+        self.at += 1;
+        let entries: Vec<_> = self.entries.drain(start..).collect();
+        if sorted {
+            return Ok(Value::Object(Object::from_sorted(entries)));
+        }
+        let repeated = |key: &str| self.repeated.push(path.field(key).to_string());
+        Ok(Value::Object(Object::from_entries(entries, repeated)))
+    }
+
+    fn array(&mut self, path: &Path<'_>, depth: usize) -> Result<Value, Error> {
+        self.enter(depth)?;
+        let start = self.items.len();
+        if self.peek() != Some(b']') {
+            loop {
+                let item = self.value(&path.index(self.items.len() - start), depth)?;
+                self.items.push(item);
+                match self.peek() {
+                    Some(b',') => self.at += 1,
+                    Some(b']') => break,
+                    _ => return Err(self.unexpected("after array element")),
+                }
+            }
+        }
+        self.at += 1;
+        Ok(Value::Array(self.items.drain(start..).collect()))
+    }
+
+    fn enter(&mut self, depth: usize) -> Result<(), Error> {
+        if depth > DEPTH_MAX {
+            return Err(Error::Depth);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn literal(&mut self, word: &str, value: Value) -> Result<Value, Error> {
+        for expected in word.bytes() {
+            if self.here() != Some(expected) {
+                let place = format!("in literal {word} (expecting '{}')", expected as char);
+                return Err(self.unexpected(&place));
+            }
+            self.at += 1;
+        }
+        Ok(value)
+    }
+
+    fn number(&mut self) -> Result<Value, Error> {
+        let start = self.at;
+        if self.here() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.here() {
+            Some(b'0') => self.at += 1,
+            Some(b'1'..=b'9') => self.digits(),
+            _ => return Err(self.unexpected("in numeric literal")),
+        }
+        let mut whole = true;
+        if self.here() == Some(b'.') {
+            whole = false;
+            self.at += 1;
+            self.some_digits("after decimal point in numeric literal")?;
+        }
+        if matches!(self.here(), Some(b'e' | b'E')) {
+            whole = false;
+            self.at += 1;
+            if matches!(self.here(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.some_digits("in exponent of numeric literal")?;
+        }
+        let text = &self.text[start..self.at];
+        if whole && let Ok(int) = text.parse() {
+            return Ok(Value::Int(int));
+        }
+        let float: f64 = text.parse().expect("the grammar of JSON numbers is within that of floats");
+        if float.is_finite() { Ok(Value::Float(float)) } else { Err(Error::Range(text.to_owned())) }
+    }
+
+    fn some_digits(&mut self, place: &str) -> Result<(), Error> {
+        if !matches!(self.here(), Some(b'0'..=b'9')) {
+            return Err(self.unexpected(place));
+        }
+        self.digits();
+        Ok(())
+    }
+
+    fn digits(&mut self) {
+        while matches!(self.here(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+    }
+
+    fn string(&mut self) -> Result<Str, Error> {
+        self.at += 1;
+        let start = self.at;
+        self.plain();
+        if self.here() == Some(b'"') {
+            let text = &self.text[start..self.at];
+            self.at += 1;
+            return Ok(Str::new(text));
+        }
+        let mut text = String::from(&self.text[start..self.at]);
+        loop {
+            match self.here() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(text.into());
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    let char = self.escape()?;
+                    text.push(char);
+                }
+                _ => return Err(self.unexpected("in string literal")),
+            }
+            let start = self.at;
+            self.plain();
+            text.push_str(&self.text[start..self.at]);
+        }
+    }
+
+    /// Passes over what stands for itself in a string.
+    fn plain(&mut self) {
+        let rest = &self.text.as_bytes()[self.at..];
+        let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+        self.at += end.unwrap_or(rest.len());
+    }
+
+    fn escape(&mut self) -> Result<char, Error> {
+        let char = match self.here() {
+            Some(plain @ (b'"' | b'\\' | b'/')) => plain as char,
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                self.at += 1;
+                return self.unicode();
+            }
+            _ => return Err(self.unexpected("in string escape code")),
+        };
+        self.at += 1;
+        Ok(char)
+    }
+
+    /// What follows `\u`. Half of a pair without the other becomes U+FFFD, as it does in Go.
+    fn unicode(&mut self) -> Result<char, Error> {
+        let first = self.hex()?;
+        if let Some(char) = char::from_u32(first) {
+            return Ok(char);
+        }
+        let is_pair = first < 0xDC00 && self.text.as_bytes()[self.at..].starts_with(b"\\u");
+        if !is_pair {
+            return Ok(char::REPLACEMENT_CHARACTER);
+        }
+        let back = self.at;
+        self.at += 2;
+        let second = self.hex()?;
+        if (0xDC00..0xE000).contains(&second) {
+            let char = 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
+            return Ok(char::from_u32(char).expect("two halves make a character"));
+        }
+        self.at = back;
+        Ok(char::REPLACEMENT_CHARACTER)
+    }
+
+    fn hex(&mut self) -> Result<u32, Error> {
+        let mut value = 0;
+        for _ in 0..4 {
+            let digit = self.here().and_then(|byte| (byte as char).to_digit(16));
+            value = value * 16 + digit.ok_or_else(|| self.unexpected("in \\u hexadecimal character escape"))?;
+            self.at += 1;
+        }
+        Ok(value)
+    }
+
+    /// The next byte that is no white space.
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            match self.here() {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                other => return other,
+            }
+        }
+    }
+
+    fn here(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn unexpected(&self, place: &str) -> Error {
+        match self.text[self.at..].chars().next() {
+            None => Error::End,
+            Some(char) => Error::Character { char, place: place.to_owned(), offset: self.at },
+        }
+    }
+}
