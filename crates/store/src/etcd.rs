@@ -3,6 +3,7 @@
 //! Each service turns a request into a [`mvcc`] command or query and the outcome into a response; none holds state of its own.
 
 mod auth;
+mod authority;
 mod check;
 mod cluster;
 pub mod compactor;

@@ -1,6 +1,6 @@
 //! The Maintenance service: status, alarms, hashes, snapshots, leadership.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::pin::Pin;
 
 use aws_lc_rs::digest;
@@ -18,6 +18,8 @@ use crate::backend::Backend;
 
 /// Bytes of one part of a snapshot.
 const PART_BYTES: usize = 64 * 1024;
+/// What the length of etcd's own files is a multiple of.
+const PAGE_BYTES: u64 = 512;
 
 #[tonic::async_trait]
 impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
@@ -144,15 +146,18 @@ type Parts = mpsc::Sender<Result<pb::SnapshotResponse, Status>>;
 fn send_snapshot(state: &State, header: Option<pb::ResponseHeader>, parts: &Parts) -> io::Result<()> {
     let mut length = Length(0);
     state.write_to(&mut length)?;
+    // etcdctl takes a file for whole when its length is a multiple of this and a digest.
+    let padding = length.0.next_multiple_of(PAGE_BYTES) - length.0;
     let digest_len = digest::SHA256.output_len() as u64;
     let mut sender = Sender {
         parts,
         header,
         buffer: Vec::with_capacity(PART_BYTES),
-        remaining: length.0 + digest_len,
+        remaining: length.0 + padding + digest_len,
         digest: digest::Context::new(&digest::SHA256),
     };
     state.write_to(&mut sender)?;
+    io::copy(&mut io::repeat(0).take(padding), &mut sender)?;
     let digest = sender.digest.clone().finish();
     sender.buffer.extend_from_slice(digest.as_ref());
     sender.send()

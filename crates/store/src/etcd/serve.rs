@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 
+use super::authority::Mended;
 use super::proto::etcdserverpb as pb;
 use super::tls::ServerTls;
 use super::{Config, Server, http};
@@ -119,6 +120,7 @@ async fn connection(
         .initial_connection_window_size(4 << 20)
         .keep_alive_interval(Some(Duration::from_secs(7200)))
         .keep_alive_timeout(Duration::from_secs(20));
-    let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
+    let served =
+        builder.serve_connection(TokioIo::new(Mended::new(stream)), TowerToHyperService::new(router)).into_owned();
     watcher.watch(served).await
 }
