@@ -60,7 +60,7 @@ fn sort(order: pb::range_request::SortOrder, target: pb::range_request::SortTarg
     }
 }
 
-pub(super) fn range_response(reply: RangeReply, header: Option<pb::ResponseHeader>) -> pb::RangeResponse {
+pub(super) fn range_response(reply: &RangeReply, header: Option<pb::ResponseHeader>) -> pb::RangeResponse {
     let mut kvs = key_values(&reply.records);
     if reply.keys_only {
         kvs.iter_mut().for_each(|kv| kv.value.clear());
@@ -155,7 +155,7 @@ fn operation_response(reply: OperationReply) -> pb::ResponseOp {
     // Within a transaction only the revision of a header is filled in.
     let header = Some(pb::ResponseHeader { revision: reply.revision, ..pb::ResponseHeader::default() });
     let response = match reply.body {
-        OperationBody::Range(reply) => Response::ResponseRange(range_response(reply, header)),
+        OperationBody::Range(reply) => Response::ResponseRange(range_response(&reply, header)),
         OperationBody::Put { previous } => Response::ResponsePut(put_response(&Reply::Put { previous }, header)),
         OperationBody::Delete { deleted, previous } => {
             Response::ResponseDeleteRange(delete_response(&Reply::Delete { deleted, previous }, header))

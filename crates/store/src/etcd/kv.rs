@@ -27,7 +27,7 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         };
         let reply = found.map_err(status::of_mvcc)?;
         let header = self.header(reply.revision);
-        Ok(Response::new(convert::range_response(reply, header)))
+        Ok(Response::new(convert::range_response(&reply, header)))
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {

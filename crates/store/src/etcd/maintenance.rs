@@ -189,7 +189,7 @@ impl Sender<'_> {
         let blob = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES)));
         self.remaining -= blob.len() as u64;
         let part = pb::SnapshotResponse {
-            header: self.header.clone(),
+            header: self.header,
             remaining_bytes: self.remaining,
             blob,
             version: CLUSTER_VERSION.to_owned(),

@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 use crate::backend::BackendError;
 
 /// The status of a request that the key space refused.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 pub(super) fn of_mvcc(error: mvcc::Error) -> Status {
     let code = match &error {
         mvcc::Error::Compacted { .. } | mvcc::Error::FutureRevision => Code::OutOfRange,

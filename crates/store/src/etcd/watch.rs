@@ -196,13 +196,10 @@ impl<B: Backend> Client<B> {
         let from = mark.max(watcher.next);
         let (batch, revision) =
             self.server.backend.view(|state| (state.event_batch(&watcher.span, from, BATCH_EVENTS), state.revision()));
-        let batch = match batch {
-            Ok(batch) => batch,
-            Err(_) => {
-                let compact_revision = self.server.backend.view(State::compact_revision);
-                self.forget(id);
-                return self.send_compacted(id, compact_revision, revision).await;
-            }
+        let Ok(batch) = batch else {
+            let compact_revision = self.server.backend.view(State::compact_revision);
+            self.forget(id);
+            return self.send_compacted(id, compact_revision, revision).await;
         };
         watcher.next = batch.next.max(watcher.next);
         if batch.more {
