@@ -1,0 +1,19 @@
+//! The cluster's only truth: a replicated, durable key-value store.
+//!
+//! ```text
+//!  Node (tokio) ── owns ──> Replica (sync, no I/O) = consensus::Member + the state machine
+//!    │  │                      │
+//!    │  └── peer (TLS) <──send─┤
+//!    └───── log thread <─persist┘   Log (records, groups, one sync) + checkpoints, over a Disk
+//! ```
+//!
+//! The simulation drives the same [`Replica`], [`log`] and [`checkpoint`] code over a disk and a network of its own.
+
+pub mod checkpoint;
+pub mod disk;
+pub mod log;
+pub mod machine;
+pub mod replica;
+
+pub use machine::Machine;
+pub use replica::Replica;
