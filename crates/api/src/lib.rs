@@ -1,1 +1,3 @@
 //! The built-in kinds of Kubernetes: the catalogue of their types, and what is particular to each.
+
+pub mod catalogue;

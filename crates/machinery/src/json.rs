@@ -31,6 +31,16 @@ pub fn parse_strict(json: &[u8]) -> Result<(Value, Vec<String>), Error> {
     Ok((value, repeated))
 }
 
+/// Reads any number of values that stand one after another.
+pub fn parse_all(json: &[u8]) -> Result<Vec<Value>, Error> {
+    let mut values = Vec::new();
+    let mut decoder = serde_json::Deserializer::from_slice(json);
+    while decoder.end().is_err() {
+        values.push(Node { path: &Path::ROOT, repeated: &mut Vec::new() }.deserialize(&mut decoder)?);
+    }
+    Ok(values)
+}
+
 /// Writes a value on one line.
 pub fn to_vec(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
@@ -257,6 +267,13 @@ mod tests {
         let (value, repeated) = parse_strict(br#"{"a":[{"b":1,"b":2}],"c":1,"c":3}"#).unwrap();
         assert_eq!(value, value!({"a": [{"b": 2}], "c": 3}));
         assert_eq!(repeated, ["a[0].b", "c"]);
+    }
+
+    #[test]
+    fn values_may_stand_one_after_another() {
+        assert_eq!(parse_all(b" {} [1]\n2 ").unwrap(), [value!({}), value!([1]), value!(2)]);
+        assert_eq!(parse_all(b" \n").unwrap(), []);
+        assert!(parse_all(b"{} x").is_err());
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Type {
 /// Which JSON values a type has.
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// Any JSON at all.
+    /// Any JSON at all. Protobuf has its text in a message, under number 1.
     Any,
     /// `true` or `false`.
     Bool,
@@ -73,6 +73,8 @@ pub enum Shape {
     Map(Map),
     /// An object with named fields.
     Struct(Struct),
+    /// An object of one type, or something else in its place (`items` of a JSON schema: a schema, or a list of them).
+    Either(Either),
 }
 
 /// A list and how two of them are merged.
@@ -106,6 +108,17 @@ pub struct Map {
     pub atomic: bool,
     /// What an absent (`null`) value stands for.
     pub value_default: Option<Value>,
+}
+
+/// An object of one type, or a value of another type that is no object.
+#[derive(Clone, Debug)]
+pub struct Either {
+    /// The type of a value that is an object.
+    pub object: TypeId,
+    /// The type of any other value: a list or a boolean.
+    pub other: TypeId,
+    /// The numbers in protobuf of the object and of the other.
+    pub numbers: (u32, u32),
 }
 
 /// An object with named fields.
@@ -181,6 +194,9 @@ pub struct Message {
 pub enum Wire {
     /// The struct's field with this index.
     Field(u16),
+    /// The same, but each list in it is a message of its own with the items under number 1: a list that has a name in
+    /// Go (`v1.Verbs`), or the values of a map that have one (`v1.ExtraValue`).
+    Wrapped(u16),
     /// A nested message whose fields JSON shows inline. `pointer`: left out when none of them is set.
     Inline {
         /// Whether it is left out when none of its fields is set.
@@ -200,9 +216,14 @@ impl Types {
         Self { types: Vec::new() }
     }
 
+    /// No types yet, room for `capacity`.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { types: Vec::with_capacity(capacity) }
+    }
+
     /// Adds a type.
     pub fn add(&mut self, ty: Type) -> TypeId {
-        let id = TypeId(u32::try_from(self.types.len()).expect("a set of types has fewer than 2^32"));
+        let id = TypeId::from(self.types.len());
         self.types.push(ty);
         id
     }
@@ -225,6 +246,13 @@ impl Types {
     /// Whether there is no type.
     pub const fn is_empty(&self) -> bool {
         self.types.is_empty()
+    }
+}
+
+/// The type that was added after `at` others.
+impl From<usize> for TypeId {
+    fn from(at: usize) -> Self {
+        Self(u32::try_from(at).expect("a set of types has fewer than 2^32"))
     }
 }
 

@@ -12,8 +12,7 @@
 pub mod checkpoint;
 pub mod disk;
 pub mod log;
-pub mod machine;
+pub mod open;
 pub mod replica;
 
-pub use machine::Machine;
 pub use replica::Replica;

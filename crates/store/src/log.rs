@@ -119,8 +119,7 @@ impl<D: Disk> Log<D> {
         let active = start_segment(&disk, config, sequence, start)?;
         let contents = Contents { boot, ..recovered.contents };
         let closed = recovered.segments;
-        let log =
-            Self { disk, config, boot, hard_state, active, closed, staged: BytesMut::new(), staged_index: 0 };
+        let log = Self { disk, config, boot, hard_state, active, closed, staged: BytesMut::new(), staged_index: 0 };
         Ok((log, contents))
     }
 

@@ -1,3 +1,63 @@
-//! Automation: `cargo xtask ci` is the gate.
+//! Automation of the project: `cargo xtask ci` is the gate.
 
-fn main() {}
+mod catalogue;
+mod ci;
+mod tidy;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// One command of `cargo xtask`.
+struct Task {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> anyhow::Result<()>,
+}
+
+const TASKS: &[Task] = &[
+    Task {
+        name: "catalogue",
+        about: "write the facts about Kubernetes' API types into the api crate, from [types.json]",
+        run: catalogue::run,
+    },
+    Task {
+        name: "ci",
+        about: "format, lint, tidy, test and document: what must pass before anything lands",
+        run: ci::run,
+    },
+    Task {
+        name: "tidy",
+        about: "check the rules no compiler knows; --fix rewrites the generated lists",
+        run: tidy::run,
+    },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> anyhow::Result<()> {
+    let (name, rest) = args.split_first().map_or(("help", [].as_slice()), |(name, rest)| (name.as_str(), rest));
+    if let Some(task) = TASKS.iter().find(|task| task.name == name) {
+        return (task.run)(rest);
+    }
+    println!("cargo xtask <task>\n");
+    for task in TASKS {
+        println!("  {:<10} {}", task.name, task.about);
+    }
+    anyhow::ensure!(matches!(name, "help" | "--help" | "-h"), "there is no task {name:?}");
+    Ok(())
+}
+
+/// The folder that holds the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace this was built in exists")
+}

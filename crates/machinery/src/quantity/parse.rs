@@ -1,0 +1,184 @@
+//! Text to quantity.
+
+use super::{BINARY_SUFFIXES, DECIMAL_SUFFIXES, Error, Format, MANTISSA_END, NANO, Quantity};
+
+/// A quantity, and whether upstream would go on showing it as it was written.
+pub(super) struct Parsed {
+    pub(super) quantity: Quantity,
+    pub(super) keeps_text: bool,
+}
+
+/// The parts of `-12.50Mi`.
+struct Parts<'a> {
+    negative: bool,
+    /// Digits before the point, without leading zeros.
+    whole: &'a str,
+    /// Digits after the point.
+    fraction: &'a str,
+    /// Whether the number has any digit.
+    digits: bool,
+    suffix: &'a str,
+}
+
+/// What a suffix multiplies by.
+enum Unit {
+    Ten { exponent: i32, format: Format },
+    Two { exponent: u32 },
+}
+
+/// Upstream takes numbers of up to this many decimal digits by a shorter way, which shows in what it accepts.
+const SHORT_DIGITS: usize = 18;
+
+pub(super) fn parse(text: &str) -> Result<Parsed, Error> {
+    if text.is_empty() {
+        return Err(Error::Format);
+    }
+    let parts = split(text)?;
+    let unit = interpret(parts.suffix)?;
+    let short = is_short(&parts, &unit);
+    if !parts.digits && !short {
+        return Err(Error::Numeric);
+    }
+    let quantity = match unit {
+        Unit::Ten { exponent, format } => decimal(&parts, exponent, format)?,
+        Unit::Two { exponent } => binary(&parts, exponent)?,
+    };
+    Ok(Parsed { quantity, keeps_text: text == "0" || short && looks_canonical(&parts, &unit) })
+}
+
+fn split(text: &str) -> Result<Parts<'_>, Error> {
+    let (negative, unsigned) = match text.as_bytes()[0] {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (whole, rest) = take(unsigned, |c| c.is_ascii_digit());
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => take(rest, |c| c.is_ascii_digit()),
+        None => ("", rest),
+    };
+    let (_, rest) = take(suffix, |c| b"eEinumkKMGTP".contains(&c));
+    let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+    if !take(rest, |c| c.is_ascii_digit()).1.is_empty() {
+        return Err(Error::Format);
+    }
+    let digits = !whole.is_empty() || !fraction.is_empty();
+    Ok(Parts { negative, whole: whole.trim_start_matches('0'), fraction, digits, suffix })
+}
+
+/// Splits after the leading bytes, all ASCII, for which `wanted` holds.
+fn take(text: &str, wanted: impl Fn(u8) -> bool) -> (&str, &str) {
+    let end = text.bytes().position(|byte| !wanted(byte)).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+fn interpret(suffix: &str) -> Result<Unit, Error> {
+    if let Some((_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(known, _)| *known == suffix) {
+        return Ok(Unit::Ten { exponent: *exponent, format: Format::DecimalSI });
+    }
+    if let Some(exponent) =
+        (0..).step_by(10).zip(BINARY_SUFFIXES).find_map(|(at, known)| (known == suffix).then_some(at))
+    {
+        return Ok(Unit::Two { exponent });
+    }
+    let exponent = suffix.strip_prefix(['e', 'E']).ok_or(Error::Suffix)?;
+    let exponent: i64 = exponent.parse().map_err(|_| Error::Suffix)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "upstream keeps the low 32 bits, and what is stored was so read"
+    )]
+    Ok(Unit::Ten { exponent: exponent as i32, format: Format::DecimalExponent })
+}
+
+fn is_short(parts: &Parts<'_>, unit: &Unit) -> bool {
+    let digits = parts.whole.len().max(1) + parts.fraction.len();
+    match unit {
+        Unit::Ten { exponent, .. } => {
+            digits <= SHORT_DIGITS && i64::from(*exponent) - parts.fraction.len() as i64 >= NANO.into()
+        }
+        Unit::Two { exponent } => parts.fraction.is_empty() && digits + (*exponent as usize) * 3 / 10 < 15,
+    }
+}
+
+fn looks_canonical(parts: &Parts<'_>, unit: &Unit) -> bool {
+    match unit {
+        Unit::Ten { exponent, .. } => {
+            let ends_in_thousands = {
+                let mut last = parts.whole.bytes().chain(parts.fraction.bytes()).rev();
+                (0..3).all(|_| last.next() == Some(b'0'))
+            };
+            let scale = i64::from(*exponent) - parts.fraction.len() as i64;
+            !parts.whole.is_empty() && scale % 3 == 0 && !ends_in_thousands
+        }
+        // The low three bits of the number as written: a heuristic of upstream's for "no further suffix fits".
+        Unit::Two { .. } => parts.whole.parse().is_ok_and(|whole: u64| whole & 7 != 0),
+    }
+}
+
+fn decimal(parts: &Parts<'_>, exponent: i32, format: Format) -> Result<Quantity, Error> {
+    let digits: Vec<u8> = parts.whole.bytes().chain(parts.fraction.bytes()).map(|digit| digit - b'0').collect();
+    let exponent = i64::from(exponent) - parts.fraction.len() as i64;
+    let (size, exponent) = round_up(&digits, exponent)?;
+    Ok(Quantity::rounded(parts.negative, size, exponent, format))
+}
+
+fn binary(parts: &Parts<'_>, exponent: u32) -> Result<Quantity, Error> {
+    let mut digits: Vec<u8> = parts.whole.bytes().chain(parts.fraction.bytes()).map(|digit| digit - b'0').collect();
+    double(&mut digits, exponent);
+    let leading = digits.iter().take_while(|digit| **digit == 0).count();
+    let limit = Quantity::new(i64::MAX, Format::BinarySI);
+    let quantity = if digits.len() - leading > parts.fraction.len() + 19 {
+        // More than 19 digits before the point is beyond 2^63, however the rest reads.
+        limit
+    } else {
+        let (size, exponent) = round_up(&digits, -(parts.fraction.len() as i64))?;
+        Quantity::rounded(false, size, exponent, Format::BinarySI).min(limit)
+    };
+    let small = quantity < Quantity::new(1, Format::BinarySI) && !quantity.is_zero();
+    let signed = if parts.negative { quantity.neg() } else { quantity };
+    Ok(signed.with_format(if small { Format::DecimalSI } else { Format::BinarySI }))
+}
+
+/// Multiplies a number, most significant digit first, by 2^`times`, which is at most 2^60.
+fn double(digits: &mut Vec<u8>, times: u32) {
+    let mut carry = 0_u64;
+    for digit in digits.iter_mut().rev() {
+        // At most 9 × 2^60 + 2^60 + 1, which `u64` holds.
+        let product = (u64::from(*digit) << times) + carry;
+        *digit = (product % 10) as u8;
+        carry = product / 10;
+    }
+    let mut lead = Vec::new();
+    while carry > 0 {
+        lead.push((carry % 10) as u8);
+        carry /= 10;
+    }
+    lead.reverse();
+    digits.splice(0..0, lead);
+}
+
+/// The number `digits` × 10^`exponent` without what is finer than nano, which is rounded up.
+// DEVIATION: more than 36 significant digits are refused; upstream takes any number of them.
+fn round_up(digits: &[u8], exponent: i64) -> Result<(u128, i64), Error> {
+    let leading = digits.iter().take_while(|digit| **digit == 0).count();
+    let digits = &digits[leading..];
+    let fine = usize::try_from(i64::from(NANO) - exponent).unwrap_or(0).min(digits.len());
+    let (mut kept, dropped) = digits.split_at(digits.len() - fine);
+    let mut exponent = if dropped.len() == digits.len() { i64::from(NANO) } else { exponent + fine as i64 };
+    while let [rest @ .., 0] = kept {
+        kept = rest;
+        exponent += 1;
+    }
+    let up = dropped.iter().any(|digit| *digit != 0);
+    if up && exponent > NANO.into() {
+        // The zeros just taken off stand between the last digit and the one that is rounded.
+        let zeros = usize::try_from(exponent - i64::from(NANO)).map_err(|_| Error::Numeric)?;
+        kept = &digits[..kept.len() + zeros];
+        exponent = NANO.into();
+    }
+    if kept.len() > MANTISSA_END.ilog10() as usize {
+        return Err(Error::Numeric);
+    }
+    let size = kept.iter().fold(0, |size, digit| size * 10 + u128::from(*digit));
+    Ok((size + u128::from(up), exponent))
+}

@@ -1,0 +1,92 @@
+//! The gate: every step that a change must pass, in the order that tells soonest what is wrong.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::{root, tidy};
+
+type Step = fn() -> anyhow::Result<()>;
+
+/// Programs that tests run as peers, and the Debian packages that bring them.
+const PACKAGES: &[(&str, &str)] = &[("cc", "gcc")];
+
+/// Runs every step and stops at the first that fails.
+pub fn run(args: &[String]) -> anyhow::Result<()> {
+    ensure!(args.is_empty(), "ci takes no arguments");
+    let steps: &[(&str, Step)] = &[
+        ("packages", install_missing),
+        ("format", || cargo(&["fmt", "--all", "--check"], &[])),
+        ("tidy", || tidy::run(&[])),
+        ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])),
+        ("test", test),
+        ("doctest", || cargo(&["test", "--workspace", "--locked", "--doc"], &[])),
+        ("docs", || {
+            cargo(
+                &["doc", "--workspace", "--locked", "--no-deps", "--document-private-items"],
+                &[("RUSTDOCFLAGS", "-D warnings")],
+            )
+        }),
+    ];
+    let mut times = Vec::new();
+    for (name, step) in steps {
+        println!("── {name}");
+        let started = Instant::now();
+        step().with_context(|| format!("step {name} failed"))?;
+        times.push(format!("{name} {:.0} s", started.elapsed().as_secs_f64()));
+    }
+    println!("all steps passed: {}", times.join(", "));
+    Ok(())
+}
+
+fn test() -> anyhow::Result<()> {
+    if succeeds("cargo", &["nextest", "--version"]) {
+        cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"], &[])
+    } else {
+        println!("cargo-nextest is not installed: using cargo test");
+        cargo(&["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins", "--tests"], &[])
+    }
+}
+
+/// Installs the packages of programs that are not there, and says which.
+fn install_missing() -> anyhow::Result<()> {
+    let missing: BTreeSet<&str> =
+        PACKAGES.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing Debian packages: {}", missing.iter().copied().collect::<Vec<_>>().join(" "));
+    exec("apt-get", &["update", "-qq"], &[])?;
+    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    install.extend(&missing);
+    exec("apt-get", &install, &[("DEBIAN_FRONTEND", "noninteractive")])
+}
+
+fn on_path(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+fn succeeds(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
+}
+
+fn cargo(args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
+    exec("cargo", args, vars)
+}
+
+fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
+    let line = format!("{program} {}", args.join(" "));
+    println!("$ {line}");
+    let status = Command::new(program)
+        .args(args)
+        .envs(vars.iter().copied())
+        .current_dir(root())
+        .status()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` ended with {status}");
+    }
+    Ok(())
+}

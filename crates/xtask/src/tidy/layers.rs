@@ -1,0 +1,170 @@
+//! A crate uses only crates of earlier rows, and a deciding crate uses nothing that does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::Tree;
+
+/// The architecture: a crate may use only crates of rows above its own.
+const LAYERS: &[&[&str]] = &[
+    &["machinery", "sys", "cri"],
+    &["api", "cel", "mvcc", "consensus", "image", "container"],
+    &["store", "auth", "reconcile", "client", "runtime", "net"],
+    &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard"],
+    &["apiserver", "kubelet", "proxy", "dns", "ingress", "metrics"],
+    &["testkit", "sim"],
+    &["knarr", "e2e", "xtask"],
+];
+
+/// Crates that decide and do nothing else.
+pub const DECIDING: &[&str] =
+    &["machinery", "api", "cel", "mvcc", "consensus", "auth", "reconcile", "registry", "controllers", "scheduler"];
+
+/// What a deciding crate must not reach, however indirectly: runtimes, sockets, randomness.
+const IMPURE: &[&str] = &["tokio", "async-std", "smol", "mio", "hyper", "reqwest", "getrandom", "rand"];
+
+/// Who may reach something impure all the same, and why.
+const EXCUSED: &[(&str, &str, &str)] = &[
+    ("consensus", "rand", "the raft crate draws election timeouts from it; ours are set from outside"),
+    ("consensus", "getrandom", "comes with rand"),
+];
+
+/// Crates outside the workspace that only some of ours may use.
+const RESERVED: &[(&str, &[&str])] = &[("store", &["apiserver", "knarr", "testkit", "sim", "e2e"])];
+
+/// The lints' table that every deciding crate carries: clocks, environment, threads and the order of unordered maps.
+const CLIPPY: &str = r#"# Written by `cargo xtask tidy --fix` for every crate that decides: same input, same decision.
+allow-unwrap-in-tests = true
+allow-dbg-in-tests = true
+too-many-lines-threshold = 80
+disallowed-types = [
+    { path = "std::time::Instant", reason = "time is an argument" },
+    { path = "std::time::SystemTime", reason = "time is an argument" },
+]
+disallowed-methods = [
+    { path = "std::collections::HashMap::drain", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::into_keys", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::into_values", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::iter", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::iter_mut", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::keys", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::values", reason = "the order differs from run to run" },
+    { path = "std::collections::HashMap::values_mut", reason = "the order differs from run to run" },
+    { path = "std::collections::HashSet::drain", reason = "the order differs from run to run" },
+    { path = "std::collections::HashSet::iter", reason = "the order differs from run to run" },
+    { path = "std::env::var", reason = "configuration is an argument" },
+    { path = "std::env::var_os", reason = "configuration is an argument" },
+    { path = "std::thread::sleep", reason = "waiting is a result" },
+    { path = "std::thread::spawn", reason = "a decision runs where it is called" },
+]
+"#;
+
+/// What cargo knows of the workspace: each package's direct, ordinary dependencies by name.
+struct Graph {
+    members: BTreeSet<String>,
+    uses: BTreeMap<String, BTreeSet<String>>,
+}
+
+pub fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
+    let graph = Graph::read(tree)?;
+    for member in &graph.members {
+        let Some(own) = row(member) else {
+            findings.push(format!("crates/{member}: no row of LAYERS names this crate"));
+            continue;
+        };
+        for used in graph.uses[member].iter().filter(|used| graph.members.contains(*used)) {
+            if row(used) >= Some(own) {
+                findings.push(format!("crates/{member}: uses {used}, which is not in an earlier row"));
+            }
+        }
+        for (reserved, users) in RESERVED {
+            if graph.uses[member].contains(*reserved) && !users.contains(&member.as_str()) {
+                findings.push(format!("crates/{member}: only {users:?} may use {reserved}"));
+            }
+        }
+    }
+    for crate_name in DECIDING.iter().filter(|name| graph.members.contains(**name)) {
+        let reached = graph.closure(crate_name);
+        for impure in IMPURE.iter().filter(|impure| reached.contains(**impure)) {
+            if !EXCUSED.iter().any(|(who, what, _)| who == crate_name && what == impure) {
+                findings.push(format!("crates/{crate_name}: decides, yet depends on {impure}"));
+            }
+        }
+        if tree.files.get(&clippy_path(crate_name)).map(String::as_str) != Some(CLIPPY) {
+            findings.push(format!(
+                "{}: differs from the table in tidy; run `cargo xtask tidy --fix`",
+                clippy_path(crate_name)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Gives every deciding crate its table of forbidden things.
+pub fn write_clippy_tables(tree: &mut Tree) -> anyhow::Result<()> {
+    for crate_name in DECIDING {
+        if tree.files.contains_key(&format!("crates/{crate_name}/Cargo.toml")) {
+            tree.write(&clippy_path(crate_name), CLIPPY.to_owned())?;
+        }
+    }
+    Ok(())
+}
+
+fn clippy_path(crate_name: &str) -> String {
+    format!("crates/{crate_name}/clippy.toml")
+}
+
+fn row(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|row| row.contains(&name))
+}
+
+impl Graph {
+    fn read(tree: &Tree) -> anyhow::Result<Self> {
+        let output = Command::new("cargo")
+            .args(["metadata", "--format-version", "1", "--locked"])
+            .current_dir(&tree.root)
+            .output()
+            .context("cannot start cargo metadata")?;
+        ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+        let metadata: Value = serde_json::from_slice(&output.stdout)?;
+        let strings = |list: &Value| -> Vec<String> {
+            list.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let names: BTreeMap<&str, &str> = metadata["packages"]
+            .as_array()
+            .context("cargo metadata lists no packages")?
+            .iter()
+            .filter_map(|package| Some((package["id"].as_str()?, package["name"].as_str()?)))
+            .collect();
+        let members = strings(&metadata["workspace_members"]).iter().map(|id| names[id.as_str()].to_owned()).collect();
+        let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for node in metadata["resolve"]["nodes"].as_array().context("cargo metadata resolved nothing")? {
+            let from = node["id"].as_str().and_then(|id| names.get(id)).context("a node without a package")?;
+            let used = node["deps"].as_array().into_iter().flatten().filter(|dep| is_ordinary(dep));
+            let used = used.filter_map(|dep| names.get(dep["pkg"].as_str()?)).map(|name| (*name).to_owned());
+            uses.entry((*from).to_owned()).or_default().extend(used);
+        }
+        Ok(Self { members, uses })
+    }
+
+    fn closure(&self, from: &str) -> BTreeSet<&str> {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![from];
+        while let Some(name) = open.pop() {
+            for used in &self.uses[name] {
+                if reached.insert(used.as_str()) {
+                    open.push(used);
+                }
+            }
+        }
+        reached
+    }
+}
+
+/// Tests and build scripts may use what they like: they are not in the product.
+fn is_ordinary(dependency: &Value) -> bool {
+    dependency["dep_kinds"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
+}
