@@ -12,7 +12,10 @@
 pub mod checkpoint;
 pub mod disk;
 pub mod log;
+pub mod node;
 pub mod open;
+pub mod peer;
 pub mod replica;
 
+pub use node::Node;
 pub use replica::Replica;
