@@ -10,6 +10,7 @@ use mvcc::{LeaseId, State};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::Start;
 use super::waiters::{Waiter, Waiters, Wish};
 use super::writer::{self, DiskStats, Event, Job};
 use super::{
