@@ -1,8 +1,12 @@
 //! What the protocol's server needs of a member of the cluster, whatever keeps the log beneath it.
 
+mod node;
+
 use std::future::Future;
 
 use mvcc::{Command, LeaseId, Outcome, State};
+
+pub use node::NodeBackend;
 
 use crate::watch::Hub;
 

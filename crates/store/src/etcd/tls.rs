@@ -4,10 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -32,7 +32,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: rustls_pki_types::pem::Error,
+        source: pem::Error,
     },
     /// The roots are not usable.
     #[error("{path} holds no usable certificate authority")]
