@@ -1,3 +1,22 @@
 //! One small binary that is a whole Kubernetes cluster.
 
-fn main() {}
+mod etcd;
+
+use anyhow::Result;
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// One small binary that is a whole Kubernetes cluster.
+#[derive(Parser)]
+#[command(version)]
+enum Knarr {
+    Etcd(etcd::Etcd),
+}
+
+fn main() -> Result<()> {
+    match Knarr::parse() {
+        Knarr::Etcd(flags) => etcd::run(&flags),
+    }
+}
