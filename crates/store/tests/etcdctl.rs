@@ -19,7 +19,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use common::Local;
+use common::Single;
 use transcript::{Etcd, Scenario};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,21 +33,13 @@ async fn etcdctl_prints_the_same_against_etcd_and_against_this_store() -> Result
     for file in files {
         let scenario = Scenario::read(&file)?;
         let theirs = Etcd::start().await?;
-        let ours = serve().await?;
-        let (expected, found) = tokio::try_join!(scenario.run(&theirs.endpoint), scenario.run(&ours))
+        let ours = Single::start(store::etcd::Config::default()).await?;
+        let (expected, found) = tokio::try_join!(scenario.run(&theirs.endpoint), scenario.run(&ours.endpoint))
             .with_context(|| format!("in {}", file.display()))?;
         print!("{}", transcript::text(&file, &found));
+        ours.stop().await;
         different.extend(transcript::differences(&file, &expected, &found));
     }
     ensure!(different.is_empty(), "{}", different.join("\n"));
     Ok(())
-}
-
-/// Serves a store on a port of its own until the test ends.
-async fn serve() -> Result<String> {
-    let endpoint = store::etcd::Endpoint::open("127.0.0.1:0", None).await?;
-    let address = endpoint.local_addr()?;
-    let router = store::etcd::router(Local::start(), store::etcd::Config::default());
-    tokio::spawn(store::etcd::serve(endpoint, router, std::future::pending()));
-    Ok(format!("http://{address}"))
 }
