@@ -13,6 +13,7 @@
 
 pub mod backend;
 pub mod checkpoint;
+pub mod client;
 pub mod disk;
 pub mod etcd;
 pub mod log;

@@ -14,6 +14,8 @@ use store::watch::Hub;
 pub struct Single {
     /// Where clients reach it.
     pub endpoint: String,
+    /// The member itself.
+    pub backend: NodeBackend,
     node: Node,
     _folder: tempfile::TempDir,
 }
@@ -46,12 +48,13 @@ impl Single {
             checkpoint_bytes: 1 << 20,
         })
         .await?;
-        let router = etcd::router(NodeBackend::new(node.clone(), hub), config);
+        let backend = NodeBackend::new(node.clone(), hub);
+        let router = etcd::router(backend.clone(), config);
         let stopped = node.clone();
         tokio::spawn(etcd::serve(clients, router, async move {
             stopped.stopped().await;
         }));
-        Ok(Self { endpoint, node, _folder: folder })
+        Ok(Self { endpoint, backend, node, _folder: folder })
     }
 
     /// Stops the member; its directory is gone after this.
