@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::store::backend::NodeBackend;
+use ::store::etcd::compactor::{self, Retention};
+use ::store::etcd::tls::{ServerTls, TlsFiles};
+use ::store::etcd::{self, Endpoint};
+use ::store::node::{self, Node, Start, StopReason};
+use ::store::peer::{self, Address, Tls};
+use ::store::watch::Hub;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgAction, Args};
 use consensus::{Change, Peer};
-use store::backend::NodeBackend;
-use store::etcd::compactor::{self, Retention};
-use store::etcd::tls::{ServerTls, TlsFiles};
-use store::etcd::{self, Endpoint};
-use store::node::{self, Node, Start, StopReason};
-use store::peer::{self, Address, Tls};
-use store::watch::Hub;
 
-mod identity;
+pub(crate) mod identity;
 mod retention;
 
 /// The store, started alone, with etcd's own flags.

@@ -1,6 +1,7 @@
 //! One small binary that is a whole Kubernetes cluster.
 
 mod etcd;
+mod store;
 
 use anyhow::Result;
 use clap::Parser;
@@ -13,10 +14,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(version)]
 enum Knarr {
     Etcd(etcd::Etcd),
+    Store(store::Store),
 }
 
 fn main() -> Result<()> {
     match Knarr::parse() {
         Knarr::Etcd(flags) => etcd::run(&flags),
+        Knarr::Store(command) => store::run(&command),
     }
 }

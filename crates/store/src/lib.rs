@@ -21,6 +21,7 @@ pub mod node;
 pub mod open;
 pub mod peer;
 pub mod replica;
+pub mod snapshot;
 pub mod watch;
 
 pub use node::Node;

@@ -83,6 +83,16 @@ pub enum LogError {
     },
 }
 
+/// Whose log a directory holds (cluster and member) and what is in it, without touching it; none if there is no log.
+pub fn inspect<D: Disk>(disk: &D) -> Result<Option<((u64, u64), Contents)>, LogError> {
+    let (cluster, member) = match recover::recover(disk, (0, 0)) {
+        Ok(_) => return Ok(None),
+        Err(LogError::Foreign { found_cluster, found_member, .. }) => (found_cluster, found_member),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(((cluster, member), recover::recover(disk, (cluster, member))?.contents)))
+}
+
 /// An open log.
 pub struct Log<D: Disk> {
     disk: D,

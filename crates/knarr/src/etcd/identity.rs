@@ -5,12 +5,12 @@ use aws_lc_rs::digest::{SHA256, digest};
 use consensus::Peer;
 
 /// The members of a list of `name=url`; a name may come more than once.
-pub(super) fn members(list: &[String]) -> Result<Vec<Peer>> {
+pub(crate) fn members(list: &[String]) -> Result<Vec<Peer>> {
     let mut members: Vec<Peer> = Vec::new();
     for entry in list {
         let (name, url) =
             entry.split_once('=').with_context(|| format!("--initial-cluster: {entry:?} is not name=url"))?;
-        store::peer::Address::parse(url).context("--initial-cluster")?;
+        ::store::peer::Address::parse(url).context("--initial-cluster")?;
         match members.iter_mut().find(|member| member.name == name) {
             Some(member) => member.peer_urls.push(url.to_owned()),
             None => members.push(Peer {
@@ -28,7 +28,7 @@ pub(super) fn members(list: &[String]) -> Result<Vec<Peer>> {
 }
 
 /// The id of a new cluster and its members with theirs. Members are told apart by their URLs, clusters by their members and token.
-pub(super) fn found(members: Vec<Peer>, token: &str) -> (u64, Vec<Peer>) {
+pub(crate) fn found(members: Vec<Peer>, token: &str) -> (u64, Vec<Peer>) {
     let mut members: Vec<Peer> =
         members.into_iter().map(|member| Peer { id: hash(&[&member.peer_urls.join(","), token]), ..member }).collect();
     members.sort_by_key(|member| member.id);

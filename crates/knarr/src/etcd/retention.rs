@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use ::store::etcd::compactor::Retention;
 use anyhow::{Context, Result, bail};
-use store::etcd::compactor::Retention;
 
 /// Reads mode and retention; none is no automatic compaction.
 pub(super) fn parse(mode: &str, retention: &str) -> Result<Option<Retention>> {

@@ -53,6 +53,7 @@ pub enum RemoteError {
 pub struct Remote {
     kv: pb::kv_client::KvClient<Channel>,
     watch: pb::watch_client::WatchClient<Channel>,
+    pub(crate) maintenance: pb::maintenance_client::MaintenanceClient<Channel>,
 }
 
 impl Remote {
@@ -62,7 +63,8 @@ impl Remote {
         let channel = Channel::balance_list(endpoints.into_iter());
         Ok(Self {
             kv: pb::kv_client::KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
-            watch: pb::watch_client::WatchClient::new(channel).max_decoding_message_size(usize::MAX),
+            watch: pb::watch_client::WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            maintenance: pb::maintenance_client::MaintenanceClient::new(channel),
         })
     }
 
