@@ -146,7 +146,7 @@ fn check(data_dir: &Path) -> Result<()> {
             state.hash_kv(0)?
         ),
     }
-    let Some(((cluster, member), contents)) = log::inspect(&disk)? else {
+    let Some(log::Inspected { identity: (cluster, member), contents }) = log::inspect(&disk)? else {
         println!("log: none");
         return Ok(());
     };

@@ -20,7 +20,7 @@ pub enum Client {
     /// A member in this process: a request is a function call, and values are shared with the store.
     Local(NodeBackend),
     /// A cluster that is reached by etcd's protocol.
-    Remote(Remote),
+    Remote(Box<Remote>),
 }
 
 /// How fresh a read must be.
@@ -74,7 +74,7 @@ pub enum Watch {
     /// Of a member in this process.
     Local(LocalWatch),
     /// Of a remote cluster.
-    Remote(RemoteWatch),
+    Remote(Box<RemoteWatch>),
 }
 
 impl Client {
@@ -104,7 +104,7 @@ impl Client {
     pub async fn watch(&self, span: Span, from: Revision) -> Result<Watch, ClientError> {
         match self {
             Client::Local(backend) => Ok(Watch::Local(LocalWatch::start(backend, span, from)?)),
-            Client::Remote(remote) => Ok(Watch::Remote(remote.watch(span, from).await?)),
+            Client::Remote(remote) => Ok(Watch::Remote(Box::new(remote.watch(span, from).await?))),
         }
     }
 

@@ -8,6 +8,7 @@ mod check;
 mod cluster;
 pub mod compactor;
 mod convert;
+mod coordination;
 mod http;
 mod kv;
 mod lease;

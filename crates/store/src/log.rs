@@ -83,14 +83,23 @@ pub enum LogError {
     },
 }
 
-/// Whose log a directory holds (cluster and member) and what is in it, without touching it; none if there is no log.
-pub fn inspect<D: Disk>(disk: &D) -> Result<Option<((u64, u64), Contents)>, LogError> {
-    let (cluster, member) = match recover::recover(disk, (0, 0)) {
+/// A log that was looked at.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Inspected {
+    /// Whose it is: cluster and member.
+    pub identity: (u64, u64),
+    /// What it holds.
+    pub contents: Contents,
+}
+
+/// Reads the log of a directory without touching it; none if there is no log.
+pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspected>, LogError> {
+    let identity = match recover::recover(disk, (0, 0)) {
         Ok(_) => return Ok(None),
         Err(LogError::Foreign { found_cluster, found_member, .. }) => (found_cluster, found_member),
         Err(error) => return Err(error),
     };
-    Ok(Some(((cluster, member), recover::recover(disk, (cluster, member))?.contents)))
+    Ok(Some(Inspected { identity, contents: recover::recover(disk, identity)?.contents }))
 }
 
 /// An open log.

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 
 use super::authority::Mended;
-use super::proto::etcdserverpb as pb;
+use super::proto::{etcdserverpb as pb, v3electionpb, v3lockpb};
 use super::tls::ServerTls;
 use super::{Config, Server, http};
 use crate::backend::Backend;
@@ -68,7 +68,9 @@ pub fn router<B: Backend>(backend: B, config: Config) -> Router {
         .add_service(pb::lease_server::LeaseServer::new(server.clone()))
         .add_service(pb::cluster_server::ClusterServer::new(server.clone()))
         .add_service(pb::maintenance_server::MaintenanceServer::new(server.clone()))
-        .add_service(pb::auth_server::AuthServer::new(server.clone()));
+        .add_service(pb::auth_server::AuthServer::new(server.clone()))
+        .add_service(v3lockpb::lock_server::LockServer::new(server.clone()))
+        .add_service(v3electionpb::election_server::ElectionServer::new(server.clone()));
     grpc.into_axum_router().merge(http::routes(server))
 }
 

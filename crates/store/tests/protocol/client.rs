@@ -1,14 +1,13 @@
 //! The interface of the API server behaves the same over a member in this process and over etcd's protocol.
 
-mod common;
-
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mvcc::{Compare, Delete, Operation, OperationBody, Put, Range, Relation, Reply, Span, Target, Txn};
 use store::client::{Client, ClientError, Freshness, Remote, RemoteConfig, Watch, WatchBatch};
 
-use common::Single;
+use crate::common::Single;
+use crate::transcript::Etcd;
 
 /// The API server's way to create: only if the key is not there.
 fn create(key: &str, value: &str) -> Txn {
@@ -87,11 +86,18 @@ async fn a_member_in_this_process_and_one_over_the_network_behave_the_same() -> 
     let single = Single::start(store::etcd::Config::default()).await?;
     behaves(&Client::Local(single.backend.clone())).await.context("in this process")?;
     let remote = Remote::new(&RemoteConfig { servers: vec![single.endpoint.clone()], ..RemoteConfig::default() })?;
-    let client = Client::Remote(remote);
+    let client = Client::Remote(Box::new(remote));
     for key in ["k/b", "other"] {
         client.txn(delete(key)).await?;
     }
     behaves(&client).await.context("over the network")?;
     single.stop().await;
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_etcd_can_take_the_place_of_the_store() -> Result<()> {
+    let etcd = Etcd::start().await?;
+    let remote = Remote::new(&RemoteConfig { servers: vec![etcd.endpoint.clone()], ..RemoteConfig::default() })?;
+    behaves(&Client::Remote(Box::new(remote))).await
 }

@@ -12,15 +12,12 @@
 //! stop NAME             ends it and notes all it printed
 //! ```
 
-mod common;
-mod transcript;
-
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use common::Single;
-use transcript::{Etcd, Scenario};
+use crate::common::Single;
+use crate::transcript::{self, Etcd, Scenario};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_prints_the_same_against_etcd_and_against_this_store() -> Result<()> {
