@@ -57,8 +57,10 @@ pub struct Step {
     pub reads: Vec<u64>,
     /// How the member stands, when that changed.
     pub changed: Option<Status>,
-    /// Whether the state changed.
-    pub applied: bool,
+    /// The entries that were applied, in order.
+    pub applied: Vec<Committed>,
+    /// Whether a snapshot took the place of the state.
+    pub installed: bool,
     /// Whether this member has left the cluster.
     pub removed: bool,
 }
@@ -261,8 +263,9 @@ impl Replica {
         }
         step.changed = changed;
         step.write = persist.map(|persist| self.write(persist));
-        step.applied = !committed.is_empty() || step.write.as_ref().is_some_and(|write| write.installed.is_some());
-        self.apply(committed, now_ms, &mut step)?;
+        step.installed = step.write.as_ref().is_some_and(|write| write.installed.is_some());
+        self.apply(&committed, now_ms, &mut step)?;
+        step.applied = committed;
         step.answers.extend(refused.into_iter().map(|(request, reason)| (request.sequence, Err(reason))));
         for (id, index) in reads {
             self.reads.confirmed(id, index, &mut self.member);
@@ -306,7 +309,7 @@ impl Replica {
         Write { persist, installed }
     }
 
-    fn apply(&mut self, committed: Vec<Committed>, now_ms: u64, step: &mut Step) -> Result<(), ReplicaError> {
+    fn apply(&mut self, committed: &[Committed], now_ms: u64, step: &mut Step) -> Result<(), ReplicaError> {
         if committed.is_empty() {
             return Ok(());
         }
@@ -314,13 +317,14 @@ impl Replica {
         let mut state = state.write().expect("nobody panics while holding the state");
         for entry in committed {
             let (index, request, answer) = match entry {
-                Committed::Empty { index } => (index, None, None),
-                Committed::Overtaken { index, request } => (index, Some(request), Some(Err(ProposeError::Overtaken))),
+                Committed::Empty { index } => (*index, None, None),
+                Committed::Overtaken { index, request } => (*index, Some(request), Some(Err(ProposeError::Overtaken))),
                 Committed::Changed { index, request, result, .. } => {
-                    (index, Some(request), Some(Ok(Answer::Changed(result))))
+                    (*index, Some(request), Some(Ok(Answer::Changed(result.clone()))))
                 }
                 Committed::Command { index, request, data } => {
-                    let command = Command::decode(&data).map_err(|_| ReplicaError::Unreadable { index })?;
+                    let index = *index;
+                    let command = Command::decode(data).map_err(|_| ReplicaError::Unreadable { index })?;
                     let outcome = state.apply(index, &command);
                     if let Some(lessor) = &mut self.lessor {
                         lessor.observe(&command, &outcome, now_ms);

@@ -154,7 +154,14 @@ async fn a_learner_joins_by_snapshot_is_promoted_and_leads() {
     tokio::time::timeout(DEADLINE, joined.read_index()).await.expect("in time").unwrap();
     assert_eq!(joined.view(mvcc::State::key_count), 500);
     assert!(joined.status().is_learner);
-    node.change(Change::Promote { id: 2 }).await.unwrap();
+    let promote = async {
+        // The learner has the state before the leader has heard of it.
+        while let Err(error) = node.change(Change::Promote { id: 2 }).await {
+            assert_eq!(error, consensus::ProposeError::LearnerNotReady.into());
+            joined.read_index().await.unwrap();
+        }
+    };
+    tokio::time::timeout(DEADLINE, promote).await.expect("in time");
     until(&joined, |status| !status.is_learner).await;
     node.move_leader(2).await.unwrap();
     until(&joined, |status| status.role == Role::Leader).await;

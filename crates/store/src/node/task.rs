@@ -375,9 +375,10 @@ impl Task {
         let mut removed = false;
         let mut changed = false;
         while let Some(step) = self.replica.step(self.now_ms())? {
-            applied |= step.applied;
+            let moved = step.installed || !step.applied.is_empty();
+            applied |= moved;
             removed |= step.removed;
-            changed |= step.changed.is_some() || step.applied;
+            changed |= step.changed.is_some() || moved;
             self.step(step).await;
         }
         if applied {
