@@ -11,7 +11,7 @@ use ::store::node::{self, Node, Start, StopReason};
 use ::store::peer::{self, Address, Tls};
 use ::store::watch::Hub;
 use anyhow::{Context, Result, bail, ensure};
-use clap::{ArgAction, Args};
+use clap::{ArgAction, ArgMatches, Args, FromArgMatches};
 use consensus::{Change, Peer};
 
 pub(crate) mod identity;
@@ -19,7 +19,7 @@ mod retention;
 
 /// The store, started alone, with etcd's own flags.
 #[derive(Args, Debug, Clone)]
-pub struct Etcd {
+struct Etcd {
     /// Name of this member.
     #[arg(long, env = "ETCD_NAME", default_value = "default")]
     name: String,
@@ -173,8 +173,13 @@ struct Accepted {
     feature_gates: Option<String>,
 }
 
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Etcd::augment_args(command)
+}
+
 /// Runs the member until it is told to stop.
-pub fn run(flags: &Etcd) -> Result<()> {
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let flags = &Etcd::from_arg_matches(matches)?;
     let level: tracing::Level =
         flags.limits.log_level.parse().with_context(|| format!("--log-level {:?}", flags.limits.log_level))?;
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();

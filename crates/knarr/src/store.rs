@@ -6,14 +6,14 @@ use ::store::client::RemoteConfig;
 use ::store::disk::FileDisk;
 use ::store::{checkpoint, log, snapshot};
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use consensus::Payload;
 
 use crate::etcd::identity;
 
 /// Snapshots of the store, and a check of its directory.
 #[derive(Args, Debug, Clone)]
-pub struct Store {
+struct Store {
     #[command(subcommand)]
     command: Command,
 }
@@ -77,9 +77,13 @@ enum Snapshot {
     },
 }
 
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Store::augment_args(command)
+}
+
 /// Does what the command says and prints what came of it.
-pub fn run(command: &Store) -> Result<()> {
-    match &command.command {
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    match &Store::from_arg_matches(matches)?.command {
         Command::Check { data_dir } => check(data_dir),
         Command::Snapshot(Snapshot::Save { file, endpoints, cacert, cert, key }) => {
             let identity = cert.clone().zip(key.clone());
