@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::store::backend::NodeBackend;
+use ::store::disk::FileDisk;
 use ::store::etcd::compactor::{self, Retention};
 use ::store::etcd::tls::{ServerTls, TlsFiles};
 use ::store::etcd::{self, Endpoint};
+use ::store::log;
 use ::store::node::{self, Node, Start, StopReason};
 use ::store::peer::{self, Address, Tls};
 use ::store::watch::Hub;
@@ -271,6 +273,10 @@ fn bracketed(host: &str) -> String {
 }
 
 impl Etcd {
+    fn data_dir(&self) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(|| format!("{}.etcd", self.name).into())
+    }
+
     /// This member as it will be known, without its id.
     fn this_member(&self, endpoints: &[Endpoint]) -> Result<Peer> {
         let mut client_urls = self.advertise_client_urls.clone();
@@ -289,6 +295,13 @@ impl Etcd {
 
     /// The cluster's id, this member with its own, and how it starts when its directory is empty.
     async fn found_or_join(&self, this: Peer, tls: Option<&Tls>) -> Result<(u64, Peer, Start)> {
+        // A member that has run before is who it was: the other members need not be there to say so.
+        let data_dir = self.data_dir();
+        if data_dir.is_dir()
+            && let Some((cluster_id, id)) = log::identity(&FileDisk::open(data_dir)?)?
+        {
+            return Ok((cluster_id, Peer { id, ..this }, Start::Join(Vec::new())));
+        }
         let alone = this.peer_urls.iter().map(|url| format!("{}={url}", this.name)).collect();
         let listed = if self.initial_cluster.is_empty() { alone } else { self.initial_cluster.clone() };
         let listed = identity::members(&listed)?;
@@ -345,7 +358,7 @@ impl Etcd {
         Ok(node::Config {
             id: this.id,
             cluster_id,
-            data_dir: self.data_dir.clone().unwrap_or_else(|| format!("{}.etcd", self.name).into()),
+            data_dir: self.data_dir(),
             heartbeat: Duration::from_millis(limits.heartbeat_interval),
             election_ticks: usize::try_from(limits.election_timeout / limits.heartbeat_interval)?,
             start,

@@ -92,13 +92,14 @@ pub struct Inspected {
     pub contents: Contents,
 }
 
+/// Whose log a directory holds, cluster and member; none if there is no log.
+pub fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
+    recover::identity(disk)
+}
+
 /// Reads the log of a directory without touching it; none if there is no log.
 pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspected>, LogError> {
-    let identity = match recover::recover(disk, (0, 0)) {
-        Ok(_) => return Ok(None),
-        Err(LogError::Foreign { found_cluster, found_member, .. }) => (found_cluster, found_member),
-        Err(error) => return Err(error),
-    };
+    let Some(identity) = identity(disk)? else { return Ok(None) };
     Ok(Some(Inspected { identity, contents: recover::recover(disk, identity)?.contents }))
 }
 

@@ -39,6 +39,13 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64)) -> Result<Recover
     Ok(reading.recovered)
 }
 
+/// Whose log it is, from the start of its first segment.
+pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
+    let names = disk.list().map_err(|source| LogError::Disk { what: "list its segments", source })?;
+    let Some(first) = names.iter().filter_map(|name| segment_sequence(name)).min() else { return Ok(None) };
+    Ok(Some(start_of(first, &load(disk, first)?)?.identity))
+}
+
 struct Reading {
     identity: (u64, u64),
     recovered: Recovered,

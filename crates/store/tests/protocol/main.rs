@@ -4,5 +4,6 @@ mod client;
 mod common;
 mod coordination;
 mod etcdctl;
+mod tls;
 mod transcript;
 mod watch;
