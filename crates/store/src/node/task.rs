@@ -19,7 +19,7 @@ use super::{
 use crate::checkpoint;
 use crate::disk::FileDisk;
 use crate::peer::{Frame, Inbound, LeaseAnswer, Links, stream_snapshot};
-use crate::replica::{Replica, ReplicaError, Step, Stream};
+use crate::replica::{Options, Replica, ReplicaError, Step, Stream};
 
 /// What the handle needs of the task.
 pub(super) struct Started {
@@ -97,8 +97,9 @@ pub(super) fn start(
         uncommitted_bytes_max: UNCOMMITTED_BYTES_MAX,
     };
     let election = config.heartbeat * u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
-    let extension_ms = u64::try_from(election.as_millis()).unwrap_or(u64::MAX);
-    let replica = Replica::new(member, opened.recovered, opened.state, extension_ms);
+    let lease_extension_ms = u64::try_from(election.as_millis()).unwrap_or(u64::MAX);
+    let options = Options { lease_extension_ms, ..Options::default() };
+    let replica = Replica::new(member, opened.recovered, opened.state, options);
     let (jobs, received_jobs) = mpsc::channel(writer::JOBS_MAX);
     let (events_sender, events) = mpsc::unbounded_channel();
     let log = opened.log;
@@ -243,10 +244,10 @@ impl Task {
         for request in batch.drain(..) {
             match request {
                 Request::Propose(command, reply) => {
-                    proposals.push(Waiter { wish: Wish::Command(command), reply, deadline });
+                    proposals.push(Waiter { wish: Wish::Command(command), sequence: None, reply, deadline });
                 }
                 Request::Change(change, reply) => {
-                    proposals.push(Waiter { wish: Wish::Change(change), reply, deadline })
+                    proposals.push(Waiter { wish: Wish::Change(change), sequence: None, reply, deadline })
                 }
                 Request::Read(reply) => self.read(Reader::Client(reply)),
                 Request::Lease { lease, renew, reply } => self.lease(lease, renew, reply),
@@ -411,6 +412,9 @@ impl Task {
         }
         for stream in step.streams {
             self.stream(stream);
+        }
+        if step.installed {
+            self.waiters.doubt();
         }
         for (sequence, answer) in step.answers {
             self.waiters.answer(sequence, answer);
