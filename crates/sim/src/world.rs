@@ -69,10 +69,10 @@ pub(crate) struct World {
 
 const CLIENTS: u64 = 4;
 /// After healing, time for an election and what was waiting.
-const HEALTHY_AFTER_MS: u64 = 4_000;
+const HEALTHY_AFTER_MS: u64 = 5_000;
 const CLIENTS_UNTIL_MS: u64 = FAULTS_UNTIL_MS + HEALTHY_AFTER_MS + 500;
 /// Time for the last leases to end, and for everybody to hear of everything.
-const END_MS: u64 = CLIENTS_UNTIL_MS + 3_500;
+const END_MS: u64 = CLIENTS_UNTIL_MS + 7_000;
 const PATIENCE_MS: u64 = 2_000;
 
 impl World {
@@ -392,10 +392,8 @@ impl World {
     fn answered(&mut self, asked: Asked, answer: Result<Answer, ProposeError>) {
         let now = self.now_ms;
         match (asked, answer) {
-            (Asked::Operation(number), Ok(Answer::Outcome(outcome))) => {
-                if self.history[number].end.is_none() {
-                    self.history[number].answered(&outcome, now);
-                }
+            (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if self.history[number].end.is_none() => {
+                self.history[number].answered(&outcome, now);
             }
             // In no log, and never will be: as if it had never been asked for. Any other refusal is of one copy, and leaves doubt.
             (Asked::Operation(number), Err(ProposeError::Overtaken)) => self.forget(number),

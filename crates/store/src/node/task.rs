@@ -247,7 +247,7 @@ impl Task {
                     proposals.push(Waiter { wish: Wish::Command(command), sequence: None, reply, deadline });
                 }
                 Request::Change(change, reply) => {
-                    proposals.push(Waiter { wish: Wish::Change(change), sequence: None, reply, deadline })
+                    proposals.push(Waiter { wish: Wish::Change(change), sequence: None, reply, deadline });
                 }
                 Request::Read(reply) => self.read(Reader::Client(reply)),
                 Request::Lease { lease, renew, reply } => self.lease(lease, renew, reply),
@@ -292,7 +292,7 @@ impl Task {
         if status.role != Role::Leader {
             return Err(MoveError::NotLeader);
         }
-        if !self.replica.member().group().member(to).is_some_and(|peer| !peer.learner) {
+        if self.replica.member().group().member(to).is_none_or(|peer| peer.learner) {
             return Err(MoveError::BadTransferee);
         }
         self.replica.transfer(to);
@@ -315,7 +315,7 @@ impl Task {
         match inbound {
             // With a full disk more entries would only pile up in memory; the leader sends them again.
             Inbound::Frame(_, Frame::Message(message)) if self.no_space && message.is_vital() => Ok(()),
-            Inbound::Frame(from, Frame::Message(message)) => self.replica.message(from, message),
+            Inbound::Frame(from, Frame::Message(message)) => self.replica.message(from, *message),
             Inbound::Frame(from, Frame::Lease { request, lease, renew }) => {
                 if self.replica.member().status().role == Role::Leader {
                     self.read(Reader::PeerLease { lease, renew, peer: from, request });
@@ -402,13 +402,13 @@ impl Task {
 
     async fn step(&mut self, step: Step) {
         for (to, message) in step.send {
-            if !self.links.send(to, &Frame::Message(message)) {
+            if !self.links.send(to, &Frame::Message(Box::new(message))) {
                 self.replica.unreachable(to);
             }
         }
         if let Some(write) = step.write {
             // Waiting here is the back-pressure of a slow disk. A thread that is gone has said why.
-            let _ = self.jobs.send(Job::Write(write)).await;
+            let _ = self.jobs.send(Job::Write(Box::new(write))).await;
         }
         for stream in step.streams {
             self.stream(stream);
