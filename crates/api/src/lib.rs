@@ -1,3 +1,4 @@
 //! The built-in kinds of Kubernetes: the catalogue of their types, and what is particular to each.
 
 pub mod catalogue;
+pub mod codec;

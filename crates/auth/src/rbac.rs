@@ -1,5 +1,6 @@
 //! Role-based access control: roles, bindings, and the question whether they permit a request.
 
+pub mod bootstrap;
 mod escalation;
 mod rule;
 

@@ -1,3 +1,74 @@
-//! One small binary that is a whole Kubernetes cluster.
+//! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
-fn main() {}
+mod commands;
+mod convert;
+mod etcd;
+mod store;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use commands::COMMANDS;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let matches = cli().get_matches_from(arguments(std::env::args_os().collect()));
+    let Some((name, matches)) = matches.subcommand() else { unreachable!("clap requires a command") };
+    let command = COMMANDS.iter().find(|command| command.name == name).expect("clap knows only the table's names");
+    match (command.run)(matches) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("knarr {name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command line as a projection of the table.
+fn cli() -> clap::Command {
+    let cli = clap::Command::new("knarr")
+        .about("Kubernetes in one small binary")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true);
+    COMMANDS.iter().fold(cli, |cli, command| {
+        cli.subcommand((command.arguments)(clap::Command::new(command.name).about(command.about)))
+    })
+}
+
+/// Lets the binary answer to the name it is called by: as `etcd` it is `knarr etcd`.
+fn arguments(mut args: Vec<OsString>) -> Vec<OsString> {
+    let called = args.first().map(Path::new).and_then(Path::file_stem).and_then(|name| name.to_str());
+    if let Some(command) = COMMANDS.iter().find(|command| Some(command.name) == called) {
+        args.insert(1, command.name.into());
+    }
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_makes_a_sound_command_line() {
+        cli().debug_assert();
+    }
+
+    #[test]
+    fn commands_are_unique_and_sorted() {
+        assert!(COMMANDS.is_sorted_by(|a, b| a.name < b.name));
+    }
+
+    #[test]
+    fn a_link_named_like_a_command_is_that_command() {
+        let check = |given: &[&str], expect: &[&str]| {
+            assert_eq!(arguments(given.iter().map(OsString::from).collect()), expect);
+        };
+        check(&["/usr/bin/convert", "-o", "json"], &["/usr/bin/convert", "convert", "-o", "json"]);
+        check(&["/usr/bin/knarr", "convert"], &["/usr/bin/knarr", "convert"]);
+        check(&["other"], &["other"]);
+    }
+}

@@ -77,19 +77,19 @@ pub fn json(value: &Value) -> String {
     out
 }
 
+/// Whether Go counts a character as printable.
+pub fn is_printable(c: char) -> bool {
+    // A combining mark is printable wherever it stands, but Rust escapes one that stands first.
+    let mut probe = [b'a'; 5];
+    let length = c.encode_utf8(&mut probe[1..]).len();
+    let probe = std::str::from_utf8(&probe[..=length]).expect("a letter and an encoded character are UTF-8");
+    matches!(c, '"' | '\'' | '\\') || probe.escape_debug().nth(1) != Some('\\')
+}
+
 fn push_unusual(out: &mut String, c: char) {
     let code = u32::from(c);
-    // A combining mark is printable wherever it stands, but Rust escapes one that stands first.
-    let mut probe = [0; 5];
-    probe[0] = b'a';
-    let length = c.encode_utf8(&mut probe[1..]).len();
-    let printable = std::str::from_utf8(&probe[..=length])
-        .expect("a letter and an encoded character are UTF-8")
-        .escape_debug()
-        .nth(1)
-        .is_some_and(|first| first != '\\');
     let written = match code {
-        _ if printable => {
+        _ if is_printable(c) => {
             out.push(c);
             Ok(())
         }

@@ -81,6 +81,16 @@ pub fn format_float(float: f64) -> impl fmt::Display {
     Shortest(float)
 }
 
+/// The value that a float is after Go has printed it and read it back, which makes an integer of a whole number.
+/// None for what JSON cannot write.
+pub fn number(float: f64) -> Option<Value> {
+    /// 2^63, from which on a whole number does not fit an integer.
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    let negative_zero = float == 0.0 && float.is_sign_negative();
+    let whole = float.fract() == 0.0 && (-END..END).contains(&float) && !negative_zero;
+    float.is_finite().then_some(if whole { Value::Int(float as i64) } else { Value::Float(float) })
+}
+
 fn write_with<W: io::Write, F: serde_json::ser::Formatter>(value: &Value, out: &mut serde_json::Serializer<W, F>) {
     value.serialize(out).expect("writing a tree into memory cannot fail");
 }
@@ -247,6 +257,8 @@ mod tests {
         check("-9223372036854775808", Value::Int(i64::MIN));
         check("1.0", Value::Float(1.0));
         check("1e3", Value::Float(1000.0));
+        // Read to the nearest float, as Go does, not to one beside it.
+        check(&"9".repeat(95), Value::Float(1e95));
     }
 
     #[test]

@@ -3,15 +3,32 @@
 //! Nothing here knows a kind. [`Value`] is the tree, [`schema`] says what a tree must look like, and the other modules are
 //! the operations that every object goes through on its way from a client to the store and back.
 
+pub mod apply;
+pub mod bridge;
+pub mod conform;
+pub mod defaulting;
 pub mod field;
+pub mod field_validation;
+pub mod fields;
 pub mod go;
 pub mod gvk;
 pub mod json;
+pub mod jsonpath;
+pub mod labels;
+pub mod meta;
+pub mod names;
+pub mod patch;
 pub mod path;
+pub mod protobuf;
+pub mod pruning;
 pub mod quantity;
 pub mod schema;
+pub mod status;
+pub mod table;
 pub mod time;
+pub mod validate;
 pub mod value;
+pub mod yaml;
 
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;

@@ -181,10 +181,11 @@ impl Quantity {
             let sum = if high.is_zero() { low } else { high };
             return sum.with_format(format);
         }
-        // The coarser amount goes down as far as it fits, the finer one comes up the rest of the way.
+        // The coarser amount goes down as far as it fits, the finer one comes up the rest of the way. If that loses
+        // digits, the coarser amount is the larger by far and alone decides the sign.
         let mut exponent = high.exponent;
         let mut big = high.mantissa;
-        while exponent > low.exponent && big.unsigned_abs() < MANTISSA_END / 10 {
+        while exponent > low.exponent && big.unsigned_abs() < MANTISSA_END * 8 {
             big *= 10;
             exponent -= 1;
         }

@@ -3,9 +3,18 @@
 //! Types refer to each other by index into a [`Types`] arena, since some are recursive. A walk holds a [`Schema`],
 //! which is one type and the arena it lives in, and is as cheap to pass around as a reference.
 
+mod pattern;
+mod rules;
+pub mod structural;
+
 use std::fmt;
 
 use crate::{Str, Value};
+
+pub use pattern::{Error as PatternError, Pattern};
+pub use rules::{
+    Format, FormatKind, JsonType, Junctors, ListRules, Nested, NumberRules, ObjectRules, Rules, StringRules, Validation,
+};
 
 /// A closed set of types.
 #[derive(Debug, Default)]
@@ -176,6 +185,8 @@ pub enum Omit {
 pub struct Patch {
     /// Lists are merged rather than replaced.
     pub merge: bool,
+    /// Objects are replaced rather than merged.
+    pub replace: bool,
     /// A patch may say with `$retainKeys` which fields stay.
     pub retain_keys: bool,
     /// The field that tells items of a merged list apart; none for lists of scalars.
@@ -205,10 +216,6 @@ pub enum Wire {
         message: Message,
     },
 }
-
-/// Limits that a CRD's schema puts on a value beyond its shape.
-#[derive(Clone, Debug, Default)]
-pub struct Rules {}
 
 impl Types {
     /// No types yet.
@@ -293,6 +300,16 @@ impl<'a> Schema<'a> {
             Shape::Map(map) => Some(self.other(map.value)),
             _ => self.field(key).map(|(_, schema)| schema),
         }
+    }
+}
+
+impl Struct {
+    /// Where the field `key` is among those from `start` on. Walks that go along the sorted keys of an object start
+    /// after the last field they found: nearly all keys are fields, so that comparing for equality alone, which
+    /// mostly ends at the length, is faster than any search.
+    pub(crate) fn find(&self, start: usize, key: &str) -> Option<usize> {
+        let same = |field: &Field| field.name.len() == key.len() && field.name.as_bytes() == key.as_bytes();
+        self.fields[start..].iter().position(same).map(|at| start + at)
     }
 }
 

@@ -184,6 +184,12 @@ impl Object {
         Self { entries }
     }
 
+    /// Takes entries that are sorted, each key once, as they are.
+    pub(crate) fn from_sorted(entries: Vec<(Str, Value)>) -> Self {
+        debug_assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "a sorted object holds each key once, in order");
+        Self { entries }
+    }
+
     /// How many entries there are.
     pub const fn len(&self) -> usize {
         self.entries.len()
@@ -261,6 +267,12 @@ impl Object {
     /// The values in the order of their keys.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &Value> + ExactSizeIterator {
         self.entries.iter().map(|(_, value)| value)
+    }
+
+    /// The entries themselves, for walks that go along a sorted list of fields. Whoever changes keys or their number
+    /// keeps them sorted and each key once.
+    pub(crate) const fn entries_mut(&mut self) -> &mut Vec<(Str, Value)> {
+        &mut self.entries
     }
 
     fn position(&self, key: &str) -> Result<usize, usize> {

@@ -163,4 +163,13 @@ impl Txn {
     pub fn is_write(&self) -> bool {
         self.success.iter().chain(&self.failure).any(Operation::is_write)
     }
+
+    /// Whether any branch of the transaction may make the key space grow.
+    pub fn has_put(&self) -> bool {
+        self.success.iter().chain(&self.failure).any(|operation| match operation {
+            Operation::Put(_) => true,
+            Operation::Txn(txn) => txn.has_put(),
+            Operation::Range(_) | Operation::Delete(_) => false,
+        })
+    }
 }

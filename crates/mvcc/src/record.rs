@@ -28,6 +28,17 @@ pub struct Record {
 }
 
 impl Record {
+    /// A record as another store tells of it.
+    pub fn new(
+        key: &[u8],
+        value: &[u8],
+        (create_revision, mod_revision): (Revision, Revision),
+        version: i64,
+        lease: LeaseId,
+    ) -> Self {
+        Self { create_revision, version, lease, ..Self::bare(key, value, (mod_revision, 0)) }
+    }
+
     /// The record of a put.
     pub(crate) fn put(
         key: &[u8],

@@ -113,6 +113,11 @@ impl State {
         self.applied_index = self.applied_index.max(index);
     }
 
+    /// Makes this the state after another log's entry: a snapshot that a new cluster starts from.
+    pub fn rebase(&mut self, index: u64) {
+        self.applied_index = index;
+    }
+
     /// What the records take: what a quota is compared with.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes

@@ -83,6 +83,25 @@ pub enum LogError {
     },
 }
 
+/// A log that was looked at.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Inspected {
+    /// Whose it is: cluster and member.
+    pub identity: (u64, u64),
+    /// What it holds.
+    pub contents: Contents,
+}
+
+/// Reads the log of a directory without touching it; none if there is no log.
+pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspected>, LogError> {
+    let identity = match recover::recover(disk, (0, 0)) {
+        Ok(_) => return Ok(None),
+        Err(LogError::Foreign { found_cluster, found_member, .. }) => (found_cluster, found_member),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(Inspected { identity, contents: recover::recover(disk, identity)?.contents }))
+}
+
 /// An open log.
 pub struct Log<D: Disk> {
     disk: D,

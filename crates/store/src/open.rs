@@ -55,7 +55,7 @@ pub fn bootstrap<D: Disk>(disk: &D, group: Group) -> Result<(), CheckpointError>
 /// The same, with a state to start from: a snapshot that is restored.
 pub fn bootstrap_with<D: Disk>(disk: &D, group: Group, mut state: State) -> Result<(), CheckpointError> {
     let (index, term) = BOOTSTRAP;
-    state.set_applied_index(index);
+    state.rebase(index);
     checkpoint::write(disk, &SnapshotMeta { index, term, group }, &state)
 }
 

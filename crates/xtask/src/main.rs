@@ -1,5 +1,6 @@
 //! Automation of the project: `cargo xtask ci` is the gate.
 
+mod bootstrap;
 mod catalogue;
 mod ci;
 mod tidy;
@@ -16,6 +17,11 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
+    Task {
+        name: "bootstrap",
+        about: "write the roles and bindings of a fresh cluster into the auth crate, from [folder]",
+        run: bootstrap::run,
+    },
     Task {
         name: "catalogue",
         about: "write the facts about Kubernetes' API types into the api crate, from [types.json]",

@@ -326,8 +326,7 @@ fn field(
             "patch:merge" => field.patch.merge = true,
             "patch:retainKeys" => field.patch.retain_keys = true,
             "patch:merge,retainKeys" => (field.patch.merge, field.patch.retain_keys) = (true, true),
-            // What a patch does where nothing is said.
-            "patch:replace" => {}
+            "patch:replace" => field.patch.replace = true,
             _ => match word.split_at(1) {
                 ("=", json) => field.default = Some(value(json)),
                 _ => field.patch.merge_key = Some(Str::const_new(word.strip_prefix("key:").expect(BROKEN))),

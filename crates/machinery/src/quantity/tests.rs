@@ -134,8 +134,9 @@ fn sums_keep_the_notation_of_the_left_side_unless_it_is_nothing() {
 fn amounts_beyond_what_is_exact_are_rounded_away_from_zero() {
     let huge = quantity("1e2147483647");
     assert!(huge.add(quantity("1n")) > huge);
-    assert!(huge.sub(quantity("1n")) < huge);
+    assert_eq!(huge.sub(quantity("1n")), huge);
     assert!(huge.add(huge).times(i64::MAX) > huge);
+    assert!(!quantity("1e30").sub(quantity("999999999999999999999999999999.999999")).is_zero());
     assert_eq!(quantity("3m").times(-1000), quantity("-3"));
     assert_eq!(quantity("1001m").round_up(0), quantity("2"));
     assert_eq!("1234567890123456789012345678901234567".parse::<Quantity>(), Err(Error::Numeric));
@@ -151,7 +152,9 @@ proptest! {
     fn what_is_printed_reads_back_and_settles(quantity in any_quantity()) {
         let text = quantity.to_string();
         let again: Quantity = text.parse().unwrap();
-        prop_assert_eq!(again, quantity);
+        // Reading a binary suffix ends at 63 bits.
+        let limit = Quantity::new(i64::MAX, Format::BinarySI);
+        prop_assert_eq!(again, if text.ends_with('i') { quantity.clamp(limit.neg(), limit) } else { quantity });
         // A binary amount without a suffix reads as a decimal one, and then prints as one for good.
         let settled = again.to_string();
         prop_assert_eq!(canonical(&settled).unwrap(), settled.as_str());

@@ -126,7 +126,7 @@ impl State {
         }
         let grows = match command {
             Command::Put(_) | Command::LeaseGrant { .. } => true,
-            Command::Txn(txn) => has_put(txn),
+            Command::Txn(txn) => txn.has_put(),
             _ => false,
         };
         if grows && self.has_alarm(Alarm::NoSpace) { Err(Error::NoSpace) } else { Ok(()) }
@@ -216,14 +216,6 @@ impl State {
         self.revision = revision;
         result
     }
-}
-
-fn has_put(txn: &Txn) -> bool {
-    txn.success.iter().chain(&txn.failure).any(|operation| match operation {
-        Operation::Put(_) => true,
-        Operation::Txn(txn) => has_put(txn),
-        Operation::Range(_) | Operation::Delete(_) => false,
-    })
 }
 
 fn wanted(delete: &Delete, previous: Vec<Arc<Record>>) -> Vec<Arc<Record>> {

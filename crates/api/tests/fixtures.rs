@@ -1,0 +1,125 @@
+//! Every object that upstream wrote in three encodings means the same to us in each, and is written the same way.
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::disallowed_methods, reason = "where the reference material is is no input of what is tested")]
+
+use std::path::{Path, PathBuf};
+
+use machinery::protobuf::{self, Envelope};
+use machinery::{GroupVersionKind, Schema, Value, json, yaml};
+
+/// The folder of reference material, or none with a message where the tree stands alone.
+fn shared(part: &str) -> Option<PathBuf> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
+    let path = root.join(part);
+    if !path.exists() {
+        eprintln!("skipped: {} is not there", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// The files of one object, and its schema.
+struct Fixture {
+    name: String,
+    schema: Schema<'static>,
+    json: Vec<u8>,
+    yaml: String,
+    protobuf: Vec<u8>,
+}
+
+fn fixtures() -> Vec<Fixture> {
+    let Some(folder) = shared("reference/fixtures") else { return Vec::new() };
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".json")?.to_owned()))
+        .collect();
+    names.sort();
+    assert!(names.len() > 100, "the folder holds all fixtures");
+    names.into_iter().map(|name| fixture(&folder, name)).collect()
+}
+
+fn fixture(folder: &Path, name: String) -> Fixture {
+    let read = |kind: &str| std::fs::read(folder.join(format!("{name}.{kind}"))).unwrap();
+    // group.version.Kind, where the group may have dots and the core group is called core.
+    let mut parts = name.rsplitn(3, '.');
+    let (kind, version, group) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+    let group = if group == "core" { "" } else { group };
+    let gvk = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
+    let schema = api::catalogue::schema(&gvk).unwrap_or_else(|| panic!("{gvk} is not in the catalogue"));
+    let (json, protobuf) = (read("json"), read("pb"));
+    Fixture { schema, json, yaml: String::from_utf8(read("yaml")).unwrap(), protobuf, name }
+}
+
+/// Runs `check` over all fixtures and tells every one that fails.
+fn check(check: impl Fn(&Fixture) -> Result<(), String>) {
+    let failures: Vec<String> = fixtures()
+        .iter()
+        .filter_map(|fixture| check(fixture).err().map(|error| format!("{}: {error}", fixture.name)))
+        .collect();
+    assert!(failures.is_empty(), "{} fail\n{}", failures.len(), failures.join("\n"));
+}
+
+fn same(found: &Value, expected: &Value) -> Result<(), String> {
+    if found == expected { Ok(()) } else { Err(format!("\n  found    {found}\n  expected {expected}")) }
+}
+
+#[test]
+fn protobuf_decodes_to_the_json_that_upstream_prints() {
+    check(|fixture| {
+        let envelope = Envelope::decode(&fixture.protobuf).map_err(|error| error.to_string())?;
+        let mut found = protobuf::decode(envelope.raw, fixture.schema).map_err(|error| error.to_string())?;
+        for (key, text) in [("apiVersion", envelope.api_version), ("kind", envelope.kind)] {
+            if !text.is_empty() {
+                found.as_object_mut().unwrap().insert(key, text);
+            }
+        }
+        same(&found, &json::parse(&fixture.json).unwrap())
+    });
+}
+
+#[test]
+fn objects_are_found_by_what_their_envelope_says() {
+    check(|fixture| {
+        // A watch event does not say what it is.
+        if Envelope::decode(&fixture.protobuf).unwrap().kind.is_empty() {
+            return Ok(());
+        }
+        let found = protobuf::decode_object(&fixture.protobuf, &api::catalogue::schema);
+        same(&found.map_err(|error| error.to_string())?, &json::parse(&fixture.json).unwrap())
+    });
+}
+
+#[test]
+fn json_encodes_to_the_bytes_that_upstream_writes() {
+    check(|fixture| {
+        let mut bytes = Vec::new();
+        let object = json::parse(&fixture.json).unwrap();
+        protobuf::encode_object(&object, fixture.schema, &mut bytes).map_err(|error| error.to_string())?;
+        if bytes == fixture.protobuf {
+            return Ok(());
+        }
+        let at = bytes.iter().zip(&fixture.protobuf).take_while(|(a, b)| a == b).count();
+        let around = |bytes: &[u8]| format!("{:?}", bytes[at.saturating_sub(40)..].escape_ascii().to_string());
+        Err(format!("differ at {at}:\n  {}\n  {}", around(&bytes), around(&fixture.protobuf)))
+    });
+}
+
+#[test]
+fn yaml_reads_as_the_same_tree_as_json() {
+    check(|fixture| {
+        let found = yaml::parse(&fixture.yaml).map_err(|error| error.to_string())?;
+        same(&found, &json::parse(&fixture.json).unwrap())
+    });
+}
+
+#[test]
+fn yaml_is_written_as_upstream_writes_it() {
+    check(|fixture| {
+        let found = yaml::to_string(&json::parse(&fixture.json).unwrap());
+        if found == fixture.yaml {
+            return Ok(());
+        }
+        let lines = found.lines().zip(fixture.yaml.lines()).find(|(a, b)| a != b);
+        Err(format!("first difference: {lines:?}"))
+    });
+}

@@ -1,0 +1,178 @@
+//! Patches recorded from kube-apiserver, replayed where the patch alone decides what becomes of the object.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use api::catalogue;
+use machinery::patch::{Blame, PatchType, apply_patch};
+use machinery::schema::Shape;
+use machinery::{GroupVersionKind, Schema, Value, json};
+
+/// What the server changes on its own with every write.
+const SERVERS: [&str; 5] =
+    ["managedFields", "resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
+
+/// The scenario whose patches make the server give out addresses and ports, or take them back.
+const ALLOCATES: &str = "services/allocation";
+
+#[test]
+fn recorded_patches_come_out_as_they_did() {
+    let folder = shared();
+    let Ok(files) = std::fs::read_dir(folder.join("golden")) else {
+        println!("skipped: no recordings in {}", folder.display());
+        return;
+    };
+    let mut tally = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for file in files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "jsonl")) {
+        for line in std::fs::read_to_string(file).unwrap().lines() {
+            replay(&json::parse(line.as_bytes()).unwrap(), &mut tally, &mut wrong);
+        }
+    }
+    println!("{tally:#?}");
+    assert!(tally.keys().any(|verdict| verdict.ends_with(" same")), "nothing could be compared");
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[expect(clippy::disallowed_methods, reason = "where the recordings are is no input of what is tested")]
+fn shared() -> PathBuf {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into()
+}
+
+fn replay(scenario: &Value, tally: &mut BTreeMap<String, usize>, wrong: &mut Vec<String>) {
+    let mut live: BTreeMap<String, Value> = BTreeMap::new();
+    for step in scenario["steps"].as_array().unwrap_or_default() {
+        let (request, answer) = (&step["do"], &step["expect"]);
+        let (path, query) = split(request["path"].as_str().unwrap_or_default());
+        let object = path.strip_suffix("/status").unwrap_or(path);
+        if request["method"].as_str() == Some("PATCH") {
+            let kind = PatchType::from_content_type(request["type"].as_str().unwrap_or_default());
+            if let (Ok(kind), Some(before)) = (kind, live.get(object))
+                && kind != PatchType::Apply
+            {
+                let mut verdict = judge(kind, before, &request["body"], answer, path != object);
+                if scenario["name"].as_str() == Some(ALLOCATES) && matches!(verdict, Verdict::Differs(_)) {
+                    verdict = Verdict::Undecided;
+                }
+                if let Verdict::Differs(how) = &verdict {
+                    wrong.push(format!("{}: {request}: {how}", scenario["name"]));
+                }
+                *tally.entry(format!("{kind:?} {}", verdict.name())).or_default() += 1;
+            }
+        }
+        let body = &answer["body"];
+        let stored = matches!(answer["code"], Value::Int(200 | 201)) && !query.contains("dryRun");
+        if let (true, Some(name)) = (stored, body.str_at(&["metadata", "name"])) {
+            let key =
+                if request["method"].as_str() == Some("POST") { format!("{object}/{name}") } else { object.into() };
+            live.insert(key, body.clone());
+        }
+    }
+}
+
+enum Verdict {
+    Same,
+    Refused,
+    /// Something other than the patch decided: validation, admission, defaults, a part that may not be written.
+    Undecided,
+    Differs(String),
+}
+
+impl Verdict {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Refused => "refused as recorded",
+            Self::Undecided => "not decided by the patch",
+            Self::Differs(_) => "differs",
+        }
+    }
+}
+
+fn judge(kind: PatchType, before: &Value, patch: &Value, answer: &Value, status: bool) -> Verdict {
+    let Some(schema) = schema_of(before) else { return Verdict::Undecided };
+    let body = match patch {
+        Value::String(raw) => raw.as_bytes().to_vec(),
+        patch => json::to_vec(patch),
+    };
+    let outcome = apply_patch(kind, before.clone(), &body, Some(schema));
+    let message = answer["body"]["message"].as_str().unwrap_or_default();
+    match (answer["code"].as_int(), outcome) {
+        (Some(200), Ok(mut after)) => {
+            prune(&mut after, schema);
+            compare(&after, &answer["body"], before, status)
+        }
+        (Some(200), Err(error)) => Verdict::Differs(format!("refused: {error}")),
+        (Some(400), Err(error)) if error.blame() == Blame::BadRequest => Verdict::Refused,
+        (Some(422), Err(error)) if error.blame() == Blame::Unprocessable => Verdict::Refused,
+        (Some(422), Ok(_)) if message.starts_with("the server rejected our request") => {
+            Verdict::Differs("not refused".to_owned())
+        }
+        (_, Ok(_)) => Verdict::Undecided,
+        (code, Err(error)) => Verdict::Differs(format!("recorded as {code:?}, refused: {error}")),
+    }
+}
+
+/// The patched object is the recorded one, but for what the server does to both.
+fn compare(ours: &Value, recorded: &Value, before: &Value, status: bool) -> Verdict {
+    if recorded["kind"] != before["kind"] {
+        return Verdict::Undecided;
+    }
+    let (ours, recorded) = (tidy(ours, before, status), tidy(recorded, before, status));
+    if ours == recorded { Verdict::Same } else { Verdict::Differs(format!("{ours} instead of {recorded}")) }
+}
+
+fn tidy(object: &Value, before: &Value, status: bool) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|key, value| !SERVERS.contains(&key) && !is_empty(value));
+    }
+    // A write to the status leaves the rest alone, and the other way round.
+    let kept = if status { "spec" } else { "status" };
+    if let Some(object) = object.as_object_mut() {
+        match before.get(kept) {
+            Some(value) => object.insert(kept, value.clone()),
+            None => object.remove(kept),
+        };
+        object.retain(|_, value| !is_empty(value));
+    }
+    object
+}
+
+/// Drops the fields that the type does not have, as decoding does after every patch.
+fn prune(value: &mut Value, schema: Schema<'_>) {
+    match (schema.shape(), value) {
+        (Shape::Struct(_), Value::Object(object)) => object.retain(|key, value| {
+            let field = schema.field(key);
+            field.is_some_and(|(_, schema)| {
+                prune(value, schema);
+                true
+            })
+        }),
+        (Shape::Map(map), Value::Object(object)) => {
+            object.iter_mut().for_each(|(_, value)| prune(value, schema.other(map.value)));
+        }
+        (Shape::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| prune(item, schema.other(list.item)));
+        }
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Object(object) => object.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        value => value.is_null(),
+    }
+}
+
+fn schema_of(object: &Value) -> Option<Schema<'static>> {
+    let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    catalogue::schema(&GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() })
+}
+
+fn split(path: &str) -> (&str, &str) {
+    path.split_once('?').unwrap_or((path, ""))
+}

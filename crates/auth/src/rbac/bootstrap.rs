@@ -1,0 +1,162 @@
+//! The roles and bindings that every cluster starts with, as objects to create.
+
+use machinery::{Object, Str, Value, value};
+
+const TEXT: &str = include_str!("bootstrap.txt");
+const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
+const API_GROUP: &str = "rbac.authorization.k8s.io";
+const BROKEN: &str = "the bootstrap policy follows its grammar";
+
+/// Every role and binding, roles first, so that no binding is ever without its role.
+///
+/// They carry the marks that tell an administrator where they come from and that a newer server may add to them.
+pub fn objects() -> Vec<Value> {
+    let mut objects = Vec::new();
+    let mut lines = TEXT.lines().filter(|line| !line.starts_with('#')).peekable();
+    while let Some(line) = lines.next() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["role", name, marks @ ..] => {
+                let mut rules = Vec::new();
+                while let Some(rule) = lines.next_if(|line| line.starts_with('\t')) {
+                    rules.push(read_rule(&rule[1..]));
+                }
+                objects.push(role(name, marks, rules));
+            }
+            ["bind", name, role_kind, role, subjects @ ..] => objects.push(binding(name, role_kind, role, subjects)),
+            _ => panic!("{BROKEN}: {line}"),
+        }
+    }
+    objects
+}
+
+fn role(name: &str, marks: &[&str], rules: Vec<Value>) -> Value {
+    let kind = if name.contains('/') { "Role" } else { "ClusterRole" };
+    let mut role = object(kind, name);
+    let fields = role.as_object_mut().expect(BROKEN);
+    for mark in marks.chunks(2) {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{}", mark[1]);
+        if mark[0] == "part-of" {
+            let labels = fields.get_mut("metadata").and_then(|metadata| metadata.get_mut("labels"));
+            labels.and_then(Value::as_object_mut).expect(BROKEN).insert(label, "true");
+        } else {
+            let labels: Object = [(label, "true")].into_iter().collect();
+            fields.insert("aggregationRule", value!({"clusterRoleSelectors": [{"matchLabels": labels}]}));
+        }
+    }
+    // The sum of other roles is computed by a controller; until then it gives nothing.
+    fields.insert("rules", if rules.is_empty() { Value::Null } else { Value::Array(rules) });
+    role
+}
+
+fn read_rule(text: &str) -> Value {
+    let list = |words: &str| -> Value {
+        Value::Array(words.split(',').map(|word| Value::from(if word == "-" { "" } else { word })).collect())
+    };
+    match text.split(' ').collect::<Vec<_>>().as_slice() {
+        [verbs, paths] => value!({"verbs": (list(verbs)), "nonResourceURLs": (list(paths))}),
+        [verbs, groups, resources] => {
+            value!({"verbs": (list(verbs)), "apiGroups": (list(groups)), "resources": (list(resources))})
+        }
+        [verbs, groups, resources, names] => value!({
+            "verbs": (list(verbs)),
+            "apiGroups": (list(groups)),
+            "resources": (list(resources)),
+            "resourceNames": (list(names)),
+        }),
+        _ => panic!("{BROKEN}: {text}"),
+    }
+}
+
+fn binding(name: &str, role_kind: &str, role: &str, subjects: &[&str]) -> Value {
+    let kind = if name.contains('/') { "RoleBinding" } else { "ClusterRoleBinding" };
+    let mut binding = object(kind, name);
+    let fields = binding.as_object_mut().expect(BROKEN);
+    fields.insert("roleRef", value!({"apiGroup": API_GROUP, "kind": role_kind, "name": role}));
+    if !subjects.is_empty() {
+        fields.insert("subjects", Value::Array(subjects.iter().map(|subject| read_subject(subject)).collect()));
+    }
+    binding
+}
+
+fn read_subject(text: &str) -> Value {
+    let (kind, name) = text.split_once('=').expect(BROKEN);
+    match name.split_once('/') {
+        Some((namespace, name)) if kind == "ServiceAccount" => {
+            value!({"kind": kind, "namespace": namespace, "name": name})
+        }
+        _ => value!({"apiGroup": API_GROUP, "kind": kind, "name": name}),
+    }
+}
+
+fn object(kind: &str, full_name: &str) -> Value {
+    let labels = value!({"kubernetes.io/bootstrapping": "rbac-defaults"});
+    let annotations = value!({"rbac.authorization.kubernetes.io/autoupdate": "true"});
+    let mut metadata: Object = [("annotations", annotations), ("labels", labels)].into_iter().collect();
+    let (namespace, name) = full_name.split_once('/').unwrap_or(("", full_name));
+    metadata.insert("name", Str::from(name));
+    if !namespace.is_empty() {
+        metadata.insert("namespace", Str::from(namespace));
+    }
+    value!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::Resource;
+    use crate::rbac::{Binding, Policy, Rule};
+    use crate::{Attributes, Authorizer, Decision, Target, User, service_account};
+
+    fn fresh() -> Policy {
+        let mut policy = Policy::default();
+        for object in objects() {
+            let namespace = object.str_at(&["metadata", "namespace"]).unwrap_or_default();
+            let name = object.str_at(&["metadata", "name"]).unwrap();
+            if object["kind"].as_str().unwrap().ends_with("Binding") {
+                policy.set_binding(namespace, name, Binding::from_object(&object));
+            } else {
+                policy.set_role(namespace, name, Rule::all_from_object(&object));
+            }
+        }
+        policy
+    }
+
+    #[test]
+    fn a_fresh_cluster_lets_its_own_parts_do_their_work() {
+        let check = |user: &User, verb, group, resource, namespace, expect: bool| {
+            let target = Target::Resource(Resource { group, resource, namespace, ..Resource::default() });
+            let decision = fresh().authorize(&Attributes { user, verb, target });
+            assert_eq!(matches!(decision, Decision::Allow(_)), expect, "{user:?} {verb} {resource}: {decision:?}");
+        };
+        let admin = User::authenticated("root", ["system:masters".into()]);
+        let scheduler = User::authenticated("system:kube-scheduler", []);
+        let deployments = service_account::user("kube-system", "deployment-controller", "");
+        let nobody = User::authenticated("nobody", []);
+        check(&admin, "delete", "any.example", "things", "a", true);
+        check(&scheduler, "list", "", "nodes", "", true);
+        check(&scheduler, "delete", "", "secrets", "a", false);
+        check(&deployments, "create", "apps", "replicasets", "a", true);
+        check(&deployments, "list", "", "secrets", "a", false);
+        check(&nobody, "create", "authorization.k8s.io", "selfsubjectaccessreviews", "", true);
+        check(&nobody, "list", "", "pods", "a", false);
+    }
+
+    #[test]
+    fn every_binding_names_a_role_that_is_there() {
+        let policy = fresh();
+        for ((namespace, name), binding) in &policy.bindings {
+            let place = if binding.cluster_role { Str::default() } else { namespace.clone() };
+            assert!(policy.roles.contains_key(&(place, binding.role.clone())), "{namespace}/{name}");
+        }
+    }
+
+    #[test]
+    fn anyone_may_ask_for_health_and_version() {
+        let user = User::anonymous();
+        let asks = |path| fresh().authorize(&Attributes { user: &user, verb: "get", target: Target::Path(path) });
+        assert!(matches!(asks("/healthz"), Decision::Allow(_)));
+        assert!(matches!(asks("/version"), Decision::Allow(_)));
+        assert!(matches!(asks("/metrics"), Decision::NoOpinion(_)));
+    }
+}

@@ -1,0 +1,39 @@
+//! The table of commands: adding one is a row here and a module beside it.
+
+use clap::ArgMatches;
+
+use crate::{convert, etcd, store};
+
+/// A command of the binary.
+pub struct Command {
+    /// What one types, and what a link to the binary may be called.
+    pub name: &'static str,
+    /// One line of help.
+    pub about: &'static str,
+    /// Adds the arguments it takes.
+    pub arguments: fn(clap::Command) -> clap::Command,
+    /// Does it.
+    pub run: fn(&ArgMatches) -> anyhow::Result<()>,
+}
+
+/// Every command, sorted by name.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "convert",
+        about: "Write objects in another encoding: JSON, YAML or Kubernetes protobuf",
+        arguments: convert::arguments,
+        run: convert::run,
+    },
+    Command {
+        name: "etcd",
+        about: "The store, started alone, with etcd's own flags",
+        arguments: etcd::arguments,
+        run: etcd::run,
+    },
+    Command {
+        name: "store",
+        about: "Snapshots of the store, and a check of its directory",
+        arguments: store::arguments,
+        run: store::run,
+    },
+];

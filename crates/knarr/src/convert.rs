@@ -1,0 +1,53 @@
+//! `knarr convert`: reads objects in any encoding and writes them in the one asked for.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use api::codec::{self, Encoding};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
+
+const ENCODINGS: [(&str, Encoding); 3] =
+    [("json", Encoding::Json), ("yaml", Encoding::Yaml), ("protobuf", Encoding::Protobuf)];
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    let file = Arg::new("filename").short('f').long("filename").value_name("FILE").action(ArgAction::Append);
+    let output = Arg::new("output").short('o').long("output").value_name("ENCODING").required(true);
+    command
+        .arg(
+            file.value_parser(value_parser!(PathBuf))
+                .help("Files to read, `-` for standard input, which is also the default"),
+        )
+        .arg(output.value_parser(PossibleValuesParser::new(ENCODINGS.map(|(name, _)| name))).help("What to write"))
+}
+
+pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    let asked = matches.get_one::<String>("output").expect("clap requires it");
+    let (_, encoding) = ENCODINGS.into_iter().find(|(name, _)| name == asked).expect("clap knows only these");
+    let files: Vec<PathBuf> =
+        matches.get_many("filename").map_or_else(|| vec!["-".into()], |files| files.cloned().collect());
+    let mut objects = Vec::new();
+    for file in files {
+        let bytes = read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        objects.extend(codec::decode(&bytes).with_context(|| file.display().to_string())?);
+    }
+    let written = codec::encode(&objects, encoding)?;
+    for warning in &written.warnings {
+        eprintln!("warning: {warning}");
+    }
+    match io::stdout().lock().write_all(&written.bytes) {
+        // Whoever reads our output may have had enough of it.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to standard output"),
+    }
+}
+
+fn read(file: &PathBuf) -> io::Result<Vec<u8>> {
+    if file.as_os_str() != "-" {
+        return std::fs::read(file);
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,92 @@
+//! What a pod of 4 KiB costs on its way from bytes to a valid object.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use machinery::conform::conform;
+use machinery::defaulting::default;
+use machinery::patch::strategic::{OnConflict, create_three_way};
+use machinery::patch::{PatchType, apply_patch};
+use machinery::validate::validate;
+use machinery::{GroupVersionKind, Schema, Value, json};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const POD: &str = include_str!("pod.json");
+
+fn schema() -> Schema<'static> {
+    api::catalogue::schema(&GroupVersionKind::of("", "v1", "Pod")).expect("the catalogue has pods")
+}
+
+fn parsed() -> Value {
+    json::parse(POD.as_bytes()).expect("the pod is JSON")
+}
+
+fn parse(bench: &mut Criterion) {
+    bench.bench_function("object/parse", |run| run.iter(|| json::parse(black_box(POD.as_bytes()))));
+}
+
+fn decode(bench: &mut Criterion) {
+    let schema = schema();
+    bench.bench_function("object/conform", |run| {
+        run.iter_batched_ref(parsed, |pod| conform(pod, schema), BatchSize::SmallInput);
+    });
+}
+
+fn fill(bench: &mut Criterion) {
+    let schema = schema();
+    bench.bench_function("object/default", |run| {
+        run.iter_batched_ref(parsed, |pod| default(pod, schema), BatchSize::SmallInput);
+    });
+}
+
+fn check(bench: &mut Criterion) {
+    let schema = schema();
+    let pod = parsed();
+    bench.bench_function("object/validate", |run| run.iter(|| validate(black_box(&pod), schema)));
+}
+
+/// The whole way of a write, which is to stay under 25 µs.
+fn all(bench: &mut Criterion) {
+    let schema = schema();
+    bench.bench_function("object/parse+conform+default+validate", |run| {
+        run.iter(|| {
+            let mut pod = json::parse(black_box(POD.as_bytes())).expect("the pod is JSON");
+            let unknown = conform(&mut pod, schema).expect("the pod is a pod");
+            default(&mut pod, schema);
+            (unknown, validate(&pod, schema), pod)
+        });
+    });
+}
+
+fn patch(bench: &mut Criterion) {
+    const OPERATIONS: &str = r#"[{"op":"test","path":"/spec/containers/0/name","value":"web"},
+        {"op":"add","path":"/metadata/labels/two","value":"2"},
+        {"op":"replace","path":"/spec/containers/0/image","value":"registry.example/web:2"},
+        {"op":"remove","path":"/spec/containers/0/env/0"}]"#;
+    const MERGE: &str = r#"{"metadata":{"labels":{"two":"2","pod-template-hash":null}},"spec":{"priority":3,"nodeSelector":{"a":"b"}}}"#;
+    const STRATEGIC: &str = r#"{"metadata":{"labels":{"two":"2"}},"spec":{
+        "$setElementOrder/containers":[{"name":"new"},{"name":"web"}],"containers":[{"name":"new"},
+            {"name":"web","image":"registry.example/web:2","env":[{"name":"CACHE_SIZE","value":"changed"}]}]}}"#;
+    let schema = schema();
+    for (name, kind, body) in [
+        ("patch/json", PatchType::Json, OPERATIONS),
+        ("patch/merge", PatchType::Merge, MERGE),
+        ("patch/strategic", PatchType::Strategic, STRATEGIC),
+    ] {
+        let apply = |pod| apply_patch(kind, pod, black_box(body.as_bytes()), Some(schema));
+        apply(parsed()).expect("the patch fits the pod");
+        bench.bench_function(name, |run| run.iter_batched(parsed, apply, BatchSize::SmallInput));
+    }
+    let modified = apply_patch(PatchType::Strategic, parsed(), STRATEGIC.as_bytes(), Some(schema));
+    let (Value::Object(current), Ok(Value::Object(modified))) = (parsed(), modified) else {
+        panic!("a patched pod is an object")
+    };
+    bench.bench_function("patch/three-way", |run| {
+        run.iter(|| create_three_way(&current, black_box(&modified), &current, schema, OnConflict::Overwrite));
+    });
+}
+
+criterion_group!(object, parse, decode, fill, check, all, patch);
+criterion_main!(object);

@@ -1,0 +1,103 @@
+//! Fields that an applier wants to change and others own.
+
+use std::fmt;
+
+use super::fieldset::FieldSet;
+use super::managers::{Operation, Owner};
+use super::path::Element;
+use crate::go;
+
+/// Why an apply was refused: others own what it would change. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflicts(Vec<Conflict>);
+
+/// A field, and the owner that an applier would take it from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    owner: String,
+    path: Vec<Element>,
+}
+
+/// One conflict as a cause of a `Status`, whose reason is `FieldManagerConflict`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// `conflict with "kubectl" using apps/v1`
+    pub message: String,
+    /// `.spec.replicas`
+    pub field: String,
+}
+
+impl Conflicts {
+    /// All that `owned` says owners would lose; [`None`] if that is nothing.
+    pub(super) fn of<'a>(owned: impl IntoIterator<Item = (&'a Owner, FieldSet)>) -> Option<Self> {
+        let mut owned: Vec<_> = owned.into_iter().filter(|(_, fields)| !fields.is_empty()).collect();
+        owned.sort_by_cached_key(|(owner, _)| owner.identifier());
+        let mut conflicts = Vec::new();
+        for (owner, fields) in owned {
+            let owner = show(owner);
+            fields.for_each(|path| {
+                conflicts.push(Conflict { owner: owner.clone(), path: path.iter().map(|it| (*it).clone()).collect() });
+            });
+        }
+        (!conflicts.is_empty()).then_some(Self(conflicts))
+    }
+
+    /// The conflicts, by owner.
+    pub fn list(&self) -> &[Conflict] {
+        &self.0
+    }
+
+    /// The conflicts as the causes of a `Status`.
+    pub fn causes(&self) -> impl Iterator<Item = Cause> {
+        self.0
+            .iter()
+            .map(|conflict| Cause { message: format!("conflict with {}", conflict.owner), field: conflict.field() })
+    }
+
+    /// The conflicts about fields that are not in a set; [`None`] if there are none.
+    pub(super) fn outside(self, allowed: &FieldSet) -> Option<Self> {
+        let left: Vec<_> = self.0.into_iter().filter(|conflict| !allowed.has(&conflict.path)).collect();
+        (!left.is_empty()).then_some(Self(left))
+    }
+}
+
+impl Conflict {
+    /// The owner as messages show it: `"kubectl" using apps/v1`.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// The field as messages show it: `.spec.replicas`.
+    pub fn field(&self) -> String {
+        self.path.iter().map(ToString::to_string).collect()
+    }
+}
+
+impl fmt::Display for Conflicts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [one] = &self.0[..] {
+            return write!(out, "Apply failed with 1 conflict: conflict with {}: {}", one.owner, one.field());
+        }
+        write!(out, "Apply failed with {} conflicts: ", self.0.len())?;
+        for (at, of_one) in self.0.chunk_by(|a, b| a.owner == b.owner).enumerate() {
+            write!(out, "{}conflicts with {}:", if at > 0 { "\n" } else { "" }, of_one[0].owner)?;
+            for conflict in of_one {
+                write!(out, "\n- {}", conflict.field())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Conflicts {}
+
+fn show(owner: &Owner) -> String {
+    let mut shown = go::quote(&owner.manager);
+    if !owner.subresource.is_empty() {
+        shown = format!("{shown} with subresource {}", go::quote(&owner.subresource));
+    }
+    if owner.operation == Operation::Update {
+        shown = format!("{shown} using {}", owner.api_version);
+    }
+    shown
+}

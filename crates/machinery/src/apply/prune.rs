@@ -1,0 +1,145 @@
+//! Taking away what an applier wanted before and no longer does.
+
+use std::borrow::Cow;
+
+use super::collect::field_set;
+use super::fieldset::{Entry, FieldSet};
+use super::managers::{Owner, Owners};
+use super::path::Element;
+use super::reconcile::with_named_fields;
+use super::remove::remove;
+use super::typed::{Atom, Node};
+use super::write::{Error, Versions};
+use crate::{Schema, Str, Value};
+
+/// Removes from `merged` what `last` owned, unless some owner still does: among them the applier, with what it wants
+/// now. What nobody owned stays, even inside what goes.
+pub(super) fn prune(
+    versions: &dyn Versions,
+    api_version: &str,
+    merged: Value,
+    owners: &Owners,
+    applied: &FieldSet,
+    last: &Owner,
+) -> Result<Value, Error> {
+    // The set of a config has every container of what it has, so nothing of it can go with something above it.
+    if last.fields.is_empty() || last.api_version == api_version && last.fields.difference(applied).is_empty() {
+        return Ok(merged);
+    }
+    let Some(schema) = versions.schema(&last.api_version) else { return Ok(merged) };
+    if owners.list().iter().all(|owner| owner.api_version == api_version) && last.api_version == api_version {
+        return Ok(prune_one_version(schema, merged, owners, last));
+    }
+    let before = convert(versions, &merged, &last.api_version)?;
+    let mut pruned = before.clone().into_owned();
+    let last_fields = with_named_fields(schema, &last.fields);
+    remove(schema, &mut pruned, &last_fields);
+    let pruned = add_back_owned(versions, owners, &last.api_version, &before, pruned)?;
+    let pruned = convert(versions, &pruned, &last.api_version)?;
+    let kept = with_named_fields(schema, &field_set(schema, &pruned));
+    let all = with_named_fields(schema, &field_set(schema, &before));
+    let mut result = before.into_owned();
+    remove(schema, &mut result, &all.difference(&kept).intersection(&last_fields));
+    Ok(convert(versions, &result, api_version)?.into_owned())
+}
+
+/// [`prune`] where everything is in one version, which nearly always is so: what has to go is found by one walk over
+/// the sets, without making the objects that upstream makes on the way.
+fn prune_one_version(schema: Schema<'_>, mut merged: Value, owners: &Owners, last: &Owner) -> Value {
+    let owned = owners.list().iter().fold(FieldSet::EMPTY, |all, owner| all.union(&owner.fields));
+    let all = field_set(schema, &merged);
+    let gone = dropped(Some(Node::root(schema)), &all, &last.fields, &owned, Fate::default());
+    remove(schema, &mut merged, &gone);
+    merged
+}
+
+/// What became of the containers above a field.
+#[derive(Clone, Copy, Default)]
+struct Fate {
+    /// One was owned before.
+    left: bool,
+    /// One was owned before and is owned by nobody now.
+    gone: bool,
+}
+
+/// The fields of `last` that are in `all` and go, or something above them does.
+fn dropped(node: Option<Node<'_>>, all: &FieldSet, last: &FieldSet, owned: &FieldSet, above: Fate) -> FieldSet {
+    let atom = node.map(Node::declared);
+    let mut entries = Vec::new();
+    for was in last.entries() {
+        let Some(is) = all.entry(&was.element) else { continue };
+        let owner = owned.entry(&was.element);
+        let (child, named) = match (&atom, &was.element) {
+            (Some(Atom::Map(fields)), Element::Field(name)) => {
+                fields.child(name).map_or((None, false), |child| (Some(child.node), child.named))
+            }
+            (Some(Atom::List(list)), Element::Key(_)) => (Some(list.item), false),
+            _ => (None, false),
+        };
+        // A named field counts as a member of each set that has something below it.
+        let has = |entry: &Entry| entry.member || named && !entry.below.is_empty();
+        let left = above.left || has(was);
+        let gone = above.gone || left && has(is) && !owner.is_some_and(has);
+        if gone && has(was) && has(is) {
+            entries.push(Entry { element: was.element.clone(), member: true, below: FieldSet::EMPTY });
+            continue;
+        }
+        let owned = owner.map_or(&FieldSet::EMPTY, |owner| &owner.below);
+        let below = dropped(child, &is.below, &was.below, owned, Fate { left, gone });
+        if !below.is_empty() {
+            entries.push(Entry { element: was.element.clone(), member: false, below });
+        }
+    }
+    FieldSet::from_sorted(entries)
+}
+
+/// Puts back what any owner owns, in the version it named it in.
+fn add_back_owned(
+    versions: &dyn Versions,
+    owners: &Owners,
+    first_version: &str,
+    merged: &Value,
+    mut pruned: Value,
+) -> Result<Value, Error> {
+    let mut merged = Cow::Borrowed(merged);
+    for (version, owned) in owned_by_version(owners, first_version) {
+        let Some(schema) = versions.schema(&version) else { continue };
+        merged = Cow::Owned(convert(versions, &merged, &version)?.into_owned());
+        let converted = convert(versions, &pruned, &version)?;
+        let kept = kept_set(schema, &converted, &owned);
+        let all = with_named_fields(schema, &field_set(schema, &merged));
+        pruned = merged.clone().into_owned();
+        remove(schema, &mut pruned, &all.difference(&kept));
+    }
+    Ok(pruned)
+}
+
+fn kept_set(schema: Schema<'_>, pruned: &Value, owned: &FieldSet) -> FieldSet {
+    let pruned = with_named_fields(schema, &field_set(schema, pruned));
+    pruned.union(&with_named_fields(schema, owned))
+}
+
+/// What is owned in each version; that of the pruned object first, since it may lack what conversion needs.
+fn owned_by_version(owners: &Owners, first_version: &str) -> Vec<(Str, FieldSet)> {
+    let mut by_version: Vec<(Str, FieldSet)> = Vec::new();
+    for owner in owners.list() {
+        match by_version.iter_mut().find(|(version, _)| *version == owner.api_version) {
+            Some((_, owned)) => *owned = owned.union(&owner.fields),
+            None => by_version.push((owner.api_version.clone(), owner.fields.clone())),
+        }
+    }
+    by_version.sort_by_key(|(version, _)| version != first_version);
+    by_version
+}
+
+/// The object in another version, or itself if it is in that version.
+pub(super) fn convert<'a>(
+    versions: &dyn Versions,
+    object: &'a Value,
+    api_version: &str,
+) -> Result<Cow<'a, Value>, Error> {
+    if object.str_at(&["apiVersion"]) == Some(api_version) {
+        return Ok(Cow::Borrowed(object));
+    }
+    versions.convert(object, api_version).map(Cow::Owned).map_err(Error::Convert)
+}

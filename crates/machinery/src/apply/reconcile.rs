@@ -1,0 +1,60 @@
+//! Field sets seen through a type: named fields made members, and sets written under an older type brought up to date.
+
+use super::fieldset::{Entry, FieldSet};
+use super::path::Element;
+use super::typed::{Atom, Node};
+use crate::Schema;
+
+/// The set with every named field on the way to a member made a member too. Keys of maps and items of lists are not.
+pub(super) fn with_named_fields(schema: Schema<'_>, set: &FieldSet) -> FieldSet {
+    named(Some(Node::root(schema)), set)
+}
+
+/// The set under the type as it is now: where a list or map has become one value, whoever owned anything in it owns
+/// all of it.
+pub fn reconcile(schema: Schema<'_>, set: &FieldSet) -> FieldSet {
+    settle(Node::root(schema), set)
+}
+
+fn named(node: Option<Node<'_>>, set: &FieldSet) -> FieldSet {
+    let atom = node.map(Node::declared);
+    let entries = set.entries().iter().map(|entry| {
+        let child = match (&atom, &entry.element) {
+            (Some(Atom::Map(fields)), Element::Field(name)) => {
+                fields.child(name).map(|child| (child.node, child.named))
+            }
+            (Some(Atom::List(list)), Element::Key(_)) => Some((list.item, false)),
+            _ => None,
+        };
+        if entry.below.is_empty() {
+            return entry.clone();
+        }
+        Entry {
+            element: entry.element.clone(),
+            member: entry.member || child.is_some_and(|(_, named)| named),
+            below: named(child.map(|(node, _)| node), &entry.below),
+        }
+    });
+    FieldSet::from_sorted(entries.collect())
+}
+
+fn settle(node: Node<'_>, set: &FieldSet) -> FieldSet {
+    let atom = node.declared();
+    if matches!(atom, Atom::Map(fields) if fields.is_free_form()) {
+        return set.clone();
+    }
+    set.map_below(|entry| {
+        let child = match (&atom, &entry.element) {
+            (Atom::Map(fields), Element::Field(name)) => fields.child(name)?.node,
+            (Atom::List(list), _) => list.item,
+            _ => return None,
+        };
+        match child.declared() {
+            Atom::Map(fields) if fields.is_free_form() => None,
+            Atom::Map(fields) if fields.atomic => Some((true, FieldSet::EMPTY)),
+            Atom::List(list) if list.is_atomic() => Some((true, FieldSet::EMPTY)),
+            Atom::Scalar(_) => None,
+            _ => Some((entry.member, settle(child, &entry.below))),
+        }
+    })
+}

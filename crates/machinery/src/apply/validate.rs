@@ -1,0 +1,171 @@
+//! Whether a value fits its type, as far as server-side apply must know before it can walk it.
+
+use std::fmt;
+
+use super::gotext;
+use super::typed::{Atom, Fields, Index, Items, Node, Scalar, Shown};
+use crate::{Schema, Value};
+
+/// How deep a value may nest: more than JSON is read, little enough for any stack.
+const MAX_DEPTH: usize = 200;
+
+/// Everything about a value that does not fit its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violations(Vec<Violation>);
+
+/// One thing that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Where it is: `.spec.ports[name="a"].port`.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Whether several items of a list may have the same key. An object that is stored may hold such; a new one may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplicates {
+    /// They are left alone.
+    Allowed,
+    /// They are violations.
+    Refused,
+}
+
+/// Checks a value against its type.
+pub fn validate(schema: Schema<'_>, value: &Value, duplicates: Duplicates) -> Result<(), Violations> {
+    let mut walk = Walk { duplicates, found: Vec::new() };
+    walk.node(Node::root(schema), value, &Trail::Root, 0);
+    if walk.found.is_empty() { Ok(()) } else { Err(Violations(walk.found)) }
+}
+
+impl Violations {
+    /// What was found, in the order of the walk.
+    pub fn list(&self) -> &[Violation] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.as_str() {
+            "" => out.write_str(&self.message),
+            path => write!(out, "{path}: {}", self.message),
+        }
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [one] = &self.0[..] {
+            return one.fmt(out);
+        }
+        out.write_str("errors:")?;
+        self.0.iter().try_for_each(|violation| write!(out, "\n  {violation}"))
+    }
+}
+
+impl std::error::Error for Violations {}
+
+/// The way from the root, on the stack; printed only when something is wrong.
+enum Trail<'a> {
+    Root,
+    Field(&'a Trail<'a>, &'a str),
+    Item(&'a Trail<'a>, Shown<'a, 'a>),
+    Index(&'a Trail<'a>, usize),
+}
+
+impl fmt::Display for Trail<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(above, name) => write!(out, "{above}.{name}"),
+            Self::Item(above, key) => write!(out, "{above}{key}"),
+            Self::Index(above, at) => write!(out, "{above}[{at}]"),
+        }
+    }
+}
+
+struct Walk {
+    duplicates: Duplicates,
+    found: Vec<Violation>,
+}
+
+impl Walk {
+    fn node(&mut self, node: Node<'_>, value: &Value, trail: &Trail<'_>, depth: usize) {
+        if depth > MAX_DEPTH {
+            return self.report(trail, format!("nested deeper than {MAX_DEPTH} levels"));
+        }
+        match (node.atom(value), value) {
+            (_, Value::Null) => {}
+            (Atom::Scalar(scalar), _) => self.scalar(scalar, value, trail),
+            (Atom::List(list), Value::Array(items)) => self.list(list, items, trail, depth),
+            (Atom::List(_), _) => self.report(trail, format!("expected list, got &{{{}}}", gotext::plain(value))),
+            (Atom::Map(fields), Value::Object(_)) => self.map(fields, value, trail, depth),
+            (Atom::Map(_), _) => self.report(trail, format!("expected map, got &{{{}}}", gotext::plain(value))),
+        }
+    }
+
+    fn scalar(&mut self, scalar: Scalar, value: &Value, trail: &Trail<'_>) {
+        let message = match (scalar, value) {
+            (Scalar::Numeric, Value::Int(_) | Value::Float(_))
+            | (Scalar::String, Value::String(_))
+            | (Scalar::Boolean, Value::Bool(_))
+            | (Scalar::Any, Value::Int(_) | Value::Float(_) | Value::String(_) | Value::Bool(_)) => return,
+            (Scalar::Numeric, _) => format!("expected numeric (int or float), got {}", gotext::type_name(value)),
+            (Scalar::String, _) => {
+                format!("expected string, got &value.valueUnstructured{{Value:{}}}", gotext::syntax(value))
+            }
+            (Scalar::Boolean, _) => format!("expected boolean, got &{{{}}}", gotext::plain(value)),
+            (Scalar::Any, _) => format!("expected any scalar, got &{{{}}}", gotext::plain(value)),
+        };
+        self.report(trail, message);
+    }
+
+    fn list(&mut self, list: Items<'_>, items: &[Value], trail: &Trail<'_>, depth: usize) {
+        if list.is_atomic() {
+            for (at, item) in items.iter().enumerate() {
+                self.node(list.item, item, &Trail::Index(trail, at), depth + 1);
+            }
+            return;
+        }
+        // An item without a key ends the walk of its list, but those before it are looked at first.
+        let (index, bad) = list.index_until_bad(items);
+        let repeated = self.repeated(&index);
+        for (at, item) in items.iter().enumerate().take(bad.as_ref().map_or(items.len(), |bad| bad.at)) {
+            if repeated.binary_search(&at).is_ok() {
+                self.report(trail, format!("duplicate entries for key {}", index.show(at)));
+            }
+            self.node(list.item, item, &Trail::Item(trail, index.show(at)), depth + 1);
+        }
+        if let Some(bad) = bad {
+            self.report(trail, format!("element {}: {}", bad.at, bad.what));
+        }
+    }
+
+    /// The positions whose key an earlier one has, ascending; none where that is allowed.
+    fn repeated(&self, index: &Index<'_>) -> Vec<usize> {
+        if self.duplicates == Duplicates::Allowed {
+            return Vec::new();
+        }
+        let sorted = index.sorted();
+        let pairs = sorted.windows(2).filter(|pair| index.order(pair[0], pair[1]).is_eq());
+        let mut repeated: Vec<usize> = pairs.map(|pair| pair[1]).collect();
+        repeated.sort_unstable();
+        repeated
+    }
+
+    fn map(&mut self, fields: Fields<'_>, value: &Value, trail: &Trail<'_>, depth: usize) {
+        for (key, child) in value.as_object().into_iter().flat_map(crate::Object::iter) {
+            let trail = Trail::Field(trail, key);
+            match fields.child(key) {
+                Some(found) => self.node(found.node, child, &trail, depth + 1),
+                // As upstream: the first unknown field ends the walk of its object.
+                None => return self.report(&trail, "field not declared in schema".to_owned()),
+            }
+        }
+    }
+
+    fn report(&mut self, trail: &Trail<'_>, message: String) {
+        self.found.push(Violation { path: trail.to_string(), message });
+    }
+}

@@ -1,0 +1,469 @@
+//! One write to one object: its merge, if it is an apply, and the owners of its fields afterwards.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use super::collect::field_set;
+use super::compare::{Comparison, compare};
+use super::conflict::Conflicts;
+use super::fieldset::FieldSet;
+use super::last_applied;
+use super::managers::{Operation, Owner, Owners, OwnersError, clear, set_owners};
+use super::merge::merge;
+use super::prune::{convert, prune};
+use super::reconcile::reconcile;
+use super::typed::same;
+use super::validate::{Duplicates, Violations, validate};
+use crate::time::Time;
+use crate::{Schema, Str, Value};
+
+/// The owner of what there was before anyone applied, in an object whose owners were not kept.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Fields that nobody owns, because they say which object it is or are the server's.
+static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::of_fields(&[
+        "apiVersion",
+        "kind",
+        "metadata",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.creationTimestamp",
+        "metadata.selfLink",
+        "metadata.uid",
+        "metadata.clusterName",
+        "metadata.generation",
+        "metadata.managedFields",
+        "metadata.resourceVersion",
+    ])
+});
+
+/// The versions of a kind.
+pub trait Versions {
+    /// What objects look like in a version; [`None`] if there is no such version any more.
+    fn schema(&self, api_version: &str) -> Option<Schema<'_>>;
+
+    /// An object in another of the versions that [`schema`](Self::schema) knows; the error is for people.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String>;
+
+    /// The fields that a write of this kind does not set whatever it says, such as `status` of the object itself.
+    fn reset_fields(&self, api_version: &str) -> FieldSet;
+
+    /// The object of which nothing is set: what a new object is compared with. [`zero`](super::zero::zero) for a
+    /// built-in kind, `apiVersion` and `kind` alone for a custom one.
+    fn empty(&self, api_version: &str) -> Value;
+}
+
+/// A kind that has one version.
+#[derive(Clone, Debug)]
+pub struct OneVersion<'a> {
+    /// The version.
+    pub api_version: &'a str,
+    /// What objects look like in it.
+    pub schema: Schema<'a>,
+    /// See [`Versions::reset_fields`].
+    pub reset_fields: FieldSet,
+    /// See [`Versions::empty`].
+    pub empty: Value,
+}
+
+impl Versions for OneVersion<'_> {
+    fn schema(&self, api_version: &str) -> Option<Schema<'_>> {
+        (self.api_version == api_version).then_some(self.schema)
+    }
+
+    fn convert(&self, _: &Value, api_version: &str) -> Result<Value, String> {
+        Err(format!("there is no version {api_version}"))
+    }
+
+    fn reset_fields(&self, _: &str) -> FieldSet {
+        self.reset_fields.clone()
+    }
+
+    fn empty(&self, _: &str) -> Value {
+        self.empty.clone()
+    }
+}
+
+/// One write: who, when, to what.
+#[derive(Clone, Copy)]
+pub struct Write<'a> {
+    /// The versions of the kind of the object.
+    pub versions: &'a dyn Versions,
+    /// The version that the objects of this write are in.
+    pub api_version: &'a str,
+    /// The kind.
+    pub kind: &'a str,
+    /// The subresource that is written to; empty for the object itself.
+    pub subresource: &'a str,
+    /// The name of who writes.
+    pub manager: &'a str,
+    /// When.
+    pub now: Time,
+}
+
+/// What came of an apply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The merged object with its owners. Defaults are still to be put in.
+    pub object: Value,
+    /// Whether anything but the owners differs from the object that was there.
+    pub changed: bool,
+}
+
+/// Why a write could not be made. Only [`Error::Conflict`] and the bad requests are the applier's to mend.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// Others own what would change: 409.
+    #[error(transparent)]
+    Conflict(Conflicts),
+    /// The object is not of the kind that is written to: 400.
+    #[error("invalid object type: {0}")]
+    WrongType(String),
+    /// An applied object names owners: 400.
+    #[error("metadata.managedFields must be nil")]
+    NamesOwners,
+    /// The version that is written to is not known.
+    #[error("no corresponding type for {0}")]
+    NoVersion(String),
+    /// The owners of the stored object cannot be read.
+    #[error("failed to decode managed fields: {0}")]
+    Owners(#[source] OwnersError),
+    /// The applied object does not fit its type.
+    #[error("failed to create typed patch object ({object}): {violations}")]
+    Patch {
+        /// Which object.
+        object: String,
+        /// Everything that does not fit.
+        violations: Violations,
+    },
+    /// The stored object does not fit its type.
+    #[error("failed to create typed live object ({object}): {violations}")]
+    Live {
+        /// Which object.
+        object: String,
+        /// Everything that does not fit.
+        violations: Violations,
+    },
+    /// The written object, or the stored one, does not fit its type.
+    #[error("failed to convert {which} object ({object}) to smd typed: {violations}")]
+    Typed {
+        /// `new` or `live`.
+        which: &'static str,
+        /// Which object.
+        object: String,
+        /// Everything that does not fit.
+        violations: Violations,
+    },
+    /// An object cannot be had in another version.
+    #[error("failed to convert object: {0}")]
+    Convert(String),
+}
+
+impl Write<'_> {
+    /// Applies `config` to `live`, or creates the object if there is none.
+    pub fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Applied, Error> {
+        let kind = group_version_kind(config);
+        if config.str_at(&["apiVersion"]) != Some(self.api_version) || config.str_at(&["kind"]) != Some(self.kind) {
+            return Err(Error::WrongType(kind));
+        }
+        let mut owners = live.map_or(Ok(Owners::default()), Owners::of).map_err(Error::Owners)?;
+        let written = live.and_then(|live| live.at(&["metadata", "managedFields"]));
+        let before = owners.clone();
+        let live = match live {
+            Some(live) => without_owners(live),
+            None => self.versions.empty(self.api_version),
+        };
+        if owners.0.is_empty() {
+            let before = Write { manager: BEFORE_FIRST_APPLY, ..*self };
+            owners = before.take_changes(owners, &self.versions.empty(self.api_version), &live)?;
+        }
+        if config.at(&["metadata", "managedFields"]).is_some_and(|owners| !owners.is_null()) {
+            return Err(Error::NamesOwners);
+        }
+        let applied = self.merge_in(owners.clone(), &live, config, force);
+        let (mut object, changed, owners) = match applied {
+            Err(Error::Conflict(conflicts)) if self.manager == last_applied::KUBECTL => {
+                self.take_over_client_side_apply(owners, &live, config, conflicts)?
+            }
+            other => other?,
+        };
+        match written.filter(|_| owners == before) {
+            Some(written) => set_owners(&mut object, written.clone()),
+            None => owners.write(&mut object),
+        }
+        if self.manager == last_applied::KUBECTL {
+            last_applied::refresh(&mut object, config);
+        }
+        Ok(Applied { object, changed })
+    }
+
+    /// Settles the owners of an object that is about to be written as `new`, by anything but an apply. Without `live`
+    /// it is created.
+    pub fn update(&self, live: Option<&Value>, mut new: Value) -> Result<Value, Error> {
+        let mut owners = self.inherited_owners(live, &new);
+        clear(&mut new);
+        let exists = live.is_some_and(|live| live.str_at(&["metadata", "uid"]).is_some_and(|uid| !uid.is_empty()));
+        // An object whose owners are not kept stays so until someone applies.
+        if !(owners.0.is_empty() && exists) {
+            let live = match live {
+                Some(live) => Cow::Owned(without_owners(live)),
+                None => Cow::Owned(self.versions.empty(self.api_version)),
+            };
+            owners = self.take_changes(owners, &live, &new)?;
+        }
+        owners.write(&mut new);
+        Ok(new)
+    }
+
+    /// [`update`](Self::update), for the server: where owners cannot be settled the object keeps those it had.
+    pub fn update_or_keep(&self, live: Option<&Value>, new: Value) -> Value {
+        self.update(live, new.clone()).unwrap_or_else(|_| {
+            let mut new = new;
+            clear(&mut new);
+            if let Some(kept) = live.and_then(|live| live.at(&["metadata", "managedFields"])) {
+                set_owners(&mut new, kept.clone());
+            }
+            new
+        })
+    }
+
+    /// The owners that an update starts from. A client may change them, or do away with them by an empty list or a
+    /// list of one empty entry; one that does not know them, or writes nonsense, leaves them as they are.
+    fn inherited_owners(&self, live: Option<&Value>, new: &Value) -> Owners {
+        let of_live = || live.and_then(|live| Owners::of(live).ok()).unwrap_or_default();
+        if !self.subresource.is_empty() {
+            return of_live();
+        }
+        if new.at(&["metadata", "managedFields"]).is_some_and(is_reset) {
+            return Owners::default();
+        }
+        match Owners::of(new) {
+            Ok(owners) if !owners.0.is_empty() => owners,
+            _ => of_live(),
+        }
+    }
+
+    fn take_over_client_side_apply(
+        &self,
+        owners: Owners,
+        live: &Value,
+        config: &Value,
+        conflicts: Conflicts,
+    ) -> Result<(Value, bool, Owners), Error> {
+        let allowed = self.schema().ok().and_then(|it| last_applied::unchanged_fields(it, self.api_version, live));
+        let Some(allowed) = allowed else { return Err(Error::Conflict(conflicts)) };
+        match conflicts.outside(&allowed) {
+            Some(conflicts) => Err(Error::Conflict(conflicts)),
+            None => self.merge_in(owners, live, config, true),
+        }
+    }
+
+    fn merge_in(
+        &self,
+        mut owners: Owners,
+        live: &Value,
+        config: &Value,
+        force: bool,
+    ) -> Result<(Value, bool, Owners), Error> {
+        let schema = self.schema()?;
+        validate(schema, config, Duplicates::Refused)
+            .map_err(|violations| Error::Patch { object: describe(config), violations })?;
+        validate(schema, live, Duplicates::Allowed)
+            .map_err(|violations| Error::Live { object: describe(live), violations })?;
+        self.reconcile_all(&mut owners);
+        let mut merged = live.clone();
+        merge(schema, &mut merged, config);
+        let fields = field_set(schema, config).recursive_difference(&self.versions.reset_fields(self.api_version));
+        let mut owner = self.owner(Operation::Apply, fields.clone());
+        let last = owners.find(&owner).map(|at| owners.0[at].clone());
+        owner.time = last.as_ref().and_then(|last| last.time.clone());
+        owners.put(owner.clone());
+        if let Some(last) = &last {
+            merged = prune(self.versions, self.api_version, merged, &owners, &fields, last)?;
+        }
+        let changed = !same(live, &merged);
+        // Nobody loses anything where nothing changes, or where nobody else owns anything.
+        if changed && owners.0.iter().any(|other| !other.is(&owner)) {
+            self.settle(&mut owners, Some(&owner), live, &merged, force)?;
+        }
+        owners.0.retain(|owner| !owner.fields.is_empty());
+        if let Some(at) = owners.find(&owner) {
+            let own = &mut owners.0[at];
+            own.fields = own.fields.difference(&UNOWNED);
+            if changed {
+                own.time = Some(self.now.to_string().into());
+            }
+            if own.fields.is_empty() {
+                owners.0.remove(at);
+            }
+        }
+        Ok((merged, changed, owners))
+    }
+
+    /// Makes this writer the owner of what differs between `live` and `new`.
+    fn take_changes(&self, mut owners: Owners, live: &Value, new: &Value) -> Result<Owners, Error> {
+        let schema = self.schema()?;
+        for (which, object) in [("new", new), ("live", live)] {
+            validate(schema, object, Duplicates::Allowed).map_err(|violations| Error::Typed {
+                which,
+                object: describe(object),
+                violations,
+            })?;
+        }
+        self.reconcile_all(&mut owners);
+        let changes = self.settle(&mut owners, None, live, new, true)?;
+        let fields = changes.modified.union(&changes.added).difference(&UNOWNED);
+        if !fields.is_empty() {
+            let mut owner = self.owner(Operation::Update, fields);
+            owner.time = Some(self.now.to_string().into());
+            if let Some(at) = owners.find(&owner) {
+                owner.fields = owner.fields.union(&owners.0[at].fields);
+            }
+            owners.put(owner);
+        }
+        owners.cap_updaters();
+        Ok(owners)
+    }
+
+    /// Takes from all owners but `applier` what changes between `live` and `new`. Owners in versions that are gone are
+    /// dropped, and so are those that are left with nothing.
+    fn settle(
+        &self,
+        owners: &mut Owners,
+        applier: Option<&Owner>,
+        live: &Value,
+        new: &Value,
+        force: bool,
+    ) -> Result<Comparison, Error> {
+        let mut by_version = vec![(Str::from(self.api_version), self.changes(self.api_version, live, new)?)];
+        for owner in &owners.0 {
+            if by_version.iter().all(|(version, _)| *version != owner.api_version) {
+                let changes = self.changes(&owner.api_version, live, new)?;
+                by_version.push((owner.api_version.clone(), changes));
+            }
+        }
+        let of = |owner: &Owner| {
+            let found = by_version.iter().find(|(version, _)| *version == owner.api_version);
+            found.map(|(_, changes)| changes).expect("the version of every owner was looked at")
+        };
+        let others = owners.0.iter().filter(|owner| !applier.is_some_and(|applier| applier.is(owner)));
+        let lost = others.map(|owner| (owner, owner.fields.intersection(&of(owner).set)));
+        if !force && let Some(conflicts) = Conflicts::of(lost) {
+            return Err(Error::Conflict(conflicts));
+        }
+        owners.0.retain_mut(|owner| {
+            if !applier.is_some_and(|applier| applier.is(owner)) {
+                let changes = of(owner);
+                owner.fields = owner.fields.difference(&changes.set).difference(&changes.comparison.removed);
+            }
+            !owner.fields.is_empty()
+        });
+        Ok(by_version.swap_remove(0).1.comparison)
+    }
+
+    /// What changes between two objects in a version.
+    fn changes(&self, api_version: &str, live: &Value, new: &Value) -> Result<Changes, Error> {
+        let Some(schema) = self.versions.schema(api_version) else { return Ok(Changes::default()) };
+        let (live, new) = if api_version == self.api_version {
+            (Cow::Borrowed(live), Cow::Borrowed(new))
+        } else {
+            (convert(self.versions, live, api_version)?, convert(self.versions, new, api_version)?)
+        };
+        let comparison = compare(schema, &live, &new).without(&self.versions.reset_fields(api_version));
+        let set = comparison.modified.union(&comparison.added);
+        Ok(Changes { comparison, set })
+    }
+
+    /// Brings all sets up to the types as they are now, and drops owners in versions that are gone.
+    fn reconcile_all(&self, owners: &mut Owners) {
+        owners.0.retain_mut(|owner| match self.versions.schema(&owner.api_version) {
+            Some(schema) => {
+                owner.fields = reconcile(schema, &owner.fields);
+                true
+            }
+            None => false,
+        });
+    }
+
+    fn owner(&self, operation: Operation, fields: FieldSet) -> Owner {
+        Owner {
+            manager: if self.manager.is_empty() { "unknown" } else { self.manager }.into(),
+            operation,
+            api_version: self.api_version.into(),
+            subresource: self.subresource.into(),
+            time: None,
+            fields,
+        }
+    }
+
+    fn schema(&self) -> Result<Schema<'_>, Error> {
+        let gone = || Error::NoVersion(format!("{}, Kind={}", self.api_version, self.kind));
+        self.versions.schema(self.api_version).ok_or_else(gone)
+    }
+}
+
+/// What changed, and the fields in which something new stands.
+#[derive(Default)]
+struct Changes {
+    comparison: Comparison,
+    set: FieldSet,
+}
+
+/// Where nothing but times of owners would change, keeps the times that were: a write that changes nothing is none.
+pub fn keep_times(old: &Value, new: &mut Value) {
+    let at = &["metadata", "managedFields"];
+    let (Some(Value::Array(before)), Some(Value::Array(after))) = (old.at(at), new.at(at)) else { return };
+    let alike = |a: &Value, b: &Value| match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            let rest = |(key, _): &(&str, &Value)| *key != "time";
+            a.iter().filter(rest).eq(b.iter().filter(rest))
+        }
+        _ => false,
+    };
+    if before == after || before.len() != after.len() || !before.iter().zip(after).all(|(a, b)| alike(a, b)) {
+        return;
+    }
+    let before = Value::Array(before.clone());
+    let Some(Value::Object(metadata)) = new.get_mut("metadata") else { return };
+    let after = metadata.insert("managedFields", before).unwrap_or_default();
+    if old != new
+        && let Some(Value::Object(metadata)) = new.get_mut("metadata")
+    {
+        metadata.insert("managedFields", after);
+    }
+}
+
+/// Whether a list of owners asks to forget them: empty, or of one entry of which nothing is set.
+fn is_reset(owners: &Value) -> bool {
+    match owners.as_array() {
+        Some([]) => true,
+        Some([Value::Object(only)]) => only.values().all(Value::is_null),
+        _ => false,
+    }
+}
+
+/// A copy that leaves out the owners, which are often the larger half of an object.
+fn without_owners(object: &Value) -> Value {
+    let Value::Object(fields) = object else { return object.clone() };
+    let fields = fields.iter().map(|(name, value)| match value {
+        Value::Object(metadata) if name == "metadata" => {
+            let kept = metadata.iter().filter(|(name, _)| *name != "managedFields");
+            (name, Value::Object(kept.map(|(name, value)| (name, value.clone())).collect()))
+        }
+        _ => (name, value.clone()),
+    });
+    Value::Object(fields.collect())
+}
+
+/// Which object it is, as messages show it: `namespace/name; group/version, Kind=Kind`.
+fn describe(object: &Value) -> String {
+    let text = |key| object.str_at(&["metadata", key]).unwrap_or_default();
+    format!("{}/{}; {}", text("namespace"), text("name"), group_version_kind(object))
+}
+
+fn group_version_kind(object: &Value) -> String {
+    let version = object.str_at(&["apiVersion"]).unwrap_or_default();
+    let slash = if version.contains('/') { "" } else { "/" };
+    format!("{slash}{version}, Kind={}", object.str_at(&["kind"]).unwrap_or_default())
+}

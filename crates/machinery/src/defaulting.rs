@@ -1,0 +1,132 @@
+//! Gives absent fields the values that the schema has for them.
+
+use crate::schema::{Field, Schema, Shape, Struct};
+use crate::{Object, Str, Value};
+
+/// Fills in the schema's defaults, also inside of what it filled in. A `null` where there can be none counts as absence:
+/// it becomes the default, or goes. Doing it twice is doing it once.
+pub fn default(value: &mut Value, schema: Schema<'_>) {
+    match (value, schema.shape()) {
+        (Value::Object(object), Shape::Struct(shape)) => default_struct(object, shape, schema),
+        (Value::Object(object), Shape::Map(map)) => {
+            let ty = schema.other(map.value);
+            if !ty.ty().nullable && object.values().any(Value::is_null) {
+                match &map.value_default {
+                    Some(default) => fill(object.iter_mut().map(|(_, value)| value), default),
+                    None => object.retain(|_, value| !value.is_null()),
+                }
+            }
+            object.iter_mut().for_each(|(_, value)| default(value, ty));
+        }
+        (Value::Array(items), Shape::List(list)) => {
+            let ty = schema.other(list.item);
+            if let Some(default) = list.item_default.as_ref().filter(|_| !ty.ty().nullable) {
+                fill(items.iter_mut(), default);
+            }
+            items.iter_mut().for_each(|item| default(item, ty));
+        }
+        _ => {}
+    }
+}
+
+fn default_struct(object: &mut Object, shape: &Struct, schema: Schema<'_>) {
+    if object.values().any(Value::is_null) {
+        object.retain(|key, value| {
+            let kept = |(_, ty): (_, Schema<'_>)| ty.ty().nullable;
+            !value.is_null() || schema.field(key).is_none_or(kept)
+        });
+    }
+    let entries = object.entries_mut();
+    let (mut at, mut next, mut misplaced) = (0, 0, false);
+    while let Some((key, value)) = entries.get_mut(at) {
+        match shape.find(next, key) {
+            Some(found) => {
+                default(value, schema.other(shape.fields[found].ty));
+                at += insert_defaults(entries, at, &shape.fields[next..found], schema);
+                next = found + 1;
+            }
+            None => misplaced = true,
+        }
+        at += 1;
+    }
+    insert_defaults(entries, at, &shape.fields[next..], schema);
+    if misplaced {
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+}
+
+/// Puts in the defaults of fields that are absent, and says how many it were.
+fn insert_defaults(entries: &mut Vec<(Str, Value)>, at: usize, fields: &[Field], schema: Schema<'_>) -> usize {
+    let mut inserted = 0;
+    for field in fields {
+        if let Some(value) = &field.default {
+            let mut value = value.clone();
+            default(&mut value, schema.other(field.ty));
+            entries.insert(at + inserted, (field.name.clone(), value));
+            inserted += 1;
+        }
+    }
+    inserted
+}
+
+fn fill<'a>(values: impl Iterator<Item = &'a mut Value>, default: &Value) {
+    values.filter(|value| value.is_null()).for_each(|value| *value = default.clone());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::structural::Structural;
+    use crate::value;
+
+    fn check(properties: &Value, mut object: Value, expect: &Value) {
+        let mut schema = value!({"type": "object"});
+        schema.as_object_mut().unwrap().insert("properties", properties.clone());
+        let structural = Structural::new(&schema).unwrap();
+        default(&mut object, structural.schema());
+        assert_eq!(object, *expect);
+        default(&mut object, structural.schema());
+        assert_eq!(object, *expect, "defaulting twice is defaulting once");
+    }
+
+    #[test]
+    fn absent_fields_get_their_defaults_inside_defaults_too() {
+        let spec = value!({"spec": {"type": "object", "default": {"b": "given"}, "properties": {
+            "a": {"type": "integer", "default": 1},
+            "b": {"type": "string", "default": "other"},
+            "c": {"type": "object", "properties": {"d": {"type": "string", "default": "x"}}},
+        }}});
+        check(&spec, value!({}), &value!({"spec": {"a": 1, "b": "given"}}));
+        check(&spec, value!({"spec": {"a": 0, "c": {}}}), &value!({"spec": {"a": 0, "b": "other", "c": {"d": "x"}}}));
+        check(&spec, value!({"spec": "wrong"}), &value!({"spec": "wrong"}));
+    }
+
+    #[test]
+    fn null_is_absence_unless_the_schema_allows_it() {
+        let fields = value!({
+            "defaulted": {"type": "string", "default": "x"},
+            "nullable": {"type": "string", "nullable": true, "default": "x"},
+            "plain": {"type": "string"},
+        });
+        check(
+            &fields,
+            value!({"defaulted": null, "nullable": null, "plain": null, "unknown": null}),
+            &value!({"defaulted": "x", "nullable": null, "unknown": null}),
+        );
+    }
+
+    #[test]
+    fn items_and_map_values_have_defaults_for_null_only() {
+        let fields = value!({
+            "list": {"type": "array", "items": {"type": "string", "default": "x"}},
+            "plain": {"type": "array", "items": {"type": "string"}},
+            "map": {"type": "object", "additionalProperties": {"type": "string", "default": "y"}},
+            "gone": {"type": "object", "additionalProperties": {"type": "string"}},
+        });
+        check(
+            &fields,
+            value!({"list": ["a", null], "plain": [null], "map": {"k": null}, "gone": {"k": null, "l": ""}}),
+            &value!({"list": ["a", "x"], "plain": [null], "map": {"k": "y"}, "gone": {"l": ""}}),
+        );
+    }
+}

@@ -1,0 +1,427 @@
+//! JSON Patch (RFC 6902) with the liberties of the library that Kubernetes uses.
+//!
+//! The `json-patch` crate works on `serde_json::Value`: using it would mean converting the object there and back, which
+//! costs more than the patch, and it is strict where Kubernetes is not. What Kubernetes allows beyond the RFC: negative
+//! indexes count from the end of a list; `replace` sets a key that is absent; `test` for `null` holds where there is
+//! nothing, and `copy` from there copies `null`; a missing `value` is `null`; a pointer's text before its first `/` is
+//! ignored.
+//!
+//! A patch may be hostile: its operations, what they copy, how deep they nest and the work they cause are bounded.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::patch::DEPTH_MAX;
+use crate::{Object, Str, Value, json};
+
+#[cfg(test)]
+mod tests;
+
+/// The most operations that a patch may have.
+pub const OPERATIONS_MAX: usize = 10_000;
+
+/// The most bytes of JSON that the `copy` operations of a patch may add up to: 3 MiB.
+pub const COPIED_MAX: usize = 3 << 20;
+
+/// The most entries that the operations of a patch may shift or look at: about a second of work. Reached only by
+/// thousands of operations on lists or objects with tens of thousands of entries.
+// DEVIATION: upstream lets such a patch run for as long as it takes.
+const WORK_MAX: usize = 1 << 28;
+
+/// A sequence of operations.
+#[derive(Clone, Debug, Default)]
+pub struct Patch {
+    operations: Vec<Operation>,
+    unknown: Vec<String>,
+}
+
+/// Why a tree is not a patch, or why a patch does not apply.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not a list.
+    #[error("json: cannot unmarshal {0} into Go value of type []handlers.jsonPatchOp")]
+    NotAList(&'static str),
+    /// One of its entries is not an object.
+    #[error("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp")]
+    NotAnOperation {
+        /// Which entry.
+        index: usize,
+        /// What it is instead.
+        found: &'static str,
+    },
+    /// A field of an operation is not a string.
+    #[error("json: cannot unmarshal {found} into Go struct field jsonPatchOp.{field} of type string")]
+    NotAString {
+        /// Which operation.
+        index: usize,
+        /// Which field.
+        field: &'static str,
+        /// What it is instead.
+        found: &'static str,
+    },
+    /// It has more than [`OPERATIONS_MAX`] operations.
+    #[error("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {0}")]
+    TooMany(usize),
+    /// An operation does not apply to the tree.
+    #[error("operation {index} ({op} {path:?}) does not apply")]
+    Failed {
+        /// Which operation.
+        index: usize,
+        /// Its kind.
+        op: Op,
+        /// Its path.
+        path: Str,
+        /// What is wrong with it.
+        #[source]
+        fault: Fault,
+    },
+}
+
+/// What is wrong with an operation on a tree.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// There is no such operation.
+    #[error("Unexpected kind: {0}")]
+    Unknown(Str),
+    /// A pointer is not given.
+    #[error("operation missing {0} field: missing value")]
+    NoPointer(&'static str),
+    /// What a pointer leads through is not there, or is no list or object.
+    #[error("doc is missing {role}: {pointer:?}: missing value")]
+    Absent {
+        /// What the pointer is for: `path`, `from path` or `destination path`.
+        role: &'static str,
+        /// The pointer.
+        pointer: Str,
+    },
+    /// There is no such key to remove.
+    #[error("Unable to remove nonexistent key: {0}: missing value")]
+    NoKey(Str),
+    /// There is no such entry in a list.
+    #[error("Unable to access invalid index: {0}: invalid index referenced")]
+    NoIndex(i64),
+    /// An entry of a list is asked for by something that is not a number.
+    #[error("value was not a proper array index: '{0}'")]
+    NotAnIndex(Str),
+    /// The value is not the one tested for.
+    #[error("testing value {0} failed: test failed")]
+    Test(Str),
+    /// The whole would be replaced by a scalar.
+    #[error("replace operation value must be object or array")]
+    Scalar,
+    /// Too much has been copied.
+    #[error(
+        "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {COPIED_MAX}"
+    )]
+    Copied(usize),
+    /// The result would be nested too deeply.
+    #[error("the result would be nested more than {DEPTH_MAX} levels deep")]
+    Depth,
+    /// The patch causes too much work.
+    #[error("the operations so far have moved too many entries")]
+    Work,
+}
+
+/// The kind of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Sets a key, or inserts into a list.
+    Add,
+    /// Removes what is there.
+    Remove,
+    /// Sets what is there.
+    Replace,
+    /// Removes here and adds there.
+    Move,
+    /// Adds there what is here.
+    Copy,
+    /// Goes on only if this is the value.
+    Test,
+    /// None of these.
+    Other(Str),
+}
+
+#[derive(Clone, Debug)]
+struct Operation {
+    op: Op,
+    path: Option<Str>,
+    from: Option<Str>,
+    value: Value,
+}
+
+impl Patch {
+    /// Reads the operations of a patch.
+    pub fn new(patch: Value) -> Result<Self, Error> {
+        let items = match patch {
+            Value::Array(items) => items,
+            Value::Null => return Ok(Self::default()),
+            other => return Err(Error::NotAList(other.kind())),
+        };
+        if items.len() > OPERATIONS_MAX {
+            return Err(Error::TooMany(items.len()));
+        }
+        let mut read = Self { operations: Vec::with_capacity(items.len()), unknown: Vec::new() };
+        for (index, item) in items.into_iter().enumerate() {
+            match item {
+                Value::Object(item) => read.push(index, item)?,
+                Value::Null => read.push(index, Object::new())?,
+                other => return Err(Error::NotAnOperation { index, found: other.kind() }),
+            }
+        }
+        Ok(read)
+    }
+
+    /// The paths of the fields that no operation has: `[0].vaule`.
+    pub fn unknown_fields(&self) -> &[String] {
+        &self.unknown
+    }
+
+    /// Changes `current` by all operations, or by none.
+    pub fn apply(self, current: Value) -> Result<Value, Error> {
+        let mut document = Document { root: current, copied: 0, work: 0 };
+        for (index, operation) in self.operations.into_iter().enumerate() {
+            let (op, path) = (operation.op.clone(), operation.path.clone().unwrap_or_default());
+            document.run(operation).map_err(|fault| Error::Failed { index, op, path, fault })?;
+        }
+        Ok(document.root)
+    }
+
+    fn push(&mut self, index: usize, mut item: Object) -> Result<(), Error> {
+        let mut text = |field| match item.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(Error::NotAString { index, field, found: other.kind() }),
+        };
+        let (op, path, from) = (text("op")?, text("path")?, text("from")?);
+        let value = item.remove("value").unwrap_or_default();
+        self.unknown.extend(item.keys().map(|key| format!("[{index}].{key}")));
+        self.operations.push(Operation { op: Op::from(op), path, from, value });
+        Ok(())
+    }
+}
+
+impl From<Option<Str>> for Op {
+    fn from(name: Option<Str>) -> Self {
+        match name.as_deref() {
+            Some("add") => Self::Add,
+            Some("remove") => Self::Remove,
+            Some("replace") => Self::Replace,
+            Some("move") => Self::Move,
+            Some("copy") => Self::Copy,
+            Some("test") => Self::Test,
+            _ => Self::Other(name.unwrap_or_else(|| "unknown".into())),
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Add => "add",
+            Self::Remove => "remove",
+            Self::Replace => "replace",
+            Self::Move => "move",
+            Self::Copy => "copy",
+            Self::Test => "test",
+            Self::Other(name) => name,
+        })
+    }
+}
+
+/// A tree that is being changed, and what the changes have cost.
+struct Document {
+    root: Value,
+    copied: usize,
+    work: usize,
+}
+
+impl Document {
+    fn run(&mut self, operation: Operation) -> Result<(), Fault> {
+        let Operation { op, path, from, value } = operation;
+        let path = || path.ok_or(Fault::NoPointer("path"));
+        let from = || from.ok_or(Fault::NoPointer("from"));
+        match op {
+            Op::Add => self.add(&path()?, "path", value),
+            Op::Remove => self.remove(&path()?, "path").map(drop),
+            Op::Replace => self.replace(&path()?, value),
+            Op::Move => {
+                let value = self.remove(&from()?, "from path")?;
+                self.add(&path()?, "destination path", value)
+            }
+            Op::Copy => {
+                let value = self.copied(&from()?)?;
+                self.add(&path()?, "destination path", value)
+            }
+            Op::Test => self.test(&path()?, &value),
+            Op::Other(name) => Err(Fault::Unknown(name)),
+        }
+    }
+
+    fn add(&mut self, pointer: &str, role: &'static str, value: Value) -> Result<(), Fault> {
+        let place = Place::find(&mut self.root, pointer, role)?;
+        spend(&mut self.work, place.holder.entries())?;
+        check_depth(&place, &value, &mut self.work)?;
+        match place.holder {
+            Holder::Object(object) => {
+                object.insert(place.key, value);
+            }
+            Holder::Array(items) => {
+                let at = if place.key == "-" { items.len() } else { index(&place.key, items.len() + 1)? };
+                items.insert(at, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, pointer: &str, role: &'static str) -> Result<Value, Fault> {
+        let place = Place::find(&mut self.root, pointer, role)?;
+        spend(&mut self.work, place.holder.entries())?;
+        match place.holder {
+            Holder::Object(object) => object.remove(&place.key).ok_or_else(|| Fault::NoKey(place.key.into())),
+            Holder::Array(items) => {
+                let at = index(&place.key, items.len())?;
+                Ok(items.remove(at))
+            }
+        }
+    }
+
+    fn replace(&mut self, pointer: &str, value: Value) -> Result<(), Fault> {
+        if pointer.is_empty() {
+            if !matches!(value, Value::Object(_) | Value::Array(_)) {
+                return Err(Fault::Scalar);
+            }
+            self.root = value;
+            return Ok(());
+        }
+        let place = Place::find(&mut self.root, pointer, "path")?;
+        check_depth(&place, &value, &mut self.work)?;
+        match place.holder {
+            Holder::Object(object) => {
+                spend(&mut self.work, object.len())?;
+                object.insert(place.key, value);
+            }
+            Holder::Array(items) => {
+                let at = index(&place.key, items.len())?;
+                items[at] = value;
+            }
+        }
+        Ok(())
+    }
+
+    // DEVIATION: strings and numbers are compared as values; upstream compares how they are written.
+    fn test(&mut self, pointer: &str, value: &Value) -> Result<(), Fault> {
+        let found = if pointer.is_empty() { &self.root } else { self.read(pointer, "path")? };
+        if found == value { Ok(()) } else { Err(Fault::Test(pointer.into())) }
+    }
+
+    fn copied(&mut self, pointer: &str) -> Result<Value, Fault> {
+        let value = self.read(pointer, "from path")?.clone();
+        if !value.is_null() {
+            self.copied += json::to_vec(&value).len();
+        }
+        if self.copied > COPIED_MAX { Err(Fault::Copied(self.copied)) } else { Ok(value) }
+    }
+
+    /// What a pointer leads to; `null` for a key that is absent.
+    fn read(&mut self, pointer: &str, role: &'static str) -> Result<&Value, Fault> {
+        let place = Place::find(&mut self.root, pointer, role)?;
+        match place.holder {
+            Holder::Object(object) => Ok(object.get(&place.key).unwrap_or(&Value::Null)),
+            Holder::Array(items) => {
+                let at = index(&place.key, items.len())?;
+                Ok(&items[at])
+            }
+        }
+    }
+}
+
+/// Where a pointer leads: a list or an object, and the last token.
+struct Place<'t, 'p> {
+    holder: Holder<'t>,
+    key: Cow<'p, str>,
+    depth: usize,
+}
+
+enum Holder<'a> {
+    Object(&'a mut Object),
+    Array(&'a mut Vec<Value>),
+}
+
+impl<'t, 'p> Place<'t, 'p> {
+    fn find(root: &'t mut Value, pointer: &'p str, role: &'static str) -> Result<Self, Fault> {
+        Self::walk(root, pointer).ok_or_else(|| Fault::Absent { role, pointer: pointer.into() })
+    }
+
+    fn walk(mut value: &'t mut Value, pointer: &'p str) -> Option<Self> {
+        let (_, tokens) = pointer.split_once('/')?;
+        let mut depth = 0;
+        let mut tokens = tokens.split('/').map(unescape).peekable();
+        loop {
+            let key = tokens.next()?;
+            depth += 1;
+            let holder = match value {
+                Value::Object(object) => Holder::Object(object),
+                Value::Array(items) => Holder::Array(items),
+                _ => return None,
+            };
+            if tokens.peek().is_none() {
+                return Some(Self { holder, key, depth });
+            }
+            value = match holder {
+                Holder::Object(object) => object.get_mut(&key)?,
+                Holder::Array(items) => {
+                    let at = index(&key, items.len()).ok()?;
+                    &mut items[at]
+                }
+            };
+        }
+    }
+}
+
+impl Holder<'_> {
+    const fn entries(&self) -> usize {
+        match self {
+            Self::Object(object) => object.len(),
+            Self::Array(items) => items.len(),
+        }
+    }
+}
+
+fn unescape(token: &str) -> Cow<'_, str> {
+    if !token.contains('~') {
+        return token.into();
+    }
+    // `~01` is `~1` and not `/`: slashes first, and a tilde that an escape left behind starts no other.
+    token.replace("~1", "/").replace("~0", "~").into()
+}
+
+/// The place that `key` names among `len`; a negative one counts from the end.
+fn index(key: &str, len: usize) -> Result<usize, Fault> {
+    let given: i64 = key.parse().map_err(|_| Fault::NotAnIndex(key.into()))?;
+    let len = i64::try_from(len).expect("a list in memory has fewer than 2^63 entries");
+    let at = if given < 0 { given.saturating_add(len) } else { given };
+    if at >= len {
+        return Err(Fault::NoIndex(given));
+    }
+    usize::try_from(at).map_err(|_| Fault::NoIndex(given))
+}
+
+fn check_depth(place: &Place<'_, '_>, value: &Value, work: &mut usize) -> Result<(), Fault> {
+    let below = height(value, work);
+    spend(work, 0)?;
+    if place.depth + below > DEPTH_MAX { Err(Fault::Depth) } else { Ok(()) }
+}
+
+fn height(value: &Value, work: &mut usize) -> usize {
+    *work += 1;
+    match value {
+        Value::Array(items) => 1 + items.iter().map(|item| height(item, work)).max().unwrap_or(0),
+        Value::Object(object) => 1 + object.values().map(|item| height(item, work)).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn spend(work: &mut usize, entries: usize) -> Result<(), Fault> {
+    *work += entries;
+    if *work > WORK_MAX { Err(Fault::Work) } else { Ok(()) }
+}

@@ -1,0 +1,236 @@
+//! JSON Merge Patch (RFC 7386): applying one, making one from two trees, and from three as `kubectl apply` does.
+
+use crate::patch::Changes;
+use crate::{Object, Str, Value};
+
+/// Changes `current` by `patch`.
+///
+/// As in Kubernetes, the objects inside a list lose their nulls too where the list replaces anything but an object.
+pub fn apply(current: Value, patch: Value) -> Value {
+    match (current, patch) {
+        (Value::Object(mut current), Value::Object(patch)) => {
+            merge(&mut current, patch);
+            Value::Object(current)
+        }
+        (Value::Object(_), patch) => patch,
+        (_, mut patch) => {
+            discard_nulls(&mut patch);
+            patch
+        }
+    }
+}
+
+/// The patch that makes `to` out of `from`, as small as can be. A null in an object of `to` cannot be expressed: it
+/// reads as a removal.
+pub fn diff(from: &Value, to: &Value) -> Value {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => Value::Object(difference(from, to)),
+        _ => to.clone(),
+    }
+}
+
+/// The patch that brings `current` to what `modified` says: what `modified` adds or changes is set, what was in
+/// `original` and is no longer in `modified` is removed, and what only `current` has stays.
+///
+/// Upstream looks for conflicts between its two halves; there are none, since a field that `modified` lacks is only in
+/// the one and a field that it has only in the other.
+pub fn three_way(original: &Object, modified: &Object, current: &Object) -> Object {
+    let mut patch = removals(difference(original, modified));
+    merge(&mut patch, settings(difference(current, modified)));
+    patch
+}
+
+/// Takes the nulls out of every object in a tree; those that stand in a list themselves stay.
+pub(super) fn discard_nulls(value: &mut Value) {
+    match value {
+        Value::Object(object) => object.retain(|_, value| {
+            discard_nulls(value);
+            !value.is_null()
+        }),
+        Value::Array(items) => items.iter_mut().for_each(discard_nulls),
+        _ => {}
+    }
+}
+
+fn merge(current: &mut Object, patch: Object) {
+    let mut changes = Changes::default();
+    for (key, value) in patch {
+        match current.get_mut(&key) {
+            Some(_) if value.is_null() => changes.removed.push(key),
+            Some(target) => *target = apply(target.take(), value),
+            None if value.is_null() => {}
+            None => changes.added.push((key, apply(Value::Null, value))),
+        }
+    }
+    changes.make(current);
+}
+
+fn difference(from: &Object, to: &Object) -> Object {
+    let mut patch: Vec<(Str, Value)> = Vec::new();
+    for (key, to) in to.iter() {
+        match (from.get(key), to) {
+            (Some(Value::Object(from)), Value::Object(to)) => {
+                let inner = difference(from, to);
+                if !inner.is_empty() {
+                    patch.push((key.into(), inner.into()));
+                }
+            }
+            (Some(from), to) if from == to => {}
+            _ => patch.push((key.into(), to.clone())),
+        }
+    }
+    let removed = from.keys().filter(|key| !to.contains_key(key));
+    patch.extend(removed.map(|key| (key.into(), Value::Null)));
+    patch.into_iter().collect()
+}
+
+/// The nulls of a patch and the way to them.
+fn removals(patch: Object) -> Object {
+    let kept = patch.into_iter().filter_map(|(key, value)| match value {
+        Value::Null => Some((key, Value::Null)),
+        Value::Object(inner) => some_unless_empty(key, removals(inner)),
+        _ => None,
+    });
+    kept.collect()
+}
+
+/// What a patch sets. An empty object is a value of its own, not the lack of changes inside one.
+fn settings(patch: Object) -> Object {
+    let kept = patch.into_iter().filter_map(|(key, value)| match value {
+        Value::Null => None,
+        Value::Object(inner) if !inner.is_empty() => some_unless_empty(key, settings(inner)),
+        value => Some((key, value)),
+    });
+    kept.collect()
+}
+
+fn some_unless_empty(key: Str, object: Object) -> Option<(Str, Value)> {
+    (!object.is_empty()).then_some((key, Value::Object(object)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::patch::notation::{any_value, read};
+
+    #[test]
+    fn the_examples_of_rfc_7386() {
+        let check = |current: &str, patch: &str, expect: &str| {
+            assert_eq!(apply(read(current), read(patch)), read(expect), "{current} + {patch}");
+        };
+        check("{a: b}", "{a: c}", "{a: c}");
+        check("{a: b}", "{b: c}", "{a: b, b: c}");
+        check("{a: b}", "{a: null}", "{}");
+        check("{a: b, b: c}", "{a: null}", "{b: c}");
+        check("{a: [b]}", "{a: c}", "{a: c}");
+        check("{a: c}", "{a: [b]}", "{a: [b]}");
+        check("{a: {b: c}}", "{a: {b: d, c: null}}", "{a: {b: d}}");
+        check("{a: [{b: c}]}", "{a: [1]}", "{a: [1]}");
+        check("[a, b]", "[c, d]", "[c, d]");
+        check("{a: b}", "[c]", "[c]");
+        check("{a: foo}", "null", "null");
+        check("{a: foo}", "bar", "bar");
+        check("{e: null}", "{a: 1}", "{e: null, a: 1}");
+        check("[1, 2]", "{a: b, c: null}", "{a: b}");
+        check("{}", "{a: {bb: {ccc: null}}}", "{a: {bb: {}}}");
+        check(
+            "{title: Goodbye!, author: {givenName: John, familyName: Doe}, tags: [example, sample], content: x}",
+            "{title: Hello!, phoneNumber: '+01', author: {familyName: null}, tags: [example]}",
+            "{title: Hello!, author: {givenName: John}, tags: [example], content: x, phoneNumber: '+01'}",
+        );
+    }
+
+    #[test]
+    fn nulls_inside_lists_go_unless_the_list_takes_the_place_of_an_object() {
+        let check = |current: &str, patch: &str, expect: &str| {
+            assert_eq!(apply(read(current), read(patch)), read(expect), "{current} + {patch}");
+        };
+        check("{}", "{a: [{b: null}, null]}", "{a: [{}, null]}");
+        check("{a: [1]}", "{a: [{b: null}]}", "{a: [{}]}");
+        check("{a: 1}", "{a: {b: null, c: {d: null}}}", "{a: {c: {}}}");
+        check("{a: {x: 1}}", "{a: [{b: null}]}", "{a: [{b: null}]}");
+        check("{a: null}", "{a: {b: null}}", "{a: {}}");
+    }
+
+    #[test]
+    fn a_patch_holds_only_what_differs() {
+        let check = |from: &str, to: &str, expect: &str| assert_eq!(diff(&read(from), &read(to)), read(expect));
+        check("{a: 1, b: {c: 2, d: 3}}", "{a: 1, b: {c: 2, d: 4}}", "{b: {d: 4}}");
+        check("{a: 1, b: {c: 2}}", "{b: {c: 2}}", "{a: null}");
+        check("{b: {c: 2}}", "{b: {}}", "{b: {c: null}}");
+        check("{b: 1}", "{b: {}}", "{b: {}}");
+        check("{a: [1, 2]}", "{a: [1, 2]}", "{}");
+        check("{a: [1, 2]}", "{a: [2, 1]}", "{a: [2, 1]}");
+        check("{a: 1}", "{a: 1.5}", "{a: 1.5}");
+        check("{a: 1}", "[1]", "[1]");
+    }
+
+    #[test]
+    fn three_trees_make_one_patch() {
+        let check = |original: &str, modified: &str, current: &str, expect: &str| {
+            let object = |text: &str| read(text).as_object().cloned().unwrap();
+            let patch = three_way(&object(original), &object(modified), &object(current));
+            assert_eq!(Value::Object(patch), read(expect), "{original} -> {modified} onto {current}");
+        };
+        check("{}", "{a: 1}", "{b: 2}", "{a: 1}");
+        check("{a: 1}", "{}", "{a: 1, b: 2}", "{a: null}");
+        check("{a: 1}", "{a: 2}", "{a: 3, b: 2}", "{a: 2}");
+        check("{a: 1}", "{a: 2}", "{a: 2}", "{}");
+        check("{m: {a: 1, b: 1}}", "{m: {a: 2}}", "{m: {a: 1, b: 1, c: 1}}", "{m: {a: 2, b: null}}");
+        check("{m: {a: 1}}", "{m: {}}", "{m: {a: 1, c: 1}}", "{m: {a: null}}");
+        check("{m: {a: 1}}", "{m: x}", "{m: {a: 1}}", "{m: x}");
+        check("{}", "{m: {}}", "{m: 1}", "{m: {}}");
+        check("{l: [1, 2]}", "{l: [1]}", "{l: [1, 2, 3]}", "{l: [1]}");
+    }
+
+    fn without_nulls() -> impl Strategy<Value = Value> {
+        any_value().prop_map(|mut value| {
+            discard_nulls(&mut value);
+            if value.is_null() { Value::object() } else { value }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_difference_of_two_trees_leads_from_one_to_the_other(from in any_value(), to in without_nulls()) {
+            let patch = diff(&from, &to);
+            prop_assert_eq!(apply(from, patch), to);
+        }
+
+        #[test]
+        fn a_patch_applied_twice_is_applied_once(current in any_value(), patch in any_value()) {
+            let once = apply(current, patch.clone());
+            // Lists that take the place of an object keep their nulls the first time only.
+            let mut twice = apply(once.clone(), patch);
+            let mut once = once;
+            discard_nulls(&mut once);
+            discard_nulls(&mut twice);
+            prop_assert_eq!(twice, once);
+        }
+
+        #[test]
+        fn a_three_way_merge_sets_removes_and_keeps(
+            original in without_nulls(), modified in without_nulls(), current in without_nulls(),
+        ) {
+            let (Value::Object(original), Value::Object(modified), Value::Object(current)) = (original, modified, current)
+                else { return Ok(()) };
+            let patch = three_way(&original, &modified, &current);
+            let merged = apply(current.clone().into(), patch.into());
+            for (key, value) in modified.iter() {
+                if value.as_object().is_none() {
+                    prop_assert_eq!(merged.get(key), Some(value));
+                }
+            }
+            for key in original.keys().filter(|key| !modified.contains_key(key)) {
+                prop_assert_eq!(merged.get(key), None);
+            }
+            for (key, value) in current.iter().filter(|(key, _)| !original.contains_key(key)) {
+                if !modified.contains_key(key) {
+                    prop_assert_eq!(merged.get(key), Some(value));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Kubernetes protobuf to tree and back, by schema.
+//!
+//! Decoding gives the JSON that Go prints for the message: fields it always writes are there with their zero value,
+//! those that it leaves out when empty are not. Encoding gives the bytes that Go's generated code writes: numbers
+//! ascending, map keys sorted, a scalar that is no pointer even if it is zero, lists of numbers unpacked.
+//!
+//! An object on the wire is an [`Envelope`] around its message, because the message itself does not say what it is.
+
+mod decode;
+mod encode;
+mod envelope;
+mod error;
+mod wire;
+
+use crate::{GroupVersionKind, Schema, Value};
+
+pub use decode::{decode, decode_with};
+pub use encode::encode;
+pub use envelope::{Envelope, MAGIC};
+pub use error::{Error, Problem};
+
+/// Finds the schema of a kind, to understand an object that stands inside another one.
+pub type Kinds<'a> = dyn Fn(&GroupVersionKind) -> Option<Schema<'a>> + 'a;
+
+/// How many lists and objects may stand inside each other: as many as in JSON, so that what is read from one can be
+/// written as the other.
+pub const DEPTH_MAX: usize = 127;
+
+/// Reads an object in its envelope; its `apiVersion` and `kind` are what the envelope says.
+pub fn decode_object(bytes: &[u8], kinds: &Kinds<'_>) -> Result<Value, Error> {
+    decode::object(bytes, kinds, &crate::Path::ROOT, 0)
+}
+
+/// Writes an object in an envelope that says what the object says it is.
+pub fn encode_object(object: &Value, schema: Schema<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    let mut raw = Vec::with_capacity(1024);
+    encode(object, schema, &mut raw)?;
+    let text = |key| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    Envelope { api_version: text("apiVersion"), kind: text("kind"), raw: &raw, ..Envelope::default() }.encode(out);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! What junctors speak of must be described outside of them.
+
+use super::{list, properties, schema_at};
+use crate::field::{Error, Errors};
+use crate::{Path, Value};
+
+/// Adds each part that only a junctor of the schema at `path` mentions. Like upstream it looks at the junctors of the
+/// whole object, not at those of its parts.
+pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
+    junctors(schema, schema, path, path, errors);
+}
+
+/// `restriction` at `said` restricts the value that `schema` at `path` describes.
+fn junctors(restriction: &Value, schema: &Value, path: &Path, said: &Path, errors: &mut Errors) {
+    if let Some(inner) = schema_at(restriction, "not") {
+        nested(inner, schema, path, &said.field("not"), errors);
+    }
+    for word in ["allOf", "anyOf", "oneOf"] {
+        let below = said.field(word);
+        for (at, inner) in list(restriction, word).iter().enumerate() {
+            nested(inner, schema, path, &below.index(at), errors);
+        }
+    }
+}
+
+fn nested(restriction: &Value, schema: &Value, path: &Path, said: &Path, errors: &mut Errors) {
+    junctors(restriction, schema, path, said, errors);
+    let mut part = |inner: &Value, described: Option<&Value>, path: &Path, said: &Path| match described {
+        Some(described) => nested(inner, described, path, said, errors),
+        None => errors.push(Error::required(path, format!("because it is defined in {said}"))),
+    };
+    if let Some(items) = schema_at(restriction, "items") {
+        part(items, schema_at(schema, "items"), &path.field("items"), &said.field("items"));
+    }
+    let (described, mentioned) = (path.field("properties"), said.field("properties"));
+    for (name, property) in properties(restriction) {
+        part(property, schema.at(&["properties", name]), &described.key(name), &mentioned.key(name));
+    }
+}

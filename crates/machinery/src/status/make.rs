@@ -1,0 +1,248 @@
+//! Every `Status` that Kubernetes answers with, in its words.
+
+use std::fmt;
+
+use super::{Details, GroupName, Reason, Status};
+use crate::field::{self, Cause};
+use crate::go;
+
+impl<'a> GroupName<'a> {
+    /// A resource or kind of a group.
+    pub const fn new(group: &'a str, name: &'a str) -> Self {
+        Self { group, name }
+    }
+
+    const fn is_empty(self) -> bool {
+        self.group.is_empty() && self.name.is_empty()
+    }
+}
+
+impl fmt::Display for GroupName<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group {
+            "" => out.write_str(self.name),
+            group => write!(out, "{}.{group}", self.name),
+        }
+    }
+}
+
+impl Status {
+    /// The request succeeded and there is nothing more to say.
+    pub const fn success() -> Self {
+        Self { success: true, message: String::new(), reason: Reason::Unknown, details: None, code: 0 }
+    }
+
+    /// A failure with these words and this reason, whose code it has.
+    pub fn failure(reason: Reason, message: impl Into<String>) -> Self {
+        Self { success: false, message: message.into(), code: reason.code(), reason, details: None }
+    }
+
+    /// The same with more to tell.
+    #[must_use]
+    pub fn with_details(self, details: Details) -> Self {
+        Self { details: Some(Box::new(details)), ..self }
+    }
+
+    /// There is no such object.
+    pub fn not_found(resource: GroupName<'_>, name: &str) -> Self {
+        let message = format!("{resource} {} not found", go::quote(name));
+        Self::failure(Reason::NotFound, message).about(resource, name)
+    }
+
+    /// There is such an object already.
+    pub fn already_exists(resource: GroupName<'_>, name: &str) -> Self {
+        let message = format!("{resource} {} already exists", go::quote(name));
+        Self::failure(Reason::AlreadyExists, message).about(resource, name)
+    }
+
+    /// No name could be made up that is free.
+    pub fn generate_name_conflict(resource: GroupName<'_>, name: &str, retry_after_seconds: u32) -> Self {
+        let message = format!(
+            "{resource} {} already exists, the server was not able to generate a unique name for the object",
+            go::quote(name)
+        );
+        Self::failure(Reason::AlreadyExists, message).about(resource, name).retry(retry_after_seconds)
+    }
+
+    /// Who the client is cannot be told.
+    pub fn unauthorized(message: &str) -> Self {
+        Self::failure(Reason::Unauthorized, if message.is_empty() { "not authorized" } else { message })
+    }
+
+    /// The client may not do this. Resource and name are empty where the request is about none.
+    pub fn forbidden(resource: GroupName<'_>, name: &str, cause: impl fmt::Display) -> Self {
+        let message = match name {
+            _ if resource.is_empty() => format!("forbidden: {cause}"),
+            "" => format!("{resource} is forbidden: {cause}"),
+            _ => format!("{resource} {} is forbidden: {cause}", go::quote(name)),
+        };
+        Self::failure(Reason::Forbidden, message).about(resource, name)
+    }
+
+    /// The object is not as the client believed.
+    pub fn conflict(resource: GroupName<'_>, name: &str, cause: impl fmt::Display) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {}: {cause}", go::quote(name));
+        Self::failure(Reason::Conflict, message).about(resource, name)
+    }
+
+    /// Somebody else manages fields that the client wants to apply.
+    pub fn apply_conflict(causes: Vec<Cause>, message: impl Into<String>) -> Self {
+        Self::failure(Reason::Conflict, message).with_details(Details { causes, ..Details::default() })
+    }
+
+    /// What it is about existed and does no more.
+    pub fn gone(message: impl Into<String>) -> Self {
+        Self::failure(Reason::Gone, message)
+    }
+
+    /// The version that the client asked for is no longer kept.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::failure(Reason::Expired, message)
+    }
+
+    /// The object is not valid.
+    pub fn invalid(kind: GroupName<'_>, name: &str, errors: &[field::Error]) -> Self {
+        let message = match field::aggregate(errors) {
+            Some(all) => format!("{kind} {} is invalid: {all}", go::quote(name)),
+            None => format!("{kind} {} is invalid", go::quote(name)),
+        };
+        let causes = errors.iter().map(field::Error::cause).collect();
+        let status = Self::failure(Reason::Invalid, message).about(kind, name);
+        status.detailed(|details| details.causes = causes)
+    }
+
+    /// The request makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::failure(Reason::BadRequest, message)
+    }
+
+    /// The client asks too much at once and is told when to try again.
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Self::failure(Reason::TooManyRequests, message).retry(retry_after_seconds)
+    }
+
+    /// The server as a whole is asked too much at once.
+    pub fn overloaded(message: &str) -> Self {
+        Self::failure(Reason::TooManyRequests, format!("Too many requests: {message}"))
+    }
+
+    /// The service is not there now.
+    pub fn service_unavailable(message: impl Into<String>) -> Self {
+        Self::failure(Reason::ServiceUnavailable, message)
+    }
+
+    /// The resource knows no such verb.
+    pub fn method_not_supported(resource: GroupName<'_>, action: &str) -> Self {
+        let message = format!("{action} is not supported on resources of kind {}", go::quote(&resource.to_string()));
+        Self::failure(Reason::MethodNotAllowed, message).about(resource, "")
+    }
+
+    /// The server could not finish and asks to try again.
+    pub fn server_timeout(resource: GroupName<'_>, operation: &str, retry_after_seconds: u32) -> Self {
+        let message = format!(
+            "The {operation} operation against {resource} could not be completed at this time, please try again."
+        );
+        Self::failure(Reason::ServerTimeout, message).about(resource, operation).retry(retry_after_seconds)
+    }
+
+    /// The server gave up waiting; the request may have had an effect.
+    pub fn timeout(message: &str, retry_after_seconds: u32) -> Self {
+        Self::failure(Reason::Timeout, format!("Timeout: {message}")).retry(retry_after_seconds)
+    }
+
+    /// Something broke that must not.
+    pub fn internal_error(cause: impl fmt::Display) -> Self {
+        let cause = cause.to_string();
+        let status = Self::failure(Reason::InternalError, format!("Internal error occurred: {cause}"));
+        status.detailed(|details| details.causes = vec![Cause { message: cause, ..Cause::default() }])
+    }
+
+    /// The request is too large.
+    pub fn request_entity_too_large(message: &str) -> Self {
+        Self::failure(Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
+    }
+
+    /// None of the encodings that the client accepts can be had.
+    pub fn not_acceptable(accepted: &[impl AsRef<str>]) -> Self {
+        let accepted: Vec<_> = accepted.iter().map(AsRef::as_ref).collect();
+        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
+        Self::failure(Reason::NotAcceptable, message)
+    }
+
+    /// The encoding of the request is not known.
+    pub fn unsupported_media_type(accepted: &[impl AsRef<str>]) -> Self {
+        let accepted: Vec<_> = accepted.iter().map(AsRef::as_ref).collect();
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::failure(Reason::UnsupportedMediaType, message)
+    }
+
+    /// What an HTTP status code says on its own, where there is no object to say more. `method` is that of the
+    /// request, `server_message` what the server said instead.
+    pub fn generic(code: u16, method: &str, resource: GroupName<'_>, name: &str, server_message: &str) -> Self {
+        let (reason, mut message) = generic_words(code, method, server_message);
+        let verb = method.to_lowercase();
+        if !resource.is_empty() && !name.is_empty() {
+            message = format!("{message} ({verb} {resource} {name})");
+        } else if !resource.is_empty() {
+            message = format!("{message} ({verb} {resource})");
+        }
+        Self { code, ..Self::failure(reason, message).about(resource, name) }
+    }
+
+    fn about(self, resource: GroupName<'_>, name: &str) -> Self {
+        self.detailed(|details| {
+            details.group = resource.group.to_owned();
+            details.kind = resource.name.to_owned();
+            details.name = name.to_owned();
+        })
+    }
+
+    fn retry(self, after_seconds: u32) -> Self {
+        self.detailed(|details| details.retry_after_seconds = after_seconds)
+    }
+
+    fn detailed(mut self, change: impl FnOnce(&mut Details)) -> Self {
+        change(self.details.get_or_insert_default());
+        self
+    }
+}
+
+fn generic_words(code: u16, method: &str, server_message: &str) -> (Reason, String) {
+    let said = || server_message.to_owned();
+    let (reason, words) = match code {
+        400 => (Reason::BadRequest, "the server rejected our request for an unknown reason"),
+        401 => (Reason::Unauthorized, "the server has asked for the client to provide credentials"),
+        403 => return (Reason::Forbidden, said()),
+        404 => (Reason::NotFound, "the server could not find the requested resource"),
+        405 => (Reason::MethodNotAllowed, "the server does not allow this method on the requested resource"),
+        406 if !matches!(server_message, "" | "unknown") => return (Reason::NotAcceptable, said()),
+        406 => (Reason::NotAcceptable, "the server was unable to respond with a content type that the client supports"),
+        409 if method == "POST" => (Reason::AlreadyExists, "the server reported a conflict"),
+        409 => (Reason::Conflict, "the server reported a conflict"),
+        415 => return (Reason::UnsupportedMediaType, said()),
+        422 => (Reason::Invalid, "the server rejected our request due to an error in our request"),
+        429 => {
+            (Reason::TooManyRequests, "the server has received too many requests and has asked us to try again later")
+        }
+        503 => (Reason::ServiceUnavailable, "the server is currently unable to handle the request"),
+        504 => (
+            Reason::Timeout,
+            "the server was unable to return a response in the time allotted, but may still be processing the request",
+        ),
+        500.. => {
+            let words = format!(
+                "an error on the server ({}) has prevented the request from succeeding",
+                go::quote(server_message)
+            );
+            return (Reason::InternalError, words);
+        }
+        _ => {
+            let words = format!("the server responded with the status code {code} but did not return more information");
+            return (Reason::Unknown, words);
+        }
+    };
+    (reason, words.to_owned())
+}

@@ -1,0 +1,274 @@
+//! Builds trees from the events of a YAML parser.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+
+use super::Error;
+use super::resolve::{Meaning, resolve};
+use crate::{Object, Str, Value};
+
+/// As many as JSON may have.
+const DEPTH_MAX: usize = 127;
+
+/// How many nodes aliases may stand for in one document, longer texts counting as several. Upstream lets the first
+/// 400,000 pass, whatever they consist of.
+const ALIASED_MAX: usize = 400_000;
+
+/// The documents of a text, one after another.
+pub struct Documents<'i> {
+    parser: Parser<'i, StrInput<'i>>,
+    /// What anchors stand for, by their number.
+    anchors: BTreeMap<usize, Anchor>,
+    /// The nodes that aliases may still stand for.
+    left: usize,
+    ended: bool,
+}
+
+#[derive(Clone)]
+struct Anchor {
+    value: Value,
+    weight: usize,
+    depth: usize,
+}
+
+/// A mapping while it is read.
+#[derive(Default)]
+struct Mapping {
+    entries: Vec<(Str, Value)>,
+    /// Which keys are there, and whether the mapping itself set them rather than a merge.
+    places: BTreeMap<Str, (usize, bool)>,
+}
+
+impl<'i> Documents<'i> {
+    pub(super) fn new(text: &'i str) -> Self {
+        let options = granit_parser::options! {
+            emit_comments: false,
+            flow_nesting_limit: DEPTH_MAX + 1,
+            block_nesting_limit: DEPTH_MAX + 1,
+        };
+        // Go's reader passes over the byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let parser = Parser::new_from_str_with_options(text, options);
+        Self { parser, anchors: BTreeMap::new(), left: ALIASED_MAX, ended: false }
+    }
+
+    fn document(&mut self) -> Result<Option<Value>, Error> {
+        loop {
+            let Some((event, _)) = self.parser.next_event().transpose()? else { return Ok(None) };
+            match event {
+                Event::DocumentStart(..) => {
+                    self.anchors.clear();
+                    self.left = ALIASED_MAX;
+                    let value = self.node(0)?;
+                    // The document is whole only once its end is.
+                    self.event()?;
+                    return Ok(Some(value));
+                }
+                Event::StreamEnd => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+
+    fn event(&mut self) -> Result<(Event<'i>, usize), Error> {
+        let next = self.parser.next_event().transpose()?;
+        let (event, span): (Event<'i>, Span) = next.ok_or_else(|| {
+            let start = granit_parser::Marker::new(0, 1, 0);
+            ScanError::new(start, "unexpected end of stream")
+        })?;
+        Ok((event, span.start.line()))
+    }
+
+    fn node(&mut self, depth: usize) -> Result<Value, Error> {
+        let (event, line) = self.event()?;
+        self.value(event, line, depth)
+    }
+
+    fn value(&mut self, event: Event<'i>, line: usize, depth: usize) -> Result<Value, Error> {
+        let anchor = event.anchor_id();
+        let value = match event {
+            Event::Alias(id) => return self.alias(id, line, depth),
+            Event::Scalar(text, style, _, tag) => scalar(&text, style, tag.as_deref(), line)?,
+            Event::SequenceStart(..) => self.sequence(line, depth + 1)?,
+            Event::MappingStart(..) => self.mapping(line, depth + 1)?,
+            _ => Value::Null,
+        };
+        if let Some(id) = anchor {
+            let (weight, deep) = measure(&value);
+            self.spend(weight)?;
+            self.anchors.insert(id, Anchor { value: value.clone(), weight, depth: deep });
+        }
+        Ok(value)
+    }
+
+    fn alias(&mut self, id: usize, line: usize, depth: usize) -> Result<Value, Error> {
+        let Some(Anchor { weight, depth: deep, .. }) = self.anchors.get(&id) else {
+            return Err(Error::Recursive { line });
+        };
+        if depth + deep > DEPTH_MAX {
+            return Err(Error::Depth { line });
+        }
+        self.spend(*weight)?;
+        Ok(self.anchors[&id].value.clone())
+    }
+
+    fn spend(&mut self, weight: usize) -> Result<(), Error> {
+        self.left = self.left.checked_sub(weight).ok_or(Error::Aliases)?;
+        Ok(())
+    }
+
+    fn sequence(&mut self, line: usize, depth: usize) -> Result<Value, Error> {
+        if depth > DEPTH_MAX {
+            return Err(Error::Depth { line });
+        }
+        let mut items = Vec::new();
+        loop {
+            match self.event()? {
+                (Event::SequenceEnd, _) => return Ok(Value::Array(items)),
+                (event, line) => items.push(self.value(event, line, depth)?),
+            }
+        }
+    }
+
+    fn mapping(&mut self, line: usize, depth: usize) -> Result<Value, Error> {
+        if depth > DEPTH_MAX {
+            return Err(Error::Depth { line });
+        }
+        let mut mapping = Mapping::default();
+        loop {
+            let (event, line) = self.event()?;
+            if matches!(event, Event::MappingEnd) {
+                return Ok(Value::Object(Object::from_entries(mapping.entries, |_| {})));
+            }
+            if is_merge(&event) {
+                let merged = self.node(depth)?;
+                mapping.merge(merged).ok_or(Error::Merge { line })?;
+                continue;
+            }
+            let key = self.key(event, line)?;
+            let value = self.node(depth)?;
+            if !mapping.set(&key, value, true) {
+                return Err(Error::Repeated { line, key: key.into() });
+            }
+        }
+    }
+
+    /// A key as the string that JSON makes of it.
+    fn key(&mut self, event: Event<'i>, line: usize) -> Result<Str, Error> {
+        if !matches!(event, Event::Scalar(..) | Event::Alias(_)) {
+            return Err(Error::Key { line });
+        }
+        match self.value(event, line, DEPTH_MAX)? {
+            Value::String(key) => Ok(key),
+            Value::Bool(key) => Ok(if key { "true".into() } else { "false".into() }),
+            Value::Int(key) => Ok(key.to_string().into()),
+            // Go prints a key with the digits of 32 bits.
+            Value::Float(key) => Ok(super::write::go_float(&format!("{:e}", key as f32)).into()),
+            Value::Null | Value::Array(_) | Value::Object(_) => Err(Error::Key { line }),
+        }
+    }
+}
+
+impl Iterator for Documents<'_> {
+    type Item = Result<Value, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let document = self.document().transpose();
+        self.ended = !matches!(document, Some(Ok(_)));
+        document
+    }
+}
+
+impl Mapping {
+    /// Sets a key; false if the mapping has set it before. What comes later stays, a merge too.
+    fn set(&mut self, key: &Str, value: Value, own: bool) -> bool {
+        if let Some((at, was_own)) = self.places.get_mut(key) {
+            if own && *was_own {
+                return false;
+            }
+            *was_own |= own;
+            self.entries[*at].1 = value;
+        } else {
+            self.places.insert(key.clone(), (self.entries.len(), own));
+            self.entries.push((key.clone(), value));
+        }
+        true
+    }
+
+    /// Takes in a mapping, or several of which the first counts most.
+    fn merge(&mut self, merged: Value) -> Option<()> {
+        match merged {
+            Value::Object(object) => {
+                for (key, value) in object {
+                    self.set(&key, value, false);
+                }
+                Some(())
+            }
+            Value::Array(items) => items.into_iter().rev().try_for_each(|item| match item {
+                Value::Object(_) => self.merge(item),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn is_merge(event: &Event<'_>) -> bool {
+    matches!(event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<")
+        || matches!(event, Event::Scalar(text, .., Some(tag)) if text == "<<" && core(tag).as_deref() == Some("merge"))
+}
+
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<Value, Error> {
+    let string = || Value::String(text.into());
+    let Some(tag) = tag else {
+        let meaning = if style == ScalarStyle::Plain { resolve(text) } else { Meaning::Text };
+        return meaning.value(text).ok_or_else(|| Error::NotFinite { line, text: text.to_owned() });
+    };
+    let wrong = || Error::Tag { line, text: text.to_owned(), tag: tag.original() };
+    let meaning = match (core(tag).as_deref(), resolve(text)) {
+        (Some("binary"), _) => {
+            let bytes = STANDARD.decode(text.replace([' ', '\n', '\r', '\t'], "")).map_err(|_| wrong())?;
+            return Ok(Value::String(String::from_utf8_lossy(&bytes).into()));
+        }
+        (Some("float"), Meaning::Int(int)) => Meaning::Float(int as f64),
+        (Some("null"), meaning @ Meaning::Null)
+        | (Some("bool"), meaning @ Meaning::Bool(_))
+        | (Some("int"), meaning @ (Meaning::Int(_) | Meaning::Uint(_)))
+        | (Some("float"), meaning @ (Meaning::Float(_) | Meaning::Uint(_)))
+        | (Some("timestamp"), meaning @ Meaning::Timestamp) => meaning,
+        (Some("null" | "bool" | "int" | "float" | "timestamp"), _) => return Err(wrong()),
+        // Tags that nobody knows say nothing but that this is no plain scalar.
+        _ => return Ok(string()),
+    };
+    meaning.value(text).ok_or_else(|| Error::NotFinite { line, text: text.to_owned() })
+}
+
+/// The name of a tag that YAML itself defines.
+fn core(tag: &Tag) -> Option<Cow<'_, str>> {
+    tag.suffix_in_namespace("tag:yaml.org,2002:")
+}
+
+/// How many nodes a value has, and how many lists and objects stand inside each other in it.
+fn measure(value: &Value) -> (usize, usize) {
+    /// A text of this many bytes weighs as much as a node.
+    const NODE: usize = 32;
+    match value {
+        Value::String(text) => (1 + text.len() / NODE, 0),
+        Value::Array(items) => inside(items.iter().map(|item| (0, measure(item)))),
+        Value::Object(object) => inside(object.iter().map(|(key, item)| (1 + key.len() / NODE, measure(item)))),
+        _ => (1, 0),
+    }
+}
+
+fn inside(items: impl Iterator<Item = (usize, (usize, usize))>) -> (usize, usize) {
+    let (weight, depth) =
+        items.fold((1, 0), |(weight, depth), (key, (more, deep))| (weight + key + more, depth.max(deep)));
+    (weight, depth + 1)
+}

@@ -1,0 +1,56 @@
+//! The order of keys: letters after all else, and numbers inside of keys by their value.
+
+use crate::{Object, Value};
+
+/// The entries in the order in which Go's library prints them.
+pub fn natural(object: &Object) -> Vec<(&str, &Value)> {
+    let entries: Vec<_> = object.iter().collect();
+    // Bytes are mostly in that order already.
+    if entries.is_sorted_by(|a, b| !is_less(b.0, a.0)) { entries } else { sorted(entries) }
+}
+
+/// Merge sort: the order is not a total one for every set of keys, which the standard library would not forgive.
+fn sorted<'o>(mut entries: Vec<(&'o str, &'o Value)>) -> Vec<(&'o str, &'o Value)> {
+    if entries.len() < 2 {
+        return entries;
+    }
+    let mut left = sorted(entries.drain(..entries.len() / 2).collect()).into_iter().peekable();
+    let mut right = sorted(entries).into_iter().peekable();
+    let mut merged = Vec::with_capacity(left.len() + right.len());
+    loop {
+        let next = match (left.peek(), right.peek()) {
+            (Some(a), Some(b)) if is_less(b.0, a.0) => right.next(),
+            (Some(_), _) => left.next(),
+            (None, _) => right.next(),
+        };
+        match next {
+            Some(entry) => merged.push(entry),
+            None => return merged,
+        }
+    }
+}
+
+fn is_less(a: &str, b: &str) -> bool {
+    let same: usize = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).map(|(it, _)| it.len_utf8()).sum();
+    let (Some(x), Some(y)) = (a[same..].chars().next(), b[same..].chars().next()) else { return a.len() < b.len() };
+    match (x.is_alphabetic(), y.is_alphabetic()) {
+        (true, true) => return x < y,
+        (false, true) => return true,
+        (true, false) => return false,
+        (false, false) => {}
+    }
+    // A zero counts only after a digit that is not one: 10 is more than 1, and 01 is not.
+    let zero = x == '0' || y == '0';
+    let before = a[..same].chars().rev().take_while(char::is_ascii_digit);
+    let start = i64::from(zero && before.into_iter().any(|digit| digit != '0'));
+    let ((x_number, x_digits), (y_number, y_digits)) = (run(&a[same..], start), run(&b[same..], start));
+    (x_number, x_digits, x) < (y_number, y_digits, y)
+}
+
+/// The number that the digits at the start of a text make after `start`, and how many they are.
+fn run(text: &str, start: i64) -> (i64, usize) {
+    let digits = text.bytes().take_while(u8::is_ascii_digit);
+    digits.fold((start, 0), |(number, count), digit| {
+        (number.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')), count + 1)
+    })
+}

@@ -1,0 +1,213 @@
+//! Laws that hold for any writes.
+
+use std::collections::BTreeMap;
+
+use machinery::apply::{FieldSet, Owners, compare, field_set};
+use machinery::{Object, Value, value};
+use proptest::prelude::*;
+
+use crate::notation::Notation;
+use crate::story::{Story, object};
+
+fn thing() -> Notation {
+    Notation::kind(&value!({
+        "data": {"$values": "string"},
+        "spec": {"a": "int", "b": "string", "args": {"$items": "string"}, "nested": {"c": "int", "map": {"$values": "int"}}},
+        "items": {"$keys": ["name"], "$items": {"name": "string", "x": "int", "y": "int"}},
+        "tags": {"$items": "string", "$set": true},
+        "any": "any"
+    }))
+}
+
+fn entries<V: Into<Value> + std::fmt::Debug>(
+    name: &'static str,
+    value: impl Strategy<Value = V>,
+) -> impl Strategy<Value = Value> {
+    prop::collection::btree_map(name, value, 0..4)
+        .prop_map(|map| Value::Object(map.into_iter().map(|(key, value)| (key, value.into())).collect()))
+}
+
+fn part(names: &'static [&'static str], values: Vec<BoxedStrategy<Value>>) -> impl Strategy<Value = Value> {
+    values.into_iter().map(|value| prop::option::of(value).boxed()).collect::<Vec<_>>().prop_map(move |values| {
+        let present = names.iter().zip(values).filter_map(|(name, value)| Some((*name, value?)));
+        Value::Object(present.collect::<Object>())
+    })
+}
+
+fn number() -> BoxedStrategy<Value> {
+    (0i64..3).prop_map(Value::from).boxed()
+}
+
+fn items() -> impl Strategy<Value = Value> {
+    let item = part(&["x", "y"], vec![number(), number()]);
+    prop::collection::btree_map("[pqr]", item, 0..3).prop_map(|map| {
+        let items = map.into_iter().map(|(name, mut item)| {
+            item.as_object_mut().unwrap().insert("name", name);
+            item
+        });
+        Value::Array(items.collect())
+    })
+}
+
+/// The fields of some object.
+fn fields() -> impl Strategy<Value = String> {
+    let text = || "[a-c]".prop_map(Value::from).boxed();
+    let list = |strategy: BoxedStrategy<Value>| prop::collection::vec(strategy, 0..3).prop_map(Value::Array).boxed();
+    let set = prop::collection::btree_set("[s-v]", 0..3);
+    let tags = set.prop_map(|set| Value::Array(set.into_iter().map(Value::from).collect())).boxed();
+    let nested = part(&["c", "map"], vec![number(), entries("[kl]", 0i64..3).boxed()]).boxed();
+    let spec = part(&["a", "b", "args", "nested"], vec![number(), text(), list(text()), nested]).boxed();
+    let any = prop_oneof![number(), entries("[mn]", 0i64..3), list(number())].boxed();
+    let names = &["data", "spec", "items", "tags", "any"];
+    part(names, vec![entries("[de]", "[a-c]").boxed(), spec, items().boxed(), tags, any]).prop_map(|it| it.to_string())
+}
+
+/// A config that sets only entries of `data` that start with a letter of its own.
+fn disjoint(letter: &'static str) -> impl Strategy<Value = String> {
+    entries(letter, "[a-c]").prop_map(|data| value!({"data": data}).to_string())
+}
+
+fn owners(story: &Story<'_>) -> BTreeMap<String, FieldSet> {
+    let owners = Owners::of(story.object.as_ref().unwrap()).unwrap();
+    let key = |it: &machinery::apply::Owner| format!("{} {}", it.manager, it.operation.as_str());
+    owners.list().iter().map(|it| (key(it), it.fields.clone())).collect()
+}
+
+/// The object without identity, owners, nulls and what is empty, which apply may leave behind in different forms.
+fn bare(story: &Story<'_>) -> Value {
+    fn tidy(value: &mut Value) {
+        match value {
+            Value::Object(object) => {
+                object.iter_mut().for_each(|(_, child)| tidy(child));
+                object.retain(|_, child| {
+                    !child.is_null()
+                        && !child.as_array().is_some_and(<[Value]>::is_empty)
+                        && !child.as_object().is_some_and(Object::is_empty)
+                });
+            }
+            Value::Array(items) => items.iter_mut().for_each(tidy),
+            _ => {}
+        }
+    }
+    let mut object = story.object.clone().unwrap();
+    object.get_mut("metadata").unwrap().as_object_mut().unwrap().remove("managedFields");
+    tidy(&mut object);
+    object
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn applying_twice_is_applying_once(before in fields(), other in fields(), config in fields()) {
+        let types = thing();
+        let mut story = Story::of(&types);
+        story.update("old", &before).force("bob", &other).force("alice", &config);
+        let once = story.object.clone();
+        let changed = story.try_apply("alice", &config, false).unwrap();
+        prop_assert_eq!(&story.object, &once);
+        prop_assert!(!changed);
+    }
+
+    #[test]
+    fn an_applier_that_stops_leaves_only_what_others_own(before in fields(), other in fields(), config in fields()) {
+        let types = thing();
+        let mut without = Story::of(&types);
+        without.update("old", &before).force("bob", &other);
+        let mut story = Story::of(&types);
+        story.update("old", &before).force("bob", &other).force("alice", &config);
+        let others = owners(&story).into_iter().filter(|(name, _)| !name.starts_with("alice"));
+        let others = others.fold(FieldSet::EMPTY, |all, (_, set)| all.union(&set));
+        let stated = field_set(types.schema(), &object(&config));
+        story.force("alice", "{}");
+        let left = field_set(types.schema(), story.object.as_ref().unwrap());
+        let kept = left.leaves().intersection(&stated.leaves()).difference(&others);
+        // Leaves that alice stated and nobody else owns are gone; containers may be left empty.
+        let mut scalars = 0;
+        kept.for_each(|path| {
+            let shown: String = path.iter().map(ToString::to_string).collect();
+            if matches!(shown.as_str(), ".spec.a" | ".spec.b" | ".spec.args") || shown.starts_with(".data.") {
+                scalars += 1;
+            }
+        });
+        prop_assert_eq!(scalars, 0, "{:?} of {:?}", kept, story.object);
+        prop_assert!(owners(&story).keys().all(|name| !name.starts_with("alice")));
+    }
+
+    #[test]
+    fn what_goes_does_not_depend_on_versions(before in fields(), other in fields(), first in fields(), then in fields()) {
+        let types = thing();
+        let mut one = Story::of(&types);
+        one.update("old", &before).force("bob", &other).force("alice", &first);
+        let mut two = Story::of(&types);
+        two.update("old", &before).force("bob", &other).force("alice", &first);
+        two.add_owner_in_another_version();
+        one.force("alice", &then);
+        two.force("alice", &then);
+        let metadata = two.object.as_mut().unwrap().get_mut("metadata").unwrap().as_object_mut().unwrap();
+        metadata.remove("labels");
+        prop_assert_eq!(bare(&one), bare(&two));
+        let mut owners_of_two = owners(&two);
+        owners_of_two.remove("alien Apply");
+        prop_assert_eq!(owners(&one), owners_of_two);
+    }
+
+    #[test]
+    fn appliers_of_different_fields_commute(before in fields(), a in disjoint("x[a-c]"), b in disjoint("y[a-c]")) {
+        let types = thing();
+        let (mut one, mut two) = (Story::of(&types), Story::of(&types));
+        one.update("old", &before).apply("alice", &a).apply("bob", &b);
+        two.update("old", &before).apply("bob", &b).apply("alice", &a);
+        prop_assert_eq!(bare(&one), bare(&two));
+        prop_assert_eq!(owners(&one), owners(&two));
+    }
+
+    #[test]
+    fn force_takes_all_that_is_stated(before in fields(), other in fields(), config in fields()) {
+        let types = thing();
+        let mut story = Story::of(&types);
+        story.update("old", &before).force("bob", &other).force("alice", &config);
+        let config = object(&config);
+        let identity = FieldSet::of_fields(&["apiVersion", "kind", "metadata", "metadata.name", "metadata.namespace"]);
+        let stated = field_set(types.schema(), &config).difference(&identity);
+        prop_assert_eq!(owners(&story).remove("alice Apply").unwrap_or_default(), stated);
+        let changes = compare(types.schema(), &config, story.object.as_ref().unwrap());
+        let lost = changes.modified.union(&changes.removed).leaves();
+        let excused = FieldSet::of_fields(&["data", "items", "tags", "spec", "any", "spec.nested", "spec.nested.map"]);
+        prop_assert!(lost.difference(&excused).is_empty(), "{:?}", changes);
+    }
+
+    #[test]
+    fn a_merge_of_maps_is_that_of_plain_maps(live in entries("[a-e]", "[a-c]"), config in entries("[a-e]", "[a-c]")) {
+        let types = thing();
+        let mut merged = value!({"data": (live.clone())});
+        machinery::apply::merge(types.schema(), &mut merged, &value!({"data": (config.clone())}));
+        let mut expect = live.as_object().unwrap().clone();
+        for (key, value) in config.as_object().unwrap().iter() {
+            expect.insert(key, value.clone());
+        }
+        prop_assert_eq!(&merged["data"], &Value::Object(expect));
+    }
+
+    #[test]
+    fn what_an_update_changes_it_owns(before in fields(), after in fields()) {
+        let types = thing();
+        let mut story = Story::of(&types);
+        story.update("old", &before);
+        // Owners that are not kept are not taken up by an update.
+        prop_assume!(!story.owners().is_empty());
+        let old = story.object.clone().unwrap();
+        story.update("new", &after);
+        let mut new = story.object.clone().unwrap();
+        new.get_mut("metadata").unwrap().as_object_mut().unwrap().remove("managedFields");
+        let changes = compare(types.schema(), &old, &new);
+        let found = owners(&story);
+        let own = found.get("new Update").cloned().unwrap_or_default();
+        prop_assert_eq!(&own, &changes.modified.union(&changes.added));
+        let others = found.get("old Update").cloned().unwrap_or_default();
+        prop_assert!(others.intersection(&own).is_empty());
+        prop_assert!(others.intersection(&changes.removed).is_empty());
+        let present = compare(types.schema(), &Value::object(), &new).added;
+        prop_assert!(others.difference(&present).is_empty());
+    }
+}

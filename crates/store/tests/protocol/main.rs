@@ -1,0 +1,8 @@
+//! etcd's protocol, as its clients see it: over a real member, and side by side with a real etcd.
+
+mod client;
+mod common;
+mod coordination;
+mod etcdctl;
+mod transcript;
+mod watch;

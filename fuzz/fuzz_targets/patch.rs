@@ -1,0 +1,33 @@
+//! Any patch on any object gives an object that can be read again, or an error.
+//!
+//! The input is an object and a patch, a line each.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use machinery::patch::strategic::{OnConflict, create_three_way, create_two_way};
+use machinery::patch::{PatchType, apply_patch, merge};
+use machinery::{GroupVersionKind, Value, json};
+
+fuzz_target!(|input: &[u8]| {
+    let Some(at) = input.iter().position(|byte| *byte == b'\n') else { return };
+    let (current, patch) = (&input[..at], &input[at + 1..]);
+    let Ok(current) = json::parse(current) else { return };
+    let pod = GroupVersionKind { group: "".into(), version: "v1".into(), kind: "Pod".into() };
+    let schema = api::catalogue::schema(&pod);
+    for kind in [PatchType::Json, PatchType::Merge, PatchType::Strategic] {
+        if let Ok(patched) = apply_patch(kind, current.clone(), patch, schema) {
+            json::parse(&json::to_vec(&patched)).expect("a patched object can be read again");
+        }
+    }
+    let Ok(modified) = json::parse(patch) else { return };
+    // What a merge patch cannot express is a null, which applying to nothing takes away.
+    let wanted = merge::apply(Value::Null, modified.clone());
+    if !wanted.is_null() {
+        assert_eq!(merge::apply(current.clone(), merge::diff(&current, &wanted)), wanted);
+    }
+    if let (Value::Object(current), Value::Object(modified), Some(schema)) = (&current, &modified, schema) {
+        let _ = create_two_way(current, modified, schema);
+        let _ = create_three_way(current, modified, current, schema, OnConflict::Refuse);
+    }
+});

@@ -1,0 +1,18 @@
+//! Quantities: whatever the text, reading it ends, its canonical form is the same amount, and sums undo differences.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use machinery::quantity::{Quantity, canonical};
+
+fuzz_target!(|texts: (&str, &str)| {
+    let read = |text: &str| text.trim().parse::<Quantity>().ok();
+    let Some(one) = read(texts.0) else { return };
+    let settled = canonical(texts.0).expect("what can be read has a canonical form");
+    assert_eq!(read(&settled), Some(one), "{settled}");
+    let _ = (one.value(), one.milli_value(), one.as_f64());
+    let Some(other) = read(texts.1) else { return };
+    assert_eq!(one.cmp(&other), other.cmp(&one).reverse());
+    let difference = one.sub(other);
+    assert_eq!(difference.is_negative(), one < other, "{one} - {other}");
+    assert_eq!(difference.is_zero(), one == other, "{one} - {other}");
+});
