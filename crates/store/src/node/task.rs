@@ -336,7 +336,7 @@ impl Task {
             }
             Inbound::Snapshot(from, message, state, answer) => {
                 let _ = answer.send(!self.no_space);
-                if self.no_space { Ok(()) } else { self.replica.snapshot(from, message, *state) }
+                if self.no_space { Ok(()) } else { self.replica.snapshot(from, *message, *state) }
             }
         }
     }
