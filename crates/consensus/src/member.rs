@@ -60,7 +60,11 @@ pub struct SnapshotMeta {
 /// A proposal is the payload of the entry it wants to become.
 pub type Proposal = Payload;
 
-/// Why a proposal did not make it into the log. Except for [`ProposeError::Overtaken`] it may be made again, as a new request.
+/// Why a proposal did not make it into the log.
+///
+/// A refusal that came over the network is of one copy of the proposal: a doubled message may have brought another copy into a log.
+/// So it is made again under the same [`RequestId`], of which one copy at most is applied. Only [`ProposeError::Overtaken`] says that
+/// no copy ever will be, provided that this member has applied every entry itself and not skipped some by a snapshot.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProposeError {
     /// There is no leader, or the one it was sent to leads no more.

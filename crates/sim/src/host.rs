@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use consensus::{Config, Group, Peer};
 use store::log::{self, Log};
 use store::open;
-use store::replica::{Replica, Step, Write};
+use store::replica::{Options, Replica, Step, Write};
 
 use crate::Bugs;
 use crate::disk::SimDisk;
@@ -76,8 +76,12 @@ impl Host {
             message_bytes_max: 4 << 10,
             uncommitted_bytes_max: 1 << 20,
         };
-        let extension_ms = ELECTION_TICKS as u64 * TICK_MS;
-        let replica = Replica::new(member, opened.recovered, opened.state, extension_ms);
+        let options = Options {
+            lease_extension_ms: ELECTION_TICKS as u64 * TICK_MS,
+            memory_log_bytes: 1 << 10,
+            memory_log_bytes_max: 4 << 10,
+        };
+        let replica = Replica::new(member, opened.recovered, opened.state, options);
         self.live = Some(Live { replica, log: opened.log, queue: VecDeque::new(), syncing: None });
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The virtual world: events in order of time, and everything that happens at one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use consensus::{Committed, Message, ProposeError, Role};
@@ -69,10 +69,10 @@ pub(crate) struct World {
 
 const CLIENTS: u64 = 4;
 /// After healing, time for an election and what was waiting.
-const HEALTHY_AFTER_MS: u64 = 4_000;
+const HEALTHY_AFTER_MS: u64 = 5_000;
 const CLIENTS_UNTIL_MS: u64 = FAULTS_UNTIL_MS + HEALTHY_AFTER_MS + 500;
 /// Time for the last leases to end, and for everybody to hear of everything.
-const END_MS: u64 = CLIENTS_UNTIL_MS + 3_500;
+const END_MS: u64 = CLIENTS_UNTIL_MS + 7_000;
 const PATIENCE_MS: u64 = 2_000;
 
 impl World {
@@ -234,7 +234,11 @@ impl World {
             let led = self.one_leader.leads(status.term, id);
             self.note(led);
         }
-        self.report.snapshots += u64::from(step.installed);
+        if step.installed {
+            self.report.snapshots += 1;
+            // The snapshot may hold what was asked for; nobody will say.
+            self.proposed.retain(|(other, _, _), _| *other != host);
+        }
         for entry in &step.applied {
             let applied = self.committed.applied(id, entry);
             self.note(applied);
@@ -377,6 +381,9 @@ impl World {
     fn propose(&mut self, host: usize, command: &Command, asked: Asked) {
         let life = self.hosts[host].life;
         let Some(live) = &mut self.hosts[host].live else { return };
+        if let (0, Asked::Operation(number)) = (live.replica.member().status().leader, asked) {
+            return self.forget(number);
+        }
         let sequence = live.replica.propose(command.encode());
         self.proposed.insert((host, life, sequence), asked);
         self.settle(host);
@@ -385,13 +392,11 @@ impl World {
     fn answered(&mut self, asked: Asked, answer: Result<Answer, ProposeError>) {
         let now = self.now_ms;
         match (asked, answer) {
-            (Asked::Operation(number), Ok(Answer::Outcome(outcome))) => {
-                if self.history[number].end.is_none() {
-                    self.history[number].answered(&outcome, now);
-                }
+            (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if self.history[number].end.is_none() => {
+                self.history[number].answered(&outcome, now);
             }
-            // In no log: as if it had never been asked for, and a client would ask again.
-            (Asked::Operation(number), Err(_)) => self.forget(number),
+            // In no log, and never will be: as if it had never been asked for. Any other refusal is of one copy, and leaves doubt.
+            (Asked::Operation(number), Err(ProposeError::Overtaken)) => self.forget(number),
             (Asked::Grant { lease, ttl_seconds, began_ms }, Ok(Answer::Outcome(outcome))) if outcome.result.is_ok() => {
                 self.leases_last.lasts(lease, began_ms, ttl_seconds);
                 self.leases.push((lease, ttl_seconds));
@@ -493,7 +498,7 @@ impl World {
         }
         revisions_grow::check(&self.history)?;
         acknowledged_survives::check(&self.history, &state)?;
-        linearizable::check(&self.history)?;
+        linearizable::check(&self.history, &values(&state))?;
         self.report.known = self.history.iter().filter(|operation| operation.end.is_some()).count() as u64;
         self.report.unknown = self.history.len() as u64 - self.report.known;
         self.report.revision = state.revision();
@@ -525,4 +530,10 @@ impl World {
         self.next_event += 1;
         self.events.insert((at_ms, self.next_event), event);
     }
+}
+
+/// Every value that was ever written.
+fn values(state: &State) -> BTreeSet<u64> {
+    let text = |event: &mvcc::Event| std::str::from_utf8(event.record.value()).ok()?.parse().ok();
+    state.all_events(0).filter_map(text).collect()
 }

@@ -62,8 +62,15 @@ pub fn bootstrap_with<D: Disk>(disk: &D, group: Group, mut state: State) -> Resu
 /// Opens the directory of a member.
 pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<Opened<D>, OpenError> {
     let (snapshot, state) = checkpoint::read(&disk)?.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
-    let (log, contents) = Log::open(disk, config)?;
+    let (mut log, contents) = Log::open(disk, config)?;
     let entries = reconcile(&snapshot, contents.entries)?;
+    if entries.is_empty() && snapshot.index > 0 {
+        // Said again, because a crash may have come between the checkpoint and the record of it: the next entry follows the
+        // checkpoint, and must not look like one that lost its predecessors.
+        log.stage_reset(snapshot.index);
+        log.write()?;
+        log.sync()?;
+    }
     let recovered = Recovered { snapshot, entries, hard_state: contents.hard_state };
     Ok(Opened { log, state, recovered, boot: contents.boot, torn_bytes: contents.torn_bytes })
 }

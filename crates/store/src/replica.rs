@@ -81,6 +81,17 @@ pub enum ReplicaError {
     Fault(#[from] Fault),
 }
 
+/// What a replica keeps for others.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Granted to every lease when this member comes to lead: clients could not renew during the election.
+    pub lease_extension_ms: u64,
+    /// Applied entries kept in memory for followers that lag a little.
+    pub memory_log_bytes: usize,
+    /// Kept for a follower that is receiving a snapshot, so that it finds the log where the snapshot ends.
+    pub memory_log_bytes_max: usize,
+}
+
 /// One copy of the store.
 pub struct Replica {
     id: u64,
@@ -92,22 +103,23 @@ pub struct Replica {
     offered: Vec<(u64, State)>,
     reads: Reads,
     log_bytes: u64,
-    lease_extension_ms: u64,
+    options: Options,
 }
 
 /// Sequences of one start of a member: a trillion of them.
 const SEQUENCE_BITS: u32 = 40;
 /// Leases ended in one go: the rest waits for the next.
 const EXPIRED_MAX: usize = 256;
-/// Applied entries kept in memory for followers that lag a little.
-const MEMORY_LOG_BYTES: usize = 4 << 20;
-/// Kept for a follower that is receiving a snapshot, so that it finds the log where the snapshot ends.
-const MEMORY_LOG_BYTES_MAX: usize = 256 << 20;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { lease_extension_ms: 1000, memory_log_bytes: 4 << 20, memory_log_bytes_max: 256 << 20 }
+    }
+}
 
 impl Replica {
-    /// A replica that continues from a disk. `lease_extension_ms` is granted to every lease when this member comes to lead: clients
-    /// could not renew during the election.
-    pub fn new(config: Config, recovered: Recovered, state: State, lease_extension_ms: u64) -> Self {
+    /// A replica that continues from a disk.
+    pub fn new(config: Config, recovered: Recovered, state: State, options: Options) -> Self {
         Self {
             id: config.id,
             next_sequence: config.boot << SEQUENCE_BITS,
@@ -117,7 +129,7 @@ impl Replica {
             offered: Vec::new(),
             reads: Reads::default(),
             log_bytes: 0,
-            lease_extension_ms,
+            options,
         }
     }
 
@@ -179,12 +191,10 @@ impl Replica {
         self.member.propose(proposals);
     }
 
-    /// Proposes a change of membership.
-    pub fn change(&mut self, change: consensus::Change) -> u64 {
-        let sequence = self.reserve();
+    /// Proposes a change of membership under a reserved sequence.
+    pub fn change(&mut self, sequence: u64, change: consensus::Change) {
         let request = RequestId { origin: self.id, sequence };
         self.member.propose(vec![Payload::Change { request, change }]);
-        sequence
     }
 
     /// Asks for a linearizable read; the token comes back in [`Step::reads`].
@@ -277,7 +287,7 @@ impl Replica {
             state: self.view(State::clone),
         };
         step.streams = snapshots.into_iter().map(stream).collect();
-        self.member.compact(MEMORY_LOG_BYTES, MEMORY_LOG_BYTES_MAX);
+        self.member.compact(self.options.memory_log_bytes, self.options.memory_log_bytes_max);
         Ok(Some(step))
     }
 
@@ -290,7 +300,7 @@ impl Replica {
         if !leads {
             self.lessor = None;
         } else if self.lessor.is_none() {
-            let extension = self.lease_extension_ms;
+            let extension = self.options.lease_extension_ms;
             self.lessor = Some(self.view(|state| Lessor::promote(state, now_ms, extension)));
         }
         self.reads.ask_again(&mut self.member);

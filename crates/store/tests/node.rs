@@ -1,5 +1,7 @@
 //! Members that run: real files, real sockets, TLS with certificates on both sides.
 
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use super::{
 use crate::checkpoint;
 use crate::disk::FileDisk;
 use crate::peer::{Frame, Inbound, LeaseAnswer, Links, stream_snapshot};
-use crate::replica::{Replica, ReplicaError, Step, Stream};
+use crate::replica::{Options, Replica, ReplicaError, Step, Stream};
 
 /// What the handle needs of the task.
 pub(super) struct Started {
@@ -97,8 +97,9 @@ pub(super) fn start(
         uncommitted_bytes_max: UNCOMMITTED_BYTES_MAX,
     };
     let election = config.heartbeat * u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
-    let extension_ms = u64::try_from(election.as_millis()).unwrap_or(u64::MAX);
-    let replica = Replica::new(member, opened.recovered, opened.state, extension_ms);
+    let lease_extension_ms = u64::try_from(election.as_millis()).unwrap_or(u64::MAX);
+    let options = Options { lease_extension_ms, ..Options::default() };
+    let replica = Replica::new(member, opened.recovered, opened.state, options);
     let (jobs, received_jobs) = mpsc::channel(writer::JOBS_MAX);
     let (events_sender, events) = mpsc::unbounded_channel();
     let log = opened.log;
@@ -243,10 +244,10 @@ impl Task {
         for request in batch.drain(..) {
             match request {
                 Request::Propose(command, reply) => {
-                    proposals.push(Waiter { wish: Wish::Command(command), reply, deadline });
+                    proposals.push(Waiter { wish: Wish::Command(command), sequence: None, reply, deadline });
                 }
                 Request::Change(change, reply) => {
-                    proposals.push(Waiter { wish: Wish::Change(change), reply, deadline })
+                    proposals.push(Waiter { wish: Wish::Change(change), sequence: None, reply, deadline });
                 }
                 Request::Read(reply) => self.read(Reader::Client(reply)),
                 Request::Lease { lease, renew, reply } => self.lease(lease, renew, reply),
@@ -291,7 +292,7 @@ impl Task {
         if status.role != Role::Leader {
             return Err(MoveError::NotLeader);
         }
-        if !self.replica.member().group().member(to).is_some_and(|peer| !peer.learner) {
+        if self.replica.member().group().member(to).is_none_or(|peer| peer.learner) {
             return Err(MoveError::BadTransferee);
         }
         self.replica.transfer(to);
@@ -314,7 +315,7 @@ impl Task {
         match inbound {
             // With a full disk more entries would only pile up in memory; the leader sends them again.
             Inbound::Frame(_, Frame::Message(message)) if self.no_space && message.is_vital() => Ok(()),
-            Inbound::Frame(from, Frame::Message(message)) => self.replica.message(from, message),
+            Inbound::Frame(from, Frame::Message(message)) => self.replica.message(from, *message),
             Inbound::Frame(from, Frame::Lease { request, lease, renew }) => {
                 if self.replica.member().status().role == Role::Leader {
                     self.read(Reader::PeerLease { lease, renew, peer: from, request });
@@ -335,7 +336,7 @@ impl Task {
             }
             Inbound::Snapshot(from, message, state, answer) => {
                 let _ = answer.send(!self.no_space);
-                if self.no_space { Ok(()) } else { self.replica.snapshot(from, message, *state) }
+                if self.no_space { Ok(()) } else { self.replica.snapshot(from, *message, *state) }
             }
         }
     }
@@ -401,16 +402,19 @@ impl Task {
 
     async fn step(&mut self, step: Step) {
         for (to, message) in step.send {
-            if !self.links.send(to, &Frame::Message(message)) {
+            if !self.links.send(to, &Frame::Message(Box::new(message))) {
                 self.replica.unreachable(to);
             }
         }
         if let Some(write) = step.write {
             // Waiting here is the back-pressure of a slow disk. A thread that is gone has said why.
-            let _ = self.jobs.send(Job::Write(write)).await;
+            let _ = self.jobs.send(Job::Write(Box::new(write))).await;
         }
         for stream in step.streams {
             self.stream(stream);
+        }
+        if step.installed {
+            self.waiters.doubt();
         }
         for (sequence, answer) in step.answers {
             self.waiters.answer(sequence, answer);

@@ -17,6 +17,8 @@ pub(super) enum Wish {
 
 pub(super) struct Waiter {
     pub wish: Wish,
+    /// Kept while a copy may be on its way: of one sequence only one copy is applied.
+    pub sequence: Option<u64>,
     pub reply: Reply<Result<Answer, ProposeError>>,
     pub deadline: Instant,
 }
@@ -46,18 +48,15 @@ impl Waiters {
             } else if !has_leader {
                 self.parked.push_back(waiter);
             } else {
-                let sequence = match &waiter.wish {
-                    Wish::Command(command) => {
-                        let sequence = replica.reserve();
-                        commands.push((sequence, command.clone()));
-                        sequence
-                    }
+                let sequence = waiter.sequence.unwrap_or_else(|| replica.reserve());
+                match &waiter.wish {
+                    Wish::Command(command) => commands.push((sequence, command.clone())),
                     // Commands before it must not be overtaken by its sequence.
                     Wish::Change(change) => {
                         replica.propose_all(std::mem::take(&mut commands));
-                        replica.change(change.clone())
+                        replica.change(sequence, change.clone());
                     }
-                };
+                }
                 self.proposed.insert(sequence, waiter);
             }
         }
@@ -68,18 +67,34 @@ impl Waiters {
 
     /// Proposes again what found no leader before.
     pub(super) fn unpark(&mut self, replica: &mut Replica) {
-        let parked = self.parked.drain(..).collect();
+        let mut parked: Vec<Waiter> = self.parked.drain(..).collect();
+        parked.sort_by_key(|waiter| waiter.sequence.unwrap_or(u64::MAX));
         self.propose(parked, replica);
     }
 
-    /// Passes an answer on. What is in no log only because of a change of leader is proposed again with the next one.
+    /// Passes an answer on. What was refused only because of a change of leader is proposed again to the next one: as the same
+    /// request while a copy of it may be in some log, as a new one when it is known that none will be applied.
     pub(super) fn answer(&mut self, sequence: u64, answer: Result<Answer, Refusal>) {
         let Some(waiter) = self.proposed.remove(&sequence) else { return };
         match answer {
-            Err(Refusal::NoLeader | Refusal::Transferring | Refusal::Overtaken) => self.parked.push_back(waiter),
+            Err(Refusal::NoLeader | Refusal::Transferring) => {
+                self.parked.push_back(Waiter { sequence: Some(sequence), ..waiter });
+            }
+            Err(Refusal::Overtaken) => self.parked.push_back(Waiter { sequence: None, ..waiter }),
             answer => {
                 let _ = waiter.reply.send(answer.map_err(ProposeError::from));
             }
+        }
+    }
+
+    /// A snapshot took the place of the state: what was proposed may be in it, and nobody will say.
+    pub(super) fn doubt(&mut self) {
+        let parked = std::mem::take(&mut self.parked);
+        let (tried, untried): (VecDeque<_>, VecDeque<_>) =
+            parked.into_iter().partition(|waiter| waiter.sequence.is_some());
+        self.parked = untried;
+        for waiter in std::mem::take(&mut self.proposed).into_values().chain(tried) {
+            let _ = waiter.reply.send(Err(ProposeError::Timeout));
         }
     }
 
@@ -88,7 +103,7 @@ impl Waiters {
         !self.parked.is_empty()
     }
 
-    /// Tells those whose time is over. A parked one is in no log, so it may be told so.
+    /// Tells those whose time is over. One that was never proposed is in no log, and is told so.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.proposed.first_key_value().is_some_and(|(_, waiter)| waiter.deadline <= now) {
             let (_, waiter) = self.proposed.pop_first().expect("just seen");
@@ -96,7 +111,8 @@ impl Waiters {
         }
         while self.parked.front().is_some_and(|waiter| waiter.deadline <= now) {
             let waiter = self.parked.pop_front().expect("just seen");
-            let _ = waiter.reply.send(Err(Refusal::NoLeader.into()));
+            let tried = waiter.sequence.is_some();
+            let _ = waiter.reply.send(Err(if tried { ProposeError::Timeout } else { Refusal::NoLeader.into() }));
         }
     }
 }

@@ -25,7 +25,7 @@ pub struct DiskStats {
 /// What the thread is told.
 pub(super) enum Job {
     /// To make durable, in order.
-    Write(Write),
+    Write(Box<Write>),
     /// A checkpoint at this index is durable.
     Release(u64),
 }
@@ -89,7 +89,7 @@ impl<D: Disk> Writer<D> {
                     if write.persist.sync {
                         durable = Some(write.persist.number);
                     }
-                    self.stage(write)?;
+                    self.stage(&write)?;
                 }
             }
             next = if self.log.staged_bytes() < GROUP_BYTES_MAX { jobs.try_recv().ok() } else { None };
@@ -104,7 +104,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    fn stage(&mut self, write: Write) -> Result<(), WriterError> {
+    fn stage(&mut self, write: &Write) -> Result<(), WriterError> {
         if let (Some(meta), Some(state)) = (&write.persist.install, &write.installed) {
             self.flush()?;
             self.insist(|writer| match checkpoint::write(writer.log.disk(), meta, state) {

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Frame {
     /// A step of consensus.
-    Message(Message),
+    Message(Box<Message>),
     /// Asks a leader to renew or read a lease.
     Lease { request: u64, lease: i64, renew: bool },
     /// The answer: the seconds left, or none when there is no such lease, or an error when this member does not lead.
@@ -89,7 +89,7 @@ impl Frame {
     pub(super) fn decode(bytes: &Bytes, from: u64, to: u64) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes.clone());
         let frame = match reader.u8("frame.kind")? {
-            KIND_MESSAGE => return Ok(Self::Message(Message::decode(bytes.slice(1..), from, to)?)),
+            KIND_MESSAGE => return Ok(Self::Message(Box::new(Message::decode(bytes.slice(1..), from, to)?))),
             KIND_LEASE => Self::Lease {
                 request: reader.u64("lease.request")?,
                 lease: reader.u64("lease.id")?.cast_signed(),

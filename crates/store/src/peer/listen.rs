@@ -21,7 +21,7 @@ pub(crate) enum Inbound {
     /// A frame.
     Frame(u64, Frame),
     /// A whole snapshot; the answer says whether it was taken.
-    Snapshot(u64, Message, Box<State>, oneshot::Sender<bool>),
+    Snapshot(u64, Box<Message>, Box<State>, oneshot::Sender<bool>),
 }
 
 /// What the listening side must know of its member.
@@ -142,7 +142,8 @@ async fn snapshot(mut stream: Box<dyn Stream>, from: u64, listener: &Listener) -
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a snapshot is not of the entry it claims"));
     }
     let (answer, answered) = oneshot::channel();
-    let taken = listener.inbound.send(Inbound::Snapshot(from, message, Box::new(state), answer)).await.is_ok();
+    let taken =
+        listener.inbound.send(Inbound::Snapshot(from, Box::new(message), Box::new(state), answer)).await.is_ok();
     let taken = taken && answered.await.unwrap_or(false);
     stream.write_u8(if taken { WELCOME } else { REFUSED }).await?;
     stream.flush().await
