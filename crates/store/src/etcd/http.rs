@@ -89,6 +89,7 @@ fn render<B: Backend>(server: &Server<B>) -> String {
     metric("etcd_debugging_mvcc_watcher_total", gauge, "Watchers.", &watchers);
     metric("etcd_debugging_mvcc_slow_watcher_total", gauge, "Watchers with something to read.", &behind);
     metric("etcd_debugging_lease_total", gauge, "Leases.", &leases);
+    metric("process_resident_memory_bytes", gauge, "Resident memory size in bytes.", &resident_bytes());
     let _ = writeln!(
         out,
         "# HELP etcd_server_version The version this server says it is.\n# TYPE etcd_server_version gauge\n\
@@ -101,4 +102,12 @@ fn render<B: Backend>(server: &Server<B>) -> String {
         server.backend.id()
     );
     out
+}
+
+/// The memory of this process; 0 where the system does not tell.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kibibytes =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
 }
