@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::convert;
+use crate::{convert, etcd, store};
 
 /// A command of the binary.
 pub struct Command {
@@ -17,9 +17,23 @@ pub struct Command {
 }
 
 /// Every command, sorted by name.
-pub const COMMANDS: &[Command] = &[Command {
-    name: "convert",
-    about: "Write objects in another encoding: JSON, YAML or Kubernetes protobuf",
-    arguments: convert::arguments,
-    run: convert::run,
-}];
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "convert",
+        about: "Write objects in another encoding: JSON, YAML or Kubernetes protobuf",
+        arguments: convert::arguments,
+        run: convert::run,
+    },
+    Command {
+        name: "etcd",
+        about: "The store, started alone, with etcd's own flags",
+        arguments: etcd::arguments,
+        run: etcd::run,
+    },
+    Command {
+        name: "store",
+        about: "Snapshots of the store, and a check of its directory",
+        arguments: store::arguments,
+        run: store::run,
+    },
+];

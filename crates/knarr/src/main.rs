@@ -2,6 +2,8 @@
 
 mod commands;
 mod convert;
+mod etcd;
+mod store;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -3,6 +3,7 @@
 mod bootstrap;
 mod catalogue;
 mod ci;
+mod sim;
 mod tidy;
 
 use std::env;
@@ -31,6 +32,11 @@ const TASKS: &[Task] = &[
         name: "ci",
         about: "format, lint, tidy, test and document: what must pass before anything lands",
         run: ci::run,
+    },
+    Task {
+        name: "sim",
+        about: "run the simulated store from many seeds: [--start SEED] [--seeds COUNT]",
+        run: sim::run,
     },
     Task {
         name: "tidy",

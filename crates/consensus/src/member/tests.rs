@@ -1,0 +1,326 @@
+//! Members against each other over a perfect network and disks that finish when told.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+use crate::change::Peer;
+
+struct Cluster {
+    members: BTreeMap<u64, Member>,
+    /// What each has applied, as text.
+    applied: BTreeMap<u64, Vec<String>>,
+    reads: BTreeMap<u64, Vec<(u64, u64)>>,
+    refused: BTreeMap<u64, Vec<ProposeError>>,
+    unsynced: BTreeMap<u64, VecDeque<u64>>,
+    wire: VecDeque<(u64, u64, Message)>,
+    cut: Vec<u64>,
+    /// Members whose disk does not finish.
+    stuck: Vec<u64>,
+}
+
+fn peer(id: u64, learner: bool) -> Peer {
+    Peer { id, name: format!("m{id}"), peer_urls: vec![format!("https://{id}:2380")], client_urls: vec![], learner }
+}
+
+fn config(id: u64) -> Config {
+    Config {
+        id,
+        heartbeat_ticks: 1,
+        election_ticks: 10,
+        seed: 7,
+        boot: 1,
+        message_bytes_max: 1 << 20,
+        uncommitted_bytes_max: 64 << 20,
+    }
+}
+
+fn command(origin: u64, sequence: u64, text: &str) -> Proposal {
+    Payload::Command { request: RequestId { origin, sequence }, data: Bytes::copy_from_slice(text.as_bytes()) }
+}
+
+fn change(origin: u64, sequence: u64, change: Change) -> Proposal {
+    Payload::Change { request: RequestId { origin, sequence }, change }
+}
+
+impl Cluster {
+    fn new(ids: impl IntoIterator<Item = u64> + Clone) -> Self {
+        let group = Group::new(ids.clone().into_iter().map(|id| peer(id, false)));
+        let mut cluster = Self {
+            members: BTreeMap::new(),
+            applied: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            unsynced: BTreeMap::new(),
+            wire: VecDeque::new(),
+            cut: Vec::new(),
+            stuck: Vec::new(),
+        };
+        for id in ids {
+            let snapshot = SnapshotMeta { index: 1, term: 1, group: group.clone() };
+            cluster.start(id, Recovered { snapshot, ..Recovered::default() });
+        }
+        cluster
+    }
+
+    fn start(&mut self, id: u64, recovered: Recovered) {
+        self.members.insert(id, Member::new(config(id), recovered));
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let mut busy = false;
+            for id in self.members.keys().copied().collect::<Vec<_>>() {
+                busy |= self.run(id);
+            }
+            while let Some((from, to, message)) = self.wire.pop_front() {
+                busy = true;
+                if self.cut.contains(&from) || self.cut.contains(&to) {
+                    continue;
+                }
+                let message = Message::decode(message.encode(), from, to).expect("members understand each other");
+                if let Some(member) = self.members.get_mut(&to) {
+                    let _ = member.message(from, message);
+                }
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    fn run(&mut self, id: u64) -> bool {
+        let member = self.members.get_mut(&id).expect("known");
+        let mut busy = false;
+        while let Some(effects) = member.effects() {
+            busy = true;
+            let applied = self.applied.entry(id).or_default();
+            if let Some(persist) = effects.persist {
+                if let Some(install) = &persist.install {
+                    applied.push(format!("snapshot {}", install.index));
+                }
+                if persist.sync {
+                    self.unsynced.entry(id).or_default().push_back(persist.number);
+                }
+            }
+            for committed in effects.committed {
+                let (index, text) = match committed {
+                    Committed::Empty { index } => (index, None),
+                    Committed::Command { index, data, .. } => {
+                        (index, Some(String::from_utf8_lossy(&data).into_owned()))
+                    }
+                    Committed::Overtaken { index, .. } => (index, Some("overtaken".into())),
+                    Committed::Changed { index, result, .. } => (index, Some(format!("change {result:?}"))),
+                };
+                applied.extend(text);
+                member.applied(index);
+            }
+            self.reads.entry(id).or_default().extend(effects.reads);
+            self.refused.entry(id).or_default().extend(effects.refused.into_iter().map(|(_, reason)| reason));
+            self.wire.extend(effects.send.into_iter().map(|(to, message)| (id, to, message)));
+            for snapshot in effects.snapshots {
+                self.wire.push_back((id, snapshot.to, snapshot.message));
+                member.snapshot_sent(snapshot.to, true);
+            }
+        }
+        if !self.stuck.contains(&id) {
+            while let Some(number) = self.unsynced.entry(id).or_default().pop_front() {
+                busy = true;
+                member.persisted(number);
+            }
+        }
+        busy
+    }
+
+    fn ticks(&mut self, count: usize) {
+        for _ in 0..count {
+            let cut = self.cut.clone();
+            self.members.iter_mut().filter(|(id, _)| !cut.contains(id)).for_each(|(_, member)| member.tick());
+            self.settle();
+        }
+    }
+
+    fn leader(&self) -> u64 {
+        let leads = |(_, member): &(&u64, &Member)| member.status().role == Role::Leader;
+        let live = self.members.iter().filter(|(id, _)| !self.cut.contains(id));
+        let newest = live.filter(leads).max_by_key(|(_, member)| member.status().term);
+        newest.map(|(id, _)| *id).expect("somebody leads")
+    }
+
+    fn follower(&self) -> u64 {
+        let leader = self.leader();
+        *self.members.keys().find(|id| **id != leader && !self.cut.contains(id)).expect("more than one")
+    }
+
+    fn propose(&mut self, at: u64, proposal: Proposal) {
+        self.members.get_mut(&at).expect("known").propose(vec![proposal]);
+        self.settle();
+    }
+}
+
+#[test]
+fn a_sole_member_commits_nothing_before_its_disk_has_it() {
+    let mut cluster = Cluster::new([1]);
+    cluster.members.get_mut(&1).expect("known").campaign();
+    cluster.settle();
+    cluster.stuck = vec![1];
+    cluster.propose(1, command(1, 1, "put"));
+    assert_eq!(cluster.applied[&1], Vec::<String>::new());
+    cluster.stuck.clear();
+    cluster.settle();
+    assert_eq!(cluster.applied[&1], ["put"]);
+    assert!(cluster.members[&1].is_idle());
+}
+
+#[test]
+fn a_follower_acknowledges_nothing_before_its_disk_has_it_but_still_answers_heartbeats() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let leader = cluster.leader();
+    cluster.stuck = (1..=3).filter(|id| *id != leader).collect();
+    cluster.propose(leader, command(leader, 1, "put"));
+    cluster.ticks(40);
+    assert!(cluster.applied[&leader].is_empty(), "committed by one disk of three");
+    assert_eq!(cluster.leader(), leader, "slow disks cost no leadership");
+    cluster.stuck.clear();
+    cluster.ticks(1);
+    assert!((1..=3).all(|id| cluster.applied[&id] == ["put"]), "{:?}", cluster.applied);
+}
+
+#[test]
+fn a_follower_forwards_and_a_doubled_message_writes_once() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let (leader, follower) = (cluster.leader(), cluster.follower());
+    cluster.propose(follower, command(follower, 1, "put"));
+    let doubled = Message::Forward(vec![command(follower, 1, "put")]);
+    cluster.members.get_mut(&leader).expect("known").message(follower, doubled).expect("forwarded");
+    cluster.settle();
+    assert!((1..=3).all(|id| cluster.applied[&id] == ["put", "overtaken"]), "{:?}", cluster.applied);
+}
+
+#[test]
+fn a_read_needs_a_quorum_and_works_at_a_follower() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let (leader, follower) = (cluster.leader(), cluster.follower());
+    for (id, at) in [(1, leader), (2, follower)] {
+        cluster.members.get_mut(&at).expect("known").read(id);
+        cluster.settle();
+    }
+    assert_eq!(cluster.reads[&leader], [(1, 2)]);
+    assert_eq!(cluster.reads[&follower], [(2, 2)]);
+    cluster.cut = vec![leader];
+    cluster.members.get_mut(&leader).expect("known").read(3);
+    cluster.settle();
+    assert_eq!(cluster.reads[&leader], [(1, 2)], "cut off, it cannot know that it still leads");
+}
+
+#[test]
+fn a_dead_leader_is_replaced_and_a_silent_one_steps_down() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let old = cluster.leader();
+    cluster.cut = vec![old];
+    cluster.ticks(60);
+    let new = cluster.leader();
+    assert_ne!(new, old);
+    cluster.propose(new, command(new, 1, "put"));
+    cluster.cut.clear();
+    cluster.propose(old, command(old, 1, "lost"));
+    cluster.ticks(20);
+    assert_eq!(cluster.applied[&old].first().map(String::as_str), Some("put"));
+    assert_eq!(cluster.leader(), new);
+}
+
+#[test]
+fn a_member_that_fell_behind_the_log_gets_a_snapshot() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let (leader, lagging) = (cluster.leader(), cluster.follower());
+    cluster.cut = vec![lagging];
+    for sequence in 1..=5 {
+        cluster.propose(leader, command(leader, sequence, "put"));
+    }
+    cluster.ticks(20);
+    cluster.members.get_mut(&leader).expect("known").compact(0, 0);
+    cluster.cut.clear();
+    cluster.ticks(20);
+    cluster.propose(leader, command(leader, 6, "after"));
+    assert_eq!(cluster.applied[&lagging], ["snapshot 7", "after"]);
+    assert_eq!(cluster.members[&lagging].group(), cluster.members[&leader].group());
+}
+
+#[test]
+fn members_join_as_learners_are_promoted_and_leave() {
+    let mut cluster = Cluster::new([1]);
+    cluster.ticks(20);
+    cluster.propose(1, change(1, 1, Change::Add(peer(2, true))));
+    cluster.start(2, Recovered::default());
+    cluster.ticks(20);
+    assert_eq!(cluster.members[&2].group(), cluster.members[&1].group());
+    cluster.propose(1, change(1, 2, Change::Promote { id: 2 }));
+    cluster.ticks(2);
+    assert!(cluster.members[&2].group().member(2).is_some_and(|peer| !peer.learner));
+    cluster.members.get_mut(&1).expect("known").transfer(2);
+    cluster.ticks(2);
+    assert_eq!(cluster.leader(), 2);
+    cluster.propose(2, change(2, 1, Change::Remove { id: 1 }));
+    cluster.ticks(20);
+    cluster.propose(2, command(2, 2, "alone"));
+    assert_eq!(cluster.applied[&2].last().map(String::as_str), Some("alone"));
+    assert!(cluster.members[&2].is_idle());
+}
+
+#[test]
+fn a_leader_that_removes_itself_leaves_the_rest_working() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let leader = cluster.leader();
+    cluster.propose(leader, change(leader, 1, Change::Remove { id: leader }));
+    cluster.ticks(5);
+    cluster.cut = vec![leader];
+    cluster.ticks(60);
+    let new = cluster.leader();
+    cluster.propose(new, command(new, 1, "on"));
+    assert_eq!(cluster.applied[&new].last().map(String::as_str), Some("on"));
+}
+
+#[test]
+fn two_changes_at_once_are_refused_with_the_reason() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let leader = cluster.leader();
+    let both = vec![change(leader, 1, Change::Add(peer(4, true))), change(leader, 2, Change::Add(peer(5, false)))];
+    cluster.members.get_mut(&leader).expect("known").propose(both);
+    cluster.settle();
+    assert_eq!(cluster.refused[&leader], [ProposeError::Change(ChangeError::InProgress)]);
+}
+
+#[test]
+fn a_member_that_lost_its_log_says_what_to_do() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let (leader, follower) = (cluster.leader(), cluster.follower());
+    cluster.propose(leader, command(leader, 1, "put"));
+    cluster.ticks(2);
+    let group = cluster.members[&leader].group().clone();
+    let term = cluster.members[&leader].status().term;
+    let snapshot = SnapshotMeta { index: 1, term: 1, group };
+    let hard_state = HardState { term, vote: 0, commit: 1 };
+    cluster.start(follower, Recovered { snapshot, hard_state, entries: Vec::new() });
+    cluster.members.get_mut(&leader).expect("known").tick();
+    let effects = cluster.members.get_mut(&leader).expect("known").effects().expect("a heartbeat");
+    let (_, heartbeat) = effects.send.into_iter().find(|(to, _)| *to == follower).expect("to the follower");
+    let fault = cluster.members.get_mut(&follower).expect("known").message(leader, heartbeat);
+    assert_eq!(fault, Err(Fault::LogLost { from: leader, expected: 3, last: 1 }));
+}
+
+#[test]
+fn the_same_seed_elects_the_same_leader_in_the_same_term() {
+    let outcome = || {
+        let mut cluster = Cluster::new([1, 2, 3, 4, 5]);
+        cluster.ticks(30);
+        (cluster.leader(), cluster.members[&1].status())
+    };
+    assert_eq!(outcome(), outcome());
+}

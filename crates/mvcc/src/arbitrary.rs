@@ -1,0 +1,109 @@
+//! Random commands for property tests, over few enough keys that they meet.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use crate::range::{Bounds, Range, Sort, SortBy};
+use crate::{Alarm, AlarmChange, Command, Compare, Delete, Operation, Put, Relation, Span, Target, Txn};
+
+pub(crate) fn key() -> impl Strategy<Value = Bytes> {
+    prop_oneof![(b'a'..=b'f').prop_map(|key| Bytes::from(vec![key])), "[ab]{2,3}".prop_map(Bytes::from)]
+}
+
+pub(crate) fn span() -> impl Strategy<Value = Span> {
+    prop_oneof![
+        4 => key().prop_map(Span::key),
+        2 => key().prop_map(Span::prefix),
+        2 => (key(), key()).prop_map(|(key, end)| Span::from_wire(key, end)),
+        1 => key().prop_map(|key| Span::from_wire(key, Bytes::from_static(&[0]))),
+        1 => Just(Span::all()),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Bytes> {
+    "[x-z]{0,3}".prop_map(Bytes::from)
+}
+
+fn lease() -> impl Strategy<Value = i64> {
+    prop_oneof![6 => Just(0), 1 => 1..4i64]
+}
+
+fn put() -> impl Strategy<Value = Put> {
+    (key(), prop::option::weighted(0.9, value()), prop::option::weighted(0.9, lease()), any::<bool>())
+        .prop_map(|(key, value, lease, want_previous)| Put { key, value, lease, want_previous })
+}
+
+fn delete() -> impl Strategy<Value = Delete> {
+    (span(), any::<bool>()).prop_map(|(span, want_previous)| Delete { span, want_previous })
+}
+
+pub(crate) fn range() -> impl Strategy<Value = Range> {
+    let by = prop::sample::select(vec![
+        SortBy::Key,
+        SortBy::Version,
+        SortBy::CreateRevision,
+        SortBy::ModRevision,
+        SortBy::Value,
+    ]);
+    let sort = prop::option::of((by, any::<bool>()).prop_map(|(by, descending)| Sort { by, descending }));
+    let bounds = || prop_oneof![3 => Just(Bounds::default()), 1 => (0..20i64, 0..20i64).prop_map(|(min, max)| Bounds { min, max })];
+    let revision = prop_oneof![2 => Just(0), 1 => 1..40i64];
+    (span(), revision, -1..5i64, sort, any::<(bool, bool)>(), bounds(), bounds()).prop_map(
+        |(span, revision, limit, sort, (keys_only, count_only), mod_revision, create_revision)| Range {
+            span,
+            revision,
+            limit,
+            sort,
+            keys_only,
+            count_only,
+            mod_revision,
+            create_revision,
+        },
+    )
+}
+
+fn compare() -> impl Strategy<Value = Compare> {
+    let relation = prop::sample::select(vec![Relation::Equal, Relation::Greater, Relation::Less, Relation::NotEqual]);
+    let target = prop_oneof![
+        (0..3i64).prop_map(Target::Version),
+        (0..9i64).prop_map(Target::CreateRevision),
+        (0..9i64).prop_map(Target::ModRevision),
+        lease().prop_map(Target::Lease),
+        value().prop_map(Target::Value),
+    ];
+    (span(), relation, target).prop_map(|(span, relation, target)| Compare { span, relation, target })
+}
+
+fn txn() -> impl Strategy<Value = Txn> {
+    let leaf = prop_oneof![
+        2 => range().prop_map(Operation::Range),
+        3 => put().prop_map(Operation::Put),
+        1 => delete().prop_map(Operation::Delete),
+    ];
+    let operation = leaf.prop_recursive(2, 8, 3, |inner| {
+        let list = || prop::collection::vec(inner.clone(), 0..3);
+        (prop::collection::vec(compare(), 0..2), list(), list())
+            .prop_map(|(compare, success, failure)| Operation::Txn(Txn { compare, success, failure }))
+    });
+    let list = || prop::collection::vec(operation.clone(), 0..4);
+    (prop::collection::vec(compare(), 0..3), list(), list()).prop_map(|(compare, success, failure)| Txn {
+        compare,
+        success,
+        failure,
+    })
+}
+
+pub(crate) fn command() -> impl Strategy<Value = Command> {
+    let alarm = prop::sample::select(vec![Alarm::NoSpace, Alarm::Corrupt]);
+    let change = prop::sample::select(vec![AlarmChange::Raise, AlarmChange::Lower, AlarmChange::Lower]);
+    prop_oneof![
+        8 => put().prop_map(Command::Put),
+        3 => delete().prop_map(Command::Delete),
+        6 => txn().prop_map(Command::Txn),
+        2 => (1..4i64, 1..100i64).prop_map(|(id, ttl_seconds)| Command::LeaseGrant { id, ttl_seconds }),
+        1 => (1..4i64).prop_map(|id| Command::LeaseRevoke { id }),
+        1 => prop::collection::vec((1..4i64, 1..100i64), 0..3).prop_map(|remaining| Command::LeaseCheckpoint { remaining }),
+        1 => (0..30i64).prop_map(|revision| Command::Compact { revision }),
+        1 => (change, alarm, 0..3u64).prop_map(|(change, alarm, member)| Command::Alarm { change, alarm, member }),
+    ]
+}

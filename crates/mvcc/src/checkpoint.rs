@@ -1,0 +1,321 @@
+//! The whole state as a stream: what a checkpoint file holds and what a member that fell behind is sent.
+//!
+//! ```text
+//!   frame = length u32, CRC-32C u32, payload          numbers little-endian
+//!   header frame, record frames (by key, then the superseded ones), lease frame, alarm frame, end frame
+//! ```
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::command::Alarm;
+use crate::record::{Event, Record};
+use crate::state::{Attached, Head, Lease, Logged, Past, State};
+use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64};
+
+/// The format this code writes and reads.
+const FORMAT: u8 = 1;
+/// A frame is closed when it has grown to this.
+const FRAME_BYTES: usize = 256 * 1024;
+
+const HEADER: u8 = 1;
+const HEADS: u8 = 2;
+const PAST: u8 = 3;
+const LEASES: u8 = 4;
+const ALARMS: u8 = 5;
+const END: u8 = 6;
+
+/// A stream that holds no whole state.
+#[derive(Debug, thiserror::Error)]
+pub enum CorruptCheckpoint {
+    /// The stream could not be read, or ended early.
+    #[error("the checkpoint could not be read")]
+    Read(#[from] io::Error),
+    /// A frame's checksum is wrong.
+    #[error("the checkpoint is damaged in frame {frame}")]
+    Checksum {
+        /// Counted from 0.
+        frame: usize,
+    },
+    /// The stream was written by another version of the program, or is no checkpoint.
+    #[error("the checkpoint has format {0}, this program reads format {FORMAT}")]
+    Format(u8),
+    /// A frame's checksum is right, its content is not.
+    #[error("the checkpoint has malformed content in frame {frame}")]
+    Content {
+        /// Counted from 0.
+        frame: usize,
+    },
+}
+
+impl State {
+    /// Writes the whole state. Use a clone to write while the state goes on.
+    pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut frames = Frames { out, payload: Vec::with_capacity(FRAME_BYTES + 4096) };
+        frames.payload.extend([HEADER, FORMAT]);
+        put_u64(&mut frames.payload, self.applied_index);
+        put_i64(&mut frames.payload, self.revision);
+        put_i64(&mut frames.payload, self.compact_revision);
+        frames.close()?;
+        frames.records(HEADS, self.heads.iter().map(|head| &*head.0))?;
+        frames.records(PAST, self.history.iter().map(|past| &*past.0))?;
+        frames.payload.push(LEASES);
+        for lease in self.leases() {
+            put_i64(&mut frames.payload, lease.id);
+            put_i64(&mut frames.payload, lease.ttl_seconds);
+            put_i64(&mut frames.payload, lease.remaining_seconds);
+        }
+        frames.close()?;
+        frames.payload.push(ALARMS);
+        for (member, alarm) in self.alarms() {
+            put_u64(&mut frames.payload, *member);
+            frames.payload.push(alarm.number());
+        }
+        frames.close()?;
+        frames.payload.push(END);
+        put_u64(&mut frames.payload, (self.heads.len() + self.history.len()) as u64);
+        frames.close()
+    }
+
+    /// Reads what [`State::write_to`] wrote.
+    pub fn read_from(input: &mut dyn Read) -> Result<Self, CorruptCheckpoint> {
+        let mut state = State::new();
+        for frame in 0.. {
+            let payload = read_frame(input, frame)?;
+            let mut reader = Reader::new(payload);
+            let kind = reader.u8().map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
+            if (frame == 0) != (kind == HEADER) {
+                return Err(CorruptCheckpoint::Content { frame });
+            }
+            if kind == HEADER {
+                let format = reader.u8().map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
+                if format != FORMAT {
+                    return Err(CorruptCheckpoint::Format(format));
+                }
+            }
+            let ended =
+                state.read_content(kind, &mut reader).map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
+            if ended {
+                break;
+            }
+        }
+        state.rebuild_log();
+        Ok(state)
+    }
+
+    /// Takes in the content of one frame; true when it was the last.
+    fn read_content(&mut self, kind: u8, reader: &mut Reader) -> Result<bool, Malformed> {
+        match kind {
+            HEADER => {
+                self.applied_index = reader.u64()?;
+                self.revision = reader.i64()?;
+                self.compact_revision = reader.i64()?;
+            }
+            HEADS => {
+                while !reader.is_empty() {
+                    let record = self.read_record(reader)?;
+                    if record.lease != 0 {
+                        self.attached.insert(Attached(record.clone()));
+                    }
+                    self.heads.insert(Head(record));
+                }
+            }
+            PAST => {
+                while !reader.is_empty() {
+                    let record = self.read_record(reader)?;
+                    self.history.insert(Past(record));
+                }
+            }
+            LEASES => {
+                while !reader.is_empty() {
+                    let lease =
+                        Lease { id: reader.i64()?, ttl_seconds: reader.i64()?, remaining_seconds: reader.i64()? };
+                    self.leases.insert(lease);
+                }
+            }
+            ALARMS => {
+                let mut alarms = BTreeSet::new();
+                while !reader.is_empty() {
+                    alarms.insert((reader.u64()?, Alarm::from_number(reader.u8()?).ok_or(Malformed)?));
+                }
+                self.alarms = Arc::new(alarms);
+            }
+            END => {
+                let expected = reader.u64()?;
+                let whole = expected == (self.heads.len() + self.history.len()) as u64 && reader.is_empty();
+                return if whole { Ok(true) } else { Err(Malformed) };
+            }
+            _ => return Err(Malformed),
+        }
+        if reader.is_empty() { Ok(false) } else { Err(Malformed) }
+    }
+
+    fn read_record(&mut self, reader: &mut Reader) -> Result<Arc<Record>, Malformed> {
+        let (key, value) = (reader.bytes()?, reader.bytes()?);
+        let mod_revision = reader.i64()?;
+        let sub = u32::try_from(reader.u64()?).map_err(|_| Malformed)?;
+        if key.len() > u32::MAX as usize || mod_revision > self.revision {
+            return Err(Malformed);
+        }
+        let record = Record {
+            create_revision: reader.i64()?,
+            version: reader.i64()?,
+            lease: reader.i64()?,
+            ..Record::bare(&key, &value, (mod_revision, sub))
+        };
+        self.size_bytes += record.size_bytes();
+        Ok(Arc::new(record))
+    }
+
+    /// The log is not stored: from the compaction on, the records are the changes.
+    fn rebuild_log(&mut self) {
+        self.log_floor = self.compact_revision.max(0);
+        let heads = self.heads.iter().map(|head| &head.0);
+        let past = self.history.iter().map(|past| &past.0);
+        let mut records: Vec<_> =
+            heads.chain(past).filter(|record| record.mod_revision >= self.log_floor).cloned().collect();
+        records.sort_unstable_by_key(|record| (record.mod_revision, record.sub));
+        for record in records {
+            let at = (record.mod_revision, record.sub);
+            let previous = self
+                .history
+                .last_before(|past| past.order_to(record.key(), at).is_lt())
+                .map(|past| &past.0)
+                .filter(|past| past.key() == record.key() && !past.is_tombstone())
+                .cloned();
+            self.log.insert(Logged(Event { record, previous }));
+        }
+    }
+}
+
+struct Frames<'a> {
+    out: &'a mut dyn Write,
+    payload: Vec<u8>,
+}
+
+impl Frames<'_> {
+    fn records<'r>(&mut self, kind: u8, records: impl Iterator<Item = &'r Record>) -> io::Result<()> {
+        self.payload.push(kind);
+        for record in records {
+            write_record(&mut self.payload, record);
+            if self.payload.len() >= FRAME_BYTES {
+                self.close()?;
+                self.payload.push(kind);
+            }
+        }
+        self.close()
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        let length = u32::try_from(self.payload.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a record is larger than 4 GiB"))?;
+        self.out.write_all(&length.to_le_bytes())?;
+        self.out.write_all(&crc32c::crc32c(&self.payload).to_le_bytes())?;
+        self.out.write_all(&self.payload)?;
+        self.payload.clear();
+        Ok(())
+    }
+}
+
+fn write_record(out: &mut Vec<u8>, record: &Record) {
+    put_bytes(out, record.key());
+    put_bytes(out, record.value());
+    put_i64(out, record.mod_revision);
+    put_u64(out, u64::from(record.sub));
+    put_i64(out, record.create_revision);
+    put_i64(out, record.version);
+    put_i64(out, record.lease);
+}
+
+fn read_frame(input: &mut dyn Read, frame: usize) -> Result<Bytes, CorruptCheckpoint> {
+    let mut prefix = [0; 8];
+    input.read_exact(&mut prefix)?;
+    let (length, checksum) = prefix.split_at(4);
+    let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+    let checksum = u32::from_le_bytes(checksum.try_into().expect("four bytes"));
+    // The buffer grows with what arrives, so a damaged length costs no memory.
+    let mut payload = Vec::with_capacity((length as usize).min(2 * FRAME_BYTES));
+    input.take(u64::from(length)).read_to_end(&mut payload)?;
+    if payload.len() < length as usize {
+        return Err(CorruptCheckpoint::Read(io::ErrorKind::UnexpectedEof.into()));
+    }
+    if crc32c::crc32c(&payload) != checksum {
+        return Err(CorruptCheckpoint::Checksum { frame });
+    }
+    Ok(payload.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Command, Put, Range, Span};
+
+    fn sample() -> State {
+        let mut state = State::new();
+        let put = |key: String, lease| {
+            Command::Put(Put {
+                key: key.into(),
+                value: Some("v".repeat(1000).into()),
+                lease: Some(lease),
+                want_previous: false,
+            })
+        };
+        state.apply(1, &Command::LeaseGrant { id: 7, ttl_seconds: 60 });
+        for index in 2..1500 {
+            state.apply(index, &put(format!("key/{}", index % 700), if index % 3 == 0 { 7 } else { 0 }));
+        }
+        state.apply(1500, &Command::Delete(crate::Delete { span: Span::key("key/5"), want_previous: false }));
+        state.apply(1501, &Command::Compact { revision: 900 });
+        state
+    }
+
+    fn written(state: &State) -> Vec<u8> {
+        let mut out = Vec::new();
+        state.write_to(&mut out).expect("memory is writable");
+        out
+    }
+
+    #[test]
+    fn a_state_comes_back_whole() {
+        let state = sample();
+        let bytes = written(&state);
+        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is whole");
+        assert_eq!(back.applied_index(), 1501);
+        assert_eq!(back.revision(), state.revision());
+        assert_eq!(back.size_bytes(), state.size_bytes());
+        assert_eq!(back.hash_kv(0), state.hash_kv(0));
+        assert_eq!(back.lease(7), state.lease(7));
+        assert!(back.lease_keys(7).eq(state.lease_keys(7)));
+        for revision in [0, 900, 1000, 1400] {
+            let range = Range { revision, ..Range::of(Span::all()) };
+            assert_eq!(back.range(&range), state.range(&range));
+        }
+        assert!(back.all_events(901).eq(state.all_events(901)));
+        assert_eq!(written(&back), bytes);
+    }
+
+    #[test]
+    fn a_clone_is_written_as_it_was_while_the_state_goes_on() {
+        let mut state = sample();
+        let before = written(&state);
+        let snapshot = state.clone();
+        state.apply(1502, &Command::Delete(crate::Delete { span: Span::all(), want_previous: false }));
+        state.apply(1503, &Command::Compact { revision: state.revision() });
+        assert_eq!(written(&snapshot), before);
+        assert_eq!(state.key_count(), 0);
+    }
+
+    #[test]
+    fn damage_anywhere_is_found() {
+        let bytes = written(&sample());
+        for at in (0..bytes.len()).step_by(977).chain([0, 1, 4, 8, 9, bytes.len() - 1]) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            assert!(State::read_from(&mut &damaged[..]).is_err(), "damage at {at} went unnoticed");
+            assert!(State::read_from(&mut &bytes[..at]).is_err(), "the end at {at} went unnoticed");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Every command comes back as it was; anything else is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::arbitrary::command;
+
+proptest! {
+    #[test]
+    fn a_command_comes_back_as_it_was(command in command()) {
+        prop_assert_eq!(Command::decode(&command.encode()), Ok(command));
+    }
+
+    #[test]
+    fn a_cut_command_is_refused(command in command(), at in any::<prop::sample::Index>()) {
+        let bytes = command.encode();
+        let cut = bytes.slice(..at.index(bytes.len()));
+        prop_assert!(Command::decode(&cut).is_err());
+    }
+
+    #[test]
+    fn noise_never_panics(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Command::decode(&[&[FORMAT], &noise[..]].concat().into());
+    }
+}
+
+#[test]
+fn keys_and_values_are_slices_of_the_input() {
+    let put = Put { key: "key".into(), value: Some("value".into()), lease: Some(0), want_previous: false };
+    let bytes = Command::Put(put).encode();
+    let Ok(Command::Put(put)) = Command::decode(&bytes) else { panic!("it is a put") };
+    let input = bytes.as_ptr_range();
+    assert!(input.contains(&put.key.as_ptr()));
+    assert!(input.contains(&put.value.expect("there is a value").as_ptr()));
+}
+
+#[test]
+fn deep_nesting_and_other_formats_are_refused() {
+    let nested =
+        (0..DEPTH_MAX).fold(Txn::default(), |txn, _| Txn { success: vec![Operation::Txn(txn)], ..Txn::default() });
+    assert_eq!(Command::decode(&Command::Txn(nested).encode()), Err(CorruptCommand::Depth));
+    assert_eq!(Command::decode(&Bytes::from_static(&[9, 5, 2])), Err(CorruptCommand::Format(9)));
+    assert_eq!(Command::decode(&Bytes::from_static(&[FORMAT, 5, 2, 0])), Err(CorruptCommand::Trailing(1)));
+    let unknown = CorruptCommand::Unknown { field: "command", value: 77 };
+    assert_eq!(Command::decode(&Bytes::from_static(&[FORMAT, 77])), Err(unknown));
+}

@@ -1,0 +1,36 @@
+//! The key space of the store: revisions, leases, compaction and watches as a pure state machine.
+//!
+//! [`State`] is all keys in memory. It changes only by [`State::apply`] of a [`Command`] from the replicated log, so that members
+//! which applied the same log hold the same state. Nothing here knows the time, a disk or a network.
+
+#[cfg(test)]
+mod arbitrary;
+mod checkpoint;
+mod command;
+mod error;
+mod lessor;
+mod range;
+mod record;
+mod span;
+mod state;
+mod tree;
+mod watch;
+mod wire;
+
+pub use checkpoint::CorruptCheckpoint;
+pub use command::{
+    Alarm, AlarmChange, Command, Compare, CorruptCommand, Delete, Operation, Put, Relation, Target, Txn,
+};
+pub use error::Error;
+pub use lessor::Lessor;
+pub use range::{Bounds, Range, RangeReply, Sort, SortBy};
+pub use record::{Event, Record};
+pub use span::{End, Span};
+pub use state::{EventBatch, Lease, OperationBody, OperationReply, Outcome, Reply, State};
+pub use watch::{WatchId, WatchSet};
+
+/// Counts transactions that changed something; a fresh store is at 1.
+pub type Revision = i64;
+
+/// Names a lease; 0 is none.
+pub type LeaseId = i64;

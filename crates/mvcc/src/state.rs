@@ -1,0 +1,336 @@
+//! All keys, their history back to the last compaction, leases and alarms, in memory.
+//!
+//! ```text
+//!   heads    by key                 the newest record of each key, tombstones too until they are compacted
+//!   history  by key and revision    the records that heads replaced
+//!   log      by revision            every change as an event: what watchers read
+//! ```
+//!
+//! All three are persistent trees over the same shared records, so a clone of the state is a snapshot that costs nothing and
+//! lives on another thread while this one goes on.
+
+mod apply;
+mod compact;
+mod hash;
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use apply::{OperationBody, OperationReply, Outcome, Reply};
+
+use crate::command::Alarm;
+use crate::error::Error;
+use crate::range::{Range, RangeReply};
+use crate::record::{Event, Record};
+use crate::tree::{Item, Tree};
+use crate::{End, LeaseId, Revision, Span};
+
+/// As of the last change, be it one of a transaction that is still being done.
+const NOW: Revision = Revision::MAX;
+
+/// The whole key space. Cloning is O(1).
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) revision: Revision,
+    pub(crate) compact_revision: Revision,
+    pub(crate) applied_index: u64,
+    /// The oldest revision from which on the log is complete.
+    pub(crate) log_floor: Revision,
+    pub(crate) heads: Tree<Head>,
+    pub(crate) history: Tree<Past>,
+    pub(crate) log: Tree<Logged>,
+    pub(crate) leases: Tree<Lease>,
+    /// The heads that have a lease.
+    pub(crate) attached: Tree<Attached>,
+    pub(crate) alarms: Arc<BTreeSet<(u64, Alarm)>>,
+    pub(crate) size_bytes: u64,
+}
+
+/// A promise to delete keys unless it is renewed. Whether it has run out is not decided here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its id.
+    pub id: LeaseId,
+    /// How long it lives after a renewal.
+    pub ttl_seconds: i64,
+    /// How long it had left at its last checkpoint; 0 when there was none since it was renewed.
+    pub remaining_seconds: i64,
+}
+
+/// Some changes to a span, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventBatch {
+    /// The changes.
+    pub events: Vec<Event>,
+    /// The revision to read on from.
+    pub next: Revision,
+    /// Whether there is something to read now.
+    pub more: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    /// An empty key space, at revision 1 as etcd's.
+    pub fn new() -> Self {
+        Self {
+            revision: 1,
+            compact_revision: -1,
+            applied_index: 0,
+            log_floor: 0,
+            heads: Tree::default(),
+            history: Tree::default(),
+            log: Tree::default(),
+            leases: Tree::default(),
+            attached: Tree::default(),
+            alarms: Arc::default(),
+            size_bytes: 0,
+        }
+    }
+
+    /// The revision of the last change.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The oldest readable revision; -1 when nothing was ever compacted.
+    pub fn compact_revision(&self) -> Revision {
+        self.compact_revision
+    }
+
+    /// The log entry this state is the result of.
+    pub fn applied_index(&self) -> u64 {
+        self.applied_index
+    }
+
+    /// Notes a log entry that carried no command (an election, a change of members).
+    pub fn set_applied_index(&mut self, index: u64) {
+        self.applied_index = self.applied_index.max(index);
+    }
+
+    /// Makes this the state after another log's entry: a snapshot that a new cluster starts from.
+    pub fn rebase(&mut self, index: u64) {
+        self.applied_index = index;
+    }
+
+    /// What the records take: what a quota is compared with.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// How many keys exist now.
+    pub fn key_count(&self) -> usize {
+        self.heads.weight_before(|_| true)
+    }
+
+    /// The raised alarms, by member.
+    pub fn alarms(&self) -> &BTreeSet<(u64, Alarm)> {
+        &self.alarms
+    }
+
+    /// Whether any member raised the alarm.
+    pub fn has_alarm(&self, alarm: Alarm) -> bool {
+        self.alarms.iter().any(|(_, raised)| *raised == alarm)
+    }
+
+    /// The lease with this id.
+    pub fn lease(&self, id: LeaseId) -> Option<Lease> {
+        self.leases.find(|lease| lease.id.cmp(&id)).copied()
+    }
+
+    /// All leases, by id.
+    pub fn leases(&self) -> impl Iterator<Item = Lease> {
+        self.leases.iter().copied()
+    }
+
+    /// The keys attached to a lease, in order.
+    pub fn lease_keys(&self, id: LeaseId) -> impl Iterator<Item = &Arc<Record>> {
+        let records = self.attached.iter_from(move |attached| attached.0.lease < id).map(|attached| &attached.0);
+        records.take_while(move |record| record.lease == id)
+    }
+
+    /// The present record of a key.
+    pub fn key(&self, key: &[u8]) -> Option<&Arc<Record>> {
+        self.heads.find(|head| head.0.key().cmp(key)).map(|head| &head.0).filter(|record| !record.is_tombstone())
+    }
+
+    /// Reads a span as of any revision that was not compacted.
+    pub fn range(&self, range: &Range) -> Result<RangeReply, Error> {
+        if self.has_alarm(Alarm::Corrupt) {
+            return Err(Error::Corrupt);
+        }
+        self.check_revision(range.revision)?;
+        Ok(self.range_as_of(range, self.revision))
+    }
+
+    /// The changes to a span from a revision on, in order; fails when some of them are no longer known.
+    pub fn events<'a>(&'a self, span: &'a Span, from: Revision) -> Result<impl Iterator<Item = &'a Event>, Error> {
+        if from < self.log_floor {
+            return Err(Error::Compacted { compact_revision: self.compact_revision });
+        }
+        Ok(self.all_events(from).filter(|event| span.contains(event.record.key())))
+    }
+
+    /// The next changes to a span from a revision on: whole revisions, so many that there are at least `max` events or no more.
+    pub fn event_batch(&self, span: &Span, from: Revision, max: usize) -> Result<EventBatch, Error> {
+        let mut events: Vec<Event> = Vec::new();
+        for event in self.events(span, from)? {
+            if events.len() >= max
+                && events.last().is_some_and(|last| last.record.mod_revision != event.record.mod_revision)
+            {
+                return Ok(EventBatch { events, next: event.record.mod_revision, more: true });
+            }
+            events.push(event.clone());
+        }
+        Ok(EventBatch { events, next: self.revision + 1, more: false })
+    }
+
+    /// The changes to all keys from a revision on, in order, as far as they are still known.
+    pub fn all_events(&self, from: Revision) -> impl Iterator<Item = &Event> {
+        self.log.iter_from(move |logged| logged.0.record.mod_revision < from).map(|logged| &logged.0)
+    }
+
+    pub(crate) fn check_revision(&self, revision: Revision) -> Result<(), Error> {
+        if revision > self.revision {
+            return Err(Error::FutureRevision);
+        }
+        if revision > 0 && revision < self.compact_revision {
+            return Err(Error::Compacted { compact_revision: self.compact_revision });
+        }
+        Ok(())
+    }
+
+    /// Reads with the revision checked; `revision` is what the reply calls now (a transaction's reads see its own writes).
+    fn range_as_of(&self, range: &Range, revision: Revision) -> RangeReply {
+        let as_of = if range.revision <= 0 { NOW } else { range.revision };
+        if range.count_only {
+            return RangeReply { revision, count: self.count_as_i64(&range.span, as_of), ..RangeReply::default() };
+        }
+        let fetch_max = range.fetch_max();
+        let records: Vec<Arc<Record>> = self
+            .span_heads(&range.span)
+            .filter_map(|head| self.live_at(head, as_of))
+            .take(fetch_max)
+            .cloned()
+            .collect();
+        let count = if records.len() < fetch_max { records.len() } else { self.count(&range.span, as_of) };
+        range.arrange(records, count, revision)
+    }
+
+    fn span_heads<'a>(&'a self, span: &'a Span) -> impl Iterator<Item = &'a Arc<Record>> {
+        self.heads
+            .iter_from(|head| head.0.key() < &span.start[..])
+            .map(|head| &head.0)
+            .take_while(|record| !span.is_past(record.key()))
+    }
+
+    /// The record of the head's key as of a revision, if the key existed then.
+    fn live_at<'a>(&'a self, head: &'a Arc<Record>, as_of: Revision) -> Option<&'a Arc<Record>> {
+        let record = if head.mod_revision <= as_of {
+            head
+        } else {
+            let key = head.key();
+            let past = self.history.last_before(|past| past.order_to(key, (as_of, u32::MAX)) != Ordering::Greater)?;
+            (past.0.key() == key).then_some(&past.0)?
+        };
+        (!record.is_tombstone()).then_some(record)
+    }
+
+    /// How many keys of a span existed as of a revision: those of now, less what was created and more what was deleted since.
+    fn count(&self, span: &Span, as_of: Revision) -> usize {
+        let before_end = match &span.end {
+            End::Unbounded => self.heads.weight_before(|_| true),
+            End::Before(_) | End::Single => self.heads.weight_before(|head| !span.is_past(head.0.key())),
+        };
+        let now = before_end.saturating_sub(self.heads.weight_before(|head| head.0.key() < &span.start[..]));
+        if as_of == NOW {
+            return now;
+        }
+        let (mut created, mut deleted) = (0, 0);
+        for event in self.all_events(as_of + 1).filter(|event| span.contains(event.record.key())) {
+            created += usize::from(!event.record.is_tombstone() && event.previous.is_none());
+            deleted += usize::from(event.record.is_tombstone());
+        }
+        now + deleted - created
+    }
+
+    fn count_as_i64(&self, span: &Span, as_of: Revision) -> i64 {
+        i64::try_from(self.count(span, as_of)).expect("memory holds fewer than 2^63 keys")
+    }
+}
+
+/// The newest record of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Head(pub(crate) Arc<Record>);
+
+impl Item for Head {
+    fn order(&self, other: &Self) -> Ordering {
+        self.0.key().cmp(other.0.key())
+    }
+
+    fn weight(&self) -> usize {
+        usize::from(!self.0.is_tombstone())
+    }
+}
+
+/// A record that a newer one of its key replaced.
+#[derive(Clone, Debug)]
+pub(crate) struct Past(pub(crate) Arc<Record>);
+
+impl Past {
+    pub(crate) fn order_to(&self, key: &[u8], at: (Revision, u32)) -> Ordering {
+        self.0.key().cmp(key).then((self.0.mod_revision, self.0.sub).cmp(&at))
+    }
+}
+
+impl Item for Past {
+    fn order(&self, other: &Self) -> Ordering {
+        self.order_to(other.0.key(), (other.0.mod_revision, other.0.sub))
+    }
+}
+
+/// A change in the log of changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Logged(pub(crate) Event);
+
+impl Logged {
+    fn at(&self) -> (Revision, u32) {
+        (self.0.record.mod_revision, self.0.record.sub)
+    }
+}
+
+impl Item for Logged {
+    fn order(&self, other: &Self) -> Ordering {
+        self.at().cmp(&other.at())
+    }
+}
+
+impl Item for Lease {
+    fn order(&self, other: &Self) -> Ordering {
+        self.id.cmp(&other.id)
+    }
+}
+
+/// A head that has a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Attached(pub(crate) Arc<Record>);
+
+impl Attached {
+    fn order_to(&self, record: &Record) -> Ordering {
+        self.0.lease.cmp(&record.lease).then_with(|| self.0.key().cmp(record.key()))
+    }
+}
+
+impl Item for Attached {
+    fn order(&self, other: &Self) -> Ordering {
+        self.order_to(&other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! The state against a model that keeps every version of everything in plain lists.
+
+mod model;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::arbitrary::{command, range, span};
+use crate::{Command, Compare, Delete, Operation, Put, Relation, Target, Txn};
+use model::Model;
+
+fn put(key: &str, value: &str) -> Put {
+    Put { key: key.to_owned().into(), value: Some(value.to_owned().into()), lease: Some(0), want_previous: false }
+}
+
+fn state(commands: &[Command]) -> State {
+    let mut state = State::new();
+    for (index, command) in (1..).zip(commands) {
+        let outcome = state.apply(index, command);
+        assert!(outcome.result.is_ok(), "{command:?} gave {outcome:?}");
+    }
+    state
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn the_state_does_what_a_model_with_full_history_does(
+        commands in prop::collection::vec(command(), 0..50),
+        ranges in prop::collection::vec(range(), 8),
+        span in span(),
+        from in 0..30i64,
+    ) {
+        let mut state = State::new();
+        let mut model = Model::default();
+        for (index, command) in (1..).zip(&commands) {
+            let outcome = state.apply(index, command);
+            let expected = model.apply(command);
+            prop_assert_eq!((outcome.revision, outcome.result.map(|reply| model::reply(&reply))), expected, "{:?}", command);
+        }
+        for range in &ranges {
+            let found = state.range(range).map(|reply| model::range_reply(&reply));
+            prop_assert_eq!(found, model.range(range), "{:?}", range);
+        }
+        let live: usize = state.heads.iter().filter(|head| !head.0.is_tombstone()).count();
+        prop_assert_eq!(state.key_count(), live);
+        let size: u64 = state.heads.iter().map(|head| head.0.size_bytes()).chain(state.history.iter().map(|past| past.0.size_bytes())).sum();
+        prop_assert_eq!(state.size_bytes(), size);
+        if from >= state.compact_revision() {
+            let events: Vec<_> = state.events(&span, from).expect("not compacted").map(model::event).collect();
+            let (events, expected) = model::comparable(events, model.events(&span, from), state.compact_revision());
+            prop_assert_eq!(events, expected);
+        }
+        for id in 1..4 {
+            let keys: Vec<_> = state.lease_keys(id).map(|record| record.key().to_vec()).collect();
+            prop_assert_eq!(keys, model.lease_keys(id));
+        }
+    }
+}
+
+#[test]
+fn a_transaction_is_one_revision_and_reads_its_own_writes() {
+    let txn = Txn {
+        compare: vec![],
+        success: vec![
+            Operation::Put(put("a", "1")),
+            Operation::Range(Range::of(Span::key("a"))),
+            Operation::Put(put("b", "2")),
+        ],
+        failure: vec![],
+    };
+    let mut state = State::new();
+    let outcome = state.apply(1, &Command::Txn(txn));
+    assert_eq!(outcome.revision, 2);
+    let Ok(Reply::Txn { succeeded: true, replies }) = outcome.result else { panic!("it succeeds") };
+    let OperationBody::Range(range) = &replies[1].body else { panic!("the second is the range") };
+    assert_eq!((range.records[0].value(), range.revision), (&b"1"[..], 2));
+    let at: Vec<_> = state.all_events(0).map(|event| (event.record.mod_revision, event.record.sub)).collect();
+    assert_eq!(at, [(2, 0), (2, 1)]);
+}
+
+#[test]
+fn nothing_changed_is_no_new_revision() {
+    let mut state = state(&[Command::Put(put("a", "1"))]);
+    let outcome = state.apply(2, &Command::Delete(Delete { span: Span::key("x"), want_previous: true }));
+    assert_eq!(outcome, Outcome { revision: 2, result: Ok(Reply::Delete { deleted: 0, previous: vec![] }) });
+    state.apply(3, &Command::LeaseGrant { id: 1, ttl_seconds: 5 });
+    assert_eq!(state.apply(4, &Command::LeaseRevoke { id: 1 }).revision, 2);
+}
+
+#[test]
+fn an_entry_is_applied_once() {
+    let mut state = state(&[Command::Put(put("a", "1"))]);
+    let outcome = state.apply(1, &Command::Put(put("a", "2")));
+    assert_eq!(outcome.result, Err(Error::AlreadyApplied { index: 1 }));
+    assert_eq!(state.key(b"a").map(|record| record.version), Some(1));
+}
+
+#[test]
+fn an_absent_key_compares_as_zero_but_has_no_value() {
+    #[track_caller]
+    fn check(relation: Relation, target: Target, expect: bool) {
+        let compare = vec![Compare { span: Span::key("absent"), relation, target }];
+        let outcome = State::new().apply(1, &Command::Txn(Txn { compare, ..Txn::default() }));
+        assert_eq!(outcome.result, Ok(Reply::Txn { succeeded: expect, replies: vec![] }));
+    }
+    check(Relation::Equal, Target::ModRevision(0), true);
+    check(Relation::Equal, Target::CreateRevision(0), true);
+    check(Relation::Equal, Target::Version(0), true);
+    check(Relation::Greater, Target::Version(0), false);
+    check(Relation::Less, Target::Version(1), true);
+    check(Relation::Equal, Target::Lease(0), true);
+    check(Relation::Equal, Target::Value("".into()), false);
+    check(Relation::NotEqual, Target::Value("x".into()), false);
+}
+
+#[test]
+fn a_compaction_keeps_what_is_visible_and_forgets_the_rest() {
+    let mut commands: Vec<_> =
+        (0..3000).map(|at| Command::Put(put(&format!("k{}", at % 10), &at.to_string()))).collect();
+    commands.push(Command::Delete(Delete { span: Span::key("k3"), want_previous: false }));
+    let revision = 3002;
+    commands.push(Command::Compact { revision });
+    let state = state(&commands);
+    assert_eq!((state.history.len(), state.heads.len(), state.log.len()), (0, 9, 1024));
+    let range = |revision| state.range(&Range { revision, ..Range::of(Span::all()) });
+    assert_eq!(range(revision).map(|reply| reply.count), Ok(9));
+    assert_eq!(range(revision - 1), Err(Error::Compacted { compact_revision: revision }));
+    assert_eq!(range(revision + 1), Err(Error::FutureRevision));
+    assert!(state.events(&Span::all(), revision - 100).is_ok(), "the tail is still there");
+    assert!(state.events(&Span::all(), 5).is_err());
+}
+
+#[test]
+fn a_full_store_refuses_growth_and_allows_deletion() {
+    let mut state = state(&[
+        Command::Put(put("a", "1")),
+        Command::Alarm { change: crate::AlarmChange::Raise, alarm: Alarm::NoSpace, member: 5 },
+    ]);
+    assert_eq!(state.apply(3, &Command::Put(put("b", "1"))).result, Err(Error::NoSpace));
+    let txn = Txn { failure: vec![Operation::Put(put("b", "1"))], ..Txn::default() };
+    assert_eq!(state.apply(4, &Command::Txn(txn)).result, Err(Error::NoSpace));
+    assert!(state.apply(5, &Command::Delete(Delete { span: Span::key("a"), want_previous: false })).result.is_ok());
+    let lower = Command::Alarm { change: crate::AlarmChange::Lower, alarm: Alarm::NoSpace, member: 0 };
+    assert_eq!(state.apply(6, &lower).result, Ok(Reply::Alarms(vec![(5, Alarm::NoSpace)])));
+    assert!(state.apply(7, &Command::Put(put("b", "1"))).result.is_ok());
+}

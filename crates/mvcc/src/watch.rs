@@ -1,0 +1,147 @@
+//! Who must look when something changes.
+//!
+//! A watcher has no queue. It has a mark: the first revision it has not seen yet. A change sets the marks of the watchers it
+//! concerns, and a marked watcher reads the events from its mark on out of the state's log, as fast as it likes. So a slow watcher costs
+//! one number, nobody waits for it, and catching up is the same as following.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::record::Event;
+use crate::{End, Revision, Span};
+
+/// Names a watcher.
+pub type WatchId = u64;
+
+/// All watchers, by what they watch.
+#[derive(Clone, Debug, Default)]
+pub struct WatchSet {
+    watchers: BTreeMap<WatchId, Watcher>,
+    keys: BTreeMap<Bytes, BTreeSet<WatchId>>,
+    prefixes: BTreeMap<Bytes, BTreeSet<WatchId>>,
+    /// How many watched prefixes have each length: an event's key is looked up once per length.
+    prefix_lengths: BTreeMap<usize, usize>,
+    /// Spans that are neither: looked at one by one.
+    ranges: BTreeMap<Span, BTreeSet<WatchId>>,
+}
+
+#[derive(Clone, Debug)]
+struct Watcher {
+    span: Span,
+    mark: Option<Revision>,
+}
+
+impl WatchSet {
+    /// Adds a watcher that has to read from `mark` on, or has seen everything there is.
+    pub fn add(&mut self, id: WatchId, span: Span, mark: Option<Revision>) {
+        self.remove(id);
+        match Place::of(&span) {
+            Place::Key(key) => {
+                self.keys.entry(key).or_default().insert(id);
+            }
+            Place::Prefix(prefix) => {
+                let length = prefix.len();
+                let group = self.prefixes.entry(prefix).or_default();
+                if group.is_empty() {
+                    *self.prefix_lengths.entry(length).or_default() += 1;
+                }
+                group.insert(id);
+            }
+            Place::Range => {
+                self.ranges.entry(span.clone()).or_default().insert(id);
+            }
+        }
+        self.watchers.insert(id, Watcher { span, mark });
+    }
+
+    /// Takes a watcher out.
+    pub fn remove(&mut self, id: WatchId) {
+        let Some(watcher) = self.watchers.remove(&id) else { return };
+        match Place::of(&watcher.span) {
+            Place::Key(key) => {
+                leave(&mut self.keys, &key, id);
+            }
+            Place::Prefix(prefix) => {
+                if leave(&mut self.prefixes, &prefix, id)
+                    && let Some(count) = self.prefix_lengths.get_mut(&prefix.len())
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.prefix_lengths.remove(&prefix.len());
+                    }
+                }
+            }
+            Place::Range => {
+                leave(&mut self.ranges, &watcher.span, id);
+            }
+        }
+    }
+
+    /// Marks the watchers that an event concerns and returns those that had no mark before: they are to be woken.
+    pub fn notice(&mut self, event: &Event) -> Vec<WatchId> {
+        let key = event.record.key();
+        let by_key = self.keys.get(key);
+        let by_prefix = self
+            .prefix_lengths
+            .keys()
+            .take_while(|length| **length <= key.len())
+            .filter_map(|length| self.prefixes.get(&key[..*length]));
+        let by_range = self.ranges.iter().take_while(|(span, _)| &span.start[..] <= key);
+        let by_range = by_range.filter(|(span, _)| span.contains(key)).map(|(_, group)| group);
+        let mut woken = Vec::new();
+        for id in by_key.into_iter().chain(by_prefix).chain(by_range).flatten() {
+            let watcher = self.watchers.get_mut(id).expect("every indexed watcher exists");
+            if watcher.mark.is_none() {
+                watcher.mark = Some(event.record.mod_revision);
+                woken.push(*id);
+            }
+        }
+        woken
+    }
+
+    /// The revision from which a watcher has to read, or none when it has seen everything.
+    pub fn mark(&self, id: WatchId) -> Option<Revision> {
+        self.watchers.get(&id)?.mark
+    }
+
+    /// Notes how far a watcher has read; none is "everything that was noticed".
+    pub fn set_mark(&mut self, id: WatchId, mark: Option<Revision>) {
+        if let Some(watcher) = self.watchers.get_mut(&id) {
+            watcher.mark = mark;
+        }
+    }
+
+    /// How many watchers there are, and how many of them have something to read.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.watchers.len(), self.watchers.values().filter(|watcher| watcher.mark.is_some()).count())
+    }
+}
+
+enum Place {
+    Key(Bytes),
+    Prefix(Bytes),
+    Range,
+}
+
+impl Place {
+    fn of(span: &Span) -> Self {
+        if span.end == End::Single {
+            Place::Key(span.start.clone())
+        } else if span.is_prefix() {
+            Place::Prefix(span.start.clone())
+        } else {
+            Place::Range
+        }
+    }
+}
+
+/// Takes a watcher out of its group; true when the group is gone with it.
+fn leave<K: Ord>(groups: &mut BTreeMap<K, BTreeSet<WatchId>>, key: &K, id: WatchId) -> bool {
+    let Some(group) = groups.get_mut(key) else { return false };
+    group.remove(&id);
+    group.is_empty() && groups.remove(key).is_some()
+}
+
+#[cfg(test)]
+mod tests;

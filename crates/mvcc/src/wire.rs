@@ -1,0 +1,109 @@
+//! Numbers and byte strings as the log and the checkpoint write them.
+
+use bytes::{BufMut, Bytes};
+
+/// Writes an unsigned number, seven bits a byte, the least first.
+pub(crate) fn put_u64(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.put_u8(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.put_u8(number as u8);
+}
+
+/// Writes a signed number so that small negative ones stay short.
+pub(crate) fn put_i64(out: &mut Vec<u8>, number: i64) {
+    put_u64(out, ((number << 1) ^ (number >> 63)).cast_unsigned());
+}
+
+/// Writes a length and the bytes.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u64(out, bytes.len() as u64);
+    out.put_slice(bytes);
+}
+
+/// The input ended early, or a number has more than 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// Reads what the writers above wrote; byte strings are slices of the input.
+pub(crate) struct Reader {
+    rest: Bytes,
+}
+
+impl Reader {
+    pub(crate) fn new(input: Bytes) -> Self {
+        Self { rest: input }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// How many bytes are left: the most items any list that follows can have.
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        let byte = *self.rest.first().ok_or(Malformed)?;
+        let _ = self.rest.split_to(1);
+        Ok(byte)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        let mut number = 0u64;
+        for (at, byte) in self.rest.iter().enumerate().take(10) {
+            let bits = u64::from(byte & 0x7f);
+            if at == 9 && bits > 1 {
+                return Err(Malformed);
+            }
+            number |= bits << (7 * at);
+            if byte & 0x80 == 0 {
+                let _ = self.rest.split_to(at + 1);
+                return Ok(number);
+            }
+        }
+        Err(Malformed)
+    }
+
+    pub(crate) fn i64(&mut self) -> Result<i64, Malformed> {
+        let number = self.u64()?;
+        Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Bytes, Malformed> {
+        let len = usize::try_from(self.u64()?).map_err(|_| Malformed)?;
+        if len > self.rest.len() {
+            return Err(Malformed);
+        }
+        Ok(self.rest.split_to(len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back() {
+        for number in [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN, 1 << 40] {
+            let mut out = Vec::new();
+            put_i64(&mut out, number);
+            put_u64(&mut out, number.cast_unsigned());
+            let mut reader = Reader::new(out.into());
+            assert_eq!(reader.i64(), Ok(number));
+            assert_eq!(reader.u64(), Ok(number.cast_unsigned()));
+            assert!(reader.is_empty());
+        }
+    }
+
+    #[test]
+    fn too_long_or_too_short_is_malformed() {
+        assert_eq!(Reader::new(Bytes::from_static(&[0xff; 10])).u64(), Err(Malformed));
+        assert_eq!(Reader::new(Bytes::from_static(&[0x80; 11])).u64(), Err(Malformed));
+        assert_eq!(Reader::new(Bytes::from_static(&[0x80])).u64(), Err(Malformed));
+        assert_eq!(Reader::new(Bytes::from_static(&[5, 1, 2])).bytes(), Err(Malformed));
+        assert_eq!(Reader::new(Bytes::new()).u8(), Err(Malformed));
+    }
+}

@@ -1,0 +1,130 @@
+//! What clients do, and what they come to know.
+
+use bytes::Bytes;
+use mvcc::{
+    Command, Compare, Delete, Operation as TxnOperation, Outcome, Put, Relation, Reply, Span, State, Target, Txn,
+};
+
+use crate::random::Random;
+
+/// One operation of a client on one key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub key: usize,
+    pub kind: Kind,
+    pub began_ms: u64,
+    /// None while it is under way, and when its outcome is in doubt.
+    pub end: Option<End>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Get,
+    Put(u64),
+    /// From a value, or none, to another.
+    Swap(Option<u64>, u64),
+    Delete,
+}
+
+/// What a client knows in the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub at_ms: u64,
+    pub revision: i64,
+    /// What a read found.
+    pub read: Option<u64>,
+    /// Whether a swap's condition held, or a delete found the key.
+    pub succeeded: bool,
+}
+
+pub(crate) const KEYS: usize = 4;
+
+impl Operation {
+    pub(crate) fn random(random: &mut Random, value: u64, known: Option<u64>, now_ms: u64) -> Self {
+        let kind = match random.between(0, 10) {
+            0..4 => Kind::Put(value),
+            4..7 => Kind::Get,
+            7..9 => Kind::Swap(known, value),
+            _ => Kind::Delete,
+        };
+        Self { key: random.index(KEYS), kind, began_ms: now_ms, end: None }
+    }
+
+    /// Whether it is known to have changed the key.
+    pub(crate) fn wrote(&self) -> bool {
+        self.kind != Kind::Get && self.end.is_some_and(|end| end.succeeded)
+    }
+
+    /// The value it wrote; none for a deletion.
+    pub(crate) fn written(&self) -> Option<u64> {
+        match self.kind {
+            Kind::Put(value) | Kind::Swap(_, value) => Some(value),
+            Kind::Get | Kind::Delete => None,
+        }
+    }
+
+    /// The value after it, if it can have met this one before; a doubtful one may have met any.
+    #[expect(clippy::option_option, reason = "whether it can follow, and the value or absence that it leaves")]
+    pub(crate) fn follows(&self, before: Option<u64>) -> Option<Option<u64>> {
+        match (self.kind, self.end) {
+            (Kind::Get, end) => end.is_none_or(|end| end.read == before).then_some(before),
+            (Kind::Put(value), _) => Some(Some(value)),
+            (Kind::Delete, end) => end.is_none_or(|end| end.succeeded == before.is_some()).then_some(None),
+            (Kind::Swap(from, to), end) => {
+                let holds = from == before;
+                let after = if holds { Some(to) } else { before };
+                end.is_none_or(|end| end.succeeded == holds).then_some(after)
+            }
+        }
+    }
+
+    /// The command; none for a read.
+    pub(crate) fn command(&self) -> Option<Command> {
+        let key = key(self.key);
+        let put = |value: u64| Put {
+            key: key.clone(),
+            value: Some(Bytes::from(value.to_string())),
+            lease: Some(0),
+            want_previous: false,
+        };
+        match self.kind {
+            Kind::Get => None,
+            Kind::Put(value) => Some(Command::Put(put(value))),
+            Kind::Delete => Some(Command::Delete(Delete { span: Span::key(key.clone()), want_previous: false })),
+            Kind::Swap(from, to) => {
+                let target = from.map_or(Target::Version(0), |from| Target::Value(Bytes::from(from.to_string())));
+                let compare = Compare { span: Span::key(key.clone()), relation: Relation::Equal, target };
+                Some(Command::Txn(Txn {
+                    compare: vec![compare],
+                    success: vec![TxnOperation::Put(put(to))],
+                    failure: vec![],
+                }))
+            }
+        }
+    }
+
+    pub(crate) fn answered(&mut self, outcome: &Outcome, now_ms: u64) {
+        let succeeded = match &outcome.result {
+            Ok(Reply::Txn { succeeded, .. }) => *succeeded,
+            Ok(Reply::Delete { deleted, .. }) => *deleted > 0,
+            Ok(_) => true,
+            Err(error) => unreachable!("the workload asks for nothing that is refused: {error}"),
+        };
+        self.end = Some(End { at_ms: now_ms, revision: outcome.revision, read: None, succeeded });
+    }
+
+    pub(crate) fn read(&mut self, state: &State, now_ms: u64) {
+        let read = value(state, self.key);
+        self.end = Some(End { at_ms: now_ms, revision: state.revision(), read, succeeded: true });
+    }
+}
+
+/// The value of a key in a state.
+pub(crate) fn value(state: &State, index: usize) -> Option<u64> {
+    let record = state.key(&key(index))?;
+    Some(std::str::from_utf8(record.value()).ok()?.parse().expect("values are numbers"))
+}
+
+pub(crate) fn key(index: usize) -> Bytes {
+    Bytes::from(format!("key/{index}"))
+}

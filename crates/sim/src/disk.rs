@@ -1,0 +1,208 @@
+//! A disk that forgets: what was not synced survives a crash sector by sector, or not.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use store::disk::{Disk, DiskFile};
+
+use crate::random::Random;
+
+const SECTOR: usize = 512;
+
+/// A shared handle, as a mounted disk is shared by open files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SimDisk(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    files: BTreeMap<u64, Content>,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    /// Changes of names since the last sync, in order.
+    unsynced_names: Vec<NameChange>,
+    next_file: u64,
+    /// Operations until the power goes; none is never.
+    power: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    durable: Vec<u8>,
+    seen: Vec<u8>,
+    unsynced: Vec<(usize, Vec<u8>)>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Set(String, u64),
+    Remove(String),
+}
+
+pub(crate) struct SimFile {
+    disk: SimDisk,
+    file: u64,
+}
+
+impl SimDisk {
+    /// The power goes after so many more operations.
+    pub(crate) fn fail_after(&self, operations: u64) {
+        self.inner().power = Some(operations);
+    }
+
+    /// Whether the power is gone.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.inner().power == Some(0)
+    }
+
+    /// What a restart finds: names as of some moment since their last sync, and of unsynced writes any sectors.
+    pub(crate) fn crash(&self, random: &mut Random) {
+        let mut inner = self.inner();
+        inner.power = None;
+        let kept = random.index(inner.unsynced_names.len() + 1);
+        let changes: Vec<NameChange> = inner.unsynced_names.drain(..).take(kept).collect();
+        changes.into_iter().for_each(|change| change.apply(&mut inner.durable_names));
+        inner.names = inner.durable_names.clone();
+        for content in inner.files.values_mut() {
+            let mut survived = content.durable.clone();
+            for (offset, bytes) in content.unsynced.drain(..) {
+                tear(&mut survived, offset, &bytes, random);
+            }
+            content.durable.clone_from(&survived);
+            content.seen = survived;
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().expect("a run has one thread")
+    }
+
+    fn operate(&self) -> io::Result<MutexGuard<'_, Inner>> {
+        let mut inner = self.inner();
+        match &mut inner.power {
+            Some(0) => return Err(io::Error::other("the power is gone")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(inner)
+    }
+}
+
+/// Sectors of one write survive independently of each other, and mostly all or none.
+fn tear(survived: &mut Vec<u8>, offset: usize, bytes: &[u8], random: &mut Random) {
+    let chance = [0, 50, 100][random.index(3)];
+    let mut start = 0;
+    while start < bytes.len() {
+        let end = (((offset + start) / SECTOR + 1) * SECTOR - offset).min(bytes.len());
+        if random.percent(chance) {
+            put(survived, offset + start, &bytes[start..end]);
+        }
+        start = end;
+    }
+}
+
+fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[offset..end].copy_from_slice(bytes);
+}
+
+impl NameChange {
+    fn apply(self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Self::Set(name, file) => {
+                names.retain(|_, other| *other != file);
+                names.insert(name, file);
+            }
+            Self::Remove(name) => {
+                names.remove(&name);
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn change(&mut self, change: NameChange) {
+        change.clone().apply(&mut self.names);
+        self.unsynced_names.push(change);
+    }
+}
+
+impl Disk for SimDisk {
+    type File = SimFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.operate()?.names.keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str) -> io::Result<SimFile> {
+        let inner = self.operate()?;
+        let file = *inner.names.get(name).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(SimFile { disk: self.clone(), file })
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<SimFile> {
+        let mut inner = self.operate()?;
+        inner.next_file += 1;
+        let file = inner.next_file;
+        let zeros = vec![0; usize::try_from(bytes).expect("simulated files are small")];
+        inner.files.insert(file, Content { durable: zeros.clone(), seen: zeros, unsynced: Vec::new() });
+        inner.change(NameChange::Set(name.to_owned(), file));
+        Ok(SimFile { disk: self.clone(), file })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut inner = self.operate()?;
+        let file = *inner.names.get(from).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        inner.change(NameChange::Set(to.to_owned(), file));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.operate()?.change(NameChange::Remove(name.to_owned()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut inner = self.operate()?;
+        inner.unsynced_names.clear();
+        inner.durable_names = inner.names.clone();
+        let named: Vec<u64> = inner.names.values().copied().collect();
+        inner.files.retain(|file, _| named.contains(file));
+        Ok(())
+    }
+}
+
+impl DiskFile for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.operate()?.files[&self.file].seen.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let inner = self.disk.operate()?;
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let bytes = inner.files[&self.file].seen.get(start..start + buffer.len());
+        buffer.copy_from_slice(bytes.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?);
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut inner = self.disk.operate()?;
+        let content = inner.files.get_mut(&self.file).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        put(&mut content.seen, offset, bytes);
+        content.unsynced.push((offset, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut inner = self.disk.operate()?;
+        let content = inner.files.get_mut(&self.file).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        for (offset, bytes) in content.unsynced.drain(..) {
+            put(&mut content.durable, offset, &bytes);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! What goes wrong, and when.
+
+use crate::host::TICK_MS;
+use crate::random::Random;
+use crate::world::World;
+
+/// How long things go wrong.
+pub(crate) const FAULTS_UNTIL_MS: u64 = 8_000;
+
+impl World {
+    /// Does one random harm; the time until the next.
+    pub(crate) fn harm(&mut self) -> u64 {
+        let count = self.hosts.len();
+        let victim = self.random.index(count);
+        match self.random.between(0, 12) {
+            0 => self.network.island = island(&mut self.random, count),
+            1 => self.network.island.clear(),
+            2 => {
+                self.network.loss = self.random.between(0, 30);
+                self.network.doubled = self.random.between(0, 20);
+                self.network.delay_ms_max = [5, 50, 400][self.random.index(3)];
+            }
+            3 | 4 => self.crash(victim),
+            5 => {
+                let operations = self.random.between(0, 60);
+                self.hosts[victim].disk.fail_after(operations);
+            }
+            6 => (0..count).for_each(|host| self.crash(host)),
+            7 => self.hosts[victim].sync_ms = [1, 30, 300, 1500][self.random.index(4)],
+            8 => self.hosts[victim].paused_until = self.now_ms + self.random.between(100, 2500),
+            9 => self.burst(victim),
+            10 => self.transfer(victim),
+            _ => self.network.delay_ms_max = self.random.between(1, 100),
+        }
+        self.random.between(50, 900)
+    }
+
+    /// Everything works from now on.
+    pub(crate) fn heal(&mut self) {
+        self.network = crate::network::Network { delay_ms_max: 3, ..Default::default() };
+        for host in 0..self.hosts.len() {
+            self.hosts[host].sync_ms = 1;
+            self.hosts[host].paused_until = 0;
+            if self.hosts[host].disk.is_dead() {
+                self.crash(host);
+            }
+        }
+    }
+
+    /// A clock that jumps: as many ticks at once as an election takes.
+    fn burst(&mut self, victim: usize) {
+        let now = self.now_ms;
+        let host = &mut self.hosts[victim];
+        let clock = now + host.clock_offset_ms;
+        if let Some(live) = &mut host.live {
+            (0..FAULTS_UNTIL_MS / TICK_MS / 4).for_each(|_| live.replica.tick(clock));
+        }
+        self.settle(victim);
+    }
+
+    fn transfer(&mut self, to: usize) {
+        let id = self.hosts[to].id;
+        for host in 0..self.hosts.len() {
+            if let Some(live) = &mut self.hosts[host].live {
+                live.replica.transfer(id);
+            }
+            self.settle(host);
+        }
+    }
+}
+
+fn island(random: &mut Random, count: usize) -> std::collections::BTreeSet<u64> {
+    (1..=count as u64).filter(|_| random.percent(50)).collect()
+}

@@ -1,0 +1,13 @@
+//! What must be true whatever happens, one file each.
+
+pub mod acknowledged_survives;
+pub mod committed_is_immutable;
+pub mod converges;
+pub mod leases_last;
+pub mod linearizable;
+pub mod one_leader;
+pub mod revisions_grow;
+pub mod watch_misses_nothing;
+
+/// A broken invariant: its name and how.
+pub type Broken = (&'static str, String);

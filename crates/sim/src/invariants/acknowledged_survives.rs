@@ -1,0 +1,27 @@
+//! A write that was acknowledged is in the history of the state for good.
+
+use std::collections::BTreeMap;
+
+use mvcc::State;
+
+use super::Broken;
+use crate::clients::Operation;
+
+pub(crate) fn check(history: &[Operation], state: &State) -> Result<(), Broken> {
+    let events: BTreeMap<i64, Option<Vec<u8>>> = state
+        .all_events(0)
+        .map(|event| (event.record.mod_revision, (!event.record.is_tombstone()).then(|| event.record.value().to_vec())))
+        .collect();
+    for operation in history.iter().filter(|operation| operation.wrote()) {
+        let Some(end) = operation.end else { continue };
+        let expect = operation.written().map(|value| value.to_string().into_bytes());
+        if events.get(&end.revision) != Some(&expect) {
+            let found = events.get(&end.revision);
+            return Err((
+                "acknowledged writes survive",
+                format!("{operation:?} is gone; at its revision is {found:?}"),
+            ));
+        }
+    }
+    Ok(())
+}

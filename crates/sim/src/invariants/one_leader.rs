@@ -1,0 +1,21 @@
+//! In one term at most one member leads.
+
+use std::collections::BTreeMap;
+
+use super::Broken;
+
+/// Who led in which term.
+#[derive(Debug, Default)]
+pub struct OneLeader(BTreeMap<u64, u64>);
+
+impl OneLeader {
+    /// A member came to lead.
+    pub fn leads(&mut self, term: u64, member: u64) -> Result<(), Broken> {
+        match self.0.insert(term, member) {
+            Some(other) if other != member => {
+                Err(("one leader per term", format!("members {other} and {member} both led in term {term}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}

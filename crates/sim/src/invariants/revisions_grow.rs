@@ -1,0 +1,46 @@
+//! Revisions never go back: not in one life of a member, and not for a client that waits for its answers.
+
+use std::collections::BTreeMap;
+
+use super::Broken;
+use crate::clients::Operation;
+
+const NAME: &str = "revisions grow";
+
+/// The newest revision of every member's life.
+#[derive(Debug, Default)]
+pub struct RevisionsGrow(BTreeMap<(u64, u64), i64>);
+
+impl RevisionsGrow {
+    /// A member's state stands at a revision.
+    pub fn stands(&mut self, member: u64, life: u64, revision: i64) -> Result<(), Broken> {
+        match self.0.insert((member, life), revision) {
+            Some(before) if before > revision => {
+                Err((NAME, format!("member {member} went from revision {before} back to {revision}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An operation that began after another had ended has no older revision, and a write a newer one.
+pub(crate) fn check(history: &[Operation]) -> Result<(), Broken> {
+    let mut ended: Vec<(u64, i64)> =
+        history.iter().filter_map(|operation| operation.end.map(|end| (end.at_ms, end.revision))).collect();
+    ended.sort_unstable();
+    let mut newest = Vec::with_capacity(ended.len());
+    for (at_ms, revision) in ended {
+        let best = newest.last().map_or(revision, |(_, best): &(u64, i64)| revision.max(*best));
+        newest.push((at_ms, best));
+    }
+    for operation in history {
+        let Some(end) = operation.end else { continue };
+        let before = newest.partition_point(|(at_ms, _)| *at_ms < operation.began_ms);
+        let Some((_, floor)) = before.checked_sub(1).map(|last| newest[last]) else { continue };
+        let least = if operation.wrote() { floor + 1 } else { floor };
+        if end.revision < least {
+            return Err((NAME, format!("revision {floor} was seen before this began: {operation:?}")));
+        }
+    }
+    Ok(())
+}

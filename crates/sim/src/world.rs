@@ -1,0 +1,539 @@
+//! The virtual world: events in order of time, and everything that happens at one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use consensus::{Committed, Message, ProposeError, Role};
+use mvcc::{Command, LeaseId, State};
+use store::replica::{Answer, Step};
+
+use crate::clients::{KEYS, Kind, Operation, value};
+use crate::disk::SimDisk;
+use crate::faults::FAULTS_UNTIL_MS;
+use crate::host::{Down, Host, TICK_MS};
+use crate::invariants::committed_is_immutable::CommittedIsImmutable;
+use crate::invariants::leases_last::LeasesLast;
+use crate::invariants::one_leader::OneLeader;
+use crate::invariants::revisions_grow::{self, RevisionsGrow};
+use crate::invariants::{Broken, acknowledged_survives, converges, linearizable, watch_misses_nothing};
+use crate::network::Network;
+use crate::random::Random;
+use crate::watchers::Watchers;
+use crate::{Failure, Options, Report};
+
+enum Event {
+    Tick { host: usize, life: u64 },
+    Deliver { from: u64, to: usize, bytes: Bytes },
+    Snapshot { from: usize, life: u64, to: usize, message: Bytes, state: Vec<u8> },
+    SnapshotSent { host: usize, life: u64, to: u64, arrived: bool },
+    Synced { host: usize, life: u64 },
+    Restart { host: usize },
+    Client { client: u64 },
+    Doubt { operation: usize },
+    Lease,
+    Harm,
+    Heal,
+}
+
+/// What a member was asked for.
+#[derive(Clone, Copy)]
+enum Asked {
+    Operation(usize),
+    Grant { lease: LeaseId, ttl_seconds: i64, began_ms: u64 },
+    Renew { lease: LeaseId, ttl_seconds: i64, began_ms: u64 },
+}
+
+pub(crate) struct World {
+    seed: u64,
+    options: Options,
+    pub(crate) random: Random,
+    pub(crate) now_ms: u64,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) network: Network,
+    events: BTreeMap<(u64, u64), Event>,
+    next_event: u64,
+    history: Vec<Operation>,
+    /// By member, its life, and the sequence or token it gave.
+    proposed: BTreeMap<(usize, u64, u64), Asked>,
+    reading: BTreeMap<(usize, u64, u64), Asked>,
+    next_token: u64,
+    leases: Vec<(LeaseId, i64)>,
+    watchers: Watchers,
+    one_leader: OneLeader,
+    committed: CommittedIsImmutable,
+    revisions: RevisionsGrow,
+    leases_last: LeasesLast,
+    broken: Option<Broken>,
+    report: Report,
+}
+
+const CLIENTS: u64 = 4;
+/// After healing, time for an election and what was waiting.
+const HEALTHY_AFTER_MS: u64 = 5_000;
+const CLIENTS_UNTIL_MS: u64 = FAULTS_UNTIL_MS + HEALTHY_AFTER_MS + 500;
+/// Time for the last leases to end, and for everybody to hear of everything.
+const END_MS: u64 = CLIENTS_UNTIL_MS + 7_000;
+const PATIENCE_MS: u64 = 2_000;
+
+impl World {
+    pub(crate) fn new(seed: u64, options: Options) -> Self {
+        let mut random = Random::new(seed);
+        let count = [1, 3, 3, 3, 5][random.index(5)];
+        let hosts = (1..=count).map(|id| Host::new(id, count, random.between(0, 1 << 40))).collect();
+        Self {
+            seed,
+            options,
+            random,
+            now_ms: 0,
+            hosts,
+            network: Network { delay_ms_max: 5, ..Network::default() },
+            events: BTreeMap::new(),
+            next_event: 0,
+            history: Vec::new(),
+            proposed: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            next_token: 0,
+            leases: Vec::new(),
+            watchers: Watchers::new(options.bugs.skip_watch_event),
+            one_leader: OneLeader::default(),
+            committed: CommittedIsImmutable::default(),
+            revisions: RevisionsGrow::default(),
+            leases_last: LeasesLast::default(),
+            broken: None,
+            report: Report::default(),
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Result<Report, Failure> {
+        (0..self.hosts.len()).for_each(|host| self.after(0, Event::Restart { host }));
+        (0..CLIENTS).for_each(|client| self.after(10 * client, Event::Client { client }));
+        self.after(500, Event::Lease);
+        self.after(1_500, Event::Harm);
+        self.after(FAULTS_UNTIL_MS, Event::Heal);
+        while let Some(((at_ms, _), event)) = self.events.pop_first() {
+            if at_ms > END_MS {
+                break;
+            }
+            self.now_ms = at_ms;
+            self.report.events += 1;
+            self.happen(event);
+            if self.broken.is_some() {
+                break;
+            }
+        }
+        let broken = self.broken.take().map_or_else(|| self.check(), Err);
+        let failure = |(invariant, what)| Failure { seed: self.seed, milliseconds: self.now_ms, invariant, what };
+        broken.map_err(failure)?;
+        Ok(self.report)
+    }
+
+    fn happen(&mut self, event: Event) {
+        if let Some(later) = self.pause_of(&event) {
+            self.at(later, event);
+            return;
+        }
+        match event {
+            Event::Tick { host, life } => self.tick(host, life),
+            Event::Deliver { from, to, bytes } => {
+                let own = self.hosts[to].id;
+                let message = Message::decode(bytes, from, own).expect("members understand each other");
+                self.with_replica(to, None, |replica, _| {
+                    replica.message(from, message).map_err(|error| error.to_string())
+                });
+            }
+            Event::Snapshot { from, life, to, message, state } => self.snapshot(from, life, to, message, &state),
+            Event::SnapshotSent { host, life, to, arrived } => self.with_replica(host, Some(life), |replica, _| {
+                replica.snapshot_sent(to, arrived);
+                Ok(())
+            }),
+            Event::Synced { host, life } => {
+                if self.hosts[host].life == life {
+                    let ended = self.hosts[host].end_sync();
+                    self.survive(host, ended);
+                    self.settle(host);
+                }
+            }
+            Event::Restart { host } => self.restart(host),
+            Event::Client { client } => self.client(client),
+            Event::Doubt { operation } => self.doubt(operation),
+            Event::Lease => self.lease(),
+            Event::Harm => {
+                if self.now_ms < FAULTS_UNTIL_MS {
+                    let wait = self.harm();
+                    self.after(wait, Event::Harm);
+                }
+            }
+            Event::Heal => self.heal(),
+        }
+    }
+
+    /// A member that pauses hears of everything later.
+    fn pause_of(&self, event: &Event) -> Option<u64> {
+        let (Event::Tick { host, .. } | Event::Deliver { to: host, .. } | Event::Synced { host, .. }) = event else {
+            return None;
+        };
+        Some(self.hosts[*host].paused_until).filter(|until| *until > self.now_ms)
+    }
+
+    fn tick(&mut self, host: usize, life: u64) {
+        if self.hosts[host].life != life || self.hosts[host].live.is_none() {
+            return;
+        }
+        let clock = self.now_ms + self.hosts[host].clock_offset_ms;
+        self.with_replica(host, Some(life), |replica, _| {
+            replica.tick(clock);
+            Ok(())
+        });
+        self.look(host);
+        let jitter = self.random.between(0, 20);
+        self.after(TICK_MS - 10 + jitter, Event::Tick { host, life });
+    }
+
+    fn with_replica(
+        &mut self,
+        host: usize,
+        life: Option<u64>,
+        act: impl FnOnce(&mut store::Replica, &mut Random) -> Result<(), String>,
+    ) {
+        let same = life.is_none_or(|life| self.hosts[host].life == life);
+        let Some(live) = self.hosts[host].live.as_mut().filter(|_| same) else { return };
+        match act(&mut live.replica, &mut self.random) {
+            Ok(()) => self.settle(host),
+            Err(error) => self.fault(host, &error),
+        }
+    }
+
+    /// Does everything a member has to do now.
+    pub(crate) fn settle(&mut self, host: usize) {
+        loop {
+            match self.hosts[host].step(self.now_ms) {
+                Ok(Some(step)) => self.step(host, step),
+                Ok(None) => break,
+                Err(down) => return self.survive(host, Err(down)),
+            }
+        }
+        let checkpointed = self.hosts[host].checkpoint();
+        self.survive(host, checkpointed);
+        match self.hosts[host].begin_sync(self.options.bugs) {
+            Ok(true) => {
+                let wait = self.random.between(1, self.hosts[host].sync_ms + 2);
+                let life = self.hosts[host].life;
+                self.after(wait, Event::Synced { host, life });
+                if self.options.bugs.acknowledge_before_sync {
+                    self.settle(host);
+                }
+            }
+            Ok(false) => {}
+            Err(down) => self.survive(host, Err(down)),
+        }
+    }
+
+    fn step(&mut self, host: usize, step: Step) {
+        let (id, life) = (self.hosts[host].id, self.hosts[host].life);
+        if let Some(status) = step.changed.as_ref().filter(|status| status.role == Role::Leader) {
+            let led = self.one_leader.leads(status.term, id);
+            self.note(led);
+        }
+        if step.installed {
+            self.report.snapshots += 1;
+            // The snapshot may hold what was asked for; nobody will say.
+            self.proposed.retain(|(other, _, _), _| *other != host);
+        }
+        for entry in &step.applied {
+            let applied = self.committed.applied(id, entry);
+            self.note(applied);
+            self.note_lease_end(entry);
+        }
+        for (to, message) in step.send {
+            self.send(id, to, &message);
+        }
+        for stream in step.streams {
+            let mut state = Vec::new();
+            stream.state.write_to(&mut state).expect("memory takes it");
+            let to = self.host_of(stream.to);
+            let message = stream.message.encode();
+            let wait = self.random.between(5, 200);
+            self.after(wait, Event::Snapshot { from: host, life, to, message, state });
+        }
+        for (sequence, answer) in step.answers {
+            if let Some(asked) = self.proposed.remove(&(host, life, sequence)) {
+                self.answered(asked, answer);
+            }
+        }
+        for token in step.reads {
+            if let Some(asked) = self.reading.remove(&(host, life, token)) {
+                self.confirmed(host, asked);
+            }
+        }
+        if step.installed || !step.applied.is_empty() {
+            let revision = self.view(host, State::revision).unwrap_or(0);
+            let grown = self.revisions.stands(id, life, revision);
+            self.note(grown);
+            self.look(host);
+        }
+    }
+
+    fn send(&mut self, from: u64, to: u64, message: &Message) {
+        for wait in self.network.deliveries(from, to, &mut self.random) {
+            let to = self.host_of(to);
+            self.after(wait, Event::Deliver { from, to, bytes: message.encode() });
+        }
+    }
+
+    fn snapshot(&mut self, from: usize, life: u64, to: usize, message: Bytes, state: &[u8]) {
+        let (sender, receiver) = (self.hosts[from].id, self.hosts[to].id);
+        let arrived =
+            self.hosts[to].live.is_some() && !self.network.deliveries(sender, receiver, &mut self.random).is_empty();
+        if arrived {
+            let message = Message::decode(message, sender, receiver).expect("members understand each other");
+            let state = State::read_from(&mut &state[..]).expect("a stream that arrived is whole");
+            self.with_replica(to, None, |replica, _| {
+                replica.snapshot(sender, message, state).map_err(|error| error.to_string())
+            });
+        }
+        self.after(5, Event::SnapshotSent { host: from, life, to: receiver, arrived });
+    }
+
+    fn restart(&mut self, host: usize) {
+        if self.hosts[host].live.is_some() {
+            return;
+        }
+        let seed = self.random.next();
+        let started = self.hosts[host].start(seed);
+        let life = self.hosts[host].life;
+        let up = started.is_ok();
+        self.survive(host, started);
+        if up {
+            if self.hosts.len() == 1
+                && let Some(live) = &mut self.hosts[host].live
+            {
+                live.replica.campaign();
+            }
+            self.settle(host);
+            self.after(TICK_MS, Event::Tick { host, life });
+        }
+    }
+
+    /// The power goes: what waited for an answer from this member will not get one.
+    pub(crate) fn crash(&mut self, host: usize) {
+        let disk: SimDisk = self.hosts[host].disk.clone();
+        if self.hosts[host].live.take().is_none() && !disk.is_dead() {
+            return;
+        }
+        self.report.crashes += 1;
+        disk.crash(&mut self.random);
+        self.watchers.lose(host);
+        let wait = self.random.between(20, 1500);
+        self.after(wait, Event::Restart { host });
+    }
+
+    fn survive(&mut self, host: usize, result: Result<(), Down>) {
+        match result {
+            Ok(()) => {}
+            Err(Down::Power) => {
+                self.hosts[host].live = None;
+                self.crash(host);
+            }
+            Err(Down::Fault(error)) => self.fault(host, &error),
+        }
+    }
+
+    fn fault(&mut self, host: usize, error: &str) {
+        let id = self.hosts[host].id;
+        self.note(Err(("no member gives up", format!("member {id} stopped: {error}"))));
+    }
+
+    fn client(&mut self, client: u64) {
+        if self.now_ms >= CLIENTS_UNTIL_MS {
+            return;
+        }
+        let host = self.random.index(self.hosts.len());
+        let known = self.view(host, |state| value(state, self.random.clone().index(KEYS))).flatten();
+        let number = self.history.len();
+        let mut operation = Operation::random(&mut self.random, number as u64, known, self.now_ms);
+        if self.now_ms > FAULTS_UNTIL_MS + HEALTHY_AFTER_MS {
+            operation.kind = Kind::Get;
+        }
+        let life = self.hosts[host].life;
+        let wait = self.random.between(30, 400);
+        self.after(wait, Event::Client { client });
+        if self.hosts[host].live.is_none() {
+            return;
+        }
+        self.history.push(operation);
+        self.after(PATIENCE_MS, Event::Doubt { operation: number });
+        let asked = Asked::Operation(number);
+        match operation.command() {
+            Some(command) => self.propose(host, &command, asked),
+            None if self.options.bugs.read_without_quorum => self.confirmed(host, asked),
+            None => {
+                self.next_token += 1;
+                let token = self.next_token;
+                self.reading.insert((host, life, token), asked);
+                self.with_replica(host, None, |replica, _| {
+                    replica.read(token);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    fn propose(&mut self, host: usize, command: &Command, asked: Asked) {
+        let life = self.hosts[host].life;
+        let Some(live) = &mut self.hosts[host].live else { return };
+        if let (0, Asked::Operation(number)) = (live.replica.member().status().leader, asked) {
+            return self.forget(number);
+        }
+        let sequence = live.replica.propose(command.encode());
+        self.proposed.insert((host, life, sequence), asked);
+        self.settle(host);
+    }
+
+    fn answered(&mut self, asked: Asked, answer: Result<Answer, ProposeError>) {
+        let now = self.now_ms;
+        match (asked, answer) {
+            (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if self.history[number].end.is_none() => {
+                self.history[number].answered(&outcome, now);
+            }
+            // In no log, and never will be: as if it had never been asked for. Any other refusal is of one copy, and leaves doubt.
+            (Asked::Operation(number), Err(ProposeError::Overtaken)) => self.forget(number),
+            (Asked::Grant { lease, ttl_seconds, began_ms }, Ok(Answer::Outcome(outcome))) if outcome.result.is_ok() => {
+                self.leases_last.lasts(lease, began_ms, ttl_seconds);
+                self.leases.push((lease, ttl_seconds));
+            }
+            _ => {}
+        }
+    }
+
+    /// A read may be answered by this member now.
+    fn confirmed(&mut self, host: usize, asked: Asked) {
+        let now = self.now_ms;
+        match asked {
+            Asked::Operation(number) => {
+                let Some(state) = self.view(host, State::clone) else { return };
+                if self.history[number].end.is_none() {
+                    self.history[number].read(&state, now);
+                }
+            }
+            Asked::Renew { lease, ttl_seconds, began_ms } => {
+                let clock = now + self.hosts[host].clock_offset_ms;
+                let Some(live) = &mut self.hosts[host].live else { return };
+                if live.replica.renew(lease, clock).is_some() {
+                    self.leases_last.lasts(lease, began_ms, ttl_seconds);
+                }
+            }
+            Asked::Grant { .. } => {}
+        }
+    }
+
+    fn forget(&mut self, number: usize) {
+        let operation = &mut self.history[number];
+        // A read without an answer is no constraint, which is what an operation that never was must be.
+        if operation.end.is_none() {
+            operation.kind = Kind::Get;
+            operation.began_ms = 0;
+        }
+    }
+
+    /// A client waits no longer; the operation may still happen.
+    fn doubt(&mut self, number: usize) {
+        let pending = |asked: &Asked| matches!(asked, Asked::Operation(other) if *other == number);
+        self.proposed.retain(|_, asked| !pending(asked));
+        self.reading.retain(|_, asked| !pending(asked));
+    }
+
+    /// Grants a lease with a key, or renews one where the leader seems to be.
+    fn lease(&mut self) {
+        if self.now_ms >= FAULTS_UNTIL_MS {
+            return;
+        }
+        let wait = self.random.between(100, 700);
+        self.after(wait, Event::Lease);
+        let host = self.random.index(self.hosts.len());
+        let (life, began_ms) = (self.hosts[host].life, self.now_ms);
+        let Some(live) = &self.hosts[host].live else { return };
+        let renewing =
+            self.leases.last().copied().filter(|_| live.replica.lessor().is_some() && self.random.percent(60));
+        if let Some((lease, ttl_seconds)) = renewing {
+            self.next_token += 1;
+            let token = self.next_token;
+            self.reading.insert((host, life, token), Asked::Renew { lease, ttl_seconds, began_ms });
+            self.with_replica(host, None, |replica, _| {
+                replica.read(token);
+                Ok(())
+            });
+        } else {
+            self.next_token += 1;
+            let lease = self.next_token.cast_signed();
+            let ttl_seconds = self.random.between(1, 4).cast_signed();
+            let command = Command::LeaseGrant { id: lease, ttl_seconds };
+            self.propose(host, &command, Asked::Grant { lease, ttl_seconds, began_ms });
+        }
+    }
+
+    fn note_lease_end(&mut self, entry: &Committed) {
+        let Committed::Command { data, .. } = entry else { return };
+        if let Ok(Command::LeaseRevoke { id }) = Command::decode(data) {
+            let ended = self.leases_last.ends(id, self.now_ms);
+            self.note(ended);
+        }
+    }
+
+    fn look(&mut self, host: usize) {
+        if let Some(state) = self.view(host, State::clone) {
+            let eager = self.now_ms > CLIENTS_UNTIL_MS;
+            self.watchers.look(host, &state, &mut self.random, eager);
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Broken> {
+        let states: Vec<(u64, Option<State>)> =
+            (0..self.hosts.len()).map(|host| (self.hosts[host].id, self.view(host, State::clone))).collect();
+        converges::check(&states, &self.history, FAULTS_UNTIL_MS + HEALTHY_AFTER_MS)?;
+        let state = states.into_iter().find_map(|(_, state)| state).expect("just seen to be up");
+        let left: Vec<LeaseId> = state.leases().map(|lease| lease.id).collect();
+        self.leases_last.check_ended(&left)?;
+        for (number, watcher) in self.watchers.watchers.iter().enumerate() {
+            watch_misses_nothing::check(number, &watcher.span, &watcher.seen, &state)?;
+        }
+        revisions_grow::check(&self.history)?;
+        acknowledged_survives::check(&self.history, &state)?;
+        linearizable::check(&self.history, &values(&state))?;
+        self.report.known = self.history.iter().filter(|operation| operation.end.is_some()).count() as u64;
+        self.report.unknown = self.history.len() as u64 - self.report.known;
+        self.report.revision = state.revision();
+        self.report.milliseconds = self.now_ms;
+        Ok(())
+    }
+
+    fn view<R>(&self, host: usize, read: impl FnOnce(&State) -> R) -> Option<R> {
+        let state = self.hosts[host].live.as_ref()?.replica.state();
+        let state = state.read().expect("a run has one thread");
+        Some(read(&state))
+    }
+
+    fn host_of(&self, id: u64) -> usize {
+        self.hosts.iter().position(|host| host.id == id).expect("a member of the cluster")
+    }
+
+    fn note(&mut self, result: Result<(), Broken>) {
+        if let (Err(broken), None) = (result, &self.broken) {
+            self.broken = Some(broken);
+        }
+    }
+
+    fn after(&mut self, wait_ms: u64, event: Event) {
+        self.at(self.now_ms + wait_ms, event);
+    }
+
+    fn at(&mut self, at_ms: u64, event: Event) {
+        self.next_event += 1;
+        self.events.insert((at_ms, self.next_event), event);
+    }
+}
+
+/// Every value that was ever written.
+fn values(state: &State) -> BTreeSet<u64> {
+    let text = |event: &mvcc::Event| std::str::from_utf8(event.record.value()).ok()?.parse().ok();
+    state.all_events(0).filter_map(text).collect()
+}

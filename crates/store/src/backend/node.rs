@@ -1,0 +1,212 @@
+//! A running [`Node`] as the server's backend.
+
+use consensus::{Change, ChangeError, Peer};
+use mvcc::{Command, LeaseId, Outcome, State};
+
+use super::{Backend, BackendError, Member, MemberChange, Status};
+use crate::node::{LeaseError, MoveError, Node, ProposeError, ReadError};
+use crate::watch::Hub;
+
+/// A member of a cluster and its watchers.
+#[derive(Clone)]
+pub struct NodeBackend {
+    node: Node,
+    hub: Hub,
+}
+
+impl NodeBackend {
+    /// A backend of a node whose `on_apply` publishes to the hub.
+    pub fn new(node: Node, hub: Hub) -> Self {
+        Self { node, hub }
+    }
+
+    fn member(&self, id: u64) -> Result<Peer, BackendError> {
+        self.node.members().into_iter().find(|peer| peer.id == id).ok_or(BackendError::MemberNotFound)
+    }
+}
+
+impl Backend for NodeBackend {
+    fn id(&self) -> u64 {
+        self.node.id()
+    }
+
+    fn cluster_id(&self) -> u64 {
+        self.node.cluster_id()
+    }
+
+    fn view<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+        self.node.view(look)
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    async fn propose(&self, command: Command) -> Result<Outcome, BackendError> {
+        self.node.propose(&command).await.map_err(of_propose)
+    }
+
+    async fn read_index(&self) -> Result<(), BackendError> {
+        self.node.read_index().await.map_err(|error| match error {
+            ReadError::Timeout => BackendError::Timeout,
+            ReadError::Stopped => BackendError::Stopped,
+        })
+    }
+
+    fn status(&self) -> Status {
+        let status = self.node.status();
+        Status {
+            leader: status.leader,
+            term: status.term,
+            commit_index: status.commit,
+            applied_index: status.applied,
+            learner: status.is_learner,
+            disk_bytes: status.disk_bytes,
+            leader_changes: status.leader_changes,
+            pending: status.commit.saturating_sub(status.applied),
+        }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let mut members: Vec<Member> = self.node.members().into_iter().map(member).collect();
+        members.sort_by_key(|member| member.id);
+        members
+    }
+
+    async fn change_members(&self, change: MemberChange) -> Result<Option<Member>, BackendError> {
+        let (id, change) = match change {
+            MemberChange::Add { peer_urls, learner } => {
+                if !learner && !may_add_voter(&self.node.members()) {
+                    return Err(BackendError::NotEnoughStarted);
+                }
+                let id = new_id().ok_or(BackendError::Unhealthy)?;
+                (id, Change::Add(Peer { id, name: String::new(), peer_urls, client_urls: Vec::new(), learner }))
+            }
+            MemberChange::Remove(id) => {
+                let leaving = self.member(id)?;
+                if !leaving.learner && !may_remove_voter(&self.node.members(), id) {
+                    return Err(BackendError::NotEnoughStarted);
+                }
+                (id, Change::Remove { id })
+            }
+            MemberChange::Update(id, peer_urls) => (id, Change::Update(Peer { peer_urls, ..self.member(id)? })),
+            MemberChange::Promote(id) => (id, Change::Promote { id }),
+        };
+        self.node.change(change).await.map_err(of_propose)?;
+        Ok(self.member(id).ok().map(member))
+    }
+
+    async fn move_leader(&self, to: u64) -> Result<(), BackendError> {
+        self.node.move_leader(to).await.map_err(|error| match error {
+            MoveError::NotLeader => BackendError::NotLeader,
+            MoveError::BadTransferee => BackendError::BadTransferee,
+            MoveError::Timeout => BackendError::Timeout,
+        })
+    }
+
+    async fn lease_renew(&self, id: LeaseId) -> Result<Option<i64>, BackendError> {
+        found(self.node.lease_renew(id).await)
+    }
+
+    async fn lease_remaining(&self, id: LeaseId) -> Result<Option<i64>, BackendError> {
+        found(self.node.lease_remaining(id).await)
+    }
+}
+
+fn member(peer: Peer) -> Member {
+    Member {
+        id: peer.id,
+        name: peer.name,
+        peer_urls: peer.peer_urls,
+        client_urls: peer.client_urls,
+        learner: peer.learner,
+    }
+}
+
+fn found(answer: Result<i64, LeaseError>) -> Result<Option<i64>, BackendError> {
+    match answer {
+        Ok(seconds) => Ok(Some(seconds)),
+        Err(LeaseError::NotFound) => Ok(None),
+        Err(LeaseError::NoLeader) => Err(BackendError::NoLeader),
+        Err(LeaseError::Timeout) => Err(BackendError::Timeout),
+        Err(LeaseError::Stopped) => Err(BackendError::Stopped),
+    }
+}
+
+fn of_propose(error: ProposeError) -> BackendError {
+    use consensus::ProposeError as Refusal;
+    match error {
+        ProposeError::Timeout => BackendError::Timeout,
+        ProposeError::NoSpace => BackendError::NoSpace,
+        ProposeError::Stopped | ProposeError::Refused(Refusal::Stopped) => BackendError::Stopped,
+        ProposeError::Refused(Refusal::NoLeader) => BackendError::NoLeader,
+        ProposeError::Refused(Refusal::Overtaken | Refusal::Transferring) => BackendError::LeaderChanged,
+        ProposeError::Refused(Refusal::Overloaded) => BackendError::TooManyRequests,
+        ProposeError::Refused(Refusal::LearnerNotReady) => BackendError::LearnerNotReady,
+        ProposeError::Refused(Refusal::Change(change)) => match change {
+            ChangeError::IdExists | ChangeError::Removed => BackendError::MemberExists,
+            ChangeError::PeerUrlExists => BackendError::PeerUrlExists,
+            ChangeError::NotFound => BackendError::MemberNotFound,
+            ChangeError::NotLearner => BackendError::NotLearner,
+            ChangeError::TooManyLearners => BackendError::TooManyLearners,
+            ChangeError::LastVoter => BackendError::NotEnoughStarted,
+            ChangeError::TooLarge => BackendError::TooLarge,
+            ChangeError::InProgress => BackendError::TooManyRequests,
+        },
+    }
+}
+
+/// Whether a cluster with one more voter, which has not started, would still have a majority. A single member may always get a second.
+fn may_add_voter(peers: &[Peer]) -> bool {
+    let (voters, started) = voters(peers.iter());
+    (voters == 1 && started == 1) || started > voters.div_ceil(2)
+}
+
+/// Whether a cluster without this voter would have a majority of started ones.
+fn may_remove_voter(peers: &[Peer], id: u64) -> bool {
+    let (voters, started) = voters(peers.iter().filter(|peer| peer.id != id));
+    voters > 0 && started > voters / 2
+}
+
+/// How many voters there are and how many of them have started: a member has its name from its first start.
+fn voters<'a>(peers: impl Iterator<Item = &'a Peer>) -> (usize, usize) {
+    let voters: Vec<_> = peers.filter(|peer| !peer.learner).collect();
+    (voters.len(), voters.iter().filter(|peer| !peer.name.is_empty()).count())
+}
+
+fn new_id() -> Option<u64> {
+    let mut bytes = [0; 8];
+    aws_lc_rs::rand::fill(&mut bytes).ok()?;
+    Some(u64::from_be_bytes(bytes).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Voters by letter: `s` has started, `u` has not; `l` is a learner.
+    fn peers(members: &str) -> Vec<Peer> {
+        let peer = |(id, kind)| Peer {
+            id,
+            name: if kind == 's' { "name".to_owned() } else { String::new() },
+            peer_urls: Vec::new(),
+            client_urls: Vec::new(),
+            learner: kind == 'l',
+        };
+        (1..).zip(members.chars()).map(peer).collect()
+    }
+
+    #[test]
+    fn a_change_never_leaves_fewer_started_members_than_a_majority() {
+        for (members, expect) in
+            [("s", true), ("su", false), ("ss", true), ("ssu", false), ("sss", true), ("sssu", true), ("sl", true)]
+        {
+            assert_eq!(may_add_voter(&peers(members)), expect, "adding to {members}");
+        }
+        for (members, expect) in
+            [("s", false), ("ss", true), ("us", true), ("su", false), ("ssu", false), ("sss", true), ("usl", true)]
+        {
+            assert_eq!(may_remove_voter(&peers(members), 1), expect, "removing the first of {members}");
+        }
+    }
+}

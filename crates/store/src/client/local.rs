@@ -1,0 +1,86 @@
+//! The store in this process.
+
+use std::sync::Arc;
+
+use mvcc::{Command, End, Range, RangeReply, Revision, Span, State, Txn, WatchId};
+use tokio::sync::Notify;
+
+use super::{ClientError, Freshness, TxnOutcome, WatchBatch};
+use crate::backend::{Backend, NodeBackend};
+use crate::watch::Watchers;
+
+/// Events of one batch, unless one revision has more.
+const BATCH_EVENTS: usize = 1000;
+/// A range of at most this many keys is read with the state at hand; a longer one on a snapshot, so that writes do not wait for it.
+const SHORT_RANGE: i64 = 512;
+
+pub(super) async fn range(
+    backend: &NodeBackend,
+    range: &Range,
+    freshness: Freshness,
+) -> Result<RangeReply, ClientError> {
+    if freshness == Freshness::Linearizable {
+        backend.read_index().await?;
+    }
+    let short = range.span.end == End::Single || range.count_only || (1..=SHORT_RANGE).contains(&range.limit);
+    let reply = if short { backend.view(|state| state.range(range)) } else { backend.view(State::clone).range(range) };
+    Ok(reply?)
+}
+
+pub(super) async fn txn(backend: &NodeBackend, txn: Txn) -> Result<TxnOutcome, ClientError> {
+    let outcome = backend.propose(Command::Txn(txn)).await?;
+    Ok(TxnOutcome { revision: outcome.revision, reply: outcome.result? })
+}
+
+pub(super) async fn compact(backend: &NodeBackend, revision: Revision) -> Result<(), ClientError> {
+    backend.propose(Command::Compact { revision }).await?.result?;
+    Ok(())
+}
+
+/// A watch of a member in this process.
+pub struct LocalWatch {
+    backend: NodeBackend,
+    watchers: Watchers,
+    id: WatchId,
+    span: Span,
+    next: Revision,
+    progress: Arc<Notify>,
+}
+
+impl LocalWatch {
+    pub(super) fn start(backend: &NodeBackend, span: Span, from: Revision) -> Result<Self, ClientError> {
+        let (revision, compact_revision) = backend.view(|state| (state.revision(), state.compact_revision()));
+        let next = if from <= 0 { revision + 1 } else { from };
+        if next < compact_revision {
+            return Err(mvcc::Error::Compacted { compact_revision }.into());
+        }
+        let mut watchers = backend.hub().watchers();
+        let id = watchers.add(span.clone(), next);
+        Ok(Self { backend: backend.clone(), watchers, id, span, next, progress: Arc::new(Notify::new()) })
+    }
+
+    pub(super) async fn next(&mut self) -> Result<WatchBatch, ClientError> {
+        loop {
+            let asked = tokio::select! {
+                biased;
+                (_, mark) = self.watchers.ready() => {
+                    self.next = self.next.max(mark);
+                    false
+                }
+                () = self.progress.notified() => true,
+            };
+            let batch = self.backend.view(|state| state.event_batch(&self.span, self.next, BATCH_EVENTS))?;
+            self.next = self.next.max(batch.next);
+            if batch.more {
+                self.watchers.again(self.id, batch.next);
+            }
+            if asked || !batch.events.is_empty() {
+                return Ok(WatchBatch { events: batch.events, revision: self.next - 1 });
+            }
+        }
+    }
+
+    pub(super) fn request_progress(&self) {
+        self.progress.notify_one();
+    }
+}

@@ -1,0 +1,196 @@
+//! A cluster that is reached by etcd's protocol.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mvcc::{Event, Range, RangeReply, Revision, Span, Txn};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Status, Streaming};
+
+use super::{ClientError, Freshness, TxnOutcome, WatchBatch, request};
+use crate::etcd::proto::etcdserverpb as pb;
+use pb::watch_request::RequestUnion;
+
+/// Where a remote cluster is, and how it is met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteConfig {
+    /// URLs of its members.
+    pub servers: Vec<String>,
+    /// Authority of the servers' certificates.
+    pub ca_file: Option<PathBuf>,
+    /// Certificate and key to show them.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// A cluster that cannot be reached as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// No server was given.
+    #[error("no etcd server was given")]
+    NoServers,
+    /// A file could not be read.
+    #[error("cannot read {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A URL or certificate cannot be used.
+    #[error("{url} cannot be used as an etcd server")]
+    Server {
+        /// The URL.
+        url: String,
+        /// Why.
+        source: tonic::transport::Error,
+    },
+}
+
+/// A remote cluster. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    kv: pb::kv_client::KvClient<Channel>,
+    watch: pb::watch_client::WatchClient<Channel>,
+    pub(crate) maintenance: pb::maintenance_client::MaintenanceClient<Channel>,
+}
+
+impl Remote {
+    /// A cluster; connections are made when they are needed and again when they break.
+    pub fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
+        let endpoints = endpoints(config)?;
+        let channel = Channel::balance_list(endpoints.into_iter());
+        Ok(Self {
+            kv: pb::kv_client::KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            watch: pb::watch_client::WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            maintenance: pb::maintenance_client::MaintenanceClient::new(channel),
+        })
+    }
+
+    pub(super) async fn range(&self, range: Range, freshness: Freshness) -> Result<RangeReply, ClientError> {
+        let (keys_only, revision) = (range.keys_only, range.revision);
+        let response = self.kv.clone().range(request::range(range, freshness)).await;
+        let response = response.map_err(|status| refused(&status, revision))?;
+        Ok(request::range_reply(response.get_ref(), keys_only))
+    }
+
+    pub(super) async fn txn(&self, txn: Txn) -> Result<TxnOutcome, ClientError> {
+        let response = self.kv.clone().txn(request::txn(txn)).await.map_err(|status| refused(&status, 0))?.into_inner();
+        let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        Ok(TxnOutcome { revision, reply: request::txn_reply(&response) })
+    }
+
+    pub(super) async fn compact(&self, revision: Revision) -> Result<(), ClientError> {
+        let request = pb::CompactionRequest { revision, physical: false };
+        self.kv.clone().compact(request).await.map_err(|status| refused(&status, revision))?;
+        Ok(())
+    }
+
+    pub(super) async fn watch(&self, span: Span, from: Revision) -> Result<RemoteWatch, ClientError> {
+        let create = pb::WatchCreateRequest {
+            range_end: span.wire_end(),
+            key: request::first_key(span.start),
+            start_revision: from.max(0),
+            prev_kv: true,
+            progress_notify: true,
+            fragment: true,
+            ..pb::WatchCreateRequest::default()
+        };
+        let (requests, receiver) = mpsc::channel(4);
+        let send = |union| pb::WatchRequest { request_union: Some(union) };
+        let ended = |_| ClientError::Remote { code: Code::Unavailable, message: "the watch has ended".to_owned() };
+        requests.send(send(RequestUnion::CreateRequest(create))).await.map_err(ended)?;
+        let responses = self.watch.clone().watch(ReceiverStream::new(receiver)).await;
+        let responses = responses.map_err(|status| refused(&status, from))?.into_inner();
+        Ok(RemoteWatch { requests, responses, fragments: Vec::new() })
+    }
+}
+
+/// A watch of a remote cluster.
+pub struct RemoteWatch {
+    requests: mpsc::Sender<pb::WatchRequest>,
+    responses: Streaming<pb::WatchResponse>,
+    /// Events of a response that was cut and is not whole yet.
+    fragments: Vec<Event>,
+}
+
+impl RemoteWatch {
+    pub(super) async fn next(&mut self) -> Result<WatchBatch, ClientError> {
+        loop {
+            let response = self.responses.message().await.map_err(|status| refused(&status, 0))?;
+            let response = response.ok_or_else(|| refused(&Status::unavailable("the watch has ended"), 0))?;
+            if response.canceled {
+                return Err(canceled(&response));
+            }
+            self.fragments.extend(response.events.iter().filter_map(request::event));
+            if response.created || response.fragment {
+                continue;
+            }
+            let revision = response.header.as_ref().map_or(0, |header| header.revision);
+            return Ok(WatchBatch { events: std::mem::take(&mut self.fragments), revision });
+        }
+    }
+
+    pub(super) async fn request_progress(&self) -> Result<(), ClientError> {
+        let union = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
+        let sent = self.requests.send(pb::WatchRequest { request_union: Some(union) }).await;
+        sent.map_err(|_| refused(&Status::unavailable("the watch has ended"), 0))
+    }
+}
+
+fn canceled(response: &pb::WatchResponse) -> ClientError {
+    if response.compact_revision != 0 {
+        return mvcc::Error::Compacted { compact_revision: response.compact_revision }.into();
+    }
+    ClientError::Remote { code: Code::Cancelled, message: response.cancel_reason.clone() }
+}
+
+/// The error behind a status: the key space's own are told by their texts, as all of etcd's clients do.
+fn refused(status: &Status, revision: Revision) -> ClientError {
+    let known = [
+        mvcc::Error::Compacted { compact_revision: revision },
+        mvcc::Error::FutureRevision,
+        mvcc::Error::NoSpace,
+        mvcc::Error::Corrupt,
+        mvcc::Error::KeyNotFound,
+        mvcc::Error::LeaseNotFound(0),
+        mvcc::Error::LeaseExists(0),
+    ];
+    let refused = known.into_iter().find(|error| error.to_string() == status.message());
+    refused.map_or_else(
+        || ClientError::Remote { code: status.code(), message: status.message().to_owned() },
+        ClientError::Refused,
+    )
+}
+
+fn endpoints(config: &RemoteConfig) -> Result<Vec<Endpoint>, RemoteError> {
+    if config.servers.is_empty() {
+        return Err(RemoteError::NoServers);
+    }
+    let tls = tls(config)?;
+    let endpoint = |url: &String| {
+        let failed = |source| RemoteError::Server { url: url.clone(), source };
+        let endpoint = Endpoint::from_shared(url.clone()).map_err(failed)?;
+        let endpoint = endpoint
+            .connect_timeout(Duration::from_secs(20))
+            .http2_keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(10))
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(4 << 20);
+        if url.starts_with("https://") { endpoint.tls_config(tls.clone()).map_err(failed) } else { Ok(endpoint) }
+    };
+    config.servers.iter().map(endpoint).collect()
+}
+
+fn tls(config: &RemoteConfig) -> Result<ClientTlsConfig, RemoteError> {
+    let read = |path: &PathBuf| std::fs::read(path).map_err(|source| RemoteError::File { path: path.clone(), source });
+    let mut tls = ClientTlsConfig::new();
+    if let Some(path) = &config.ca_file {
+        tls = tls.ca_certificate(Certificate::from_pem(read(path)?));
+    }
+    if let Some((cert, key)) = &config.identity {
+        tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+    }
+    Ok(tls)
+}

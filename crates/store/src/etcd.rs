@@ -1,0 +1,113 @@
+//! The store as an etcd server: the v3 protocol over gRPC, and etcd's HTTP end points beside it.
+//!
+//! Each service turns a request into a [`mvcc`] command or query and the outcome into a response; none holds state of its own.
+
+mod auth;
+mod authority;
+mod check;
+mod cluster;
+pub mod compactor;
+mod convert;
+mod coordination;
+mod http;
+mod kv;
+mod lease;
+mod maintenance;
+pub mod proto;
+mod serve;
+mod status;
+pub mod tls;
+mod watch;
+
+use std::sync::Arc;
+
+use mvcc::{Alarm, AlarmChange, Command, Outcome, Reply};
+use tonic::Status;
+
+pub use serve::{Endpoint, ServeError, router, serve};
+
+use self::proto::etcdserverpb::ResponseHeader;
+use crate::backend::Backend;
+
+/// The etcd this server says it is: clients choose by it what they may use.
+pub const VERSION: &str = "3.6.8";
+/// The version of the protocol that all members understand.
+pub const CLUSTER_VERSION: &str = "3.6.0";
+
+/// What the server allows.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Operations in one list of a transaction.
+    pub txn_ops_max: usize,
+    /// Bytes of one request.
+    pub request_bytes_max: usize,
+    /// Bytes of all records; none is no bound.
+    pub quota_bytes: Option<u64>,
+    /// The shortest lease: a shorter one could run out during an election.
+    pub lease_ttl_seconds_min: i64,
+    /// How often a watcher that asked for it hears that nothing happened.
+    pub progress_interval: std::time::Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            txn_ops_max: 128,
+            request_bytes_max: 1536 * 1024,
+            quota_bytes: Some(2 * 1024 * 1024 * 1024),
+            // One and a half election timeouts of a second, rounded up.
+            lease_ttl_seconds_min: 2,
+            progress_interval: std::time::Duration::from_secs(600),
+        }
+    }
+}
+
+/// What all services share.
+#[derive(Clone, Debug)]
+pub(crate) struct Server<B> {
+    backend: B,
+    config: Arc<Config>,
+}
+
+impl<B: Backend> Server<B> {
+    pub(crate) fn new(backend: B, config: Config) -> Self {
+        Self { backend, config: Arc::new(config) }
+    }
+
+    fn header(&self, revision: mvcc::Revision) -> Option<ResponseHeader> {
+        Some(ResponseHeader {
+            cluster_id: self.backend.cluster_id(),
+            member_id: self.backend.id(),
+            revision,
+            raft_term: self.backend.status().term,
+        })
+    }
+
+    fn header_now(&self) -> Option<ResponseHeader> {
+        self.header(self.backend.view(mvcc::State::revision))
+    }
+
+    /// Proposes a command; a refusal becomes the status etcd answers with.
+    async fn apply(&self, command: Command) -> Result<(mvcc::Revision, Reply), Status> {
+        let Outcome { revision, result } = self.backend.propose(command).await.map_err(status::of_backend)?;
+        Ok((revision, result.map_err(status::of_mvcc)?))
+    }
+
+    /// Proposes a command that makes the store grow: refused, and the alarm raised, when the quota is used up.
+    async fn apply_growing(&self, command: Command) -> Result<(mvcc::Revision, Reply), Status> {
+        let full = self.config.quota_bytes.is_some_and(|quota| self.backend.view(mvcc::State::size_bytes) >= quota);
+        if full {
+            let alarm = Command::Alarm { change: AlarmChange::Raise, alarm: Alarm::NoSpace, member: self.backend.id() };
+            self.apply(alarm).await?;
+            return Err(status::of_mvcc(mvcc::Error::NoSpace));
+        }
+        self.apply(command).await
+    }
+
+    fn check_size(&self, request: &impl prost::Message) -> Result<(), Status> {
+        if request.encoded_len() > self.config.request_bytes_max {
+            return Err(status::of_backend(crate::backend::BackendError::TooLarge));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Locks and elections for clients without a concurrency library.
+//!
+//! Both are a queue of keys under a prefix, one for each lease that waits; whose key was created first has its turn. A key goes when it
+//! is deleted or its lease ends, and the next one is told by its watch.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mvcc::{
+    Bounds, Command, Compare, Delete, LeaseId, Operation, OperationBody, Put, Range, Record, Relation, Reply, Revision,
+    Sort, SortBy, Span, State, Target, Txn,
+};
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::proto::v3electionpb::{self as election, LeaderKey};
+use super::proto::v3lockpb as lock;
+use super::{Server, convert, status};
+use crate::backend::Backend;
+
+/// Events looked at in one go while waiting for a turn.
+const BATCH_EVENTS: usize = 100;
+
+#[tonic::async_trait]
+impl<B: Backend> lock::lock_server::Lock for Server<B> {
+    async fn lock(&self, request: Request<lock::LockRequest>) -> Result<Response<lock::LockResponse>, Status> {
+        let request = request.into_inner();
+        let place = self.queue(&request.name, request.lease, Bytes::new()).await?;
+        self.turn(&request.name, &place).await?;
+        Ok(Response::new(lock::LockResponse { header: self.header_now(), key: place.key_bytes() }))
+    }
+
+    async fn unlock(&self, request: Request<lock::UnlockRequest>) -> Result<Response<lock::UnlockResponse>, Status> {
+        let delete = Delete { span: Span::key(request.into_inner().key), want_previous: false };
+        let (revision, _) = self.apply(Command::Delete(delete)).await?;
+        Ok(Response::new(lock::UnlockResponse { header: self.header(revision) }))
+    }
+}
+
+#[tonic::async_trait]
+impl<B: Backend> election::election_server::Election for Server<B> {
+    type ObserveStream = Pin<Box<dyn Stream<Item = Result<election::LeaderResponse, Status>> + Send>>;
+
+    async fn campaign(
+        &self,
+        request: Request<election::CampaignRequest>,
+    ) -> Result<Response<election::CampaignResponse>, Status> {
+        let request = request.into_inner();
+        let place = self.queue(&request.name, request.lease, request.value).await?;
+        self.turn(&request.name, &place).await?;
+        let (key, rev) = (place.key_bytes(), place.create_revision);
+        let leader = Some(LeaderKey { name: request.name, key, rev, lease: request.lease });
+        Ok(Response::new(election::CampaignResponse { header: self.header_now(), leader }))
+    }
+
+    async fn proclaim(
+        &self,
+        request: Request<election::ProclaimRequest>,
+    ) -> Result<Response<election::ProclaimResponse>, Status> {
+        let request = request.into_inner();
+        let leader = request.leader.ok_or_else(no_leader_given)?;
+        let put = put(&leader.key, request.value, leader.lease);
+        let revision = self.as_leader(leader, put).await?.ok_or_else(|| Status::unknown("election: not leader"))?;
+        Ok(Response::new(election::ProclaimResponse { header: self.header(revision) }))
+    }
+
+    async fn leader(
+        &self,
+        request: Request<election::LeaderRequest>,
+    ) -> Result<Response<election::LeaderResponse>, Status> {
+        self.backend.read_index().await.map_err(status::of_backend)?;
+        let name = request.into_inner().name;
+        let found = self.backend.view(|state| first(state, &name, 0)).map_err(status::of_mvcc)?;
+        let leader = found.ok_or_else(|| Status::unknown("election: no leader"))?;
+        Ok(Response::new(election::LeaderResponse { header: self.header_now(), kv: Some(convert::key_value(&leader)) }))
+    }
+
+    async fn observe(
+        &self,
+        request: Request<election::LeaderRequest>,
+    ) -> Result<Response<Self::ObserveStream>, Status> {
+        self.backend.read_index().await.map_err(status::of_backend)?;
+        let (leaders, receiver) = mpsc::channel(1);
+        let (server, name) = (self.clone(), request.into_inner().name);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = server.observe_leaders(&name, &leaders) => {}
+                () = leaders.closed() => {}
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn resign(
+        &self,
+        request: Request<election::ResignRequest>,
+    ) -> Result<Response<election::ResignResponse>, Status> {
+        let leader = request.into_inner().leader.ok_or_else(no_leader_given)?;
+        let delete = Operation::Delete(Delete { span: Span::key(leader.key.clone()), want_previous: false });
+        // Who leads no more has resigned.
+        self.as_leader(leader, delete).await?;
+        Ok(Response::new(election::ResignResponse { header: self.header_now() }))
+    }
+}
+
+impl<B: Backend> Server<B> {
+    /// Takes a place in a queue, or finds the one that the lease has, and sets its value.
+    async fn queue(&self, name: &[u8], lease: LeaseId, value: Bytes) -> Result<Arc<Record>, Status> {
+        if lease == 0 {
+            // DEVIATION: etcd grants a lease of its own here and keeps it alive until the call ends; then nobody does.
+            return Err(Status::invalid_argument("etcdserver: lease is not provided"));
+        }
+        let key = Bytes::from([name, format!("/{lease:x}").as_bytes()].concat());
+        let txn = Txn {
+            compare: vec![created_at(&key, 0)],
+            success: vec![put(&key, value.clone(), lease), Operation::Range(Range::of(Span::key(key.clone())))],
+            failure: vec![Operation::Range(Range::of(Span::key(key.clone())))],
+        };
+        let (_, reply) = self.apply_growing(Command::Txn(txn)).await?;
+        let Reply::Txn { replies, .. } = reply else { return Err(Status::internal("a transaction without its reply")) };
+        let place = replies.into_iter().find_map(|reply| match reply.body {
+            OperationBody::Range(range) => range.records.into_iter().next(),
+            _ => None,
+        });
+        let place = place.ok_or_else(|| Status::internal("a place in the queue that is not there"))?;
+        if place.value() != &value[..] {
+            let leader = LeaderKey { key, rev: place.create_revision, lease, ..LeaderKey::default() };
+            let put = put(&leader.key, value, lease);
+            self.as_leader(leader, put).await?;
+        }
+        Ok(place)
+    }
+
+    /// Does an operation if the key is still the one that was created then; returns the revision if it did.
+    async fn as_leader(&self, leader: LeaderKey, operation: Operation) -> Result<Option<Revision>, Status> {
+        let txn = Txn { compare: vec![created_at(&leader.key, leader.rev)], success: vec![operation], failure: vec![] };
+        let (revision, reply) = self.apply_growing(Command::Txn(txn)).await?;
+        Ok(matches!(reply, Reply::Txn { succeeded: true, .. }).then_some(revision))
+    }
+
+    /// Waits until every place before this one is gone; fails when this one is gone first.
+    async fn turn(&self, name: &[u8], place: &Record) -> Result<(), Status> {
+        self.backend.read_index().await.map_err(status::of_backend)?;
+        while let Some(before) =
+            self.backend.view(|state| last_before(state, name, place.create_revision)).map_err(status::of_mvcc)?
+        {
+            self.wait_for_change(Span::key(before.key_bytes()), before.mod_revision + 1).await;
+        }
+        let kept = self.backend.view(|state| {
+            state.key(&place.key_bytes()).is_some_and(|key| key.create_revision == place.create_revision)
+        });
+        if kept { Ok(()) } else { Err(Status::unknown("mutex: session is expired")) }
+    }
+
+    async fn observe_leaders(&self, name: &[u8], leaders: &mpsc::Sender<Result<election::LeaderResponse, Status>>) {
+        let mut told = 0;
+        loop {
+            let (leader, revision) = self.backend.view(|state| (first(state, name, 0), state.revision()));
+            let Ok(leader) = leader else { return };
+            if let Some(leader) = leader.filter(|leader| leader.mod_revision != told) {
+                told = leader.mod_revision;
+                let kv = Some(convert::key_value(&leader));
+                if leaders.send(Ok(election::LeaderResponse { header: self.header(revision), kv })).await.is_err() {
+                    return;
+                }
+            }
+            self.wait_for_change(places(name), revision + 1).await;
+        }
+    }
+
+    /// Waits until there is a change of the span from a revision on, or it can no longer be known.
+    async fn wait_for_change(&self, span: Span, from: Revision) {
+        let mut watchers = self.backend.hub().watchers();
+        watchers.add(span.clone(), from);
+        loop {
+            let (_, mark) = watchers.ready().await;
+            let batch = self.backend.view(|state| state.event_batch(&span, mark.max(from), BATCH_EVENTS));
+            if batch.is_ok_and(|batch| batch.events.is_empty()) {
+                continue;
+            }
+            return;
+        }
+    }
+}
+
+fn no_leader_given() -> Status {
+    Status::unknown("\"leader\" field must be provided")
+}
+
+fn created_at(key: &Bytes, revision: Revision) -> Compare {
+    Compare { span: Span::key(key.clone()), relation: Relation::Equal, target: Target::CreateRevision(revision) }
+}
+
+fn put(key: &Bytes, value: Bytes, lease: LeaseId) -> Operation {
+    Operation::Put(Put { key: key.clone(), value: Some(value), lease: Some(lease), want_previous: false })
+}
+
+fn places(name: &[u8]) -> Span {
+    Span::prefix([name, b"/"].concat())
+}
+
+/// The first place of a queue that was created up to a revision; 0 is any.
+fn first(state: &State, name: &[u8], max: Revision) -> Result<Option<Arc<Record>>, mvcc::Error> {
+    place(state, name, max, false)
+}
+
+fn last_before(state: &State, name: &[u8], create_revision: Revision) -> Result<Option<Arc<Record>>, mvcc::Error> {
+    place(state, name, create_revision - 1, true)
+}
+
+fn place(state: &State, name: &[u8], max: Revision, descending: bool) -> Result<Option<Arc<Record>>, mvcc::Error> {
+    let range = Range {
+        limit: 1,
+        sort: Some(Sort { by: SortBy::CreateRevision, descending }),
+        create_revision: Bounds { min: 0, max },
+        ..Range::of(places(name))
+    };
+    Ok(state.range(&range)?.records.into_iter().next())
+}

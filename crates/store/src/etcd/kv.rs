@@ -1,0 +1,89 @@
+//! The KV service: ranges, puts, deletes, transactions, compaction.
+
+use mvcc::{Command, End, State};
+use tonic::{Request, Response, Status};
+
+use super::proto::etcdserverpb as pb;
+use super::{Server, check, convert, status};
+use crate::backend::Backend;
+
+/// A range of at most this many keys is read with the state at hand; a longer one on a snapshot, so that writes do not wait for it.
+const SHORT_RANGE: i64 = 512;
+
+#[tonic::async_trait]
+impl<B: Backend> pb::kv_server::Kv for Server<B> {
+    async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+        let request = request.into_inner();
+        check::key(&request.key)?;
+        if !request.serializable {
+            self.backend.read_index().await.map_err(status::of_backend)?;
+        }
+        let range = convert::range(request);
+        let short = range.span.end == End::Single || range.count_only || (1..=SHORT_RANGE).contains(&range.limit);
+        let found = if short {
+            self.backend.view(|state| state.range(&range))
+        } else {
+            self.backend.view(State::clone).range(&range)
+        };
+        let reply = found.map_err(status::of_mvcc)?;
+        let header = self.header(reply.revision);
+        Ok(Response::new(convert::range_response(&reply, header)))
+    }
+
+    async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+        let request = request.into_inner();
+        check::put(&request)?;
+        self.check_size(&request)?;
+        let (revision, reply) = self.apply_growing(Command::Put(convert::put(request))).await?;
+        Ok(Response::new(convert::put_response(&reply, self.header(revision))))
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<pb::DeleteRangeRequest>,
+    ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        let request = request.into_inner();
+        check::key(&request.key)?;
+        let (revision, reply) = self.apply(Command::Delete(convert::delete(request))).await?;
+        Ok(Response::new(convert::delete_response(&reply, self.header(revision))))
+    }
+
+    async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+        let request = request.into_inner();
+        check::txn(&request, self.config.txn_ops_max)?;
+        self.check_size(&request)?;
+        let serializable = is_serializable(&request);
+        let txn = convert::txn(request);
+        let (revision, reply) = if txn.has_put() {
+            self.apply_growing(Command::Txn(txn)).await?
+        } else if txn.is_write() {
+            self.apply(Command::Txn(txn)).await?
+        } else {
+            if !serializable {
+                self.backend.read_index().await.map_err(status::of_backend)?;
+            }
+            // A transaction that only reads needs no place in the log: it is done on a snapshot that is then dropped.
+            let outcome = self.backend.view(State::clone).apply(u64::MAX, &Command::Txn(txn));
+            (outcome.revision, outcome.result.map_err(status::of_mvcc)?)
+        };
+        Ok(Response::new(convert::txn_response(reply, self.header(revision))))
+    }
+
+    async fn compact(
+        &self,
+        request: Request<pb::CompactionRequest>,
+    ) -> Result<Response<pb::CompactionResponse>, Status> {
+        let revision = request.into_inner().revision;
+        let (revision, _) = self.apply(Command::Compact { revision }).await?;
+        Ok(Response::new(pb::CompactionResponse { header: self.header(revision) }))
+    }
+}
+
+/// Whether all reads of a transaction may be stale; its compares then may be, too.
+fn is_serializable(request: &pb::TxnRequest) -> bool {
+    request.success.iter().chain(&request.failure).all(|operation| match &operation.request {
+        Some(pb::request_op::Request::RequestRange(range)) => range.serializable,
+        Some(pb::request_op::Request::RequestTxn(txn)) => is_serializable(txn),
+        _ => true,
+    })
+}

@@ -1,0 +1,110 @@
+//! The Lease service: grant, revoke, keep alive, time to live, list.
+
+use std::pin::Pin;
+
+use mvcc::{Command, LeaseId};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::proto::etcdserverpb as pb;
+use super::{Server, status};
+use crate::backend::Backend;
+
+/// The longest lease.
+const TTL_SECONDS_MAX: i64 = 9_000_000_000;
+
+#[tonic::async_trait]
+impl<B: Backend> pb::lease_server::Lease for Server<B> {
+    type LeaseKeepAliveStream = Pin<Box<dyn Stream<Item = Result<pb::LeaseKeepAliveResponse, Status>> + Send>>;
+
+    async fn lease_grant(
+        &self,
+        request: Request<pb::LeaseGrantRequest>,
+    ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
+        let request = request.into_inner();
+        if request.ttl > TTL_SECONDS_MAX {
+            return Err(Status::out_of_range("etcdserver: too large lease TTL"));
+        }
+        let ttl_seconds = request.ttl.max(self.config.lease_ttl_seconds_min);
+        let id = if request.id == 0 { self.new_id()? } else { request.id };
+        let (revision, _) = self.apply_growing(Command::LeaseGrant { id, ttl_seconds }).await?;
+        let response =
+            pb::LeaseGrantResponse { header: self.header(revision), id, ttl: ttl_seconds, error: String::new() };
+        Ok(Response::new(response))
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<pb::LeaseRevokeRequest>,
+    ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
+        let (revision, _) = self.apply(Command::LeaseRevoke { id: request.into_inner().id }).await?;
+        Ok(Response::new(pb::LeaseRevokeResponse { header: self.header(revision) }))
+    }
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let server = self.clone();
+        let responses = request.into_inner().then(move |request| {
+            let server = server.clone();
+            async move {
+                let id = request?.id;
+                let header = server.header_now();
+                let ttl = server.backend.lease_renew(id).await.map_err(status::of_backend)?;
+                // A lease that is gone has no time to live: that is an answer, not an error.
+                Ok(pb::LeaseKeepAliveResponse { header, id, ttl: ttl.unwrap_or(0) })
+            }
+        });
+        Ok(Response::new(Box::pin(responses)))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<pb::LeaseTimeToLiveRequest>,
+    ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
+        let request = request.into_inner();
+        let remaining = self.backend.lease_remaining(request.id).await.map_err(status::of_backend)?;
+        let found = self.backend.view(|state| {
+            let lease = state.lease(request.id)?;
+            let keys = if request.keys {
+                state.lease_keys(request.id).map(|record| record.key_bytes()).collect()
+            } else {
+                vec![]
+            };
+            Some((lease.ttl_seconds, keys))
+        });
+        let response =
+            pb::LeaseTimeToLiveResponse { header: self.header_now(), id: request.id, ttl: -1, ..Default::default() };
+        let response = match (remaining, found) {
+            (Some(ttl), Some((granted_ttl, keys))) => {
+                pb::LeaseTimeToLiveResponse { ttl, granted_ttl, keys, ..response }
+            }
+            _ => response,
+        };
+        Ok(Response::new(response))
+    }
+
+    async fn lease_leases(
+        &self,
+        _: Request<pb::LeaseLeasesRequest>,
+    ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
+        let leases = self.backend.view(|state| state.leases().map(|lease| pb::LeaseStatus { id: lease.id }).collect());
+        Ok(Response::new(pb::LeaseLeasesResponse { header: self.header_now(), leases }))
+    }
+}
+
+impl<B: Backend> Server<B> {
+    /// A positive id that is not in use as far as this member knows; if another takes it first, the grant fails and is tried again by the client.
+    fn new_id(&self) -> Result<LeaseId, Status> {
+        loop {
+            let mut bytes = [0; 8];
+            aws_lc_rs::rand::fill(&mut bytes)
+                .map_err(|_| Status::internal("no random number for the id of the lease"))?;
+            let id = LeaseId::from_be_bytes(bytes) & LeaseId::MAX;
+            if id != 0 && self.backend.view(|state| state.lease(id).is_none()) {
+                return Ok(id);
+            }
+        }
+    }
+}

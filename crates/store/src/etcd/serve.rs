@@ -1,0 +1,128 @@
+//! Listening: gRPC and HTTP on the same ports, with or without TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tonic::service::Routes;
+
+use super::authority::Mended;
+use super::proto::{etcdserverpb as pb, v3electionpb, v3lockpb};
+use super::tls::ServerTls;
+use super::{Config, Server, http};
+use crate::backend::Backend;
+
+/// Requests larger than the limit by less than this still get etcd's own answer instead of a closed stream.
+const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
+/// Streams one client may have open.
+const STREAMS_MAX: u32 = 1_000_000;
+/// How long open requests may go on when the server stops.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// An address that is listened on.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// The open socket.
+    pub listener: TcpListener,
+    /// How clients are met; none is in the clear.
+    pub tls: Option<ServerTls>,
+}
+
+/// An address that could not be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}")]
+pub struct ServeError {
+    address: String,
+    source: io::Error,
+}
+
+impl Endpoint {
+    /// Opens an address such as `127.0.0.1:2379`.
+    pub async fn open(address: &str, tls: Option<ServerTls>) -> Result<Self, ServeError> {
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| ServeError { address: address.to_owned(), source })?;
+        Ok(Self { listener, tls })
+    }
+
+    /// The address, with the port that was given for port 0.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// All services and end points.
+pub fn router<B: Backend>(backend: B, config: Config) -> Router {
+    let bytes_max = config.request_bytes_max + REQUEST_OVERHEAD_BYTES;
+    let server = Server::new(backend, config);
+    let grpc = Routes::builder()
+        .routes()
+        .add_service(pb::kv_server::KvServer::new(server.clone()).max_decoding_message_size(bytes_max))
+        .add_service(pb::watch_server::WatchServer::new(server.clone()).max_decoding_message_size(bytes_max))
+        .add_service(pb::lease_server::LeaseServer::new(server.clone()))
+        .add_service(pb::cluster_server::ClusterServer::new(server.clone()))
+        .add_service(pb::maintenance_server::MaintenanceServer::new(server.clone()))
+        .add_service(pb::auth_server::AuthServer::new(server.clone()))
+        .add_service(v3lockpb::lock_server::LockServer::new(server.clone()))
+        .add_service(v3electionpb::election_server::ElectionServer::new(server.clone()));
+    grpc.into_axum_router().merge(http::routes(server))
+}
+
+/// Serves until `stop` completes, then lets open requests finish for a moment.
+pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output = ()>) {
+    let graceful = GracefulShutdown::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = endpoint.listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, most likely: connections that close will free some.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let (router, watcher, tls) = (router.clone(), graceful.watcher(), endpoint.tls.clone());
+        tokio::spawn(async move {
+            let served = match tls {
+                None => connection(stream, router, watcher).await,
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => connection(stream, router, watcher).await,
+                    Err(error) => Err(error.into()),
+                },
+            };
+            if let Err(error) = served {
+                tracing::debug!(%error, "a connection ended badly");
+            }
+        });
+    }
+    drop(endpoint);
+    let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        // A watch of a busy prefix must not stall on the default window of 64 KiB.
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .keep_alive_interval(Some(Duration::from_secs(7200)))
+        .keep_alive_timeout(Duration::from_secs(20));
+    let served =
+        builder.serve_connection(TokioIo::new(Mended::new(stream)), TowerToHyperService::new(router)).into_owned();
+    watcher.watch(served).await
+}

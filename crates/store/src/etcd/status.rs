@@ -1,0 +1,45 @@
+//! The gRPC status that etcd gives each error.
+
+use tonic::{Code, Status};
+
+use crate::backend::BackendError;
+
+/// The status of a request that the key space refused.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+pub(super) fn of_mvcc(error: mvcc::Error) -> Status {
+    let code = match &error {
+        mvcc::Error::Compacted { .. } | mvcc::Error::FutureRevision => Code::OutOfRange,
+        mvcc::Error::NoSpace => Code::ResourceExhausted,
+        mvcc::Error::Corrupt => Code::DataLoss,
+        mvcc::Error::KeyNotFound => Code::InvalidArgument,
+        mvcc::Error::LeaseNotFound(_) => Code::NotFound,
+        mvcc::Error::LeaseExists(_) => Code::FailedPrecondition,
+        mvcc::Error::AlreadyApplied { .. } => Code::Internal,
+    };
+    Status::new(code, error.to_string())
+}
+
+/// The status of a request that the cluster could not do.
+pub(super) fn of_backend(error: BackendError) -> Status {
+    use BackendError as E;
+    let code = match error {
+        E::NoLeader | E::LeaderChanged | E::Timeout | E::Stopped | E::Learner | E::Unhealthy => Code::Unavailable,
+        E::TooManyRequests | E::NoSpace => Code::ResourceExhausted,
+        E::TooLarge | E::BadUrls => Code::InvalidArgument,
+        E::MemberNotFound => Code::NotFound,
+        E::NotLeader
+        | E::BadTransferee
+        | E::MemberExists
+        | E::PeerUrlExists
+        | E::NotEnoughStarted
+        | E::NotLearner
+        | E::LearnerNotReady
+        | E::TooManyLearners => Code::FailedPrecondition,
+    };
+    Status::new(code, error.to_string())
+}
+
+/// A request that is wrong in itself.
+pub(super) fn invalid(text: &'static str) -> Status {
+    Status::invalid_argument(text)
+}

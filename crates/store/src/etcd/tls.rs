@@ -1,0 +1,102 @@
+//! Certificates of the server, and what is asked of clients.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Which files a server's TLS is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate and those between it and a root.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The roots of clients' certificates; with them a client must have one.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Files of which no TLS can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file could not be read, or is not PEM.
+    #[error("cannot read {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: pem::Error,
+    },
+    /// The roots are not usable.
+    #[error("{path} holds no usable certificate authority")]
+    Roots {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Certificate and key do not fit.
+    #[error("the certificate in {path} cannot be used with its key")]
+    Pair {
+        /// The certificate's file.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+/// TLS as a server offers it. The files are read again for each connection, so that a renewed certificate needs no restart.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    files: Arc<TlsFiles>,
+}
+
+impl ServerTls {
+    /// Checks that the files can be used.
+    pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
+        config(&files)?;
+        Ok(Self { files: Arc::new(files) })
+    }
+
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let config = config(&self.files).map_err(io::Error::other)?;
+        TlsAcceptor::from(Arc::new(config)).accept(stream).await
+    }
+}
+
+fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites for the default versions");
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let no_roots = || TlsError::Roots { path: path.clone() };
+            let mut roots = RootCertStore::empty();
+            let (added, _) = roots.add_parsable_certificates(certificates(path)?);
+            if added == 0 {
+                return Err(no_roots());
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().map_err(|_| no_roots())?)
+        }
+    };
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|source| TlsError::File { path: files.key.clone(), source })?;
+    let mut config = builder
+        .with_single_cert(certificates(&files.cert)?, key)
+        .map_err(|source| TlsError::Pair { path: files.cert.clone(), source })?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |source| TlsError::File { path: path.to_owned(), source };
+    CertificateDer::pem_file_iter(path).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)
+}

@@ -1,0 +1,314 @@
+//! The Watch service: many watchers on one stream.
+//!
+//! One task serves a stream. It takes turns between what the client asks and the watchers that have something to read, and waits for
+//! the client whenever it has not taken the last response: a slow client slows nobody else.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+
+use mvcc::{End, Event, Revision, Span, State, WatchId};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::proto::etcdserverpb as pb;
+use super::proto::etcdserverpb::watch_create_request::FilterType;
+use super::proto::etcdserverpb::watch_request::RequestUnion;
+use super::{Server, convert};
+use crate::backend::Backend;
+use crate::watch::Watchers;
+
+/// Events of one response, unless one revision has more.
+const BATCH_EVENTS: usize = 1000;
+/// Responses made before the client has taken the first.
+const RESPONSES_AHEAD: usize = 2;
+/// The watch id of a response that is for all watchers of the stream, or for none.
+const ALL: i64 = -1;
+
+#[tonic::async_trait]
+impl<B: Backend> pb::watch_server::Watch for Server<B> {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::WatchResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<pb::WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (responses, receiver) = mpsc::channel(RESPONSES_AHEAD);
+        let client = Client {
+            server: self.clone(),
+            watchers: self.backend.hub().watchers(),
+            by_id: BTreeMap::new(),
+            by_hub: BTreeMap::new(),
+            next_id: 0,
+            progress_asked: false,
+            responses,
+        };
+        tokio::spawn(client.run(request.into_inner()));
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+/// One stream and its watchers.
+struct Client<B> {
+    server: Server<B>,
+    watchers: Watchers,
+    by_id: BTreeMap<i64, Watcher>,
+    by_hub: BTreeMap<WatchId, i64>,
+    next_id: i64,
+    /// The client asked how far its watchers are, and is told once they have all caught up.
+    progress_asked: bool,
+    responses: mpsc::Sender<Result<pb::WatchResponse, Status>>,
+}
+
+struct Watcher {
+    hub_id: WatchId,
+    span: Span,
+    /// The first revision that was not read yet.
+    next: Revision,
+    no_put: bool,
+    no_delete: bool,
+    want_previous: bool,
+    want_progress: bool,
+    fragment: bool,
+    /// Whether it was told anything since the last tick.
+    told: bool,
+}
+
+/// The client is gone.
+struct Gone;
+
+impl<B: Backend> Client<B> {
+    async fn run(mut self, mut requests: Streaming<pb::WatchRequest>) {
+        let interval = self.server.config.progress_interval;
+        let mut ticks = tokio::time::interval_at(Instant::now() + interval, interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let done = tokio::select! {
+                // What the client asks comes first: a cancel must not wait behind the events it is about.
+                biased;
+                request = requests.next() => match request {
+                    Some(Ok(request)) => self.request(request).await,
+                    Some(Err(_)) | None => Err(Gone),
+                },
+                () = self.responses.closed() => Err(Gone),
+                (hub_id, mark) = self.watchers.ready() => self.read(hub_id, mark).await,
+                _ = ticks.tick(), if self.by_id.values().any(|watcher| watcher.want_progress) => self.tick().await,
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn request(&mut self, request: pb::WatchRequest) -> Result<(), Gone> {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => self.create(create).await,
+            Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id).await,
+            Some(RequestUnion::ProgressRequest(_)) => {
+                self.progress_asked = true;
+                self.answer_progress().await
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn create(&mut self, request: pb::WatchCreateRequest) -> Result<(), Gone> {
+        let filters: Vec<FilterType> = request.filters().collect();
+        // No key is the smallest possible one.
+        let key = if request.key.is_empty() { bytes::Bytes::from_static(&[0]) } else { request.key };
+        let span = Span::from_wire(key, request.range_end);
+        let revision = self.server.backend.view(State::revision);
+        let id = match self.choose_id(request.watch_id, &span) {
+            Ok(id) => id,
+            Err(reason) => return self.refuse(reason, revision).await,
+        };
+        let from = if request.start_revision <= 0 { revision + 1 } else { request.start_revision };
+        self.send(pb::WatchResponse { watch_id: id, created: true, ..self.response(revision) }).await?;
+        let compact_revision = self.server.backend.view(State::compact_revision);
+        if from < compact_revision {
+            return self.send_compacted(id, compact_revision, revision).await;
+        }
+        let hub_id = self.watchers.add(span.clone(), from);
+        let watcher = Watcher {
+            hub_id,
+            span,
+            next: from,
+            no_put: filters.contains(&FilterType::Noput),
+            no_delete: filters.contains(&FilterType::Nodelete),
+            want_previous: request.prev_kv,
+            want_progress: request.progress_notify,
+            fragment: request.fragment,
+            told: true,
+        };
+        self.by_id.insert(id, watcher);
+        self.by_hub.insert(hub_id, id);
+        Ok(())
+    }
+
+    /// The id the client wants, or the next that is free when it wants none.
+    fn choose_id(&mut self, wanted: i64, span: &Span) -> Result<i64, &'static str> {
+        if matches!(&span.end, End::Before(end) if *end <= span.start) {
+            return Err("mvcc: watcher range is empty");
+        }
+        if wanted != 0 {
+            let taken = self.by_id.contains_key(&wanted);
+            return if taken { Err("mvcc: duplicate watch ID provided on the WatchStream") } else { Ok(wanted) };
+        }
+        while self.by_id.contains_key(&self.next_id) {
+            self.next_id += 1;
+        }
+        self.next_id += 1;
+        Ok(self.next_id - 1)
+    }
+
+    async fn refuse(&self, reason: &str, revision: Revision) -> Result<(), Gone> {
+        let refused = pb::WatchResponse {
+            watch_id: ALL,
+            created: true,
+            canceled: true,
+            cancel_reason: reason.to_owned(),
+            ..self.response(revision)
+        };
+        self.send(refused).await
+    }
+
+    async fn cancel(&mut self, id: i64) -> Result<(), Gone> {
+        if !self.forget(id) {
+            return Ok(());
+        }
+        let revision = self.server.backend.view(State::revision);
+        self.send(pb::WatchResponse { watch_id: id, canceled: true, ..self.response(revision) }).await
+    }
+
+    fn forget(&mut self, id: i64) -> bool {
+        let Some(watcher) = self.by_id.remove(&id) else { return false };
+        self.by_hub.remove(&watcher.hub_id);
+        self.watchers.remove(watcher.hub_id);
+        true
+    }
+
+    /// Sends the next events of a watcher whose mark was taken.
+    async fn read(&mut self, hub_id: WatchId, mark: Revision) -> Result<(), Gone> {
+        let Some(id) = self.by_hub.get(&hub_id).copied() else { return Ok(()) };
+        let Some(watcher) = self.by_id.get_mut(&id) else { return Ok(()) };
+        let from = mark.max(watcher.next);
+        let (batch, revision) =
+            self.server.backend.view(|state| (state.event_batch(&watcher.span, from, BATCH_EVENTS), state.revision()));
+        let Ok(batch) = batch else {
+            let compact_revision = self.server.backend.view(State::compact_revision);
+            self.forget(id);
+            return self.send_compacted(id, compact_revision, revision).await;
+        };
+        watcher.next = batch.next.max(watcher.next);
+        if batch.more {
+            self.watchers.again(hub_id, batch.next);
+        }
+        let events: Vec<_> = batch.events.iter().filter(|event| watcher.wants(event)).collect();
+        if !events.is_empty() {
+            watcher.told = true;
+            let events = events.into_iter().map(|event| convert::event(event, watcher.want_previous)).collect();
+            let fragment = watcher.fragment;
+            self.send_events(id, events, revision, fragment).await?;
+        }
+        self.answer_progress().await
+    }
+
+    async fn send_events(
+        &self,
+        id: i64,
+        events: Vec<super::proto::mvccpb::Event>,
+        revision: Revision,
+        fragment: bool,
+    ) -> Result<(), Gone> {
+        let mut parts = if fragment { split(events, self.server.config.request_bytes_max) } else { vec![events] };
+        let last = parts.pop().unwrap_or_default();
+        for events in parts {
+            self.send(pb::WatchResponse { watch_id: id, events, fragment: true, ..self.response(revision) }).await?;
+        }
+        self.send(pb::WatchResponse { watch_id: id, events: last, ..self.response(revision) }).await
+    }
+
+    async fn send_compacted(&self, id: i64, compact_revision: Revision, revision: Revision) -> Result<(), Gone> {
+        let canceled = pb::WatchResponse { watch_id: id, canceled: true, compact_revision, ..self.response(revision) };
+        self.send(canceled).await
+    }
+
+    /// Says how far all watchers are, if that was asked and they have read everything: the revision is taken first, so every event up to it has
+    /// been sent before this.
+    async fn answer_progress(&mut self) -> Result<(), Gone> {
+        if !self.progress_asked {
+            return Ok(());
+        }
+        let revision = self.server.backend.view(State::revision);
+        if let Some((hub_id, mark)) = self.watchers.try_ready() {
+            // It has something to read; the answer comes after that.
+            self.watchers.again(hub_id, mark);
+            return Ok(());
+        }
+        if self.by_id.values().any(|watcher| self.unread(watcher, revision)) {
+            // Applied but not published yet: the publication will wake the watcher, and the answer follows.
+            return Ok(());
+        }
+        for watcher in self.by_id.values_mut() {
+            watcher.next = watcher.next.max(revision + 1);
+        }
+        self.progress_asked = false;
+        self.send(pb::WatchResponse { watch_id: ALL, ..self.response(revision) }).await
+    }
+
+    fn unread(&self, watcher: &Watcher, revision: Revision) -> bool {
+        self.server.backend.view(|state| {
+            let unread = state.events(&watcher.span, watcher.next);
+            unread.is_ok_and(|mut events| events.next().is_some_and(|event| event.record.mod_revision <= revision))
+        })
+    }
+
+    /// Tells the watchers that asked for it, and have nothing to read, that nothing happened.
+    async fn tick(&mut self) -> Result<(), Gone> {
+        let revision = self.server.backend.view(State::revision);
+        let mut quiet = Vec::new();
+        for (id, watcher) in &mut self.by_id {
+            if watcher.want_progress && !watcher.told {
+                quiet.push(*id);
+            }
+            watcher.told = false;
+        }
+        quiet.retain(|id| self.by_id.get(id).is_some_and(|watcher| !self.unread(watcher, revision)));
+        for id in quiet {
+            self.send(pb::WatchResponse { watch_id: id, ..self.response(revision) }).await?;
+        }
+        Ok(())
+    }
+
+    fn response(&self, revision: Revision) -> pb::WatchResponse {
+        pb::WatchResponse { header: self.server.header(revision), ..pb::WatchResponse::default() }
+    }
+
+    async fn send(&self, response: pb::WatchResponse) -> Result<(), Gone> {
+        self.responses.send(Ok(response)).await.map_err(|_| Gone)
+    }
+}
+
+impl Watcher {
+    fn wants(&self, event: &Event) -> bool {
+        if event.record.is_tombstone() { !self.no_delete } else { !self.no_put }
+    }
+}
+
+/// Cuts events into parts of about `bytes_max` each; one event is never cut.
+fn split(events: Vec<super::proto::mvccpb::Event>, bytes_max: usize) -> Vec<Vec<super::proto::mvccpb::Event>> {
+    let mut parts = vec![Vec::new()];
+    let mut bytes = 0;
+    for event in events {
+        let len = prost::Message::encoded_len(&event);
+        if bytes > 0 && bytes + len > bytes_max {
+            parts.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += len;
+        parts.last_mut().expect("there is always a part").push(event);
+    }
+    parts
+}

@@ -1,0 +1,259 @@
+//! The write-ahead log: segments of checksummed records, one sync for a whole group of them.
+//!
+//! A member starts a new segment whenever it starts, so a tail that a crash tore is never written to again: the next segment says
+//! where the torn one ends. Segments whose entries a checkpoint covers are removed, oldest first.
+
+mod record;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use bytes::BytesMut;
+use consensus::{Entry, HardState};
+use record::{Record, Start};
+
+use crate::disk::{Disk, DiskFile};
+
+/// How a log is kept; given at start.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Cluster and member: a directory of another one is refused.
+    pub identity: (u64, u64),
+    /// Bytes after which a segment ends; allocated when it starts.
+    pub segment_bytes: u64,
+}
+
+/// What a log held when it was opened.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Contents {
+    /// The entries, without a gap.
+    pub entries: Vec<Entry>,
+    /// The last hard state.
+    pub hard_state: HardState,
+    /// Which start of the member this is, from 1.
+    pub boot: u64,
+    /// Bytes that a crash had torn off the end.
+    pub torn_bytes: u64,
+}
+
+/// Why the log cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The disk is full; nothing was lost, and the same call may be made again.
+    #[error("no space left on the disk of the log")]
+    Full(#[source] io::Error),
+    /// The disk failed.
+    #[error("the log could not {what}")]
+    Disk {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A record that was once whole is not anymore.
+    #[error(
+        "the log is damaged in {segment} at byte {offset}: {what}. Acknowledged writes may be gone from this disk. In a cluster, remove this \
+         member, empty its data directory and add it again; a single member is restored from a snapshot (knarr store snapshot restore)"
+    )]
+    Damaged {
+        /// The file.
+        segment: String,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The directory belongs to somebody else.
+    #[error(
+        "the log belongs to member {found_member:x} of cluster {found_cluster:x}, not to member {member:x} of cluster {cluster:x}: \
+         point --data-dir to this member's own directory"
+    )]
+    Foreign {
+        /// Whose directory was expected.
+        cluster: u64,
+        /// Whose directory was expected.
+        member: u64,
+        /// Whose it is.
+        found_cluster: u64,
+        /// Whose it is.
+        found_member: u64,
+    },
+}
+
+/// A log that was looked at.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Inspected {
+    /// Whose it is: cluster and member.
+    pub identity: (u64, u64),
+    /// What it holds.
+    pub contents: Contents,
+}
+
+/// Whose log a directory holds, cluster and member; none if there is no log.
+pub fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
+    recover::identity(disk)
+}
+
+/// Reads the log of a directory without touching it; none if there is no log.
+pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspected>, LogError> {
+    let Some(identity) = identity(disk)? else { return Ok(None) };
+    Ok(Some(Inspected { identity, contents: recover::recover(disk, identity)?.contents }))
+}
+
+/// An open log.
+pub struct Log<D: Disk> {
+    disk: D,
+    config: Config,
+    boot: u64,
+    hard_state: HardState,
+    active: Segment<D::File>,
+    /// Those before, oldest first, with the newest index in each.
+    closed: Vec<(u32, u64)>,
+    staged: BytesMut,
+    /// The newest index staged but not yet written.
+    staged_index: u64,
+}
+
+struct Segment<F> {
+    sequence: u32,
+    file: F,
+    end: u64,
+    group: u64,
+    newest_index: u64,
+}
+
+/// The name under which a segment is made ready.
+const UNFINISHED: &str = "segment.tmp";
+
+impl<D: Disk> Log<D> {
+    /// Opens the log of a directory, reads it, cuts off what a crash tore, and starts a new segment.
+    pub fn open(disk: D, config: Config) -> Result<(Self, Contents), LogError> {
+        let recovered = recover::recover(&disk, config.identity)?;
+        let boot = recovered.contents.boot + 1;
+        let hard_state = recovered.contents.hard_state;
+        let sequence = recovered.segments.last().map_or(1, |(sequence, _)| sequence + 1);
+        let start = Start { identity: config.identity, boot, hard_state, previous_end: recovered.end };
+        let active = start_segment(&disk, config, sequence, start)?;
+        let contents = Contents { boot, ..recovered.contents };
+        let closed = recovered.segments;
+        let log = Self { disk, config, boot, hard_state, active, closed, staged: BytesMut::new(), staged_index: 0 };
+        Ok((log, contents))
+    }
+
+    /// Adds entries to the next group.
+    pub fn stage_entries(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            record::stage(&mut self.staged, &Record::Entry(entry.clone()));
+            self.staged_index = self.staged_index.max(entry.index);
+        }
+    }
+
+    /// Adds a hard state to the next group.
+    pub fn stage_hard_state(&mut self, state: HardState) {
+        self.hard_state = state;
+        record::stage(&mut self.staged, &Record::HardState(state));
+    }
+
+    /// Adds to the next group that a durable checkpoint took the place of the log up to an index.
+    pub fn stage_reset(&mut self, index: u64) {
+        record::stage(&mut self.staged, &Record::Reset { index });
+    }
+
+    /// Bytes of the next group.
+    pub fn staged_bytes(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// Writes the staged group and keeps it staged until [`Log::sync`], so that a full disk can be tried again.
+    pub fn write(&mut self) -> Result<(), LogError> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        if self.active.group > 0 && self.active.end + self.staged.len() as u64 > self.config.segment_bytes {
+            self.rotate()?;
+        }
+        record::seal(&mut self.staged, self.active.sequence, self.active.group + 1);
+        let end = self.active.end;
+        self.active.file.write_at(end, &self.staged).map_err(|source| classify("write a group", source))
+    }
+
+    /// Makes the written group durable. It must not be tried again after an error: what the disk then holds is unknown.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        self.active.file.sync().map_err(|source| LogError::Disk { what: "sync a group", source })?;
+        self.active.end += self.staged.len() as u64;
+        self.active.group += 1;
+        self.active.newest_index = self.active.newest_index.max(self.staged_index);
+        self.staged_index = 0;
+        self.staged.clear();
+        Ok(())
+    }
+
+    /// Removes the segments that a durable checkpoint at this index makes needless.
+    pub fn release(&mut self, checkpoint_index: u64) -> Result<(), LogError> {
+        let needless = self.closed.iter().take_while(|(_, newest)| *newest <= checkpoint_index).count();
+        for (sequence, _) in self.closed.drain(..needless) {
+            // Durable one by one: a later segment that is gone before an earlier one would look like damage.
+            let removed = self.disk.remove(&segment_name(sequence)).and_then(|()| self.disk.sync());
+            removed.map_err(|source| LogError::Disk { what: "remove a segment", source })?;
+        }
+        Ok(())
+    }
+
+    /// The disk under the log.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Bytes of all segments, about.
+    pub fn disk_bytes(&self) -> u64 {
+        (self.closed.len() as u64 + 1) * self.config.segment_bytes
+    }
+
+    fn rotate(&mut self) -> Result<(), LogError> {
+        let start = Start {
+            identity: self.config.identity,
+            boot: self.boot,
+            hard_state: self.hard_state,
+            previous_end: self.active.end,
+        };
+        let next = start_segment(&self.disk, self.config, self.active.sequence + 1, start)?;
+        let old = std::mem::replace(&mut self.active, next);
+        self.closed.push((old.sequence, old.newest_index));
+        Ok(())
+    }
+}
+
+/// The segment has its name only once its first record is durable: one that is there can be read.
+fn start_segment<D: Disk>(disk: &D, config: Config, sequence: u32, start: Start) -> Result<Segment<D::File>, LogError> {
+    let what = "start a segment";
+    let mut staged = BytesMut::new();
+    record::stage(&mut staged, &Record::Start(start));
+    record::seal(&mut staged, sequence, 0);
+    let mut file = disk.create(UNFINISHED, config.segment_bytes).map_err(|source| classify(what, source))?;
+    file.write_at(0, &staged).map_err(|source| classify(what, source))?;
+    file.sync().map_err(|source| classify(what, source))?;
+    disk.rename(UNFINISHED, &segment_name(sequence)).map_err(|source| classify(what, source))?;
+    disk.sync().map_err(|source| LogError::Disk { what, source })?;
+    Ok(Segment { sequence, file, end: staged.len() as u64, group: 0, newest_index: 0 })
+}
+
+fn segment_name(sequence: u32) -> String {
+    format!("{sequence:08x}.log")
+}
+
+fn segment_sequence(name: &str) -> Option<u32> {
+    u32::from_str_radix(name.strip_suffix(".log")?, 16).ok()
+}
+
+fn classify(what: &'static str, source: io::Error) -> LogError {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => LogError::Full(source),
+        _ => LogError::Disk { what, source },
+    }
+}

@@ -1,0 +1,172 @@
+//! Records of a log segment.
+//!
+//! ```text
+//! 0      4        8       16     17        18      19  20        24
+//! │ crc  │ length │ group │ kind │ version │ flags │ 0 │ segment │ payload … zeros to a multiple of 8
+//! ```
+//!
+//! The checksum (CRC-32C) covers everything after itself. The group is the number of the write, one sync each, counted from 0 in
+//! every segment; the last record of a group is flagged. So a reader can tell a torn tail from damage: a record that was written
+//! after the broken one's sync proves that the broken one was whole once.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use consensus::codec::Reader;
+use consensus::{DecodeError, Entry, HardState};
+
+/// What a record says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Record {
+    /// The first of a segment.
+    Start(Start),
+    /// An entry; it replaces what was at its index and after.
+    Entry(Entry),
+    /// The hard state from here on.
+    HardState(HardState),
+    /// A checkpoint took the place of everything before; the log continues after this index.
+    Reset { index: u64 },
+}
+
+/// What a segment must know of those before it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Start {
+    /// The cluster and member whose log this is.
+    pub identity: (u64, u64),
+    /// How often the member had started.
+    pub boot: u64,
+    /// The hard state when the segment began.
+    pub hard_state: HardState,
+    /// Where the segment before this one ends; 0 for the first.
+    pub previous_end: u64,
+}
+
+/// A record with its place in the order of writes.
+#[derive(Debug)]
+pub(super) struct Framed {
+    pub record: Record,
+    pub group: u64,
+    pub is_last: bool,
+    pub end: u64,
+}
+
+pub(super) const HEADER_BYTES: usize = 24;
+/// Larger than any entry that consensus lets pass.
+pub(super) const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+const VERSION: u8 = 1;
+const FLAG_LAST: u8 = 1;
+const KIND_START: u8 = 1;
+const KIND_ENTRY: u8 = 2;
+const KIND_HARD_STATE: u8 = 3;
+const KIND_RESET: u8 = 4;
+const MAGIC: u64 = u64::from_le_bytes(*b"KNARRLOG");
+
+/// Appends a record; [`seal`] completes it once the group is known to end.
+pub(super) fn stage(out: &mut BytesMut, record: &Record) {
+    let start = out.len();
+    out.put_bytes(0, HEADER_BYTES);
+    let kind = match record {
+        Record::Start(start) => {
+            out.put_u64_le(MAGIC);
+            for field in [start.identity.0, start.identity.1, start.boot, start.previous_end] {
+                out.put_u64_le(field);
+            }
+            put_hard_state(out, start.hard_state);
+            KIND_START
+        }
+        Record::Entry(entry) => {
+            entry.encode(out);
+            KIND_ENTRY
+        }
+        Record::HardState(state) => {
+            put_hard_state(out, *state);
+            KIND_HARD_STATE
+        }
+        Record::Reset { index } => {
+            out.put_u64_le(*index);
+            KIND_RESET
+        }
+    };
+    let length = u32::try_from(out.len() - start - HEADER_BYTES).expect("records are bounded");
+    out.put_bytes(0, (length as usize).next_multiple_of(8) - length as usize);
+    let header = &mut out[start..start + HEADER_BYTES];
+    header[4..8].copy_from_slice(&length.to_le_bytes());
+    header[16] = kind;
+    header[17] = VERSION;
+}
+
+/// Gives all staged records of one group their number and checksums.
+pub(super) fn seal(staged: &mut BytesMut, segment: u32, group: u64) {
+    let mut start = 0;
+    while start < staged.len() {
+        let length = u32::from_le_bytes(staged[start + 4..start + 8].try_into().expect("four bytes"));
+        let end = start + HEADER_BYTES + (length as usize).next_multiple_of(8);
+        let flags = if end == staged.len() { FLAG_LAST } else { 0 };
+        let record = &mut staged[start..end];
+        record[8..16].copy_from_slice(&group.to_le_bytes());
+        record[18] = flags;
+        record[20..24].copy_from_slice(&segment.to_le_bytes());
+        let crc = crc32c::crc32c(&record[4..]);
+        record[0..4].copy_from_slice(&crc.to_le_bytes());
+        start = end;
+    }
+}
+
+/// Reads the record at an offset of a segment's bytes; nothing when there is no whole one.
+pub(super) fn read(bytes: &Bytes, offset: u64, segment: u32) -> Option<Framed> {
+    let start = usize::try_from(offset).ok()?;
+    let header = bytes.get(start..start.checked_add(HEADER_BYTES)?)?;
+    if header[20..24] != segment.to_le_bytes() {
+        return None;
+    }
+    let length = u32::from_le_bytes(header[4..8].try_into().ok()?) as usize;
+    if length > PAYLOAD_BYTES_MAX {
+        return None;
+    }
+    let end = start + HEADER_BYTES + length.next_multiple_of(8);
+    let body = bytes.get(start + 4..end)?;
+    if crc32c::crc32c(body).to_le_bytes() != header[0..4] {
+        return None;
+    }
+    // Copied, so that one entry kept in memory does not keep its whole segment there.
+    let payload = Bytes::copy_from_slice(&bytes[start + HEADER_BYTES..start + HEADER_BYTES + length]);
+    let record = decode(header[16], header[17], payload).ok()?;
+    let group = u64::from_le_bytes(header[8..16].try_into().ok()?);
+    Some(Framed { record, group, is_last: header[18] & FLAG_LAST != 0, end: end as u64 })
+}
+
+fn decode(kind: u8, version: u8, payload: Bytes) -> Result<Record, DecodeError> {
+    if version != VERSION {
+        return Err(DecodeError::Invalid("record.version"));
+    }
+    let mut reader = Reader::new(payload);
+    let record = match kind {
+        KIND_START => {
+            if reader.u64("start.magic")? != MAGIC {
+                return Err(DecodeError::Invalid("start.magic"));
+            }
+            let identity = (reader.u64("start.cluster")?, reader.u64("start.member")?);
+            let boot = reader.u64("start.boot")?;
+            let previous_end = reader.u64("start.previous_end")?;
+            Record::Start(Start { identity, boot, hard_state: hard_state(&mut reader)?, previous_end })
+        }
+        KIND_ENTRY => Record::Entry(Entry::decode(&mut reader)?),
+        KIND_HARD_STATE => Record::HardState(hard_state(&mut reader)?),
+        KIND_RESET => Record::Reset { index: reader.u64("reset.index")? },
+        _ => return Err(DecodeError::Invalid("record.kind")),
+    };
+    reader.finish("record")?;
+    Ok(record)
+}
+
+fn put_hard_state(out: &mut BytesMut, state: HardState) {
+    out.put_u64_le(state.term);
+    out.put_u64_le(state.vote);
+    out.put_u64_le(state.commit);
+}
+
+fn hard_state(reader: &mut Reader) -> Result<HardState, DecodeError> {
+    Ok(HardState {
+        term: reader.u64("hard_state.term")?,
+        vote: reader.u64("hard_state.vote")?,
+        commit: reader.u64("hard_state.commit")?,
+    })
+}

@@ -1,0 +1,175 @@
+//! Reading a log back: what is whole, where a crash tore it, and what is damage.
+
+use bytes::Bytes;
+use consensus::Entry;
+
+use super::record::{self, Framed, Record};
+use super::{Contents, LogError, UNFINISHED, segment_name, segment_sequence};
+use crate::disk::{Disk, DiskFile};
+
+/// Everything a log directory says.
+pub(super) struct Recovered {
+    pub contents: Contents,
+    /// The segments in order, with the newest index in each.
+    pub segments: Vec<(u32, u64)>,
+    /// Where the last one ends.
+    pub end: u64,
+}
+
+pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64)) -> Result<Recovered, LogError> {
+    let failed = |source| LogError::Disk { what: "list its segments", source };
+    let names = disk.list().map_err(failed)?;
+    if names.iter().any(|name| name == UNFINISHED) {
+        disk.remove(UNFINISHED).map_err(failed)?;
+    }
+    let mut sequences: Vec<u32> = names.iter().filter_map(|name| segment_sequence(name)).collect();
+    sequences.sort_unstable();
+    check_unbroken(&sequences)?;
+    let segments = sequences.iter().map(|sequence| Ok((*sequence, load(disk, *sequence)?)));
+    let segments = segments.collect::<Result<Vec<_>, LogError>>()?;
+    let mut reading =
+        Reading { identity, recovered: Recovered { contents: Contents::default(), segments: Vec::new(), end: 0 } };
+    for (position, (sequence, bytes)) in segments.iter().enumerate() {
+        let limit = match segments.get(position + 1) {
+            Some((next, bytes)) => Some(start_of(*next, bytes)?.previous_end),
+            None => None,
+        };
+        reading.segment(*sequence, bytes, limit)?;
+    }
+    Ok(reading.recovered)
+}
+
+/// Whose log it is, from the start of its first segment.
+pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
+    let names = disk.list().map_err(|source| LogError::Disk { what: "list its segments", source })?;
+    let Some(first) = names.iter().filter_map(|name| segment_sequence(name)).min() else { return Ok(None) };
+    Ok(Some(start_of(first, &load(disk, first)?)?.identity))
+}
+
+struct Reading {
+    identity: (u64, u64),
+    recovered: Recovered,
+}
+
+impl Reading {
+    /// Reads one segment: up to `limit`, where the next one says it ends, or as far as it is whole.
+    fn segment(&mut self, sequence: u32, bytes: &Bytes, limit: Option<u64>) -> Result<(), LogError> {
+        let damaged = |offset, what| LogError::Damaged { segment: segment_name(sequence), offset, what };
+        self.start(sequence, bytes)?;
+        let mut newest_index = 0;
+        let mut last: Option<Framed> = None;
+        let mut offset = 0;
+        while limit.is_none_or(|limit| offset < limit) {
+            let group = next_group(last.as_ref());
+            let next = record::read(bytes, offset, sequence).filter(|framed| framed.group == group);
+            let Some(framed) = next else {
+                if limit.is_some() {
+                    return Err(damaged(offset, "a record in the middle of the log is broken"));
+                }
+                break;
+            };
+            if let Record::Entry(entry) = &framed.record {
+                newest_index = newest_index.max(entry.index);
+                if !self.may_follow(entry) {
+                    return Err(damaged(offset, "an entry is missing"));
+                }
+            }
+            offset = framed.end;
+            self.take(&framed.record);
+            last = Some(framed);
+        }
+        if limit.is_none() {
+            self.cut(sequence, bytes, offset, last.as_ref())?;
+        }
+        self.recovered.end = offset;
+        self.recovered.segments.push((sequence, newest_index));
+        Ok(())
+    }
+
+    fn start(&mut self, sequence: u32, bytes: &Bytes) -> Result<(), LogError> {
+        let start = start_of(sequence, bytes)?;
+        if start.identity != self.identity {
+            return Err(LogError::Foreign {
+                cluster: self.identity.0,
+                member: self.identity.1,
+                found_cluster: start.identity.0,
+                found_member: start.identity.1,
+            });
+        }
+        self.recovered.contents.boot = start.boot;
+        self.recovered.contents.hard_state = start.hard_state;
+        Ok(())
+    }
+
+    fn may_follow(&self, entry: &Entry) -> bool {
+        let entries = &self.recovered.contents.entries;
+        entries.last().is_none_or(|last| entry.index <= last.index + 1)
+    }
+
+    fn take(&mut self, record: &Record) {
+        let contents = &mut self.recovered.contents;
+        match record {
+            Record::Start(_) => {}
+            Record::HardState(state) => contents.hard_state = *state,
+            Record::Reset { .. } => contents.entries.clear(),
+            Record::Entry(entry) => {
+                let first = contents.entries.first().map_or(entry.index, |first| first.index);
+                let keep = usize::try_from(entry.index.saturating_sub(first)).unwrap_or(usize::MAX);
+                contents.entries.truncate(keep);
+                contents.entries.push(entry.clone());
+            }
+        }
+    }
+
+    /// Decides whether what follows the last whole record is a torn tail or damage. A group is torn only when no group after it
+    /// was written.
+    fn cut(&mut self, sequence: u32, bytes: &Bytes, end: u64, last: Option<&Framed>) -> Result<(), LogError> {
+        let torn_group = next_group(last);
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |position| position as u64 + 1);
+        let mut offset = end;
+        while offset < written {
+            match record::read(bytes, offset, sequence) {
+                Some(framed) if framed.group > torn_group => {
+                    let what = "a record is broken, and whole ones that were written later follow it";
+                    return Err(LogError::Damaged { segment: segment_name(sequence), offset: end, what });
+                }
+                Some(framed) => offset = framed.end,
+                None => offset += 8,
+            }
+        }
+        self.recovered.contents.torn_bytes = written.saturating_sub(end);
+        Ok(())
+    }
+}
+
+/// The group of the record that may follow.
+fn next_group(last: Option<&Framed>) -> u64 {
+    last.map_or(0, |last| last.group + u64::from(last.is_last))
+}
+
+fn load<D: Disk>(disk: &D, sequence: u32) -> Result<Bytes, LogError> {
+    let failed = |source| LogError::Disk { what: "read a segment", source };
+    let file = disk.open(&segment_name(sequence)).map_err(failed)?;
+    let length = usize::try_from(file.len().map_err(failed)?).expect("a segment fits into memory");
+    let mut bytes = vec![0; length];
+    file.read_at(0, &mut bytes).map_err(failed)?;
+    Ok(Bytes::from(bytes))
+}
+
+fn start_of(sequence: u32, bytes: &Bytes) -> Result<record::Start, LogError> {
+    match record::read(bytes, 0, sequence).map(|framed| framed.record) {
+        Some(Record::Start(start)) => Ok(start),
+        _ => {
+            let what = "its first record is broken";
+            Err(LogError::Damaged { segment: segment_name(sequence), offset: 0, what })
+        }
+    }
+}
+
+fn check_unbroken(sequences: &[u32]) -> Result<(), LogError> {
+    let missing = sequences.windows(2).find(|pair| pair[1] != pair[0] + 1);
+    missing.map_or(Ok(()), |pair| {
+        let segment = segment_name(pair[0] + 1);
+        Err(LogError::Damaged { segment, offset: 0, what: "the segment is missing" })
+    })
+}

@@ -1,0 +1,130 @@
+//! A log on a real directory, cut and damaged by hand.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use bytes::Bytes;
+use consensus::{Payload, RequestId};
+
+use super::*;
+use crate::disk::FileDisk;
+
+const CONFIG: Config = Config { identity: (7, 1), segment_bytes: 4096 };
+
+fn entry(index: u64, term: u64) -> Entry {
+    let request = RequestId { origin: 1, sequence: index };
+    Entry { index, term, payload: Payload::Command { request, data: Bytes::from(vec![b'x'; 100]) } }
+}
+
+fn open(path: &Path) -> Result<(Log<FileDisk>, Contents), LogError> {
+    Log::open(FileDisk::open(path).expect("a directory"), CONFIG)
+}
+
+fn append(log: &mut Log<FileDisk>, entries: &[Entry]) {
+    log.stage_entries(entries);
+    log.write().expect("written");
+    log.sync().expect("synced");
+}
+
+fn indexes(contents: &Contents) -> Vec<(u64, u64)> {
+    contents.entries.iter().map(|entry| (entry.index, entry.term)).collect()
+}
+
+fn overwrite(path: &Path, segment: &str, offset: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(path.join(segment)).expect("a segment");
+    file.write_all_at(bytes, offset).expect("written");
+}
+
+/// Where the given record of a segment starts.
+fn offset_of(path: &Path, segment: u32, number: usize) -> u64 {
+    let bytes = Bytes::from(std::fs::read(path.join(segment_name(segment))).expect("a segment"));
+    (0..number).fold(0, |offset, _| record::read(&bytes, offset, segment).expect("whole").end)
+}
+
+#[test]
+fn what_was_synced_is_read_again_over_many_segments() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut log, contents) = open(directory.path()).expect("empty");
+    assert_eq!(contents, Contents { boot: 1, ..Contents::default() });
+    (1..=100).for_each(|index| append(&mut log, &[entry(index, 1)]));
+    let state = HardState { term: 4, vote: 2, commit: 99 };
+    log.stage_hard_state(state);
+    append(&mut log, &[entry(90, 4), entry(91, 4)]);
+    let (_, contents) = open(directory.path()).expect("whole");
+    let expect: Vec<_> = (1..90).map(|index| (index, 1)).chain([(90, 4), (91, 4)]).collect();
+    assert_eq!(indexes(&contents), expect);
+    assert_eq!((contents.hard_state, contents.boot, contents.torn_bytes), (state, 2, 0));
+}
+
+#[test]
+fn a_torn_tail_is_cut_wherever_it_tears() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut log, _) = open(directory.path()).expect("empty");
+    append(&mut log, &[entry(1, 1)]);
+    append(&mut log, &[entry(2, 1), entry(3, 1), entry(4, 1)]);
+    // The second of three records of the last group never reached the disk; the third did.
+    overwrite(directory.path(), "00000001.log", offset_of(directory.path(), 1, 3) + 40, &[0; 64]);
+    let (mut log, contents) = open(directory.path()).expect("cut");
+    assert_eq!(indexes(&contents), [(1, 1), (2, 1)]);
+    assert!(contents.torn_bytes > 0);
+    append(&mut log, &[entry(3, 2)]);
+    let (_, contents) = open(directory.path()).expect("whole");
+    assert_eq!(indexes(&contents), [(1, 1), (2, 1), (3, 2)]);
+}
+
+#[test]
+fn damage_under_a_later_group_is_not_taken_for_a_torn_tail() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut log, _) = open(directory.path()).expect("empty");
+    (1..=3).for_each(|index| append(&mut log, &[entry(index, 1)]));
+    let offset = offset_of(directory.path(), 1, 2);
+    overwrite(directory.path(), "00000001.log", offset + 40, b"?");
+    let error = open(directory.path()).err().expect("damaged");
+    assert!(matches!(error, LogError::Damaged { offset: at, .. } if at == offset), "{error}");
+    assert!(error.to_string().contains("remove this member"), "{error}");
+}
+
+#[test]
+fn damage_in_an_earlier_segment_is_never_a_torn_tail() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut log, _) = open(directory.path()).expect("empty");
+    append(&mut log, &[entry(1, 1)]);
+    drop(open(directory.path()).expect("a second segment"));
+    overwrite(directory.path(), "00000001.log", offset_of(directory.path(), 1, 1) + 40, b"?");
+    assert!(matches!(open(directory.path()).err(), Some(LogError::Damaged { .. })));
+}
+
+#[test]
+fn segments_that_a_checkpoint_covers_are_removed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut log, _) = open(directory.path()).expect("empty");
+    (1..=100).for_each(|index| append(&mut log, &[entry(index, 1)]));
+    let before = log.closed.len();
+    log.release(80).expect("removed");
+    assert!(log.closed.len() < before);
+    let (_, contents) = open(directory.path()).expect("whole");
+    let first = contents.entries.first().map_or(0, |entry| entry.index);
+    assert!((2..=81).contains(&first), "{first}");
+    assert_eq!(contents.entries.last().map(|entry| entry.index), Some(100));
+}
+
+#[test]
+fn a_reset_forgets_what_a_snapshot_replaced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut log, _) = open(directory.path()).expect("empty");
+    append(&mut log, &[entry(1, 1), entry(2, 1)]);
+    log.stage_reset(10);
+    append(&mut log, &[entry(11, 2)]);
+    let (_, contents) = open(directory.path()).expect("whole");
+    assert_eq!(indexes(&contents), [(11, 2)]);
+}
+
+#[test]
+fn the_directory_of_another_member_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    drop(open(directory.path()).expect("empty"));
+    let other = Config { identity: (7, 2), ..CONFIG };
+    let error = Log::open(FileDisk::open(directory.path()).expect("a directory"), other).err().expect("foreign");
+    assert!(matches!(error, LogError::Foreign { found_member: 1, .. }), "{error}");
+}

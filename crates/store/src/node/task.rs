@@ -1,0 +1,536 @@
+//! The task that owns the replica.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use consensus::{Group, Role};
+use mvcc::{LeaseId, State};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::Start;
+use super::waiters::{Waiter, Waiters, Wish};
+use super::writer::{self, DiskStats, Event, Job};
+use super::{
+    Config, INBOUND_MAX, LeaseError, MoveError, NodeStatus, OpenedDirectory, ProposeError, Reply, Request, StopReason,
+};
+use crate::checkpoint;
+use crate::disk::FileDisk;
+use crate::peer::{Frame, Inbound, LeaseAnswer, Links, stream_snapshot};
+use crate::replica::{Options, Replica, ReplicaError, Step, Stream};
+
+/// What the handle needs of the task.
+pub(super) struct Started {
+    pub state: Arc<RwLock<State>>,
+    pub status: watch::Receiver<NodeStatus>,
+    pub group: watch::Receiver<Group>,
+    pub stopped: watch::Receiver<Option<StopReason>>,
+}
+
+/// Requests taken in one go: one append to the log.
+const BATCH: usize = 512;
+/// Bytes of entries in one message.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
+
+struct Task {
+    config: Config,
+    patience: Duration,
+    replica: Replica,
+    links: Links,
+    jobs: mpsc::Sender<Job>,
+    waiters: Waiters,
+    reads: BTreeMap<u64, Reader>,
+    next_token: u64,
+    /// Questions about leases that the leader has not answered yet.
+    leases: BTreeMap<u64, Reply<Result<i64, LeaseError>>>,
+    internal: mpsc::Sender<Internal>,
+    began: Instant,
+    checkpointing: bool,
+    no_space: bool,
+    stopping: Option<Instant>,
+    status: watch::Sender<NodeStatus>,
+    group: watch::Sender<Group>,
+    disk: FileDisk,
+    stats: DiskStats,
+    leader_changes: u64,
+    _lock: std::fs::File,
+}
+
+/// Who a confirmed read is for.
+enum Reader {
+    Client(Reply<()>),
+    Lease { lease: LeaseId, renew: bool, reply: Reply<Result<i64, LeaseError>> },
+    PeerLease { lease: LeaseId, renew: bool, peer: u64, request: u64 },
+}
+
+/// What this task's own helpers report.
+enum Internal {
+    SnapshotSent { to: u64, arrived: bool },
+    Checkpointed { index: u64, result: Result<(), checkpoint::CheckpointError> },
+}
+
+/// Starts the task and the thread.
+pub(super) fn start(
+    mut config: Config,
+    directory: OpenedDirectory,
+    requests: mpsc::Receiver<Request>,
+    patience: Duration,
+) -> Started {
+    let OpenedDirectory { opened, lock } = directory;
+    if opened.torn_bytes > 0 {
+        tracing::info!(
+            bytes = opened.torn_bytes,
+            "a crash tore the end of the log off; nothing in it was acknowledged"
+        );
+    }
+    let disk = opened.log.disk().clone();
+    let member = consensus::Config {
+        id: config.id,
+        heartbeat_ticks: 1,
+        election_ticks: config.election_ticks,
+        seed: RandomState::new().hash_one(config.id),
+        boot: opened.boot,
+        message_bytes_max: MESSAGE_BYTES_MAX,
+        uncommitted_bytes_max: UNCOMMITTED_BYTES_MAX,
+    };
+    let election = config.heartbeat * u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
+    let lease_extension_ms = u64::try_from(election.as_millis()).unwrap_or(u64::MAX);
+    let options = Options { lease_extension_ms, ..Options::default() };
+    let replica = Replica::new(member, opened.recovered, opened.state, options);
+    let (jobs, received_jobs) = mpsc::channel(writer::JOBS_MAX);
+    let (events_sender, events) = mpsc::unbounded_channel();
+    let log = opened.log;
+    let thread = std::thread::Builder::new().name("store-log".into());
+    let handle = thread.spawn(move || writer::run(log, received_jobs, events_sender)).expect("a thread can be started");
+    let (lost_sender, lost) = mpsc::channel(64);
+    let (internal_sender, internal) = mpsc::channel(64);
+    let (inbound_sender, inbound) = mpsc::channel(INBOUND_MAX);
+    let (group, group_watch) = watch::channel(replica.member().group().clone());
+    super::listen(&mut config, &group_watch, &inbound_sender);
+    let links = Links::new(config.cluster_id, config.id, config.tls.clone(), lost_sender);
+    let state = replica.state();
+    let (status, status_watch) = watch::channel(initial_status());
+    let (stopped_sender, stopped) = watch::channel(None);
+    let task = Task {
+        config,
+        patience,
+        replica,
+        links,
+        jobs,
+        waiters: Waiters::default(),
+        reads: BTreeMap::new(),
+        next_token: 0,
+        leases: BTreeMap::new(),
+        internal: internal_sender,
+        began: Instant::now(),
+        checkpointing: false,
+        no_space: false,
+        stopping: None,
+        status,
+        group,
+        disk,
+        stats: DiskStats::default(),
+        leader_changes: 0,
+        _lock: lock,
+    };
+    let inputs = Inputs { requests, inbound, events, lost, internal };
+    tokio::spawn(async move {
+        let reason = task.run(inputs).await;
+        // The channel of jobs is gone with the task: the thread writes what it has and ends.
+        let _ = tokio::task::spawn_blocking(move || handle.join()).await;
+        let _ = stopped_sender.send(Some(reason));
+    });
+    Started { state, status: status_watch, group: group_watch, stopped }
+}
+
+struct Inputs {
+    requests: mpsc::Receiver<Request>,
+    inbound: mpsc::Receiver<Inbound>,
+    events: mpsc::UnboundedReceiver<Event>,
+    lost: mpsc::Receiver<u64>,
+    internal: mpsc::Receiver<Internal>,
+}
+
+impl Task {
+    async fn run(mut self, mut inputs: Inputs) -> StopReason {
+        match &self.config.start {
+            Start::Join(peers) if self.replica.member().group().members().next().is_none() => {
+                self.links.follow(&Group::new(peers.iter().cloned()));
+            }
+            _ => self.links.follow(self.replica.member().group()),
+        }
+        if self.replica.member().group().is_sole_voter(self.config.id) {
+            self.replica.campaign();
+        }
+        let mut ticker = tokio::time::interval(self.config.heartbeat);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            match self.drain().await {
+                Ok(None) => {}
+                Ok(Some(reason)) => return reason,
+                Err(error) => return StopReason::Failed(Arc::new(error)),
+            }
+            let expiry = self.lease_deadline();
+            let ticks = self.needs_ticks();
+            tokio::select! {
+                Some(event) = inputs.events.recv() => {
+                    if let Err(reason) = self.disk_event(event) {
+                        return reason;
+                    }
+                }
+                count = inputs.requests.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        return StopReason::Asked;
+                    }
+                    self.requests(&mut batch);
+                }
+                Some(inbound) = inputs.inbound.recv() => {
+                    if let Err(error) = self.inbound(inbound) {
+                        return StopReason::Failed(Arc::new(error));
+                    }
+                }
+                Some(peer) = inputs.lost.recv() => self.replica.unreachable(peer),
+                Some(internal) = inputs.internal.recv() => self.internal(internal).await,
+                _ = ticker.tick(), if ticks => self.tick(),
+                () = tokio::time::sleep_until(expiry.unwrap_or(self.began)), if !ticks && expiry.is_some() => {
+                    let now = self.now_ms();
+                    self.replica.expire(now);
+                }
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A member that leads alone, with nobody waiting, needs no clock.
+    fn needs_ticks(&self) -> bool {
+        !self.replica.member().is_idle()
+            || !self.waiters.is_empty()
+            || !self.reads.is_empty()
+            || self.stopping.is_some()
+    }
+
+    fn lease_deadline(&self) -> Option<Instant> {
+        let deadline = self.replica.lessor()?.next_deadline()?;
+        // At least a tick ahead: a deadline that has passed is being dealt with.
+        let earliest = Instant::now() + self.config.heartbeat;
+        Some((self.began + Duration::from_millis(deadline)).max(earliest))
+    }
+
+    fn tick(&mut self) {
+        let now = self.now_ms();
+        self.replica.tick(now);
+        self.waiters.expire(Instant::now());
+        self.reads.retain(|_, reader| match reader {
+            Reader::Client(reply) => !reply.is_closed(),
+            Reader::Lease { reply, .. } => !reply.is_closed(),
+            Reader::PeerLease { .. } => true,
+        });
+        self.leases.retain(|_, reply| !reply.is_closed());
+        if self.waiters.has_parked() && self.replica.member().status().leader != 0 {
+            self.waiters.unpark(&mut self.replica);
+        }
+    }
+
+    fn requests(&mut self, batch: &mut Vec<Request>) {
+        let deadline = Instant::now() + self.patience;
+        let mut proposals = Vec::with_capacity(batch.len());
+        for request in batch.drain(..) {
+            match request {
+                Request::Propose(command, reply) => {
+                    proposals.push(Waiter { wish: Wish::Command(command), sequence: None, reply, deadline });
+                }
+                Request::Change(change, reply) => {
+                    proposals.push(Waiter { wish: Wish::Change(change), sequence: None, reply, deadline });
+                }
+                Request::Read(reply) => self.read(Reader::Client(reply)),
+                Request::Lease { lease, renew, reply } => self.lease(lease, renew, reply),
+                Request::Transfer(to, reply) => {
+                    let _ = reply.send(self.transfer(to));
+                }
+                Request::Stop => self.stop(),
+            }
+        }
+        if self.no_space {
+            for waiter in proposals {
+                let _ = waiter.reply.send(Err(ProposeError::NoSpace));
+            }
+        } else {
+            self.waiters.propose(proposals, &mut self.replica);
+        }
+    }
+
+    fn read(&mut self, reader: Reader) {
+        self.next_token += 1;
+        self.reads.insert(self.next_token, reader);
+        self.replica.read(self.next_token);
+    }
+
+    fn lease(&mut self, lease: LeaseId, renew: bool, reply: Reply<Result<i64, LeaseError>>) {
+        let status = self.replica.member().status();
+        if status.role == Role::Leader {
+            self.read(Reader::Lease { lease, renew, reply });
+            return;
+        }
+        self.next_token += 1;
+        let request = self.next_token;
+        if self.links.send(status.leader, &Frame::Lease { request, lease, renew }) {
+            self.leases.insert(request, reply);
+        } else {
+            let _ = reply.send(Err(LeaseError::NoLeader));
+        }
+    }
+
+    fn transfer(&mut self, to: u64) -> Result<(), MoveError> {
+        let status = self.replica.member().status();
+        if status.role != Role::Leader {
+            return Err(MoveError::NotLeader);
+        }
+        if self.replica.member().group().member(to).is_none_or(|peer| peer.learner) {
+            return Err(MoveError::BadTransferee);
+        }
+        self.replica.transfer(to);
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        let election = self.config.heartbeat * u32::try_from(self.config.election_ticks).unwrap_or(u32::MAX);
+        let mut patience = Duration::ZERO;
+        if self.replica.member().status().role == Role::Leader
+            && let Some(successor) = self.replica.member().successor()
+        {
+            self.replica.transfer(successor);
+            patience = election;
+        }
+        self.stopping.get_or_insert(Instant::now() + patience);
+    }
+
+    fn inbound(&mut self, inbound: Inbound) -> Result<(), ReplicaError> {
+        match inbound {
+            // With a full disk more entries would only pile up in memory; the leader sends them again.
+            Inbound::Frame(_, Frame::Message(message)) if self.no_space && message.is_vital() => Ok(()),
+            Inbound::Frame(from, Frame::Message(message)) => self.replica.message(from, *message),
+            Inbound::Frame(from, Frame::Lease { request, lease, renew }) => {
+                if self.replica.member().status().role == Role::Leader {
+                    self.read(Reader::PeerLease { lease, renew, peer: from, request });
+                } else {
+                    self.links.send(from, &Frame::LeaseAnswer { request, answer: LeaseAnswer::NotLeader });
+                }
+                Ok(())
+            }
+            Inbound::Frame(_, Frame::LeaseAnswer { request, answer }) => {
+                if let Some(reply) = self.leases.remove(&request) {
+                    let _ = reply.send(match answer {
+                        LeaseAnswer::Seconds(seconds) => Ok(seconds),
+                        LeaseAnswer::NotFound => Err(LeaseError::NotFound),
+                        LeaseAnswer::NotLeader => Err(LeaseError::NoLeader),
+                    });
+                }
+                Ok(())
+            }
+            Inbound::Snapshot(from, message, state, answer) => {
+                let _ = answer.send(!self.no_space);
+                if self.no_space { Ok(()) } else { self.replica.snapshot(from, *message, *state) }
+            }
+        }
+    }
+
+    fn disk_event(&mut self, event: Event) -> Result<(), StopReason> {
+        match event {
+            Event::Persisted(number, stats) => {
+                self.stats = stats;
+                self.replica.persisted(number);
+            }
+            Event::Full | Event::Space => {
+                self.no_space = matches!(event, Event::Full);
+                self.publish();
+            }
+            Event::Failed(error) => return Err(StopReason::Failed(Arc::new(error))),
+        }
+        Ok(())
+    }
+
+    async fn internal(&mut self, internal: Internal) {
+        match internal {
+            Internal::SnapshotSent { to, arrived } => self.replica.snapshot_sent(to, arrived),
+            Internal::Checkpointed { index, result: Ok(()) } => {
+                self.checkpointing = false;
+                let _ = self.jobs.send(Job::Release(index)).await;
+            }
+            Internal::Checkpointed { index, result: Err(error) } => {
+                self.checkpointing = false;
+                tracing::error!(index, error = &error as &dyn std::error::Error, "a checkpoint could not be written");
+            }
+        }
+    }
+
+    /// Does everything the replica has to do; a reason to stop, if there is one.
+    async fn drain(&mut self) -> Result<Option<StopReason>, ReplicaError> {
+        let mut applied = false;
+        let mut removed = false;
+        let mut changed = false;
+        while let Some(step) = self.replica.step(self.now_ms())? {
+            let moved = step.installed || !step.applied.is_empty();
+            applied |= moved;
+            removed |= step.removed;
+            changed |= step.changed.is_some() || moved;
+            self.step(step).await;
+        }
+        if applied {
+            let state = self.replica.state();
+            let state = state.read().expect("nobody panics while holding the state").clone();
+            (self.config.on_apply)(&state);
+            self.follow_group();
+            self.checkpoint(&state);
+        }
+        if changed {
+            self.publish();
+        }
+        if removed {
+            return Ok(Some(StopReason::Removed));
+        }
+        let handed_over = self.replica.member().status().role != Role::Leader;
+        let stop = self.stopping.is_some_and(|deadline| handed_over || deadline <= Instant::now());
+        Ok(stop.then_some(StopReason::Asked))
+    }
+
+    async fn step(&mut self, step: Step) {
+        for (to, message) in step.send {
+            if !self.links.send(to, &Frame::Message(Box::new(message))) {
+                self.replica.unreachable(to);
+            }
+        }
+        if let Some(write) = step.write {
+            // Waiting here is the back-pressure of a slow disk. A thread that is gone has said why.
+            let _ = self.jobs.send(Job::Write(Box::new(write))).await;
+        }
+        for stream in step.streams {
+            self.stream(stream);
+        }
+        if step.installed {
+            self.waiters.doubt();
+        }
+        for (sequence, answer) in step.answers {
+            self.waiters.answer(sequence, answer);
+        }
+        for token in step.reads {
+            self.confirmed(token);
+        }
+        if let Some(status) = step.changed {
+            if status.leader != 0 && status.leader != self.status.borrow().leader {
+                self.leader_changes += 1;
+                tracing::info!(leader = format!("{:x}", status.leader), term = status.term, "a leader was elected");
+            }
+            if status.leader != 0 {
+                self.waiters.unpark(&mut self.replica);
+            }
+        }
+    }
+
+    fn confirmed(&mut self, token: u64) {
+        let now = self.now_ms();
+        match self.reads.remove(&token) {
+            Some(Reader::Client(reply)) => {
+                let _ = reply.send(());
+            }
+            Some(Reader::Lease { lease, renew, reply }) => {
+                let _ = reply.send(match self.answer_lease(lease, renew, now) {
+                    LeaseAnswer::Seconds(seconds) => Ok(seconds),
+                    LeaseAnswer::NotFound => Err(LeaseError::NotFound),
+                    LeaseAnswer::NotLeader => Err(LeaseError::NoLeader),
+                });
+            }
+            Some(Reader::PeerLease { lease, renew, peer, request }) => {
+                let answer = self.answer_lease(lease, renew, now);
+                self.links.send(peer, &Frame::LeaseAnswer { request, answer });
+            }
+            None => {}
+        }
+    }
+
+    fn answer_lease(&mut self, lease: LeaseId, renew: bool, now: u64) -> LeaseAnswer {
+        let Some(lessor) = self.replica.lessor() else { return LeaseAnswer::NotLeader };
+        let seconds = if renew { self.replica.renew(lease, now) } else { lessor.remaining(lease, now) };
+        seconds.map_or(LeaseAnswer::NotFound, LeaseAnswer::Seconds)
+    }
+
+    fn stream(&self, stream: Stream) {
+        let Stream { to, message, state } = stream;
+        let (identity, urls) = (self.links.identity().clone(), self.links.urls(to));
+        let internal = self.internal.clone();
+        tokio::spawn(async move {
+            tracing::info!(
+                to = format!("{to:x}"),
+                index = state.applied_index(),
+                "streaming a snapshot to a member that fell behind"
+            );
+            let sent = stream_snapshot(identity, to, urls, state, message).await;
+            if let Err(error) = &sent {
+                tracing::warn!(to = format!("{to:x}"), %error, "a snapshot could not be sent");
+            }
+            let _ = internal.send(Internal::SnapshotSent { to, arrived: sent.is_ok() }).await;
+        });
+    }
+
+    fn follow_group(&mut self) {
+        let group = self.replica.member().group();
+        let same = self.group.borrow().members().eq(group.members());
+        if !same {
+            self.links.follow(group);
+            self.group.send_replace(group.clone());
+        }
+    }
+
+    fn checkpoint(&mut self, state: &State) {
+        let due = self.replica.log_bytes() >= self.config.checkpoint_bytes.max(state.size_bytes());
+        if !due || self.checkpointing {
+            return;
+        }
+        self.checkpointing = true;
+        let (meta, state) = self.replica.checkpoint();
+        let (disk, internal) = (self.disk.clone(), self.internal.clone());
+        tokio::task::spawn_blocking(move || {
+            let result = checkpoint::write(&disk, &meta, &state);
+            let _ = internal.blocking_send(Internal::Checkpointed { index: meta.index, result });
+        });
+    }
+
+    fn publish(&self) {
+        let member = self.replica.member();
+        let status = member.status();
+        let is_learner = member.group().member(self.config.id).is_some_and(|peer| peer.learner);
+        self.status.send_replace(NodeStatus {
+            leader: status.leader,
+            term: status.term,
+            role: status.role,
+            commit: status.commit,
+            applied: status.handed_out,
+            is_learner,
+            no_space: self.no_space,
+            disk_bytes: self.stats.log_bytes,
+            disk: self.stats,
+            leader_changes: self.leader_changes,
+        });
+    }
+}
+
+fn initial_status() -> NodeStatus {
+    NodeStatus {
+        leader: 0,
+        term: 0,
+        role: Role::Follower,
+        commit: 0,
+        applied: 0,
+        is_learner: false,
+        no_space: false,
+        disk_bytes: 0,
+        disk: DiskStats::default(),
+        leader_changes: 0,
+    }
+}

@@ -1,0 +1,118 @@
+//! Who waits for what, and until when.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use consensus::{Change, ProposeError as Refusal};
+use tokio::time::Instant;
+
+use super::{ProposeError, Reply};
+use crate::replica::{Answer, Replica};
+
+/// What was asked for.
+pub(super) enum Wish {
+    Command(Bytes),
+    Change(Change),
+}
+
+pub(super) struct Waiter {
+    pub wish: Wish,
+    /// Kept while a copy may be on its way: of one sequence only one copy is applied.
+    pub sequence: Option<u64>,
+    pub reply: Reply<Result<Answer, ProposeError>>,
+    pub deadline: Instant,
+}
+
+/// Proposals under way, and those that wait for a leader.
+#[derive(Default)]
+pub(super) struct Waiters {
+    proposed: BTreeMap<u64, Waiter>,
+    parked: VecDeque<Waiter>,
+}
+
+/// Writes that may wait at one member.
+const WAITERS_MAX: usize = 64 << 10;
+
+impl Waiters {
+    pub(super) fn is_empty(&self) -> bool {
+        self.proposed.is_empty() && self.parked.is_empty()
+    }
+
+    /// Proposes them, or lets them wait for a leader.
+    pub(super) fn propose(&mut self, waiters: Vec<Waiter>, replica: &mut Replica) {
+        let has_leader = replica.member().status().leader != 0;
+        let mut commands = Vec::with_capacity(waiters.len());
+        for waiter in waiters {
+            if self.proposed.len() + self.parked.len() >= WAITERS_MAX {
+                let _ = waiter.reply.send(Err(Refusal::Overloaded.into()));
+            } else if !has_leader {
+                self.parked.push_back(waiter);
+            } else {
+                let sequence = waiter.sequence.unwrap_or_else(|| replica.reserve());
+                match &waiter.wish {
+                    Wish::Command(command) => commands.push((sequence, command.clone())),
+                    // Commands before it must not be overtaken by its sequence.
+                    Wish::Change(change) => {
+                        replica.propose_all(std::mem::take(&mut commands));
+                        replica.change(sequence, change.clone());
+                    }
+                }
+                self.proposed.insert(sequence, waiter);
+            }
+        }
+        if !commands.is_empty() {
+            replica.propose_all(commands);
+        }
+    }
+
+    /// Proposes again what found no leader before.
+    pub(super) fn unpark(&mut self, replica: &mut Replica) {
+        let mut parked: Vec<Waiter> = self.parked.drain(..).collect();
+        parked.sort_by_key(|waiter| waiter.sequence.unwrap_or(u64::MAX));
+        self.propose(parked, replica);
+    }
+
+    /// Passes an answer on. What was refused only because of a change of leader is proposed again to the next one: as the same
+    /// request while a copy of it may be in some log, as a new one when it is known that none will be applied.
+    pub(super) fn answer(&mut self, sequence: u64, answer: Result<Answer, Refusal>) {
+        let Some(waiter) = self.proposed.remove(&sequence) else { return };
+        match answer {
+            Err(Refusal::NoLeader | Refusal::Transferring) => {
+                self.parked.push_back(Waiter { sequence: Some(sequence), ..waiter });
+            }
+            Err(Refusal::Overtaken) => self.parked.push_back(Waiter { sequence: None, ..waiter }),
+            answer => {
+                let _ = waiter.reply.send(answer.map_err(ProposeError::from));
+            }
+        }
+    }
+
+    /// A snapshot took the place of the state: what was proposed may be in it, and nobody will say.
+    pub(super) fn doubt(&mut self) {
+        let parked = std::mem::take(&mut self.parked);
+        let (tried, untried): (VecDeque<_>, VecDeque<_>) =
+            parked.into_iter().partition(|waiter| waiter.sequence.is_some());
+        self.parked = untried;
+        for waiter in std::mem::take(&mut self.proposed).into_values().chain(tried) {
+            let _ = waiter.reply.send(Err(ProposeError::Timeout));
+        }
+    }
+
+    /// Whether something could be proposed if there is a leader.
+    pub(super) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Tells those whose time is over. One that was never proposed is in no log, and is told so.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while self.proposed.first_key_value().is_some_and(|(_, waiter)| waiter.deadline <= now) {
+            let (_, waiter) = self.proposed.pop_first().expect("just seen");
+            let _ = waiter.reply.send(Err(ProposeError::Timeout));
+        }
+        while self.parked.front().is_some_and(|waiter| waiter.deadline <= now) {
+            let waiter = self.parked.pop_front().expect("just seen");
+            let tried = waiter.sequence.is_some();
+            let _ = waiter.reply.send(Err(if tried { ProposeError::Timeout } else { Refusal::NoLeader.into() }));
+        }
+    }
+}

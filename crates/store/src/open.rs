@@ -1,0 +1,87 @@
+//! Starting from what is on the disk: the newest checkpoint, and the log after it.
+
+use consensus::{Entry, Group, Recovered, SnapshotMeta};
+use mvcc::State;
+
+use crate::checkpoint::{self, CheckpointError};
+use crate::disk::Disk;
+use crate::log::{self, Log, LogError};
+
+/// Why a member cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// They do not fit together.
+    #[error(
+        "the checkpoint ends at entry {checkpoint} but the log begins at entry {log}: entries between them are gone. In a cluster, remove this \
+         member, empty its data directory and add it again; a single member is restored from a snapshot (knarr store snapshot restore)"
+    )]
+    Gap {
+        /// The last entry of the checkpoint.
+        checkpoint: u64,
+        /// The first entry of the log.
+        log: u64,
+    },
+}
+
+/// All that a member starts with.
+pub struct Opened<D: Disk> {
+    /// The log, ready to be written.
+    pub log: Log<D>,
+    /// The state of the checkpoint.
+    pub state: State,
+    /// What consensus continues from.
+    pub recovered: Recovered,
+    /// Which start this is, from 1.
+    pub boot: u64,
+    /// Bytes that a crash tore off the log.
+    pub torn_bytes: u64,
+}
+
+/// The first entry of every cluster's log is never written: the members that start a cluster agree on it by their configuration.
+/// A member that joins later has no entries at all, and so is sent a snapshot, with the group in it.
+const BOOTSTRAP: (u64, u64) = (1, 1);
+
+/// Prepares an empty directory for a member that starts a new cluster with the others of `group`.
+pub fn bootstrap<D: Disk>(disk: &D, group: Group) -> Result<(), CheckpointError> {
+    bootstrap_with(disk, group, State::new())
+}
+
+/// The same, with a state to start from: a snapshot that is restored.
+pub fn bootstrap_with<D: Disk>(disk: &D, group: Group, mut state: State) -> Result<(), CheckpointError> {
+    let (index, term) = BOOTSTRAP;
+    state.rebase(index);
+    checkpoint::write(disk, &SnapshotMeta { index, term, group }, &state)
+}
+
+/// Opens the directory of a member.
+pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<Opened<D>, OpenError> {
+    let (snapshot, state) = checkpoint::read(&disk)?.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
+    let (mut log, contents) = Log::open(disk, config)?;
+    let entries = reconcile(&snapshot, contents.entries)?;
+    if entries.is_empty() && snapshot.index > 0 {
+        // Said again, because a crash may have come between the checkpoint and the record of it: the next entry follows the
+        // checkpoint, and must not look like one that lost its predecessors.
+        log.stage_reset(snapshot.index);
+        log.write()?;
+        log.sync()?;
+    }
+    let recovered = Recovered { snapshot, entries, hard_state: contents.hard_state };
+    Ok(Opened { log, state, recovered, boot: contents.boot, torn_bytes: contents.torn_bytes })
+}
+
+/// A snapshot that was received may have taken its place while the log still held what it replaced.
+fn reconcile(snapshot: &SnapshotMeta, entries: Vec<Entry>) -> Result<Vec<Entry>, OpenError> {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(entries) };
+    if first.index > snapshot.index + 1 {
+        return Err(OpenError::Gap { checkpoint: snapshot.index, log: first.index });
+    }
+    let at_snapshot = entries.iter().find(|entry| entry.index == snapshot.index);
+    let replaced = last.index < snapshot.index || at_snapshot.is_some_and(|entry| entry.term != snapshot.term);
+    Ok(if replaced { Vec::new() } else { entries })
+}

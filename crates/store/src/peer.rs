@@ -1,0 +1,81 @@
+//! How members reach each other: streams of checked frames over TCP, with TLS and certificates on both sides when asked for.
+//!
+//! A member dials every other and speaks on that connection; it listens on those it accepted. A stream begins with a greeting that
+//! says who speaks to whom and why, answered by one byte:
+//!
+//! | purpose | then |
+//! |---|---|
+//! | messages | frames of [`Frame`], one way |
+//! | snapshot | the state in chunks, the message that ends it, one byte in answer |
+//! | members | a frame with the cluster and its group in answer |
+
+mod frame;
+mod links;
+mod listen;
+mod tls;
+
+use std::net::SocketAddr;
+
+pub(crate) use frame::{Frame, LeaseAnswer};
+pub use links::{DialError, members_of};
+pub(crate) use links::{Links, stream_snapshot};
+pub(crate) use listen::{Inbound, Listener, listen};
+pub use tls::{Tls, TlsError};
+
+/// Where a peer is, from its URL.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Address {
+    /// Name or IP.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Whether it speaks TLS.
+    pub secure: bool,
+}
+
+/// A URL that no peer can be reached at.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0:?} is not a peer URL: use http://host:port or https://host:port")]
+pub struct AddressError(pub String);
+
+impl Address {
+    /// Reads `http://host:port` or `https://host:port`.
+    pub fn parse(url: &str) -> Result<Self, AddressError> {
+        let error = || AddressError(url.to_owned());
+        let (secure, rest) = match url.split_once("://") {
+            Some(("https", rest)) => (true, rest),
+            Some(("http", rest)) => (false, rest),
+            _ => return Err(error()),
+        };
+        let (host, port) = rest.trim_end_matches('/').rsplit_once(':').ok_or_else(error)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = port.parse().map_err(|_| error())?;
+        if host.is_empty() { Err(error()) } else { Ok(Self { host, port, secure }) }
+    }
+
+    async fn resolve(&self) -> std::io::Result<SocketAddr> {
+        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await?.next();
+        found.ok_or_else(|| std::io::Error::other("the name has no address"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, expect: Option<(&str, u16, bool)>) {
+        let expect = expect.map(|(host, port, secure)| Address { host: host.into(), port, secure });
+        assert_eq!(Address::parse(url).ok(), expect, "{url}");
+    }
+
+    #[test]
+    fn urls_name_a_host_a_port_and_whether_to_encrypt() {
+        check("http://127.0.0.1:2380", Some(("127.0.0.1", 2380, false)));
+        check("https://m1.example:2380/", Some(("m1.example", 2380, true)));
+        check("https://[::1]:2380", Some(("::1", 2380, true)));
+        check("127.0.0.1:2380", None);
+        check("http://:2380", None);
+        check("http://host", None);
+        check("http://host:99999", None);
+    }
+}

@@ -1,0 +1,272 @@
+//! The dialing side: one link to every other member, and streams for snapshots.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use consensus::{Group, Message, Peer};
+use mvcc::State;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+
+use super::frame::{Frame, Greeting, Purpose, WELCOME, put_frame, read_frame};
+use super::{Address, AddressError, Tls};
+
+/// Why a peer could not be spoken to.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// It has no usable URL.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// It needs TLS and there are no certificates.
+    #[error("{0} needs TLS: give this member a peer certificate, key and authority")]
+    NoTls(String),
+    /// The connection failed.
+    #[error("the peer could not be reached")]
+    Io(#[from] io::Error),
+    /// It took too long.
+    #[error("the peer did not answer in time")]
+    Timeout,
+    /// The other side does not want to talk.
+    #[error("the peer refused: it belongs to another cluster, or this member is not or no longer in it")]
+    Refused,
+    /// The answer makes no sense.
+    #[error("the peer's answer makes no sense")]
+    Answer(#[from] consensus::DecodeError),
+    /// Nobody was asked.
+    #[error("no peer URL was given")]
+    Nobody,
+}
+
+/// Frames that wait for a peer; beyond that they are dropped, which consensus repairs.
+const QUEUE_FRAMES: usize = 1024;
+/// Written in one go.
+const WRITE_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
+const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// A peer that takes nothing for so long is as good as gone.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+const REDIAL_MIN: Duration = Duration::from_millis(50);
+const REDIAL_MAX: Duration = Duration::from_secs(1);
+
+/// Who this member is, and how it reaches others.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub cluster: u64,
+    pub id: u64,
+    pub tls: Option<Tls>,
+}
+
+/// Links to all other members; dropped links end their tasks.
+pub(crate) struct Links {
+    identity: Identity,
+    links: BTreeMap<u64, Link>,
+    lost: mpsc::Sender<u64>,
+}
+
+struct Link {
+    urls: Vec<String>,
+    queue: mpsc::Sender<Bytes>,
+}
+
+impl Links {
+    /// `lost` hears of peers that frames could not be delivered to.
+    pub(crate) fn new(cluster: u64, id: u64, tls: Option<Tls>, lost: mpsc::Sender<u64>) -> Self {
+        Self { identity: Identity { cluster, id, tls }, links: BTreeMap::new(), lost }
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Brings the links in line with the group.
+    pub(crate) fn follow(&mut self, group: &Group) {
+        let own = self.identity.id;
+        self.links.retain(|id, link| group.member(*id).is_some_and(|peer| peer.peer_urls == link.urls));
+        for peer in group.members().filter(|peer| peer.id != own) {
+            if !self.links.contains_key(&peer.id) {
+                self.links.insert(peer.id, self.open(peer));
+            }
+        }
+    }
+
+    /// Queues a frame, or drops it when the peer does not keep up; false then.
+    pub(crate) fn send(&self, to: u64, frame: &Frame) -> bool {
+        self.links.get(&to).is_some_and(|link| link.queue.try_send(frame.encode()).is_ok())
+    }
+
+    pub(crate) fn urls(&self, to: u64) -> Vec<String> {
+        self.links.get(&to).map(|link| link.urls.clone()).unwrap_or_default()
+    }
+
+    fn open(&self, peer: &Peer) -> Link {
+        let (queue, frames) = mpsc::channel(QUEUE_FRAMES);
+        let urls = peer.peer_urls.clone();
+        tokio::spawn(run(self.identity.clone(), peer.id, urls.clone(), frames, self.lost.clone()));
+        Link { urls, queue }
+    }
+}
+
+/// Dials, writes what is queued, and dials again when that fails.
+async fn run(
+    identity: Identity,
+    to: u64,
+    urls: Vec<String>,
+    mut frames: mpsc::Receiver<Bytes>,
+    lost: mpsc::Sender<u64>,
+) {
+    let mut wait = REDIAL_MIN;
+    // Nothing to say, no connection: an idle cluster's heartbeats keep it up.
+    while let Some(first) = frames.recv().await {
+        match dial(&identity, to, &urls, Purpose::Messages).await {
+            Ok(mut stream) => {
+                wait = REDIAL_MIN;
+                let ended = write_frames(&mut stream, first, &mut frames).await;
+                if let Err(error) = ended {
+                    tracing::debug!(peer = format!("{to:x}"), %error, "the connection to a peer ended");
+                }
+            }
+            Err(error) => {
+                tracing::debug!(peer = format!("{to:x}"), %error, "a peer could not be reached");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(REDIAL_MAX);
+            }
+        }
+        // What queued up meanwhile is old; consensus sends again what is still wanted.
+        while frames.try_recv().is_ok() {}
+        let _ = lost.try_send(to);
+    }
+}
+
+async fn write_frames(
+    stream: &mut Box<dyn Stream>,
+    first: Bytes,
+    frames: &mut mpsc::Receiver<Bytes>,
+) -> io::Result<()> {
+    let mut buffer = BytesMut::new();
+    let mut next = Some(first);
+    while let Some(frame) = next {
+        put_frame(&mut buffer, &frame);
+        while buffer.len() < WRITE_BYTES
+            && let Ok(frame) = frames.try_recv()
+        {
+            put_frame(&mut buffer, &frame);
+        }
+        let written = async {
+            stream.write_all(&buffer).await?;
+            stream.flush().await
+        };
+        tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        buffer.clear();
+        next = frames.recv().await;
+    }
+    Ok(())
+}
+
+/// Streams a state to a peer and waits until it has it.
+pub(crate) async fn stream_snapshot(
+    identity: Identity,
+    to: u64,
+    urls: Vec<String>,
+    state: State,
+    message: Message,
+) -> Result<(), DialError> {
+    let mut stream = dial(&identity, to, &urls, Purpose::Snapshot).await?;
+    let (chunks, mut received) = mpsc::channel::<Bytes>(4);
+    let writer = tokio::task::spawn_blocking(move || {
+        use std::io::Write as _;
+        let mut chunks = io::BufWriter::with_capacity(CHUNK_BYTES, Chunks(chunks));
+        state.write_to(&mut chunks).and_then(|()| chunks.flush())
+    });
+    while let Some(chunk) = received.recv().await {
+        write_one(&mut stream, &chunk).await?;
+    }
+    writer.await.map_err(io::Error::other)??;
+    write_one(&mut stream, &[]).await?;
+    write_one(&mut stream, &message.encode()).await?;
+    let answer =
+        tokio::time::timeout(Duration::from_mins(5), stream.read_u8()).await.map_err(|_| DialError::Timeout)??;
+    if answer == WELCOME { Ok(()) } else { Err(DialError::Refused) }
+}
+
+/// Asks the members behind some URLs who they are; the first that answers counts.
+pub async fn members_of(urls: &[String], tls: Option<&Tls>) -> Result<(u64, Vec<Peer>), DialError> {
+    let identity = Identity { cluster: 0, id: 0, tls: tls.cloned() };
+    let mut last = DialError::Nobody;
+    for url in urls {
+        match ask_members(&identity, url).await {
+            Ok((cluster, group)) => return Ok((cluster, group.members().cloned().collect())),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn ask_members(identity: &Identity, url: &str) -> Result<(u64, Group), DialError> {
+    let mut stream = dial(identity, 0, std::slice::from_ref(&url.to_owned()), Purpose::Members).await?;
+    let answer =
+        tokio::time::timeout(DIAL_TIMEOUT, read_frame(&mut stream)).await.map_err(|_| DialError::Timeout)??;
+    let mut reader = consensus::codec::Reader::new(answer.clone());
+    let cluster = reader.u64("members.cluster")?;
+    Ok((cluster, Group::decode(answer.slice(8..))?))
+}
+
+async fn write_one(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> io::Result<()> {
+    let mut buffer = BytesMut::with_capacity(bytes.len() + 8);
+    put_frame(&mut buffer, bytes);
+    let written = async {
+        stream.write_all(&buffer).await?;
+        stream.flush().await
+    };
+    tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+async fn dial(identity: &Identity, to: u64, urls: &[String], purpose: Purpose) -> Result<Box<dyn Stream>, DialError> {
+    let mut last = DialError::Nobody;
+    for url in urls {
+        match tokio::time::timeout(DIAL_TIMEOUT, dial_one(identity, to, url, purpose)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = DialError::Timeout,
+        }
+    }
+    Err(last)
+}
+
+async fn dial_one(identity: &Identity, to: u64, url: &str, purpose: Purpose) -> Result<Box<dyn Stream>, DialError> {
+    let address = Address::parse(url)?;
+    let tcp = TcpStream::connect(address.resolve().await?).await?;
+    tcp.set_nodelay(true)?;
+    let mut stream: Box<dyn Stream> = if address.secure {
+        let tls = identity.tls.as_ref().ok_or_else(|| DialError::NoTls(url.to_owned()))?;
+        let name = rustls::pki_types::ServerName::try_from(address.host).map_err(io::Error::other)?;
+        Box::new(TlsConnector::from(tls.client.clone()).connect(name, tcp).await?)
+    } else {
+        Box::new(tcp)
+    };
+    let greeting = Greeting { purpose, cluster: identity.cluster, from: identity.id, to };
+    greeting.write(&mut stream).await?;
+    stream.flush().await?;
+    if stream.read_u8().await? == WELCOME { Ok(stream) } else { Err(DialError::Refused) }
+}
+
+/// Hands what a thread writes to a task, a chunk at a time.
+struct Chunks(mpsc::Sender<Bytes>);
+
+impl io::Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.0.blocking_send(Bytes::copy_from_slice(bytes));
+        sent.map(|()| bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Linearizable reads, many to one round of the quorum.
+
+use consensus::Member;
+
+/// Reads that came while a round was under way wait for the next one: a round vouches only for reads that began before it.
+#[derive(Default)]
+pub(super) struct Reads {
+    waiting: Vec<u64>,
+    asked: Option<Round>,
+    confirmed: Vec<(u64, Vec<u64>)>,
+    next_round: u64,
+}
+
+struct Round {
+    id: u64,
+    tokens: Vec<u64>,
+    age_ticks: u32,
+}
+
+/// A round that got no answer for so long has lost a message, or its leader.
+const PATIENCE_TICKS: u32 = 3;
+
+impl Reads {
+    pub(super) fn add(&mut self, token: u64, member: &mut Member) {
+        self.waiting.push(token);
+        if self.asked.is_none() {
+            self.ask(member);
+        }
+    }
+
+    pub(super) fn tick(&mut self, member: &mut Member) {
+        let Some(round) = &mut self.asked else { return };
+        round.age_ticks += 1;
+        if round.age_ticks >= PATIENCE_TICKS {
+            self.ask_again(member);
+        }
+    }
+
+    /// Puts the round under way together with those that wait into a new one.
+    pub(super) fn ask_again(&mut self, member: &mut Member) {
+        if let Some(round) = self.asked.take() {
+            self.waiting.extend(round.tokens);
+            self.ask(member);
+        }
+    }
+
+    pub(super) fn confirmed(&mut self, id: u64, index: u64, member: &mut Member) {
+        match self.asked.take() {
+            Some(round) if round.id == id => {
+                self.confirmed.push((index, round.tokens));
+                self.ask(member);
+            }
+            other => self.asked = other,
+        }
+    }
+
+    pub(super) fn take_ready(&mut self, applied: u64) -> Vec<u64> {
+        let (ready, later): (Vec<_>, Vec<_>) = self.confirmed.drain(..).partition(|(index, _)| *index <= applied);
+        self.confirmed = later;
+        ready.into_iter().flat_map(|(_, tokens)| tokens).collect()
+    }
+
+    fn ask(&mut self, member: &mut Member) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.next_round += 1;
+        let tokens = std::mem::take(&mut self.waiting);
+        self.asked = Some(Round { id: self.next_round, tokens, age_ticks: 0 });
+        member.read(self.next_round);
+    }
+}

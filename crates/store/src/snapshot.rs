@@ -1,0 +1,116 @@
+//! Snapshot files: the whole key space of a cluster, to keep, to look at, to start a new cluster from.
+//!
+//! The file is what the Maintenance service streams: the state, zero bytes up to a multiple of 512, and the SHA-256 of all before it.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest;
+use consensus::{Group, Peer};
+use mvcc::{CorruptCheckpoint, State};
+
+use crate::checkpoint::CheckpointError;
+use crate::client::{Remote, RemoteConfig, RemoteError};
+use crate::disk::{Disk, FileDisk};
+use crate::etcd::proto::etcdserverpb as pb;
+use crate::open;
+
+/// Why a snapshot could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The cluster cannot be reached.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// The stream broke.
+    #[error("the snapshot was not received whole")]
+    Stream(#[source] Box<tonic::Status>),
+    /// The file cannot be read or written.
+    #[error("cannot use {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What was written is not what is there.
+    #[error("{0} is damaged: its SHA-256 does not match its content")]
+    Digest(PathBuf),
+    /// It is whole and no snapshot of this store.
+    #[error("{path} is not a snapshot of this store")]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: CorruptCheckpoint,
+    },
+    /// The directory has something in it.
+    #[error("the data directory {0} is not empty")]
+    NotEmpty(PathBuf),
+    /// The directory could not be written.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+/// Saves a snapshot of a cluster; the file appears whole or not at all. Returns its size.
+pub async fn save(cluster: &RemoteConfig, path: &Path) -> Result<u64, SnapshotError> {
+    let unusable = |source| SnapshotError::File { path: path.to_owned(), source };
+    let mut maintenance = Remote::new(cluster)?.maintenance;
+    let broken = |status| SnapshotError::Stream(Box::new(status));
+    let mut parts = maintenance.snapshot(pb::SnapshotRequest {}).await.map_err(broken)?.into_inner();
+    let unfinished = path.with_added_extension("part");
+    let mut file = File::create(&unfinished).map_err(unusable)?;
+    let mut size = 0;
+    while let Some(part) = parts.message().await.map_err(broken)? {
+        file.write_all(&part.blob).map_err(unusable)?;
+        size += part.blob.len() as u64;
+    }
+    file.sync_all().map_err(unusable)?;
+    drop(file);
+    read(&unfinished)?;
+    std::fs::rename(&unfinished, path).map_err(unusable)?;
+    Ok(size)
+}
+
+/// Reads a snapshot and checks that it is whole.
+pub fn read(path: &Path) -> Result<State, SnapshotError> {
+    let unusable = |source| SnapshotError::File { path: path.to_owned(), source };
+    let digest_len = digest::SHA256.output_len() as u64;
+    let length = std::fs::metadata(path).map_err(unusable)?.len();
+    let content = length.checked_sub(digest_len).ok_or_else(|| SnapshotError::Digest(path.to_owned()))?;
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(unusable)?);
+    let mut hashing = Hashing { input: (&mut file).take(content), context: digest::Context::new(&digest::SHA256) };
+    let state = State::read_from(&mut hashing);
+    io::copy(&mut hashing, &mut io::sink()).map_err(unusable)?;
+    let found = hashing.context.finish();
+    let mut expected = Vec::new();
+    file.read_to_end(&mut expected).map_err(unusable)?;
+    if expected != found.as_ref() {
+        return Err(SnapshotError::Digest(path.to_owned()));
+    }
+    state.map_err(|source| SnapshotError::Content { path: path.to_owned(), source })
+}
+
+/// Makes the directory of a member of a new cluster that starts with this state.
+pub fn restore(state: State, members: &[Peer], data_dir: &Path) -> Result<(), SnapshotError> {
+    let unusable = |source| SnapshotError::File { path: data_dir.to_owned(), source };
+    let disk = FileDisk::open(data_dir).map_err(unusable)?;
+    if !disk.list().map_err(unusable)?.is_empty() {
+        return Err(SnapshotError::NotEmpty(data_dir.to_owned()));
+    }
+    open::bootstrap_with(&disk, Group::new(members.iter().cloned()), state)?;
+    Ok(())
+}
+
+struct Hashing<R> {
+    input: R,
+    context: digest::Context,
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        self.context.update(&buffer[..count]);
+        Ok(count)
+    }
+}

@@ -1,0 +1,103 @@
+//! The interface of the API server behaves the same over a member in this process and over etcd's protocol.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use mvcc::{Compare, Delete, Operation, OperationBody, Put, Range, Relation, Reply, Span, Target, Txn};
+use store::client::{Client, ClientError, Freshness, Remote, RemoteConfig, Watch, WatchBatch};
+
+use crate::common::Single;
+use crate::transcript::Etcd;
+
+/// The API server's way to create: only if the key is not there.
+fn create(key: &str, value: &str) -> Txn {
+    let (key, value) = (key.to_owned(), value.to_owned());
+    Txn {
+        compare: vec![Compare {
+            span: Span::key(key.clone()),
+            relation: Relation::Equal,
+            target: Target::ModRevision(0),
+        }],
+        success: vec![Operation::Put(Put {
+            key: key.clone().into(),
+            value: Some(value.into()),
+            lease: Some(0),
+            want_previous: false,
+        })],
+        failure: vec![Operation::Range(Range::of(Span::key(key)))],
+    }
+}
+
+fn delete(key: &str) -> Txn {
+    let delete = Delete { span: Span::key(key.to_owned()), want_previous: true };
+    Txn { success: vec![Operation::Delete(delete)], ..Txn::default() }
+}
+
+async fn next(watch: &mut Watch) -> Result<WatchBatch> {
+    Ok(tokio::time::timeout(Duration::from_secs(20), watch.next()).await.context("the watch says nothing")??)
+}
+
+async fn behaves(client: &Client) -> Result<()> {
+    let start = client.revision().await?;
+    let mut watch = client.watch(Span::prefix("k/"), 0).await?;
+    watch.request_progress().await?;
+    ensure!(next(&mut watch).await? == WatchBatch { events: vec![], revision: start });
+
+    let created = client.txn(create("k/a", "1")).await?;
+    ensure!(created.revision == start + 1 && matches!(created.reply, Reply::Txn { succeeded: true, .. }));
+    let again = client.txn(create("k/a", "2")).await?;
+    let Reply::Txn { succeeded: false, replies } = again.reply else { anyhow::bail!("created twice") };
+    let OperationBody::Range(range) = &replies[0].body else { anyhow::bail!("no range in {replies:?}") };
+    ensure!(range.records[0].value() == b"1");
+
+    let (found, revision) = client.get("k/a".into(), Freshness::Linearizable).await?;
+    let found = found.context("the key is there")?;
+    ensure!((found.value(), found.mod_revision, found.version, revision) == (&b"1"[..], start + 1, 1, start + 1));
+    client.txn(create("k/b", "2")).await?;
+    client.txn(create("other", "3")).await?;
+    client.txn(delete("k/a")).await?;
+
+    let mut events = Vec::new();
+    while events.len() < 3 {
+        events.extend(next(&mut watch).await?.events);
+    }
+    let seen: Vec<_> =
+        events.iter().map(|event| (event.record.key().to_vec(), event.record.mod_revision - start)).collect();
+    ensure!(seen == [(b"k/a".to_vec(), 1), (b"k/b".to_vec(), 2), (b"k/a".to_vec(), 4)], "{seen:?}");
+    ensure!(events[2].record.is_tombstone() && events[2].previous.as_ref().is_some_and(|old| old.value() == b"1"));
+
+    let page = client
+        .range(Range { limit: 1, revision: start + 2, ..Range::of(Span::prefix("k/")) }, Freshness::Stale)
+        .await?;
+    ensure!(page.more && page.count == 2 && page.records.len() == 1 && page.revision == start + 4);
+    client.compact(start + 3).await?;
+    let old = client.range(Range { revision: start + 1, ..Range::of(Span::prefix("k/")) }, Freshness::Stale).await;
+    ensure!(matches!(old, Err(ClientError::Refused(mvcc::Error::Compacted { .. }))), "{old:?}");
+    let late = match client.watch(Span::prefix("k/"), start + 1).await {
+        Ok(mut watch) => watch.next().await.err(),
+        Err(error) => Some(error),
+    };
+    ensure!(late == Some(ClientError::Refused(mvcc::Error::Compacted { compact_revision: start + 3 })), "{late:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_in_this_process_and_one_over_the_network_behave_the_same() -> Result<()> {
+    let single = Single::start(store::etcd::Config::default()).await?;
+    behaves(&Client::Local(single.backend.clone())).await.context("in this process")?;
+    let remote = Remote::new(&RemoteConfig { servers: vec![single.endpoint.clone()], ..RemoteConfig::default() })?;
+    let client = Client::Remote(Box::new(remote));
+    for key in ["k/b", "other"] {
+        client.txn(delete(key)).await?;
+    }
+    behaves(&client).await.context("over the network")?;
+    single.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_etcd_can_take_the_place_of_the_store() -> Result<()> {
+    let etcd = Etcd::start().await?;
+    let remote = Remote::new(&RemoteConfig { servers: vec![etcd.endpoint.clone()], ..RemoteConfig::default() })?;
+    behaves(&Client::Remote(Box::new(remote))).await
+}

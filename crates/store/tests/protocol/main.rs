@@ -1,0 +1,9 @@
+//! etcd's protocol, as its clients see it: over a real member, and side by side with a real etcd.
+
+mod client;
+mod common;
+mod coordination;
+mod etcdctl;
+mod tls;
+mod transcript;
+mod watch;

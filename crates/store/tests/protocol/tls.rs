@@ -1,0 +1,69 @@
+//! Clients with certificates are served, others are not.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use store::client::{Client, Freshness, Remote, RemoteConfig};
+use store::etcd::Endpoint;
+use store::etcd::tls::{ServerTls, TlsFiles};
+
+use crate::common::Single;
+
+/// An authority in a directory, and certificates it issues there.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: PathBuf,
+}
+
+impl Authority {
+    fn new(folder: &Path) -> Result<Self> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(folder.join("ca.crt"), issuer.pem())?;
+        Ok(Self { issuer, folder: folder.to_owned() })
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.folder.join("ca.crt")
+    }
+
+    fn issue(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &self.issuer)?;
+        let (cert_file, key_file) = (self.folder.join(format!("{name}.crt")), self.folder.join(format!("{name}.key")));
+        std::fs::write(&cert_file, certificate.pem())?;
+        std::fs::write(&key_file, key.serialize_pem())?;
+        Ok((cert_file, key_file))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_needs_a_certificate_of_the_authority_and_a_renewed_server_needs_no_restart() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let ours = Authority::new(&folder.path().join("ours"))?;
+    let others = Authority::new(&folder.path().join("others"))?;
+    let (cert, key) = ours.issue("server")?;
+    let single = Single::start(store::etcd::Config::default()).await?;
+    let tls = ServerTls::new(TlsFiles { cert, key, client_ca: Some(ours.ca()) })?;
+    let endpoint = Endpoint::open("127.0.0.1:0", Some(tls)).await?;
+    let url = format!("https://{}", endpoint.local_addr()?);
+    let router = store::etcd::router(single.backend.clone(), store::etcd::Config::default());
+    tokio::spawn(store::etcd::serve(endpoint, router, std::future::pending()));
+
+    let works = async |identity, ca: PathBuf| {
+        let config = RemoteConfig { servers: vec![url.clone()], ca_file: Some(ca), identity };
+        let client = Client::Remote(Box::new(Remote::new(&config)?));
+        anyhow::Ok(client.get("a".into(), Freshness::Linearizable).await.is_ok())
+    };
+    ensure!(works(Some(ours.issue("client")?), ours.ca()).await?, "a client of ours is served");
+    ensure!(!works(None, ours.ca()).await?, "a client without a certificate is not");
+    ensure!(!works(Some(others.issue("client")?), ours.ca()).await?, "nor one of another authority");
+    ensure!(!works(Some(ours.issue("client")?), others.ca()).await?, "and a client does not trust a server of another");
+    ours.issue("server")?;
+    ensure!(works(Some(ours.issue("client")?), ours.ca()).await?, "the renewed certificate is used");
+    single.stop().await;
+    Ok(())
+}

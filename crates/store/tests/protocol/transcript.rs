@@ -1,0 +1,283 @@
+//! Reads scenarios, runs them and compares what they printed.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use regex::Regex;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// How long any one step may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A real etcd with a data directory and ports of its own; it ends with the value.
+pub struct Etcd {
+    pub endpoint: String,
+    _child: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Etcd {
+    pub async fn start() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let (client, peer) = (free_port()?, free_port()?);
+        let endpoint = format!("http://127.0.0.1:{client}");
+        let peer = format!("http://127.0.0.1:{peer}");
+        let child = Command::new("etcd")
+            .args(["--data-dir", &folder.path().to_string_lossy(), "--name", "default"])
+            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}"), "--logger", "zap", "--log-level", "error"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot run etcd: install the Debian package etcd-server")?;
+        let etcd = Self { endpoint, _child: child, _folder: folder };
+        etcd.ready().await?;
+        Ok(etcd)
+    }
+
+    async fn ready(&self) -> Result<()> {
+        let healthy = async {
+            loop {
+                let health = etcdctl(&self.endpoint).args(["endpoint", "health"]).output().await;
+                if health.context("cannot run etcdctl: install the Debian package etcd-client")?.status.success() {
+                    return Ok(());
+                }
+            }
+        };
+        timeout(DEADLINE, healthy).await.context("etcd did not become healthy")?
+    }
+}
+
+/// A port that was free a moment ago. etcd cannot be asked which port it got for port 0.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn etcdctl(endpoint: &str) -> Command {
+    let mut command = Command::new("etcdctl");
+    command.env("ETCDCTL_API", "3").env("ETCDCTL_ENDPOINTS", endpoint).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A scenario as it was read.
+pub struct Scenario {
+    blots: Vec<(Regex, String)>,
+    steps: Vec<(usize, Step)>,
+}
+
+enum Step {
+    Run { arguments: String, input: String },
+    Let { name: String, pattern: Regex },
+    Start { name: String, arguments: String },
+    Until { name: String, pattern: String },
+    Stop { name: String },
+}
+
+/// What one step printed, with the line of the scenario it comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Printed {
+    line: usize,
+    command: String,
+    output: String,
+}
+
+impl Scenario {
+    pub fn read(path: &Path) -> Result<Self> {
+        let mut scenario = Self { blots: Vec::new(), steps: Vec::new() };
+        for (line, text) in (1..).zip(std::fs::read_to_string(path)?.lines()) {
+            scenario.read_line(line, text).with_context(|| format!("{}:{line}: {text}", path.display()))?;
+        }
+        Ok(scenario)
+    }
+
+    fn read_line(&mut self, line: usize, text: &str) -> Result<()> {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let named = || rest.split_once(' ').context("a name and something after it");
+        let step = match word {
+            "" | "#" => return Ok(()),
+            "blot" => {
+                let (pattern, replacement) = rest.split_once(" => ").context("=> is missing")?;
+                self.blots.push((Regex::new(pattern)?, replacement.to_owned()));
+                return Ok(());
+            }
+            ">" => {
+                let Some((_, Step::Run { input, .. })) = self.steps.last_mut() else {
+                    bail!("input without a command")
+                };
+                input.push_str(rest);
+                input.push('\n');
+                return Ok(());
+            }
+            "$" => Step::Run { arguments: rest.to_owned(), input: String::new() },
+            "let" => Step::Let { name: named()?.0.to_owned(), pattern: Regex::new(named()?.1)? },
+            "&" => Step::Start { name: named()?.0.to_owned(), arguments: named()?.1.to_owned() },
+            "until" => Step::Until { name: named()?.0.to_owned(), pattern: named()?.1.to_owned() },
+            "stop" => Step::Stop { name: rest.to_owned() },
+            _ => bail!("unknown line"),
+        };
+        self.steps.push((line, step));
+        Ok(())
+    }
+
+    /// Runs all commands against a server and returns what each printed, blotted.
+    pub async fn run(&self, endpoint: &str) -> Result<Vec<Printed>> {
+        let folder = tempfile::tempdir()?;
+        let mut run = Run {
+            endpoint,
+            names: BTreeMap::from([("folder".to_owned(), folder.path().to_string_lossy().into_owned())]),
+            background: BTreeMap::new(),
+            last: String::new(),
+        };
+        let mut printed = Vec::new();
+        for (line, step) in &self.steps {
+            let output =
+                timeout(DEADLINE, run.step(step)).await.with_context(|| format!("line {line} took too long"))?;
+            let Some((command, output)) = output.with_context(|| format!("line {line} against {endpoint}"))? else {
+                continue;
+            };
+            let output = self.blot(&run.unname(&output));
+            printed.push(Printed { line: *line, command, output });
+        }
+        Ok(printed)
+    }
+
+    fn blot(&self, output: &str) -> String {
+        self.blots
+            .iter()
+            .fold(output.to_owned(), |output, (pattern, text)| pattern.replace_all(&output, &**text).into_owned())
+    }
+}
+
+struct Run<'a> {
+    endpoint: &'a str,
+    names: BTreeMap<String, String>,
+    background: BTreeMap<String, Background>,
+    last: String,
+}
+
+struct Background {
+    command: String,
+    child: Child,
+    lines: mpsc::UnboundedReceiver<String>,
+    seen: Vec<String>,
+}
+
+impl Run<'_> {
+    async fn step(&mut self, step: &Step) -> Result<Option<(String, String)>> {
+        match step {
+            Step::Run { arguments, input } => {
+                let output = self.run(arguments, input).await?;
+                self.last.clone_from(&output);
+                return Ok(Some((arguments.clone(), output)));
+            }
+            Step::Let { name, pattern } => {
+                let found =
+                    pattern.captures(&self.last).with_context(|| format!("{pattern} is not in:\n{}", self.last))?;
+                self.names.insert(name.clone(), found[1].to_owned());
+            }
+            Step::Start { name, arguments } => {
+                let background = self.start(arguments)?;
+                self.background.insert(name.clone(), background);
+            }
+            Step::Until { name, pattern } => {
+                let pattern = Regex::new(&self.named(pattern))?;
+                let background = self.background.get_mut(name).context("nothing runs by that name")?;
+                while !background.seen.last().is_some_and(|line| pattern.is_match(line)) {
+                    let line = background.lines.recv().await;
+                    background.seen.push(line.with_context(|| format!("it ended after {:?}", background.seen))?);
+                }
+            }
+            Step::Stop { name } => {
+                let mut background = self.background.remove(name).context("nothing runs by that name")?;
+                background.child.kill().await?;
+                return Ok(Some((background.command, background.seen.join("\n"))));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn run(&self, arguments: &str, input: &str) -> Result<String> {
+        let mut child = etcdctl(self.endpoint).args(self.words(arguments)?).stdin(Stdio::piped()).spawn()?;
+        let mut stdin = child.stdin.take().context("standard input is piped")?;
+        // A command that does not read its input may be gone already.
+        let _ = stdin.write_all(self.named(input).as_bytes()).await;
+        drop(stdin);
+        let output = child.wait_with_output().await?;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let code = output.status.code().map_or("a signal".to_owned(), |code| code.to_string());
+        Ok(format!("{out}{err}exit {code}"))
+    }
+
+    fn start(&self, arguments: &str) -> Result<Background> {
+        let mut child = etcdctl(self.endpoint).args(self.words(arguments)?).spawn()?;
+        let (sender, lines) = mpsc::unbounded_channel();
+        let mut out = BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = out.next_line().await {
+                let _ = sender.send(line);
+            }
+        });
+        Ok(Background { command: arguments.to_owned(), child, lines, seen: Vec::new() })
+    }
+
+    fn named(&self, text: &str) -> String {
+        self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+    }
+
+    fn unname(&self, text: &str) -> String {
+        self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(value, &format!("{{{name}}}")))
+    }
+
+    /// The words of a line; quotes keep spaces, and `\0` is a zero byte's place, which no argument can hold.
+    fn words(&self, line: &str) -> Result<Vec<String>> {
+        let mut words = Vec::new();
+        let mut word: Option<String> = None;
+        let mut quote = None;
+        for character in self.named(line).chars() {
+            match (quote, character) {
+                (Some(open), _) if character == open => quote = None,
+                (None, '\'' | '"') => {
+                    quote = Some(character);
+                    word.get_or_insert_default();
+                }
+                (None, ' ') => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(character),
+            }
+        }
+        ensure!(quote.is_none(), "a quote is open in {line}");
+        words.extend(word);
+        Ok(words)
+    }
+}
+
+/// A run for people to read.
+pub fn text(file: &Path, printed: &[Printed]) -> String {
+    let blocks = printed
+        .iter()
+        .map(|step| format!("{}:{}: etcdctl {}\n{}\n", file.display(), step.line, step.command, step.output));
+    blocks.collect()
+}
+
+/// Where two runs of a scenario differ, for people.
+pub fn differences(file: &Path, expected: &[Printed], found: &[Printed]) -> Vec<String> {
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let differ = expected.iter().zip(found).filter(|(expected, found)| expected != found);
+    differ
+        .map(|(expected, found)| {
+            format!(
+                "{name}:{}: etcdctl {}\n--- etcd\n{}\n--- this store\n{}\n",
+                expected.line, expected.command, expected.output, found.output
+            )
+        })
+        .collect()
+}
