@@ -274,6 +274,18 @@ impl<'a> Schema<'a> {
         &self.ty.shape
     }
 
+    /// The set it belongs to.
+    pub const fn types(self) -> &'a Types {
+        self.types
+    }
+
+    /// Its number in its set.
+    pub fn id(self) -> TypeId {
+        // A schema is only made of a type that lies in its set, so its place is its number.
+        let bytes = std::ptr::from_ref(self.ty).addr() - self.types.types.as_ptr().addr();
+        TypeId(u32::try_from(bytes / size_of::<Type>()).expect("a set of types has fewer than 2^32"))
+    }
+
     /// Another type of the same set.
     pub fn other(self, id: TypeId) -> Schema<'a> {
         self.types.schema(id)

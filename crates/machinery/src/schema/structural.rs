@@ -29,6 +29,16 @@ impl Structural {
     pub fn schema(&self) -> Schema<'_> {
         self.types.schema(self.root)
     }
+
+    /// All types, for those who refer to them by number.
+    pub const fn types(&self) -> &Types {
+        &self.types
+    }
+
+    /// The number of the type of the whole object.
+    pub const fn root(&self) -> TypeId {
+        self.root
+    }
 }
 
 /// Everything upstream would refuse in a schema that stands at `path`: what makes it not structural, defaults that do
