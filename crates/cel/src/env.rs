@@ -1,0 +1,191 @@
+//! Where an expression stands: its variables, its libraries, its schemas.
+
+mod hosts;
+mod shapes;
+mod versions;
+
+use std::sync::Arc;
+
+use machinery::schema::TypeId;
+use machinery::{Schema, Str};
+
+use crate::check::check;
+use crate::cost::{Estimate, estimate};
+use crate::error::{Finding, Findings};
+use crate::eval::{Program, compile};
+use crate::library::{Library, OverloadId, TABLE};
+use crate::parser::{Syntax, parse};
+use crate::schema::{TypeSet, builtin, type_of};
+use crate::types::{SchemaType, Type};
+
+pub use hosts::Host;
+pub use versions::{EnvSet, Version};
+
+/// The surroundings of an expression. Cheap to clone and extend.
+#[derive(Clone, Debug)]
+pub struct Env {
+    libraries: u32,
+    variables: Vec<(Str, Variable)>,
+    sets: Vec<TypeSet>,
+    strictness: Strictness,
+    mutation: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub ty: Type,
+    /// What it holds, if that is an object of a schema: estimates look sizes up there.
+    pub schema: Option<SchemaType>,
+}
+
+/// How literals are held against each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// Lists and maps may mix types, and literals are looked at when evaluated: the language's own rules.
+    Plain,
+    /// Items of a list literal have one type, and times, durations and patterns are read when compiled: Kubernetes'
+    /// rules.
+    Kubernetes,
+}
+
+/// An expression that is ready to run.
+#[derive(Debug)]
+pub struct Compiled {
+    /// What to run.
+    pub program: Program,
+    /// What it is estimated to cost.
+    pub estimate: Estimate,
+}
+
+impl Env {
+    /// The language's standard functions, and nothing else.
+    pub fn new(strictness: Strictness) -> Self {
+        let env = Self { libraries: 0, variables: Vec::new(), sets: vec![builtin()], strictness, mutation: false };
+        env.with_library(Library::Standard)
+    }
+
+    /// The same with a library.
+    #[must_use]
+    pub const fn with_library(mut self, library: Library) -> Self {
+        self.libraries |= 1 << library as u32;
+        self
+    }
+
+    /// The same with libraries.
+    #[must_use]
+    pub fn with_libraries(self, libraries: &[Library]) -> Self {
+        libraries.iter().fold(self, |env, library| env.with_library(*library))
+    }
+
+    /// The same with the types that mutations construct: `Object{…}` and `JSONPatch{…}`.
+    #[must_use]
+    pub const fn with_mutation(mut self) -> Self {
+        self.mutation = true;
+        self
+    }
+
+    /// The same with a variable; a dotted name is one variable.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, ty: Type) -> Self {
+        self.set(name, Variable { ty, schema: None });
+        self
+    }
+
+    /// Adds a set of types, and gives the number that [`Env::with_object`] knows it by.
+    pub fn add_types(&mut self, set: TypeSet) -> u16 {
+        self.sets.push(set);
+        u16::try_from(self.sets.len() - 1).expect("an environment has few sets of types")
+    }
+
+    /// The same with a variable whose values a schema describes. `root`: whole objects, which have `apiVersion`, `kind` and
+    /// `metadata` without their schema saying so.
+    ///
+    /// A schema about whose values nothing is known gives a variable that is not there.
+    #[must_use]
+    pub fn with_object(mut self, name: &str, set: u16, id: TypeId, root: bool) -> Self {
+        let schema = SchemaType { set, id, root, name: Arc::from("object") };
+        if let Some(ty) = type_of(&self.sets, &schema) {
+            self.set(name, Variable { ty, schema: Some(schema) });
+        }
+        self
+    }
+
+    /// The same with a variable that holds whole objects of a built-in type.
+    #[must_use]
+    pub fn with_builtin(mut self, name: &str, schema: Schema<'static>) -> Self {
+        // Values of two variables of one type can be compared only if it is one set.
+        let same = |set: &TypeSet| matches!(set, TypeSet::Static(types) if std::ptr::eq(*types, schema.types()));
+        let set = match self.sets.iter().position(same) {
+            Some(at) => u16::try_from(at).expect("an environment has few sets of types"),
+            None => self.add_types(TypeSet::Static(schema.types())),
+        };
+        self.with_object(name, set, schema.id(), true)
+    }
+
+    fn set(&mut self, name: &str, variable: Variable) {
+        match self.variables.iter_mut().find(|(have, _)| have == name) {
+            Some((_, have)) => *have = variable,
+            None => self.variables.push((Str::from(name), variable)),
+        }
+    }
+
+    /// Parses, checks and compiles an expression.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn compile(&self, source: &str) -> Result<Compiled, Findings> {
+        let checked = check(self, parse(source, self.syntax())?)?;
+        let estimate = estimate(self, &checked);
+        Ok(Compiled { program: compile(&checked), estimate })
+    }
+
+    /// As [`Env::compile`], and the value must be of one of the types.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, its type included.
+    pub fn compile_as(&self, source: &str, wanted: &[Type]) -> Result<Compiled, Findings> {
+        let compiled = self.compile(source)?;
+        let found = compiled.program.result_type();
+        // What is only known when it runs is looked at then.
+        if found.is_dyn() || wanted.contains(found) {
+            return Ok(compiled);
+        }
+        let names: Vec<_> = wanted.iter().map(ToString::to_string).collect();
+        let message = format!("must evaluate to {}", names.join(" or "));
+        Err(Findings::new(source, vec![Finding { offset: 0, message }]))
+    }
+
+    pub(crate) fn syntax(&self) -> Syntax {
+        Syntax {
+            optional: self.has(Library::Optional),
+            two_variables: self.has(Library::TwoVariables),
+            bind: self.has(Library::Bind),
+            sort_by: self.has(Library::ListsExtended),
+            math: self.has(Library::Math),
+        }
+    }
+
+    pub(crate) const fn has(&self, library: Library) -> bool {
+        self.libraries & (1 << library as u32) != 0
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Option<&Variable> {
+        self.variables.iter().find(|(have, _)| have == name).map(|(_, variable)| variable)
+    }
+
+    pub(crate) fn overloads(&self, name: &str) -> impl Iterator<Item = OverloadId> {
+        TABLE.named(name).iter().copied().filter(|id| self.has(TABLE.overload(*id).library))
+    }
+
+    pub(crate) fn sets(&self) -> &[TypeSet] {
+        &self.sets
+    }
+
+    pub(crate) const fn strictness(&self) -> Strictness {
+        self.strictness
+    }
+
+    pub(crate) const fn mutation(&self) -> bool {
+        self.mutation
+    }
+}

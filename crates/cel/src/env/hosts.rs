@@ -1,0 +1,85 @@
+//! The places in Kubernetes that hold expressions, and the variables each has.
+
+use machinery::Schema;
+
+use super::shapes::SHAPES;
+use super::{Env, EnvSet};
+use crate::library::{Library, named_type};
+use crate::schema::TypeSet;
+use crate::types::Type;
+
+/// A place that holds expressions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Validations of a ValidatingAdmissionPolicy.
+    ValidatingPolicy,
+    /// Mutations of a MutatingAdmissionPolicy.
+    MutatingPolicy,
+    /// Match conditions of policies and webhooks.
+    MatchConditions,
+    /// Match conditions of an authorizer webhook.
+    Authorization,
+    /// Claim mappings and validations of a JWT authenticator.
+    AuthenticationClaims,
+    /// Validations of the user that a JWT authenticator makes.
+    AuthenticationUser,
+    /// Selectors of devices.
+    DeviceSelector,
+}
+
+impl Host {
+    /// The environments of this place. Objects are of any type; where their schema is known, [`Env::with_object`] says
+    /// it.
+    pub fn env_set(self) -> EnvSet {
+        EnvSet::default().map(|env| self.extend(env))
+    }
+
+    /// The schema of a variable that the host gives beside objects, by which its JSON is to be read.
+    pub fn schema(self, variable: &str) -> Option<Schema<'static>> {
+        let id = match (self, variable) {
+            (Self::ValidatingPolicy | Self::MutatingPolicy | Self::MatchConditions, "request") => {
+                SHAPES.admission_request
+            }
+            (Self::ValidatingPolicy | Self::MutatingPolicy | Self::MatchConditions, "namespaceObject") => {
+                SHAPES.namespace
+            }
+            (Self::Authorization, "request") => SHAPES.access_review,
+            (Self::AuthenticationUser, "user") => SHAPES.user,
+            _ => return None,
+        };
+        Some(SHAPES.types.schema(id))
+    }
+
+    fn extend(self, mut env: Env) -> Env {
+        let opaque = |name: &str| named_type(name).unwrap_or(Type::Dyn);
+        let set = env.add_types(TypeSet::Static(&SHAPES.types));
+        match self {
+            Self::ValidatingPolicy => admission(env, set).with_variable("params", Type::Dyn),
+            Self::MutatingPolicy => admission(env, set).with_variable("params", Type::Dyn).with_mutation(),
+            Self::MatchConditions => admission(env, set),
+            Self::Authorization => env.with_object("request", set, SHAPES.access_review, false),
+            Self::AuthenticationClaims => env.with_variable("claims", Type::map(Type::String, Type::Dyn)),
+            Self::AuthenticationUser => env.with_object("user", set, SHAPES.user, false),
+            Self::DeviceSelector => {
+                let by_driver = |value: Type| Type::map(Type::String, Type::map(Type::String, value));
+                env.with_library(Library::Bind)
+                    .with_variable("device", Type::map(Type::String, Type::Dyn))
+                    .with_variable("device.driver", Type::String)
+                    .with_variable("device.attributes", by_driver(Type::Dyn))
+                    .with_variable("device.capacity", by_driver(opaque("kubernetes.Quantity")))
+                    .with_variable("device.allowMultipleAllocations", Type::Bool)
+            }
+        }
+    }
+}
+
+/// What every expression about a request to the API has.
+fn admission(env: Env, set: u16) -> Env {
+    let opaque = |name: &str| named_type(name).unwrap_or(Type::Dyn);
+    env.with_variable("object", Type::Dyn)
+        .with_variable("oldObject", Type::Dyn)
+        .with_object("namespaceObject", set, SHAPES.namespace, false)
+        .with_object("request", set, SHAPES.admission_request, false)
+        .with_variable("authorizer", opaque("kubernetes.authorization.Authorizer"))
+        .with_variable("authorizer.requestResource", opaque("kubernetes.authorization.ResourceCheck"))
+}

@@ -1,0 +1,122 @@
+//! Folds over lists and maps.
+
+use std::sync::Arc;
+
+use super::run::{Result, Run};
+use super::{Failure, FoldOp, OpId, Step};
+use crate::cost::LIST_BASE;
+use crate::library::operators;
+use crate::value::{List, Map, Val};
+
+impl<'a> Run<'_, 'a> {
+    #[inline(never)]
+    pub fn fold(&mut self, fold: &'a FoldOp) -> Result<Val<'a>> {
+        let range = self.eval(fold.range)?;
+        self.slots[fold.accu as usize] = self.eval(fold.init);
+        match range {
+            Val::List(list) => self.over_list(fold, &list)?,
+            Val::Map(map) => self.over_map(fold, &map)?,
+            _ => return Err(Failure::no_overload()),
+        }
+        self.eval(fold.result)
+    }
+
+    fn over_list(&mut self, fold: &'a FoldOp, list: &List<'a>) -> Result<()> {
+        for (at, item) in list.iter().enumerate() {
+            match fold.var2 {
+                Some(second) => {
+                    self.slots[fold.var as usize] = Ok(Val::Int(at as i64));
+                    self.slots[second as usize] = item;
+                }
+                None => self.slots[fold.var as usize] = item,
+            }
+            if !self.iterate(fold)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn over_map(&mut self, fold: &'a FoldOp, map: &Map<'a>) -> Result<()> {
+        for key in map.keys() {
+            if let Some(second) = fold.var2 {
+                self.slots[second as usize] = map.get(&key).unwrap_or(Ok(Val::Null));
+            }
+            self.slots[fold.var as usize] = Ok(key);
+            if !self.iterate(fold)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether to go on.
+    fn iterate(&mut self, fold: &'a FoldOp) -> Result<bool> {
+        self.meter.iterate()?;
+        if !matches!(self.eval(fold.cond)?, Val::Bool(true)) {
+            return Ok(false);
+        }
+        let next = match &fold.step {
+            Step::Any(step) => self.eval(*step),
+            Step::Append { filter, item } => self.append(fold.accu, *filter, *item),
+            Step::Insert { filter, args } => self.insert(fold.accu, *filter, args),
+        };
+        match next {
+            Err(failure) if !failure.absorbable() => Err(failure),
+            // Only logic absorbs failures: what collects or counts has failed for good.
+            Err(failure) if !matches!(fold.step, Step::Any(_)) => Err(failure),
+            next => {
+                self.slots[fold.accu as usize] = next;
+                Ok(true)
+            }
+        }
+    }
+
+    fn passes(&mut self, filter: Option<OpId>) -> Result<bool> {
+        match filter.map(|filter| self.eval(filter)) {
+            None | Some(Ok(Val::Bool(true))) => Ok(true),
+            Some(Ok(Val::Bool(false))) => Ok(false),
+            Some(Err(failure)) => Err(failure),
+            Some(Ok(_)) => Err(Failure::no_overload()),
+        }
+    }
+
+    /// `accu + [item]` in place: the accumulator is taken out of its slot, so that nothing else holds it.
+    fn append(&mut self, accu: u16, filter: Option<OpId>, item: OpId) -> Result<Val<'a>> {
+        self.meter.charge(1)?;
+        if !self.passes(filter)? {
+            return self.take(accu);
+        }
+        let item = self.eval(item)?;
+        self.meter.charge(LIST_BASE + 1)?;
+        self.meter.allocate(size_of::<Val<'_>>())?;
+        match self.take(accu)? {
+            Val::List(List::Owned(mut items)) => {
+                Arc::make_mut(&mut items).push(item);
+                Ok(Val::List(List::Owned(items)))
+            }
+            _ => Err(Failure::no_overload()),
+        }
+    }
+
+    fn insert(&mut self, accu: u16, filter: Option<OpId>, args: &[OpId]) -> Result<Val<'a>> {
+        self.meter.charge(1)?;
+        if !self.passes(filter)? {
+            return self.take(accu);
+        }
+        let more = args.iter().map(|arg| self.eval(*arg)).collect::<Result<Vec<_>>>()?;
+        self.meter.charge(1)?;
+        self.meter.allocate(2 * size_of::<Val<'_>>())?;
+        match self.take(accu)? {
+            Val::Map(Map::Owned(mut entries)) => {
+                operators::insert(Arc::make_mut(&mut entries), &more)?;
+                Ok(Val::Map(Map::Owned(entries)))
+            }
+            _ => Err(Failure::no_overload()),
+        }
+    }
+
+    fn take(&mut self, slot: u16) -> Result<Val<'a>> {
+        std::mem::replace(&mut self.slots[slot as usize], Ok(Val::Null))
+    }
+}

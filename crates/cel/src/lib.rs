@@ -1,0 +1,38 @@
+//! The Common Expression Language as Kubernetes uses it: parsed, checked, costed and evaluated over the JSON tree.
+//!
+//! ```
+//! use cel::{Env, Strictness, Type, Val};
+//! use machinery::value;
+//!
+//! let env = Env::new(Strictness::Kubernetes).with_variable("self", Type::Dyn);
+//! let compiled = env.compile("self.replicas <= 5")?;
+//! let object = value!({"replicas": 3});
+//! let outcome = compiled.program.evaluate(&[("self", Val::json(&object, None)?)])?;
+//! assert_eq!(outcome.value.as_bool(), Some(true));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! An expression goes one way: [`lexer`], [`parser`] (which expands macros), [`check`], [`cost::estimate`], and a program
+//! that [`eval`] runs. What functions there are is one table, [`library`].
+
+pub mod ast;
+pub mod check;
+pub mod cost;
+pub mod env;
+pub mod error;
+pub mod eval;
+pub mod lexer;
+pub mod library;
+mod macros;
+pub mod parser;
+pub mod schema;
+pub mod types;
+pub mod value;
+
+pub use env::{Compiled, Env, EnvSet, Host, Strictness, Version};
+pub use error::{Finding, Findings};
+pub use eval::{Failure, Meter, Outcome, Program, Variables};
+pub use library::Library;
+pub use library::authorizer::{Authorizer, Check, Decision};
+pub use types::Type;
+pub use value::Val;

@@ -1,0 +1,277 @@
+//! Every function of the language: one row each, shared by the checker, the cost rules and the evaluator.
+//!
+//! A row is a signature in the notation of the documentation, a cost rule and a function. Adding a function is adding
+//! a row to its library's table.
+
+pub mod authorizer;
+pub mod cidr;
+mod conversions;
+mod encoders;
+pub mod format;
+mod format_text;
+pub mod ip;
+mod jsonpatch;
+mod lists;
+mod math;
+pub mod opaque;
+pub(crate) mod operators;
+mod optional;
+pub mod quantity;
+mod regex;
+pub mod semver;
+mod sets;
+mod signature;
+mod standard;
+mod strings;
+pub mod time;
+pub mod url;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use crate::cost::Cost;
+use crate::eval::{Failure, Meter};
+use crate::types::Type;
+use crate::value::Val;
+
+pub(crate) use regex::{compile as compile_regex, is_pattern_argument};
+pub(crate) use strings::plain as shown;
+
+/// A set of functions that an environment has or has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Library {
+    /// What the language always has.
+    Standard,
+    /// Comparison of numbers of different types.
+    CrossTypeNumeric,
+    /// `charAt`, `split`, `join` and the like.
+    Strings,
+    /// `format` and `strings.quote`.
+    StringsFormat,
+    /// `reverse` of strings.
+    StringsReverse,
+    /// Kubernetes' `isSorted`, `sum`, `min`, `max`, `indexOf`, `lastIndexOf`.
+    Lists,
+    /// The community's `slice`, `flatten`, `sort`, `distinct`, `range`, `reverse`.
+    ListsExtended,
+    /// `find`, `findAll`.
+    Regex,
+    /// `url`, `isURL`.
+    Url,
+    /// Checks of what the user may do.
+    Authorizer,
+    /// Selectors in such checks.
+    AuthorizerSelectors,
+    /// Resource quantities.
+    Quantity,
+    /// Values that may be absent.
+    Optional,
+    /// `sets.contains`, `sets.equivalent`, `sets.intersects`.
+    Sets,
+    /// IP addresses.
+    Ip,
+    /// Blocks of IP addresses.
+    Cidr,
+    /// Named formats such as `dns1123Label`.
+    Format,
+    /// Folds over two variables.
+    TwoVariables,
+    /// Semantic versions.
+    Semver,
+    /// `math.greatest` and the like.
+    Math,
+    /// `base64.encode`, `base64.decode`.
+    Encoders,
+    /// `jsonpatch.escapeKey`.
+    JsonPatch,
+    /// `cel.bind`.
+    Bind,
+}
+
+/// One function: how it is called, what it costs, what it does.
+#[derive(Clone, Copy)]
+pub struct Row {
+    /// `string.charAt(int) -> string`; the receiver before the dot, namespaces in lower case and not types.
+    pub signature: &'static str,
+    /// What a call costs.
+    pub cost: Cost,
+    /// What a call does.
+    pub call: Function,
+}
+
+/// What a function does.
+pub type Function = for<'a> fn(Args<'_, 'a>) -> Result<Val<'a>, Failure>;
+
+/// What a function is given.
+#[derive(Clone, Copy)]
+pub struct Args<'c, 'a> {
+    /// The receiver, if there is one, and the arguments.
+    pub args: &'c [Val<'a>],
+    /// Counts what the evaluation uses.
+    pub meter: &'c Meter<'c>,
+    /// The compiled pattern, if it is a constant.
+    pub pattern: Option<&'c ::regex::Regex>,
+}
+
+/// A row, its signature understood.
+pub struct Overload {
+    /// The library it belongs to.
+    pub library: Library,
+    /// The name of the function.
+    pub name: &'static str,
+    /// Whether the first parameter is a receiver.
+    pub receiver: bool,
+    /// The types of the receiver and the arguments.
+    pub params: Vec<Type>,
+    /// The type of the result.
+    pub result: Type,
+    /// What a call costs.
+    pub cost: Cost,
+    /// What a call does.
+    pub call: Function,
+}
+
+/// The number of an overload in the table.
+pub type OverloadId = u16;
+
+/// All overloads of all libraries.
+pub struct Table {
+    overloads: Vec<Overload>,
+    by_name: BTreeMap<&'static str, Vec<OverloadId>>,
+}
+
+/// The one table.
+pub static TABLE: LazyLock<Table> = LazyLock::new(Table::build);
+
+const LIBRARIES: &[(Library, &[Row])] = &[
+    (Library::Standard, operators::ROWS),
+    (Library::Standard, conversions::ROWS),
+    (Library::Standard, standard::ROWS),
+    (Library::Standard, time::ROWS),
+    (Library::CrossTypeNumeric, operators::CROSS_TYPE),
+    (Library::Strings, strings::ROWS),
+    (Library::StringsFormat, format_text::ROWS),
+    (Library::StringsReverse, strings::REVERSE),
+    (Library::Lists, lists::ROWS),
+    (Library::ListsExtended, lists::EXTENDED),
+    (Library::Regex, regex::ROWS),
+    (Library::Url, url::ROWS),
+    (Library::Authorizer, authorizer::ROWS),
+    (Library::AuthorizerSelectors, authorizer::SELECTORS),
+    (Library::Quantity, quantity::ROWS),
+    (Library::Optional, optional::ROWS),
+    (Library::Sets, sets::ROWS),
+    (Library::Ip, ip::ROWS),
+    (Library::Cidr, cidr::ROWS),
+    (Library::Format, format::ROWS),
+    (Library::TwoVariables, operators::MAP_INSERT),
+    (Library::Semver, semver::ROWS),
+    (Library::Math, math::ROWS),
+    (Library::Encoders, encoders::ROWS),
+    (Library::JsonPatch, jsonpatch::ROWS),
+];
+
+/// Makes a row; a function so that tables read as tables.
+pub(crate) const fn row(signature: &'static str, cost: Cost, call: Function) -> Row {
+    Row { signature, cost, call }
+}
+
+impl Table {
+    fn build() -> Self {
+        let mut table = Self { overloads: Vec::new(), by_name: BTreeMap::new() };
+        for (library, rows) in LIBRARIES {
+            for row in *rows {
+                let overload = signature::parse(*library, row);
+                let id = OverloadId::try_from(table.overloads.len()).expect("the table is small");
+                table.by_name.entry(overload.name).or_default().push(id);
+                table.overloads.push(overload);
+            }
+        }
+        table
+    }
+
+    /// One overload.
+    pub fn overload(&self, id: OverloadId) -> &Overload {
+        &self.overloads[id as usize]
+    }
+
+    /// The overloads of a function.
+    pub fn named(&self, name: &str) -> &[OverloadId] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Overload {
+    /// Whether values can be passed at run time, where only the outermost type of a value is known.
+    pub fn accepts(&self, args: &[Val<'_>]) -> bool {
+        self.params.len() == args.len() && self.params.iter().zip(args).all(|(param, arg)| fits(param, arg))
+    }
+}
+
+fn fits(param: &Type, value: &Val<'_>) -> bool {
+    match param {
+        Type::Dyn | Type::Param(_) => true,
+        Type::List(_) => matches!(value, Val::List(_)),
+        Type::Map(..) => matches!(value, Val::Map(_)),
+        Type::Optional(_) => matches!(value, Val::Optional(_)),
+        Type::Type(_) => matches!(value, Val::Type(_)),
+        Type::Opaque(name) => matches!(value, Val::Opaque(opaque) if opaque.type_name() == *name),
+        Type::Int => matches!(value, Val::Int(_)),
+        Type::String => matches!(value, Val::String(_)),
+        plain => *plain == value.type_of(),
+    }
+}
+
+impl<'c, 'a> Args<'c, 'a> {
+    /// The string at `at`.
+    pub(crate) fn str(self, at: usize) -> Result<&'c str, Failure> {
+        self.args.get(at).and_then(Val::as_str).ok_or_else(Failure::no_overload)
+    }
+
+    /// The integer at `at`.
+    pub(crate) fn int(self, at: usize) -> Result<i64, Failure> {
+        match self.args.get(at) {
+            Some(Val::Int(int)) => Ok(*int),
+            _ => Err(Failure::no_overload()),
+        }
+    }
+
+    /// The list at `at`.
+    pub(crate) fn list(self, at: usize) -> Result<&'c crate::value::List<'a>, Failure> {
+        match self.args.get(at) {
+            Some(Val::List(list)) => Ok(list),
+            _ => Err(Failure::no_overload()),
+        }
+    }
+}
+
+/// The types that libraries bring, by the name expressions know them under.
+pub(crate) fn named_type(name: &str) -> Option<Type> {
+    opaque::NAMES.iter().find(|known| **known == name).map(|known| Type::Opaque(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_signature_that_reads() {
+        assert!(TABLE.overloads.len() > 250, "{}", TABLE.overloads.len());
+        for overload in &TABLE.overloads {
+            assert!(!overload.name.is_empty());
+            assert!(!overload.receiver || !overload.params.is_empty(), "{}", overload.name);
+        }
+    }
+
+    #[test]
+    fn no_two_rows_of_a_function_take_the_same_types() {
+        for ids in TABLE.by_name.values() {
+            for (at, a) in ids.iter().enumerate() {
+                for b in &ids[at + 1..] {
+                    let (a, b) = (TABLE.overload(*a), TABLE.overload(*b));
+                    assert!(a.params != b.params || a.receiver != b.receiver, "{} {:?}", a.name, a.params);
+                }
+            }
+        }
+    }
+}

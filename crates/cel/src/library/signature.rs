@@ -1,0 +1,91 @@
+//! Reads signatures such as `list<T>.indexOf(T) -> int`.
+
+use super::{Library, Overload, Row, opaque};
+use crate::types::{Param, Type};
+
+/// Understands a row's signature.
+///
+/// # Panics
+/// If it does not read: rows are constants, and a test reads them all.
+pub fn parse(library: Library, row: &Row) -> Overload {
+    let (head, result) = row.signature.split_once(" -> ").expect("a signature has a result");
+    let open = head.rfind_open();
+    let (callee, args) = (&head[..open], &head[open + 1..head.len() - 1]);
+    let (receiver, name) = match callee.rsplit_once('.') {
+        Some((before, name)) if is_type(before) => (Some(read(before)), name),
+        _ => (None, callee),
+    };
+    let args = split(args).into_iter().map(read);
+    Overload {
+        library,
+        name,
+        receiver: receiver.is_some(),
+        params: receiver.into_iter().chain(args).collect(),
+        result: read(result),
+        cost: row.cost,
+        call: row.call,
+    }
+}
+
+trait Head {
+    fn rfind_open(&self) -> usize;
+}
+
+impl Head for str {
+    /// The bracket that the closing one at the end belongs to.
+    fn rfind_open(&self) -> usize {
+        self.rfind('(').expect("a signature has brackets")
+    }
+}
+
+/// Whether this is a receiver's type rather than a namespace, which is a plain lower-case word that names no type.
+fn is_type(text: &str) -> bool {
+    text.contains('<')
+        || text.len() == 1
+        || Type::named(text).is_some()
+        || opaque::short(text).is_some()
+        || matches!(text, "timestamp" | "duration")
+}
+
+fn read(text: &str) -> Type {
+    if let Some((outer, rest)) = text.split_once('<') {
+        let inner = split(rest.strip_suffix('>').expect("brackets are closed"));
+        return match (outer, inner.as_slice()) {
+            ("list", [item]) => Type::list(read(item)),
+            ("map", [key, value]) => Type::map(read(key), read(value)),
+            ("optional", [inner]) => Type::optional(read(inner)),
+            ("type", [inner]) => Type::Type(read(inner).into()),
+            _ => panic!("unknown type {text}"),
+        };
+    }
+    match text {
+        "timestamp" => Type::Timestamp,
+        "duration" => Type::Duration,
+        "null" => Type::Null,
+        _ if text.len() == 1 => Type::Param(Param::Declared(text.as_bytes()[0])),
+        _ => match opaque::short(text) {
+            Some(name) => Type::Opaque(name),
+            None => Type::named(text).unwrap_or_else(|| panic!("unknown type {text}")),
+        },
+    }
+}
+
+/// Splits at commas that are not inside brackets.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0_usize, 0);
+    for (at, c) in text.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !text.trim().is_empty() {
+        parts.push(text[start..].trim());
+    }
+    parts
+}

@@ -1,0 +1,211 @@
+//! Points and spans of time: parsing, printing and their parts, in a time zone if one is named.
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::{Offset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Args, Row, row};
+use crate::cost::Cost;
+use crate::eval::Failure;
+use crate::value::Val;
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// A point in time, in nanoseconds from the start of 1970.
+///
+/// The library that knows time zones ends a day before the year 9999 does, so this is a type of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    nanos: i128,
+}
+
+/// The first second of the year 1, the earliest point in time.
+const FIRST: i64 = -62_135_596_800;
+/// The last second of the year 9999.
+const LAST: i64 = 253_402_300_799;
+
+/// The functions.
+pub const ROWS: &[Row] = &[
+    row("timestamp.getFullYear() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.year()))),
+    row("timestamp.getFullYear(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.year()))),
+    row("timestamp.getMonth() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.month()) - 1)),
+    row("timestamp.getMonth(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.month()) - 1)),
+    row("timestamp.getDayOfYear() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.day_of_year()) - 1)),
+    row("timestamp.getDayOfYear(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.day_of_year()) - 1)),
+    row("timestamp.getDayOfMonth() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.day()) - 1)),
+    row("timestamp.getDayOfMonth(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.day()) - 1)),
+    row("timestamp.getDate() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.day()))),
+    row("timestamp.getDate(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.day()))),
+    row("timestamp.getDayOfWeek() -> int", Cost::Unit, |args| part(args, weekday)),
+    row("timestamp.getDayOfWeek(string) -> int", Cost::Unit, |args| part(args, weekday)),
+    row("timestamp.getHours() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.hour()))),
+    row("timestamp.getHours(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.hour()))),
+    row("timestamp.getMinutes() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.minute()))),
+    row("timestamp.getMinutes(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.minute()))),
+    row("timestamp.getSeconds() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.second()))),
+    row("timestamp.getSeconds(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.second()))),
+    row("timestamp.getMilliseconds() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.millisecond()))),
+    row("timestamp.getMilliseconds(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.millisecond()))),
+    row("duration.getHours() -> int", Cost::Unit, |args| whole(args, 3_600_000_000_000)),
+    row("duration.getMinutes() -> int", Cost::Unit, |args| whole(args, 60_000_000_000)),
+    row("duration.getSeconds() -> int", Cost::Unit, |args| whole(args, 1_000_000_000)),
+    row("duration.getMilliseconds() -> int", Cost::Unit, |args| whole(args, 1_000_000)),
+];
+
+fn weekday(at: &DateTime) -> i64 {
+    i64::from(at.weekday().to_sunday_zero_offset())
+}
+
+fn part<'a>(args: Args<'_, 'a>, of: impl Fn(&DateTime) -> i64) -> Result<Val<'a>> {
+    let Val::Timestamp(at) = &args.args[0] else { return Err(Failure::no_overload()) };
+    let zone = match args.args.get(1) {
+        Some(name) => zone(name.as_str().ok_or_else(Failure::no_overload)?)?,
+        None => TimeZone::UTC,
+    };
+    let local = at.civil(&zone).ok_or_else(|| Failure::message("timestamp overflow"))?;
+    Ok(Val::Int(of(&local)))
+}
+
+/// `Europe/Paris`, `UTC`, or an offset such as `-08:00`.
+fn zone(name: &str) -> Result<TimeZone> {
+    let unknown = || Failure::message(format!("unknown time zone {name}"));
+    if name.is_empty() || name == "UTC" {
+        return Ok(TimeZone::UTC);
+    }
+    let Some((hours, minutes)) = name.split_once(':') else {
+        return TimeZone::get(name).map_err(|_| unknown());
+    };
+    let (sign, hours) = match hours.strip_prefix('-') {
+        Some(hours) => (-1, hours),
+        None => (1, hours.strip_prefix('+').unwrap_or(hours)),
+    };
+    let hours: i32 = hours.parse().map_err(|_| unknown())?;
+    let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
+    if !(0..=24).contains(&hours) || !(0..60).contains(&minutes) {
+        return Err(unknown());
+    }
+    let offset = Offset::from_seconds(sign * (hours * 3600 + minutes * 60)).map_err(|_| unknown())?;
+    Ok(TimeZone::fixed(offset))
+}
+
+fn whole<'a>(args: Args<'_, 'a>, unit: i64) -> Result<Val<'a>> {
+    match args.args {
+        [Val::Duration(nanos)] => Ok(Val::Int(nanos / unit)),
+        _ => Err(Failure::no_overload()),
+    }
+}
+
+impl Moment {
+    /// So many nanoseconds from the start of 1970, if that lies in the years 1 to 9999.
+    pub fn from_nanos(nanos: i128) -> Option<Self> {
+        let seconds = nanos.div_euclid(1_000_000_000);
+        (i128::from(FIRST)..=i128::from(LAST)).contains(&seconds).then_some(Self { nanos })
+    }
+
+    /// So many seconds after the start of 1970.
+    pub fn from_seconds(seconds: i64) -> Option<Self> {
+        Self::from_nanos(i128::from(seconds) * 1_000_000_000)
+    }
+
+    /// Whole seconds from the start of 1970, rounded down.
+    pub const fn seconds(self) -> i64 {
+        self.nanos.div_euclid(1_000_000_000) as i64
+    }
+
+    /// Nanoseconds from the start of 1970.
+    pub const fn nanos(self) -> i128 {
+        self.nanos
+    }
+
+    /// What clocks and calendars in `zone` show.
+    fn civil(self, zone: &TimeZone) -> Option<DateTime> {
+        let seconds = self.seconds().clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+        let offset = zone.to_offset(Timestamp::from_second(seconds).ok()?);
+        let local = self.nanos + i128::from(offset.seconds()) * 1_000_000_000;
+        let whole = i64::try_from(local.div_euclid(1_000_000_000)).ok()?;
+        let fraction = i32::try_from(local.rem_euclid(1_000_000_000)).ok()?;
+        jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0).checked_add(SignedDuration::new(whole, fraction)).ok()
+    }
+}
+
+/// A point in time moved by a span.
+pub fn shift<'a>(at: Moment, nanos: i64) -> Result<Val<'a>> {
+    let moved = Moment::from_nanos(at.nanos + i128::from(nanos));
+    moved.map(Val::Timestamp).ok_or_else(|| Failure::message("timestamp overflow"))
+}
+
+/// RFC 3339, as strictly as Go reads it.
+pub fn parse_timestamp(text: &str) -> Option<Moment> {
+    let bytes = text.as_bytes();
+    let digits = |from: usize, to: usize| {
+        let digits = bytes.get(from..to)?;
+        digits.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(digits).ok()?.parse::<i64>().ok()).flatten()
+    };
+    let sign = |at: usize, wanted: u8| (bytes.get(at) == Some(&wanted)).then_some(());
+    let day = parse_date(text.get(..10)?)?;
+    sign(10, b'T')?;
+    let (hour, minute, second) = (digits(11, 13)?, digits(14, 16)?, digits(17, 19)?);
+    sign(13, b':')?;
+    sign(16, b':')?;
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let rest = text.get(19..)?;
+    let (nanos, rest) = match rest.strip_prefix('.') {
+        Some(fraction) => {
+            let length = fraction.bytes().take_while(u8::is_ascii_digit).count();
+            let shown = fraction.get(..length.min(9)).filter(|shown| !shown.is_empty())?;
+            (format!("{shown:0<9}").parse::<i64>().ok()?, &fraction[length..])
+        }
+        None => (0, rest),
+    };
+    let offset = match rest.as_bytes() {
+        b"Z" => 0,
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) => {
+            let two = |a: &u8, b: &u8| i64::from(a - b'0') * 10 + i64::from(b - b'0');
+            let (hours, minutes) = (two(h1, h2), two(m1, m2));
+            if hours > 24 || minutes > 60 {
+                return None;
+            }
+            (hours * 3600 + minutes * 60) * if *sign == b'-' { -1 } else { 1 }
+        }
+        _ => return None,
+    };
+    let seconds = day.seconds() + hour * 3600 + minute * 60 + second - offset;
+    Moment::from_nanos(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
+}
+
+/// `2006-01-02`, the start of that day.
+pub fn parse_date(text: &str) -> Option<Moment> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
+        return None;
+    }
+    let number = |from: usize, to: usize| {
+        bytes[from..to].iter().all(u8::is_ascii_digit).then(|| text[from..to].parse::<i16>().ok()).flatten()
+    };
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let date = Date::new(year, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
+    let days = date.since(jiff::civil::date(1970, 1, 1)).ok()?.get_days();
+    Moment::from_seconds(i64::from(days) * 86_400)
+}
+
+/// Go's notation: `1h30m`, `-1.5s`, `100ms`.
+pub fn parse_duration(text: &str) -> Option<i64> {
+    text.parse::<machinery::time::Duration>().ok().map(machinery::time::Duration::nanos)
+}
+
+/// RFC 3339 in UTC, fractions only as long as needed.
+pub fn timestamp_text(at: Moment) -> String {
+    at.civil(&TimeZone::UTC).map(|civil| format!("{civil}Z")).unwrap_or_default()
+}
+
+/// Seconds with a fraction: `5400s`, `1.5s`.
+pub fn duration_text(nanos: i64) -> String {
+    let (sign, magnitude) = if nanos < 0 { ("-", nanos.unsigned_abs()) } else { ("", nanos.unsigned_abs()) };
+    let (seconds, rest) = (magnitude / 1_000_000_000, magnitude % 1_000_000_000);
+    if rest == 0 {
+        return format!("{sign}{seconds}s");
+    }
+    format!("{sign}{seconds}.{}s", format!("{rest:09}").trim_end_matches('0'))
+}

@@ -1,0 +1,210 @@
+//! URLs as Go's `net/url` understands them in a request: absolute, or an absolute path.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::opaque::Opaque;
+use super::{Args, Row, row};
+use crate::cost::Cost;
+use crate::eval::Failure;
+use crate::value::{Entries, Key, Text, Val};
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// The functions.
+pub const ROWS: &[Row] = &[
+    row("url(string) -> URL", Cost::ScanSame, url),
+    row("isURL(string) -> bool", Cost::Unit, is_url),
+    row("URL.getScheme() -> string", Cost::Unit, |args| part(args, |url| Val::text(&*url.scheme))),
+    row("URL.getHost() -> string", Cost::Unit, |args| part(args, |url| Val::text(&*url.host))),
+    row("URL.getHostname() -> string", Cost::Unit, |args| part(args, |url| Val::text(url.hostname()))),
+    row("URL.getPort() -> string", Cost::Unit, |args| part(args, |url| Val::text(url.port()))),
+    row("URL.getEscapedPath() -> string", Cost::Unit, |args| part(args, |url| Val::text(&*url.escaped_path))),
+    row("URL.getQuery() -> map<string, list<string>>", Cost::Unit, |args| part(args, Url::query_values)),
+];
+
+/// A URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    text: Box<str>,
+    scheme: Box<str>,
+    host: Box<str>,
+    escaped_path: Box<str>,
+    query: Box<str>,
+}
+
+impl Url {
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// Why it is none, in Go's words.
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
+        let fail = |why: &str| format!("parse {text:?}: {why}");
+        if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
+            return Err(fail("net/url: invalid control character in URL"));
+        }
+        if text.is_empty() {
+            return Err(fail("empty url"));
+        }
+        let (scheme, rest) = scheme(text).map_err(fail)?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let url = |host: &str, path: String| Self {
+            text: text.into(),
+            scheme: scheme.to_ascii_lowercase().into(),
+            host: host.into(),
+            escaped_path: path.into(),
+            query: query.into(),
+        };
+        if !rest.starts_with('/') {
+            // `mailto:someone` has neither host nor path.
+            return if scheme.is_empty() { Err(fail("invalid URI for request")) } else { Ok(url("", String::new())) };
+        }
+        let (authority, path) = match rest.strip_prefix("//") {
+            Some(after) if !after.starts_with('/') => {
+                let end = after.find('/').unwrap_or(after.len());
+                (&after[..end], &after[end..])
+            }
+            _ => ("", rest),
+        };
+        let host = host(authority).map_err(|why| fail(&why))?;
+        let decoded = unescape(path).ok_or_else(|| fail(&format!("invalid URL escape {:?}", bad_escape(path))))?;
+        let valid = path.bytes().all(|b| keeps(b) || b"!$&'()*+,;=:@[]%/".contains(&b));
+        Ok(url(&host, if valid { path.to_owned() } else { escape(&decoded) }))
+    }
+
+    /// The host without its port and brackets.
+    fn hostname(&self) -> &str {
+        match self.host.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or_default(),
+            None => self.host.split(':').next().unwrap_or_default(),
+        }
+    }
+
+    fn port(&self) -> &str {
+        let after = self.host.rfind(']').map_or(&*self.host, |at| &self.host[at..]);
+        after.rsplit_once(':').map_or("", |(_, port)| port)
+    }
+
+    fn query_values<'a>(&self) -> Val<'a> {
+        let mut found: Vec<(String, Vec<Val<'a>>)> = Vec::new();
+        for pair in self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (Some(key), Some(value)) = (unescape(&key.replace('+', " ")), unescape(&value.replace('+', " ")))
+            else {
+                continue;
+            };
+            let value = Val::text(String::from_utf8_lossy(&value).into_owned());
+            let key = String::from_utf8_lossy(&key).into_owned();
+            match found.iter_mut().find(|(have, _)| *have == key) {
+                Some((_, values)) => values.push(value),
+                None => found.push((key, vec![value])),
+            }
+        }
+        let mut entries = Entries::new();
+        for (key, values) in found {
+            entries.insert(Key::String(Text::Owned(key.into())), Val::list(values));
+        }
+        Val::map(entries)
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+fn scheme(text: &str) -> std::result::Result<(&str, &str), &'static str> {
+    for (at, c) in text.char_indices() {
+        match c {
+            'a'..='z' | 'A'..='Z' => {}
+            '0'..='9' | '+' | '-' | '.' if at > 0 => {}
+            ':' if at == 0 => return Err("missing protocol scheme"),
+            ':' => return Ok((&text[..at], &text[at + 1..])),
+            _ => break,
+        }
+    }
+    match text.split('/').next() {
+        Some(first) if first.contains(':') => Err("first path segment in URL cannot contain colon"),
+        _ => Ok(("", text)),
+    }
+}
+
+/// The host with its port, user information dropped.
+fn host(authority: &str) -> std::result::Result<String, String> {
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if !user.bytes().all(|b| keeps(b) || b"!$&'()*+,;=:%@".contains(&b)) {
+        return Err("net/url: invalid userinfo".into());
+    }
+    let colon_port = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or("missing ']' in host")?.1,
+        None => host.find(':').map_or("", |at| &host[at..]),
+    };
+    let valid = colon_port.is_empty()
+        || colon_port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    if !valid {
+        return Err(format!("invalid port {colon_port:?} after host"));
+    }
+    if let Some(bad) = host.chars().find(|c| matches!(c, ' ' | '<' | '>' | '"' | '\\' | '^' | '`' | '{' | '|' | '}')) {
+        return Err(format!("invalid character {:?} in host name", bad.to_string()));
+    }
+    let decoded = unescape(host).ok_or_else(|| format!("invalid URL escape {:?}", bad_escape(host)))?;
+    Ok(String::from_utf8_lossy(&decoded).into_owned())
+}
+
+fn keeps(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"-_.~".contains(&b)
+}
+
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == b'%' {
+            let digits = bytes.get(at + 1..at + 3).and_then(|digits| str::from_utf8(digits).ok())?;
+            if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return None;
+            }
+            out.push(u8::from_str_radix(digits, 16).ok()?);
+            at += 3;
+        } else {
+            out.push(bytes[at]);
+            at += 1;
+        }
+    }
+    Some(out)
+}
+
+fn bad_escape(text: &str) -> String {
+    text.find('%').map(|at| text[at..].chars().take(3).collect()).unwrap_or_default()
+}
+
+fn escape(path: &[u8]) -> String {
+    path.iter().fold(String::with_capacity(path.len()), |mut out, b| {
+        if keeps(*b) || b"$&+,/:;=@".contains(b) {
+            out.push(char::from(*b));
+        } else {
+            out.push_str(&format!("%{b:02X}"));
+        }
+        out
+    })
+}
+
+fn url<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
+    let parsed = Url::parse(args.str(0)?);
+    parsed
+        .map(|url| Val::Opaque(Opaque::Url(Arc::new(url))))
+        .map_err(|why| Failure::message(format!("URL parse error during conversion from string: {why}")))
+}
+
+fn is_url<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
+    Ok(Val::Bool(Url::parse(args.str(0)?).is_ok()))
+}
+
+fn part<'a>(args: Args<'_, 'a>, of: impl Fn(&Url) -> Val<'a>) -> Result<Val<'a>> {
+    match args.args {
+        [Val::Opaque(Opaque::Url(url))] => Ok(of(url)),
+        _ => Err(Failure::no_overload()),
+    }
+}

@@ -1,0 +1,433 @@
+//! Tokens to a tree: recursive descent, bounded in depth, macros expanded where they stand.
+
+mod literal;
+
+use machinery::Str;
+
+use crate::ast::{Ast, Entry, Expr, ExprId, Init, Literal};
+use crate::error::{Finding, Findings};
+use crate::lexer::{Kind, Lexer, Token};
+use crate::macros;
+
+/// How many code points an expression may have.
+pub const LENGTH_MAX: usize = 100_000;
+
+/// How deep brackets and operators may nest in the source.
+pub const NESTING_MAX: u16 = 250;
+
+/// Which parts of the syntax are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Syntax {
+    /// `a.?b`, `a[?b]`, `{?k: v}` and the macros `optMap`, `optFlatMap`.
+    pub optional: bool,
+    /// `all(k, v, …)`, `transformList`, `transformMap` and the like.
+    pub two_variables: bool,
+    /// `cel.bind(name, value, …)`.
+    pub bind: bool,
+    /// `list.sortBy(x, key)`.
+    pub sort_by: bool,
+    /// `math.greatest(a, b, c, …)` of any number of arguments.
+    pub math: bool,
+}
+
+/// Parses an expression.
+///
+/// # Errors
+/// Everything that is wrong with the syntax; parsing stops at the first thing it cannot make sense of.
+pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, Findings> {
+    // Counting bytes first spares counting the characters of almost every expression.
+    if source.len() > LENGTH_MAX {
+        let size = source.chars().count();
+        if size > LENGTH_MAX {
+            let message = format!("expression code point size exceeds limit: size: {size}, limit {LENGTH_MAX}");
+            return Err(Findings::one("", Finding { offset: 0, message }));
+        }
+    }
+    let mut lexer = Lexer::new(source);
+    let token = lexer.next_token().map_err(|finding| Findings::one(source, finding))?;
+    let mut parser = Parser { source, lexer, token, ast: Ast::new(source), syntax, nesting: 0 };
+    let root = parser.expr()?;
+    if parser.token.kind != Kind::End {
+        return Err(parser.unexpected("extraneous input", "<EOF>"));
+    }
+    parser.ast.set_root(root);
+    Ok(parser.ast)
+}
+
+struct Parser<'s> {
+    source: &'s str,
+    lexer: Lexer<'s>,
+    token: Token<'s>,
+    ast: Ast,
+    syntax: Syntax,
+    nesting: u16,
+}
+
+type Parsed<T = ExprId> = Result<T, Findings>;
+
+const OPERAND: &str =
+    "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+
+/// The rank of `==`; logic ranks lower.
+const RELATION: u8 = 2;
+
+/// Sign, rank and function of each operator between two operands.
+const OPERATORS: [(&str, u8, &str); 14] = [
+    ("||", 0, "_||_"),
+    ("&&", 1, "_&&_"),
+    ("<", RELATION, "_<_"),
+    ("<=", RELATION, "_<=_"),
+    (">=", RELATION, "_>=_"),
+    (">", RELATION, "_>_"),
+    ("==", RELATION, "_==_"),
+    ("!=", RELATION, "_!=_"),
+    ("in", RELATION, "@in"),
+    ("+", 3, "_+_"),
+    ("-", 3, "_-_"),
+    ("*", 4, "_*_"),
+    ("/", 4, "_/_"),
+    ("%", 4, "_%_"),
+];
+
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+impl<'s> Parser<'s> {
+    /// `binary ('?' binary ':' expr)?`
+    fn expr(&mut self) -> Parsed {
+        self.enter()?;
+        let condition = self.binary(0)?;
+        let parsed = if self.at("?") { self.conditional(condition)? } else { condition };
+        self.nesting -= 1;
+        Ok(parsed)
+    }
+
+    fn conditional(&mut self, condition: ExprId) -> Parsed {
+        let offset = self.advance()?.offset;
+        let then = self.binary(0)?;
+        self.expect(":")?;
+        let otherwise = self.expr()?;
+        self.call(offset, "_?_:_", None, vec![condition, then, otherwise])
+    }
+
+    /// One level deeper; the first error ends parsing, so only success comes back up.
+    fn enter(&mut self) -> Parsed<()> {
+        if self.nesting >= NESTING_MAX {
+            return Err(self.error(self.token.offset, format!("expression recursion limit exceeded: {NESTING_MAX}")));
+        }
+        self.nesting += 1;
+        Ok(())
+    }
+
+    /// Operators of rank `least` and above: those of one rank group from the left, higher ranks bind closer.
+    fn binary(&mut self, least: u8) -> Parsed {
+        let mut left = self.unary()?;
+        while let Some((rank, function)) = self.operator().filter(|(rank, _)| *rank >= least) {
+            left = if rank < RELATION {
+                self.logic(left, rank, function)?
+            } else {
+                let offset = self.advance()?.offset;
+                let right = self.binary(rank + 1)?;
+                self.call(offset, function, None, vec![left, right])?
+            };
+        }
+        Ok(left)
+    }
+
+    fn operator(&self) -> Option<(u8, &'static str)> {
+        if !matches!(self.token.kind, Kind::Sign | Kind::Ident) {
+            return None;
+        }
+        OPERATORS.iter().find(|(sign, ..)| *sign == self.token.text).map(|(_, rank, function)| (*rank, *function))
+    }
+
+    /// A chain of one logical operator becomes a balanced tree, so that a long one is not a deep one.
+    fn logic(&mut self, first: ExprId, rank: u8, function: &'static str) -> Parsed {
+        let (mut terms, mut offsets) = (vec![first], Vec::new());
+        while self.operator() == Some((rank, function)) {
+            offsets.push(self.advance()?.offset);
+            terms.push(self.binary(rank + 1)?);
+        }
+        self.balance(function, &terms, &offsets)
+    }
+
+    /// `offsets[i]` is the operator between `terms[i]` and `terms[i + 1]`.
+    fn balance(&mut self, function: &str, terms: &[ExprId], offsets: &[u32]) -> Parsed {
+        if let [only] = terms {
+            return Ok(*only);
+        }
+        let middle = offsets.len() / 2;
+        let left = self.balance(function, &terms[..=middle], &offsets[..middle])?;
+        let right = self.balance(function, &terms[middle + 1..], &offsets[middle + 1..])?;
+        self.call(offsets[middle], function, None, vec![left, right])
+    }
+
+    /// `!` and `-`, any number of one of them: an even number is none.
+    fn unary(&mut self) -> Parsed {
+        for (sign, function) in [("!", "!_"), ("-", "-_")] {
+            if !self.at(sign) {
+                continue;
+            }
+            let offset = self.token.offset;
+            let mut count = 0_usize;
+            while self.at(sign) {
+                self.advance()?;
+                count += 1;
+            }
+            if sign == "-" && matches!(self.token.kind, Kind::Int | Kind::Double) {
+                // The sign belongs to the literal: the least integer has no positive counterpart.
+                let literal = self.number(count % 2 == 1)?;
+                let operand = self.ast.add(offset, Expr::Literal(literal))?;
+                return self.postfix(operand);
+            }
+            let operand = self.member()?;
+            return if count % 2 == 1 { self.call(offset, function, None, vec![operand]) } else { Ok(operand) };
+        }
+        self.member()
+    }
+
+    fn member(&mut self) -> Parsed {
+        let operand = self.primary()?;
+        self.postfix(operand)
+    }
+
+    /// Selections, calls and indexes that follow an operand.
+    fn postfix(&mut self, mut operand: ExprId) -> Parsed {
+        loop {
+            operand = match self.token.text {
+                "." if self.token.kind == Kind::Sign => self.selection(operand)?,
+                "[" if self.token.kind == Kind::Sign => self.index(operand)?,
+                "{" if self.token.kind == Kind::Sign => match self.qualified_name(operand) {
+                    Some(name) => self.construction(&name)?,
+                    None => return Ok(operand),
+                },
+                _ => return Ok(operand),
+            };
+        }
+    }
+
+    fn selection(&mut self, operand: ExprId) -> Parsed {
+        let dot = self.advance()?.offset;
+        let optional = self.optional_mark(".?")?;
+        let name = self.name()?;
+        if optional {
+            let field = self.ast.add(name.offset, Expr::Literal(Literal::String(Str::from(name.text))))?;
+            return self.call(dot, "_?._", None, vec![operand, field]);
+        }
+        if self.at("(") {
+            let offset = self.advance()?.offset;
+            let args = self.list(")", Self::expr)?;
+            return self.call(offset, name.text, Some(operand), args);
+        }
+        self.ast.add(dot, Expr::Select { operand, field: Str::from(name.text), test: false })
+    }
+
+    fn index(&mut self, operand: ExprId) -> Parsed {
+        let offset = self.advance()?.offset;
+        let function = if self.optional_mark("[?")? { "_[?_]" } else { "_[_]" };
+        let index = self.expr()?;
+        self.expect("]")?;
+        self.call(offset, function, None, vec![operand, index])
+    }
+
+    /// The name that a chain of plain selections spells, for `a.b.C{…}`.
+    fn qualified_name(&self, id: ExprId) -> Option<String> {
+        match self.ast.expr(id) {
+            Expr::Ident(name) => Some(name.to_string()),
+            Expr::Select { operand, field, test: false } => Some(format!("{}.{field}", self.qualified_name(*operand)?)),
+            _ => None,
+        }
+    }
+
+    fn primary(&mut self) -> Parsed {
+        let Token { kind, text, offset } = self.token;
+        match kind {
+            Kind::Int | Kind::Uint | Kind::Double => {
+                let literal = self.number(false)?;
+                self.ast.add(offset, Expr::Literal(literal))
+            }
+            Kind::String | Kind::Bytes => {
+                self.advance()?;
+                let literal = literal::string(text).map_err(|message| self.error(offset, message))?;
+                self.ast.add(offset, Expr::Literal(literal))
+            }
+            Kind::Ident => self.ident_or_call(""),
+            Kind::Sign => match text {
+                "." => {
+                    self.advance()?;
+                    self.ident_or_call(".")
+                }
+                "(" => {
+                    self.advance()?;
+                    let inner = self.expr()?;
+                    self.expect(")")?;
+                    Ok(inner)
+                }
+                "[" => self.list_literal(),
+                "{" => self.map_literal(),
+                _ => Err(self.unexpected("mismatched input", OPERAND)),
+            },
+            Kind::End => Err(self.unexpected("mismatched input", OPERAND)),
+        }
+    }
+
+    fn ident_or_call(&mut self, leading: &str) -> Parsed {
+        let constant = match self.token.text {
+            "true" => Some(Literal::Bool(true)),
+            "false" => Some(Literal::Bool(false)),
+            "null" => Some(Literal::Null),
+            _ => None,
+        };
+        if let Some(literal) = constant.filter(|_| leading.is_empty()) {
+            let offset = self.advance()?.offset;
+            return self.ast.add(offset, Expr::Literal(literal));
+        }
+        let name = self.name()?;
+        if RESERVED.contains(&name.text) {
+            return Err(self.error(name.offset, format!("reserved identifier: {}", name.text)));
+        }
+        let full = format!("{leading}{}", name.text);
+        if self.at("(") {
+            let offset = self.advance()?.offset;
+            let args = self.list(")", Self::expr)?;
+            return self.call(offset, &full, None, args);
+        }
+        self.ast.add(name.offset, Expr::Ident(Str::from(full)))
+    }
+
+    /// `[a, ?b,]`
+    fn list_literal(&mut self) -> Parsed {
+        let offset = self.advance()?.offset;
+        let items = self.list("]", |parser| Ok((parser.optional_mark("?")?, parser.expr()?)))?;
+        let (optional, items): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+        self.ast.add(offset, Expr::List { items: items.into(), optional: optional.into() })
+    }
+
+    /// `{k: v, ?k: v,}`
+    fn map_literal(&mut self) -> Parsed {
+        let offset = self.advance()?.offset;
+        let entries = self.list("}", |parser| {
+            let optional = parser.optional_mark("?")?;
+            let key = parser.expr()?;
+            parser.expect(":")?;
+            Ok(Entry { key, value: parser.expr()?, optional })
+        })?;
+        self.ast.add(offset, Expr::Map(entries.into()))
+    }
+
+    /// `Name{field: value,}`
+    fn construction(&mut self, name: &str) -> Parsed {
+        let offset = self.advance()?.offset;
+        let fields = self.list("}", |parser| {
+            let optional = parser.optional_mark("?")?;
+            let field = parser.name()?;
+            let offset = parser.token.offset;
+            parser.expect(":")?;
+            Ok(Init { name: Str::from(field.text), value: parser.expr()?, optional, offset })
+        })?;
+        self.ast.add(offset, Expr::Struct { name: Str::from(name), fields: fields.into() })
+    }
+
+    /// Items between commas up to `close`; one comma may trail, except in a call.
+    fn list<T>(&mut self, close: &str, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        let mut items = Vec::new();
+        if self.at(close) {
+            self.advance()?;
+            return Ok(items);
+        }
+        loop {
+            items.push(item(self)?);
+            if self.at(",") {
+                self.advance()?;
+                if close == ")" || !self.at(close) {
+                    continue;
+                }
+            }
+            self.expect(close)?;
+            return Ok(items);
+        }
+    }
+
+    fn number(&mut self, negative: bool) -> Parsed<Literal> {
+        let token = self.advance()?;
+        literal::number(token.kind, token.text, negative).map_err(|message| self.error(token.offset, message))
+    }
+
+    /// Makes a call, or what the macro of that name makes of it.
+    fn call(&mut self, offset: u32, function: &str, target: Option<ExprId>, args: Vec<ExprId>) -> Parsed {
+        if let Some(expanded) = macros::expand(&mut self.ast, self.syntax, offset, function, target, &args) {
+            return expanded;
+        }
+        self.ast.add(offset, Expr::Call { function: Str::from(function), target, args: args.into() })
+    }
+
+    /// Whether a `?` that asks for an optional stands here; it is taken.
+    fn optional_mark(&mut self, shown: &str) -> Parsed<bool> {
+        if !self.at("?") {
+            return Ok(false);
+        }
+        if !self.syntax.optional {
+            return Err(self.error(self.token.offset, format!("unsupported syntax '{shown}'")));
+        }
+        self.advance()?;
+        Ok(true)
+    }
+
+    fn name(&mut self) -> Parsed<Token<'s>> {
+        // What is a keyword elsewhere is one after a dot, too.
+        if self.token.kind != Kind::Ident || matches!(self.token.text, "in" | "true" | "false" | "null") {
+            return Err(self.unexpected("mismatched input", "IDENTIFIER"));
+        }
+        self.advance()
+    }
+
+    fn at(&self, sign: &str) -> bool {
+        self.token.kind == Kind::Sign && self.token.text == sign
+    }
+
+    fn advance(&mut self) -> Parsed<Token<'s>> {
+        let next = self.lexer.next_token().map_err(|finding| Findings::one(self.source, finding))?;
+        Ok(std::mem::replace(&mut self.token, next))
+    }
+
+    fn expect(&mut self, sign: &str) -> Parsed<()> {
+        if self.at(sign) {
+            return self.advance().map(|_| ());
+        }
+        let message = format!("Syntax error: missing '{sign}' at '{}'", self.shown());
+        Err(self.error(self.token.offset, message))
+    }
+
+    fn unexpected(&self, what: &str, expecting: &str) -> Findings {
+        let message = format!("Syntax error: {what} '{}' expecting {expecting}", self.shown());
+        self.error(self.token.offset, message)
+    }
+
+    fn shown(&self) -> &'s str {
+        if self.token.kind == Kind::End { "<EOF>" } else { self.token.text }
+    }
+
+    fn error(&self, offset: u32, message: String) -> Findings {
+        Findings::one(self.source, Finding { offset, message })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Names of properties as identifiers: `x-prop` is `x__dash__prop`, `namespace` is `__namespace__`.
+
+/// Words that cannot be identifiers.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+const ESCAPES: [(&str, &str); 4] = [("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/")];
+
+/// The identifier for a property; none if it has characters that cannot be escaped.
+pub fn escape(property: &str) -> Option<String> {
+    if property.is_empty() || property.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    if RESERVED.contains(&property) {
+        return Some(format!("__{property}__"));
+    }
+    let mut out = String::with_capacity(property.len());
+    let mut rest = property;
+    while let Some(c) = rest.chars().next() {
+        if let Some((escaped, plain)) = ESCAPES.iter().find(|(_, plain)| rest.starts_with(plain)) {
+            out.push_str(escaped);
+            rest = &rest[plain.len()..];
+        } else if c.is_ascii_alphanumeric() || c == '_' {
+            out.push(c);
+            rest = &rest[1..];
+        } else {
+            return None;
+        }
+    }
+    Some(out)
+}
+
+/// The property for an identifier; none if no property is escaped like this.
+pub fn unescape(name: &str) -> Option<String> {
+    if !name.contains("__") {
+        // The common case: what needs no escape is not escaped.
+        return (!RESERVED.contains(&name)).then(|| name.to_owned());
+    }
+    let word = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
+    if let Some(word) = word.filter(|word| RESERVED.contains(word)) {
+        return Some(word.to_owned());
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while !rest.is_empty() {
+        if let Some((escaped, plain)) = ESCAPES.iter().find(|(escaped, _)| rest.starts_with(escaped)) {
+            out.push_str(plain);
+            rest = &rest[escaped.len()..];
+        } else {
+            let width = rest.chars().next().map_or(1, char::len_utf8);
+            out.push_str(&rest[..width]);
+            rest = &rest[width..];
+        }
+    }
+    (escape(&out).as_deref() == Some(name)).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_and_back() {
+        let check = |property: &str, identifier: &str| {
+            assert_eq!(escape(property).as_deref(), Some(identifier), "escape {property}");
+            assert_eq!(unescape(identifier).as_deref(), Some(property), "unescape {identifier}");
+        };
+        check("replicas", "replicas");
+        check("x-prop", "x__dash__prop");
+        check("redact__d", "redact__underscores__d");
+        check("string", "string");
+        check("namespace", "__namespace__");
+        check("int", "int");
+        check("a.b/c-d", "a__dot__b__slash__c__dash__d");
+        check("___", "__underscores___");
+        check("_a_", "_a_");
+        check("sprint", "sprint");
+        check("in", "__in__");
+    }
+
+    #[test]
+    fn what_has_no_identifier_cannot_be_reached() {
+        for property in ["", "1a", "a b", "ä", "a$"] {
+            assert_eq!(escape(property), None, "{property}");
+        }
+        for identifier in ["a__b", "namespace", "__if", "x__dot"] {
+            assert_eq!(unescape(identifier), None, "{identifier}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! How large the values of a type can get in one request: what estimates of cost multiply with.
+
+use std::sync::LazyLock;
+
+use machinery::Schema;
+use machinery::schema::{Field, Omit, Patch, Shape, Struct, Type, TypeId, Types};
+
+use super::{StringKind, string_kind};
+use crate::cost::limits::REQUEST_BYTES;
+
+/// What is there without any schema: the types, and which of them is metadata.
+static BUILTIN: LazyLock<(Types, TypeId)> = LazyLock::new(|| {
+    let mut types = Types::new();
+    let string = types.add(Type::new("string", Shape::String));
+    let field = |name: &str| Field {
+        name: name.into(),
+        ty: string,
+        required: false,
+        omit: Omit::Never,
+        pointer: false,
+        default: None,
+        patch: Patch::default(),
+        inlined: Box::default(),
+    };
+    let fields = Box::new([field("generateName"), field("name")]);
+    let meta = types.add(Type::new("metadata", Shape::Struct(Struct { fields, ..Struct::default() })));
+    (types, meta)
+});
+
+/// Types that are there without any schema.
+pub fn builtin() -> &'static Types {
+    &BUILTIN.0
+}
+
+/// The metadata that expressions see of a whole object whose schema does not describe it.
+pub fn object_meta() -> TypeId {
+    BUILTIN.1
+}
+
+/// The least bytes that a value of the type takes in JSON.
+fn bytes_min(schema: Schema<'_>, depth: u8) -> u64 {
+    match schema.shape() {
+        Shape::Bool => 4,
+        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => 1,
+        Shape::String | Shape::Bytes | Shape::Quantity | Shape::Time | Shape::MicroTime => match string_kind(schema) {
+            StringKind::Plain | StringKind::Bytes => 2,
+            StringKind::Time => 20,
+            StringKind::Date => 10,
+            StringKind::Duration => 4,
+        },
+        // A recursive type is no larger for being deeper: what is required is what counts.
+        Shape::Struct(of) if depth < 16 => {
+            of.fields.iter().filter(|field| field.required && field.default.is_none()).fold(2, |total, field| {
+                total + field.name.len() as u64 + bytes_min(schema.other(field.ty), depth + 1) + 4
+            })
+        }
+        _ => 2,
+    }
+}
+
+/// The most characters, items or entries a value of the type can have; 0 for what has no size.
+pub fn elements_max(schema: Schema<'_>) -> u64 {
+    let limits = Limits::of(schema);
+    match schema.shape() {
+        Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime => match string_kind(schema) {
+            // A length limit counts characters, of which each can take four bytes.
+            StringKind::Plain => {
+                limits.length.map_or_else(|| limits.longest.unwrap_or(REQUEST_BYTES - 2), |max| max * 4)
+            }
+            StringKind::Bytes => limits.length.unwrap_or(REQUEST_BYTES - 2),
+            StringKind::Time => 30,
+            StringKind::Date => 10,
+            StringKind::Duration => 32,
+        },
+        Shape::IntOrString | Shape::Quantity => limits.length.map_or(REQUEST_BYTES - 2, |max| max * 4),
+        Shape::List(list) => {
+            limits.items.unwrap_or_else(|| (REQUEST_BYTES - 2) / (bytes_min(schema.other(list.item), 0) + 1))
+        }
+        Shape::Map(map) => {
+            limits.properties.unwrap_or_else(|| (REQUEST_BYTES - 2) / (bytes_min(schema.other(map.value), 0) + 6))
+        }
+        _ => 0,
+    }
+}
+
+/// The limits that a schema states.
+#[derive(Default)]
+struct Limits {
+    length: Option<u64>,
+    longest: Option<u64>,
+    items: Option<u64>,
+    properties: Option<u64>,
+}
+
+impl Limits {
+    fn of(schema: Schema<'_>) -> Self {
+        let Some(rules) = &schema.ty().rules else { return Self::default() };
+        let limit = |max: Option<i64>| max.map(|max| u64::try_from(max).unwrap_or(0));
+        Self {
+            length: limit(rules.string.characters_max),
+            longest: rules.values.iter().filter_map(|value| value.as_str()).map(|text| text.len() as u64).max(),
+            items: limit(rules.list.items_max),
+            properties: limit(rules.object.keys_max),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Equality and order of values: numbers compare by what they are worth, whatever their type.
+
+use std::cmp::Ordering;
+
+use machinery::schema::{ListKind, Shape};
+
+use super::{List, Map, Val};
+use crate::eval::{Failure, Meter};
+
+impl<'a> Val<'a> {
+    /// Whether two values are equal; values of different types are not.
+    ///
+    /// # Errors
+    /// If the tree does not hold what its schema says, or the comparison takes too many steps: values can share parts,
+    /// so that a small one can be a huge tree.
+    pub fn equals(&self, other: &Val<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
+        meter.work(1)?;
+        Ok(match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Bool(a), Self::Bool(b)) => a == b,
+            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => a == b,
+            (Self::Int(_) | Self::Uint(_) | Self::Double(_), Self::Int(_) | Self::Uint(_) | Self::Double(_)) => {
+                self.order(other) == Some(Ordering::Equal)
+            }
+            (Self::String(a), Self::String(b)) => a.as_str() == b.as_str(),
+            (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
+            (Self::List(a), Self::List(b)) => return lists_equal(a, b, meter),
+            (Self::Map(a), Self::Map(b)) => return maps_equal(a, b, meter),
+            (Self::Type(a), Self::Type(b)) => a.runtime_name() == b.runtime_name(),
+            (Self::Optional(a), Self::Optional(b)) => match (a, b) {
+                (None, None) => true,
+                (Some(a), Some(b)) => return a.equals(b, meter),
+                _ => false,
+            },
+            (Self::Built(a), Self::Built(b)) => {
+                if a.name != b.name || a.fields.len() != b.fields.len() {
+                    return Ok(false);
+                }
+                for (name, value) in &a.fields {
+                    match b.fields.iter().find(|(have, _)| have == name) {
+                        Some((_, other)) if value.equals(other, meter)? => {}
+                        _ => return Ok(false),
+                    }
+                }
+                true
+            }
+            (Self::Opaque(a), Self::Opaque(b)) => a == b,
+            _ => false,
+        })
+    }
+
+    /// Which of two values is greater; none if they cannot be compared, or one of them is not a number.
+    pub fn order(&self, other: &Val<'a>) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),
+            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => Some(a.cmp(b)),
+            (Self::Uint(a), Self::Uint(b)) => Some(a.cmp(b)),
+            (Self::Double(a), Self::Double(b)) => a.partial_cmp(b),
+            (Self::Int(a), Self::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+            (Self::Uint(a), Self::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+            (Self::Int(a), Self::Double(b)) => whole_with_double(i128::from(*a), *b),
+            (Self::Uint(a), Self::Double(b)) => whole_with_double(i128::from(*a), *b),
+            (Self::Double(a), Self::Int(b)) => whole_with_double(i128::from(*b), *a).map(Ordering::reverse),
+            (Self::Double(a), Self::Uint(b)) => whole_with_double(i128::from(*b), *a).map(Ordering::reverse),
+            (Self::String(a), Self::String(b)) => Some(a.as_str().cmp(b.as_str())),
+            (Self::Bytes(a), Self::Bytes(b)) => Some(a.cmp(b)),
+            (Self::Timestamp(a), Self::Timestamp(b)) => Some(a.cmp(b)),
+            _ => None,
+        }
+    }
+
+    /// Whether values of the two types have an order at all.
+    pub const fn comparable(&self, other: &Val<'a>) -> bool {
+        matches!(
+            (self, other),
+            (Self::Int(_) | Self::Uint(_) | Self::Double(_), Self::Int(_) | Self::Uint(_) | Self::Double(_))
+                | (Self::Bool(_), Self::Bool(_))
+                | (Self::String(_), Self::String(_))
+                | (Self::Bytes(_), Self::Bytes(_))
+                | (Self::Duration(_), Self::Duration(_))
+                | (Self::Timestamp(_), Self::Timestamp(_))
+        )
+    }
+}
+
+/// Compares without rounding the integer to a double, which would make neighbours equal beyond 2^53.
+fn whole_with_double(whole: i128, double: f64) -> Option<Ordering> {
+    if double.is_nan() {
+        return None;
+    }
+    if double.abs() > 1e20 {
+        return 0.0.partial_cmp(&double);
+    }
+    let floor = double.floor();
+    Some(whole.cmp(&(floor as i128)).then(if double > floor { Ordering::Less } else { Ordering::Equal }))
+}
+
+fn lists_equal<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    if !matches!((list_kind(a), list_kind(b)), (ListKind::Atomic, ListKind::Atomic)) {
+        return unordered_equal(a, b, meter);
+    }
+    for (a, b) in a.iter().zip(b.iter()) {
+        if !a?.equals(&b?, meter)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Lists that a schema calls sets or maps are equal whatever the order of their items.
+fn unordered_equal<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
+    let (a, b) = (a.to_vec()?, b.to_vec()?);
+    let mut taken = vec![false; b.len()];
+    'items: for item in &a {
+        for (at, other) in b.iter().enumerate() {
+            if !taken[at] && item.equals(other, meter)? {
+                taken[at] = true;
+                continue 'items;
+            }
+        }
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// How the schema of a list sees it.
+pub(crate) fn list_kind<'l>(list: &'l List<'_>) -> &'l ListKind {
+    match list {
+        List::Json(_, Some(schema)) => match schema.shape() {
+            Shape::List(shape) => &shape.kind,
+            _ => &ListKind::Atomic,
+        },
+        _ => &ListKind::Atomic,
+    }
+}
+
+fn maps_equal<'a>(a: &Map<'a>, b: &Map<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    for key in a.keys() {
+        let (Some(left), Some(right)) = (a.get(&key), b.get(&key)) else { return Ok(false) };
+        if !left?.equals(&right?, meter)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
