@@ -1,0 +1,143 @@
+//! Hostile expressions end in an error, or at once: what bounds them is counted, not timed.
+
+use cel::{Env, EnvSet, Failure, Library, Meter, Type};
+
+fn env() -> Env {
+    EnvSet::default().stored.with_libraries(&[Library::Bind, Library::Math]).with_variable("x", Type::Dyn)
+}
+
+fn refused(expression: &str, why: &str) {
+    let findings =
+        env().compile(expression).err().unwrap_or_else(|| panic!("{}…", &expression[..60.min(expression.len())]));
+    let said = findings.iter().next().expect("a refusal says why").message.clone();
+    assert!(said.contains(why), "{said}");
+}
+
+/// Runs within the budget of one expression, and stops with the failure that is told.
+fn stopped(expression: &str, expect: &Failure) {
+    let compiled = env().compile(expression).unwrap_or_else(|findings| panic!("{findings}"));
+    let meter = Meter::new(cel::cost::limits::PER_CALL);
+    match compiled.program.run(&(), &meter) {
+        Err(failure) => assert_eq!(failure, *expect, "{expression}"),
+        Ok(_) => panic!("{expression} ran to its end at a cost of {}", meter.cost()),
+    }
+    // No call may cost much more than what was left: a budget that is checked too late is none.
+    assert!(meter.steps() <= 1_100_000, "{} steps: {expression}", meter.steps());
+}
+
+fn ends(expression: &str) -> u64 {
+    let compiled = env().compile(expression).unwrap_or_else(|findings| panic!("{findings}"));
+    let meter = Meter::new(cel::cost::limits::PER_CALL);
+    let _ = compiled.program.run(&(), &meter);
+    assert!(meter.steps() <= 1_100_000, "{} steps: {expression}", meter.steps());
+    meter.cost()
+}
+
+#[test]
+fn nesting_is_refused_before_it_is_deep() {
+    for open in ["(", "[", "{1:", "-(", "!(", "x[", "f(", "true ? true : ", "[1].map(x, ", "cel.bind(y, 1, "] {
+        refused(&open.repeat(20_000 / open.len()), "limit exceeded");
+    }
+    refused(&format!("x{}", ".y".repeat(10_000)), "limit exceeded");
+    refused(&format!("1{}", "+1".repeat(10_000)), "limit exceeded");
+    refused(&format!("x{}", ".?y".repeat(10_000)), "limit exceeded");
+    refused(&format!("optional.of(1){}", ".optMap(y, y)".repeat(3_000)), "limit exceeded");
+}
+
+#[test]
+fn long_sources_are_refused_or_linear() {
+    refused(&"x".repeat(100_001), "size exceeds limit");
+    assert_eq!(ends(&format!("[{}].size()", vec!["1"; 30_000].join(","))), 1);
+    assert_eq!(ends(&format!("'{}'.size()", "a".repeat(99_000))), 1);
+    ends(&vec!["true"; 12_000].join(" && "));
+    refused(&"1".repeat(50_000), "invalid int literal");
+    ends(&format!("[{}].size()", vec!["1+1"; 20_000].join(",")));
+    ends(&format!("{{{}}}.size()", (0..10_000).map(|i| format!("{i}:{i}")).collect::<Vec<_>>().join(",")));
+}
+
+#[test]
+fn nested_loops_run_out_of_budget() {
+    let range = "[0,1,2,3,4,5,6,7,8,9]";
+    let mut expression = "true".to_owned();
+    for depth in 0..12 {
+        expression = format!("{range}.all(v{depth}, {expression})");
+    }
+    stopped(&expression, &Failure::Cost);
+    stopped("lists.range(100000).map(a, lists.range(100000).map(b, a + b))", &Failure::Cost);
+    stopped("lists.range(1000).all(a, lists.range(1000).all(b, a * b >= 0))", &Failure::Cost);
+}
+
+#[test]
+fn values_that_share_parts_do_not_become_huge() {
+    let doubled = |inner: &str, last: &str| {
+        let mut expression = last.replace('$', "v60");
+        for level in (1..=60).rev() {
+            let before = level - 1;
+            expression = format!("cel.bind(v{level}, {}, {expression})", inner.replace('$', &format!("v{before}")));
+        }
+        format!("cel.bind(v0, [1], {expression})")
+    };
+    stopped(&doubled("$ + $", "$.size() > 0"), &Failure::Resources);
+    stopped(&doubled("[$, $]", "[$] == [$]"), &Failure::Resources);
+    stopped(&doubled("[$, $]", "[$].indexOf($) == 0"), &Failure::Resources);
+    stopped(&doubled("[$, $]", "'%s'.format([$]) == ''"), &Failure::Resources);
+    ends(&doubled("{'a': $, 'b': $}", "$.size() > 0"));
+}
+
+#[test]
+fn strings_do_not_grow_without_cost() {
+    let mut expression = "s20.size()".to_owned();
+    for level in (1..=20).rev() {
+        expression = format!("cel.bind(s{level}, s{0} + s{0} + s{0} + s{0}, {expression})", level - 1);
+    }
+    stopped(&format!("cel.bind(s0, 'aaaaaaaaaaaaaaaa', {expression})"), &Failure::Cost);
+    stopped(
+        "cel.bind(s, lists.range(20000).map(i, 'aaaaaaaaaa').join(), s.replace('', s).size())",
+        &Failure::Resources,
+    );
+}
+
+#[test]
+fn patterns_are_bounded_in_size_and_time() {
+    refused("'a'.matches('(a{1000}){1000}{1000}')", "invalid matches argument");
+    let evil = format!("'{}'.matches('(a*)*(a*)*(a*)*b')", "a".repeat(1000));
+    assert!(ends(&evil) < 1_000);
+    stopped(
+        "lists.range(30000).map(i, 'aaaaaaaaaaaaaaaaaaaa').join().matches('(a|a|a|a)*(x|y|z)?(a|b)*$'.replace('x', lists.range(99).map(i, 'x').join()))",
+        &Failure::Cost,
+    );
+}
+
+#[test]
+fn squares_are_paid_before_they_are_computed() {
+    stopped("lists.range(2000).distinct().size()", &Failure::Cost);
+    stopped("lists.range(2000).sort().size()", &Failure::Cost);
+    stopped("sets.contains(lists.range(2000), lists.range(2000))", &Failure::Cost);
+    stopped("lists.range(100000000).size()", &Failure::Resources);
+}
+
+#[test]
+fn a_host_can_interrupt() {
+    let compiled = env().compile("lists.range(1000).all(a, lists.range(100).all(b, true))").unwrap();
+    let asked = std::cell::Cell::new(0);
+    let interrupt = || {
+        asked.set(asked.get() + 1);
+        asked.get() == 3
+    };
+    let meter = Meter::new(u64::MAX).with_interrupt(&interrupt);
+    assert_eq!(compiled.program.run(&(), &meter).unwrap_err(), Failure::Interrupted);
+}
+
+#[test]
+fn a_budget_that_is_used_up_is_not_absorbed() {
+    stopped("lists.range(100000).all(a, lists.range(100000).all(b, a >= 0 && b >= 0)) || true", &Failure::Cost);
+}
+
+#[test]
+fn types_of_nested_maps_stay_small() {
+    let mut expression = "m60.size()".to_owned();
+    for level in (1..=60).rev() {
+        expression = format!("cel.bind(m{level}, {{m{0}: m{0}}}, {expression})", level - 1);
+    }
+    ends(&format!("cel.bind(m0, {{1: 1}}, {expression})"));
+}

@@ -1,0 +1,246 @@
+//! The surroundings that tables and other tests run in.
+
+use std::sync::Arc;
+
+use cel::{Authorizer, Check, Decision, Env, EnvSet, Host, Library, Strictness, Type, Val, Variables};
+use machinery::schema::structural::Structural;
+use machinery::{GroupVersionKind, Value};
+
+/// An environment and the values of its variables.
+pub struct Surroundings {
+    pub env: Env,
+    values: Vec<(&'static str, Value)>,
+    schema: Option<Arc<Structural>>,
+    host: Option<Host>,
+    authorizer: bool,
+}
+
+/// The variables of one run.
+pub struct Bound<'a>(&'a Surroundings);
+
+impl Surroundings {
+    pub fn variables(&self) -> Bound<'_> {
+        Bound(self)
+    }
+}
+
+impl<'a> Variables<'a> for Bound<'a> {
+    fn variable(&self, name: &str) -> Option<Result<Val<'a>, cel::Failure>> {
+        if self.0.authorizer && name == "authorizer" {
+            return Some(Ok(Val::authorizer(Arc::new(Clerk))));
+        }
+        if self.0.authorizer && name == "authorizer.requestResource" {
+            return Some(Ok(Val::resource_check(Arc::new(Clerk), |check| check.resource = "pods".into())));
+        }
+        let (_, value) = self.0.values.iter().find(|(have, _)| *have == name)?;
+        let host = self.0.host.and_then(|host| host.schema(name));
+        Some(Val::json(value, host.or_else(|| self.0.schema.as_ref().map(|schema| schema.schema()))))
+    }
+}
+
+/// Allows to get and to create pods, and whatever the service account `default:robot` asks for.
+struct Clerk;
+
+impl Authorizer for Clerk {
+    fn authorize(&self, question: &Check) -> Decision {
+        let robot = question.service_account() == Some(("default", "robot"));
+        let path = question.path.as_deref() == Some("/healthz");
+        let pods = &*question.resource == "pods" && matches!(&*question.verb, "get" | "create");
+        if &*question.resource == "broken" {
+            return Decision { error: Some("no answer".into()), ..Decision::default() };
+        }
+        let allowed = robot || pods || (path && &*question.verb == "get");
+        Decision { allowed, reason: if allowed { "clerk says yes" } else { "clerk says no" }.into(), error: None }
+    }
+}
+
+const EVERYTHING: [Library; 23] = [
+    Library::Standard,
+    Library::CrossTypeNumeric,
+    Library::Strings,
+    Library::StringsFormat,
+    Library::StringsReverse,
+    Library::Lists,
+    Library::ListsExtended,
+    Library::Regex,
+    Library::Url,
+    Library::Authorizer,
+    Library::AuthorizerSelectors,
+    Library::Quantity,
+    Library::Optional,
+    Library::Sets,
+    Library::Ip,
+    Library::Cidr,
+    Library::Format,
+    Library::TwoVariables,
+    Library::Semver,
+    Library::Math,
+    Library::Encoders,
+    Library::JsonPatch,
+    Library::Bind,
+];
+
+/// The surroundings of a name, as rows ask for them.
+pub fn surroundings(name: &str) -> Surroundings {
+    let plain = |env: Env| Surroundings { env, values: Vec::new(), schema: None, host: None, authorizer: false };
+    match name {
+        // Every library, the language's own rules: lists may mix types.
+        "all" => plain(Env::new(Strictness::Plain).with_libraries(&EVERYTHING)),
+        // What the server has.
+        "kubernetes" => plain(EnvSet::default().new),
+        // Variables of each type, known to the checker.
+        "typed" => typed(Env::new(Strictness::Plain).with_libraries(&EVERYTHING)),
+        // A policy: the object is of any type.
+        "policy" => policy(Host::ValidatingPolicy),
+        "mutation" => policy(Host::MutatingPolicy),
+        "authorization" => host(
+            Host::Authorization,
+            vec![(
+                "request",
+                r#"{"user": "ann", "groups": ["dev"], "resourceAttributes": {"namespace": "shop", "verb": "get", "resource": "pods"}}"#,
+            )],
+        ),
+        "claims" => {
+            host(Host::AuthenticationClaims, vec![("claims", r#"{"sub": "ann", "aud": ["knarr"], "roles": "a,b"}"#)])
+        }
+        "user" => host(
+            Host::AuthenticationUser,
+            vec![("user", r#"{"username": "ann", "groups": ["dev"], "extra": {"k": ["v"]}}"#)],
+        ),
+        "device" => host(
+            Host::DeviceSelector,
+            vec![
+                ("device.driver", r#""gpu.example.com""#),
+                ("device.attributes", r#"{"gpu.example.com": {"model": "a100", "cores": 8}}"#),
+                ("device.allowMultipleAllocations", "false"),
+            ],
+        ),
+        // A policy about pods, as its status shows what is wrong with it.
+        "pods" => {
+            let kind = GroupVersionKind { group: "".into(), version: "v1".into(), kind: "Pod".into() };
+            let schema = api::catalogue::schema(&kind).expect("pods are built in");
+            let mut pods = policy(Host::ValidatingPolicy);
+            pods.env = pods.env.with_builtin("object", schema).with_builtin("oldObject", schema);
+            pods
+        }
+        // The rules of a CRD, whose schema is below.
+        "crd" => crd(),
+        other => panic!("no surroundings are called {other}"),
+    }
+}
+
+fn typed(env: Env) -> Surroundings {
+    let types = [
+        ("b", Type::Bool),
+        ("i", Type::Int),
+        ("d", Type::Double),
+        ("s", Type::String),
+        ("li", Type::list(Type::Int)),
+        ("ls", Type::list(Type::String)),
+        ("m", Type::map(Type::String, Type::Int)),
+        ("x", Type::Dyn),
+        ("lm", Type::list(Type::map(Type::String, Type::Dyn))),
+        ("a.b", Type::Int),
+    ];
+    let env = types.into_iter().fold(env, |env, (name, ty)| env.with_variable(name, ty));
+    let values = [
+        ("b", "true"),
+        ("i", "7"),
+        ("d", "1.5"),
+        ("s", "\"text\""),
+        ("li", "[1, 2, 3]"),
+        ("ls", "[\"a\", \"b\"]"),
+        ("m", "{\"one\": 1, \"two\": 2}"),
+        (
+            "x",
+            "{\"name\": \"x\", \"list\": [1, \"two\", 3.5, null, true], \"nested\": {\"deep\": {\"er\": 1}}, \"none\": null}",
+        ),
+        ("lm", "[{\"k\": \"a\", \"v\": 1}, {\"k\": \"b\", \"v\": 2}]"),
+        ("a.b", "42"),
+    ];
+    let values = values.into_iter().map(|(name, text)| (name, json(text))).collect();
+    Surroundings { env, values, schema: None, host: None, authorizer: false }
+}
+
+fn host(host: Host, values: Vec<(&'static str, &str)>) -> Surroundings {
+    let values = values.into_iter().map(|(name, text)| (name, json(text))).collect();
+    Surroundings { env: host.env_set().new, values, schema: None, host: Some(host), authorizer: false }
+}
+
+fn policy(host: Host) -> Surroundings {
+    let object = r#"{
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web", "a/b": "c"}},
+        "spec": {
+            "replicas": 3, "minReplicas": 1, "maxReplicas": 5,
+            "template": {"spec": {"containers": [
+                {"name": "app", "image": "registry.example/app:v1", "ports": [{"containerPort": 80}],
+                 "resources": {"limits": {"memory": "512Mi", "cpu": "500m"}}},
+                {"name": "side", "image": "registry.example/side:v2"}]}}}}"#;
+    let values = vec![
+        ("object", json(object)),
+        ("oldObject", json(r#"{"spec": {"replicas": 2}, "metadata": {"name": "web"}}"#)),
+        ("params", json(r#"{"maxReplicas": 5, "allowed": ["app", "side"]}"#)),
+        (
+            "request",
+            json(r#"{"operation": "UPDATE", "userInfo": {"username": "ann", "groups": ["dev"]}, "namespace": "shop"}"#),
+        ),
+        (
+            "namespaceObject",
+            json(
+                r#"{"metadata": {"name": "shop", "labels": {"env": "test"}, "creationTimestamp": "2020-01-01T00:00:00Z"}}"#,
+            ),
+        ),
+    ];
+    Surroundings { env: host.env_set().new, values, schema: None, host: Some(host), authorizer: true }
+}
+
+fn json(text: &str) -> Value {
+    machinery::json::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Fields of every type that a schema can give, with limits and without.
+const SCHEMA: &str = r#"{"type": "object", "properties": {"spec": {"type": "object", "required": ["name"], "properties": {
+    "name": {"type": "string", "maxLength": 10},
+    "free": {"type": "string"},
+    "mode": {"type": "string", "enum": ["off", "always"]},
+    "replicas": {"type": "integer"},
+    "ratio": {"type": "number"},
+    "on": {"type": "boolean"},
+    "port": {"x-kubernetes-int-or-string": true},
+    "created": {"type": "string", "format": "date-time"},
+    "day": {"type": "string", "format": "date"},
+    "ttl": {"type": "string", "format": "duration"},
+    "blob": {"type": "string", "format": "byte"},
+    "tags": {"type": "array", "maxItems": 5, "x-kubernetes-list-type": "set", "items": {"type": "string", "maxLength": 10}},
+    "moreTags": {"type": "array", "maxItems": 5, "x-kubernetes-list-type": "set", "items": {"type": "string", "maxLength": 10}},
+    "ports": {"type": "array", "maxItems": 3, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+        "items": {"type": "object", "required": ["name"], "properties": {
+            "name": {"type": "string", "maxLength": 5}, "number": {"type": "integer"}}}},
+    "words": {"type": "array", "items": {"type": "string"}},
+    "numbers": {"type": "array", "items": {"type": "integer"}},
+    "labels": {"type": "object", "maxProperties": 4, "additionalProperties": {"type": "string", "maxLength": 8}},
+    "x-prop": {"type": "integer"}, "namespace": {"type": "string"}, "a.b": {"type": "string"}, "redact__d": {"type": "integer"},
+    "unknown": {"x-kubernetes-preserve-unknown-fields": true},
+    "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": {"type": "string"}}},
+    "embedded": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+    "maybe": {"type": "string", "nullable": true}}}}}"#;
+
+const OBJECT: &str = r#"{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "one"}, "spec": {
+    "name": "one", "free": "text", "mode": "off", "replicas": 3, "ratio": 2, "on": true, "port": "80%",
+    "created": "2020-01-01T00:00:00Z", "day": "2020-01-02", "ttl": "1h", "blob": "aGVsbG8=",
+    "tags": ["a", "b"], "moreTags": ["b", "a"],
+    "ports": [{"name": "web", "number": 80}, {"name": "dns", "number": 53}], "words": ["x", "y"], "numbers": [3, 1, 2],
+    "labels": {"app": "web"}, "x-prop": 1, "namespace": "here", "a.b": "dotted", "redact__d": 2,
+    "unknown": {"a": 1}, "open": {"known": "yes", "other": 1},
+    "embedded": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "inner"}}, "maybe": null}}"#;
+
+fn crd() -> Surroundings {
+    let schema = Arc::new(Structural::new(&json(SCHEMA)).expect("the schema is structural"));
+    let mut env = EnvSet::default().new;
+    let set = env.add_types(cel::schema::TypeSet::Structural(schema.clone()));
+    let env = env.with_object("self", set, schema.root(), true).with_object("oldSelf", set, schema.root(), true);
+    let older = OBJECT.replace("\"replicas\": 3", "\"replicas\": 2");
+    let values = vec![("self", json(OBJECT)), ("oldSelf", json(&older))];
+    Surroundings { env, values, schema: Some(schema), host: None, authorizer: false }
+}
