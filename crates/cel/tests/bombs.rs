@@ -141,3 +141,14 @@ fn types_of_nested_maps_stay_small() {
     }
     ends(&format!("cel.bind(m0, {{1: 1}}, {expression})"));
 }
+
+#[test]
+fn the_largest_lists_of_a_request_can_be_compared() {
+    use machinery::Value;
+    let list =
+        |last: i64| Value::Array((0..1_500_000).map(|at| Value::Int(if at == 1_499_999 { last } else { 1 })).collect());
+    let (a, b) = (list(1), list(2));
+    let compiled = env().with_variable("y", Type::Dyn).compile("x == x && x != y").expect("the expression is right");
+    let variables = [("x", cel::Val::json(&a, None).unwrap()), ("y", cel::Val::json(&b, None).unwrap())];
+    assert_eq!(compiled.program.evaluate(&variables).unwrap().value.as_bool(), Some(true));
+}

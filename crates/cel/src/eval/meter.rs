@@ -51,7 +51,7 @@ pub struct Meter<'m> {
 /// long they are.
 const BYTES_MAX: usize = 32 << 20;
 /// How many comparisons and visits an evaluation may make in all: values can share parts.
-const STEPS_MAX: usize = 1_000_000;
+const STEPS_MAX: usize = 400_000;
 /// How many iterations pass between two looks at the interrupt.
 const INTERRUPT_EVERY: u32 = 100;
 

@@ -7,6 +7,9 @@ use machinery::schema::{ListKind, Shape};
 use super::{List, Map, Val};
 use crate::eval::{Failure, Meter};
 
+/// How many items are compared in the time of one other step.
+const ITEMS_A_STEP: usize = 16;
+
 impl<'a> Val<'a> {
     /// Whether two values are equal; values of different types are not.
     ///
@@ -14,7 +17,6 @@ impl<'a> Val<'a> {
     /// If the tree does not hold what its schema says, or the comparison takes too many steps: values can share parts,
     /// so that a small one can be a huge tree.
     pub fn equals(&self, other: &Val<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
-        meter.work(1)?;
         Ok(match (self, other) {
             (Self::Null, Self::Null) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
@@ -30,10 +32,14 @@ impl<'a> Val<'a> {
             (Self::Type(a), Self::Type(b)) => a.runtime_name() == b.runtime_name(),
             (Self::Optional(a), Self::Optional(b)) => match (a, b) {
                 (None, None) => true,
-                (Some(a), Some(b)) => return a.equals(b, meter),
+                (Some(a), Some(b)) => {
+                    meter.work(1)?;
+                    return a.equals(b, meter);
+                }
                 _ => false,
             },
             (Self::Built(a), Self::Built(b)) => {
+                meter.work(1)?;
                 if a.name != b.name || a.fields.len() != b.fields.len() {
                     return Ok(false);
                 }
@@ -100,6 +106,7 @@ fn lists_equal<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<bool
     if a.len() != b.len() {
         return Ok(false);
     }
+    meter.work(1 + a.len() / ITEMS_A_STEP)?;
     if !matches!((list_kind(a), list_kind(b)), (ListKind::Atomic, ListKind::Atomic)) {
         return unordered_equal(a, b, meter);
     }
@@ -114,8 +121,16 @@ fn lists_equal<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<bool
 /// Lists that a schema calls sets or maps are equal whatever the order of their items.
 fn unordered_equal<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
     let (a, b) = (a.to_vec()?, b.to_vec()?);
-    let mut taken = vec![false; b.len()];
-    'items: for item in &a {
+    let (mut left, mut taken) = (Vec::new(), vec![false; b.len()]);
+    // Most of two such lists has kept its order.
+    for (at, item) in a.iter().enumerate() {
+        taken[at] = item.equals(&b[at], meter)?;
+        if !taken[at] {
+            left.push(item);
+        }
+    }
+    'items: for item in left {
+        meter.work(1 + b.len() / ITEMS_A_STEP)?;
         for (at, other) in b.iter().enumerate() {
             if !taken[at] && item.equals(other, meter)? {
                 taken[at] = true;
@@ -142,6 +157,7 @@ fn maps_equal<'a>(a: &Map<'a>, b: &Map<'a>, meter: &Meter<'_>) -> Result<bool, F
     if a.len() != b.len() {
         return Ok(false);
     }
+    meter.work(1 + a.len() / ITEMS_A_STEP)?;
     for key in a.keys() {
         let (Some(left), Some(right)) = (a.get(&key), b.get(&key)) else { return Ok(false) };
         if !left?.equals(&right?, meter)? {
