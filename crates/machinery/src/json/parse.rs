@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.at += 1;
-        let entries: Vec<_> = self.entries.drain(start..).collect();
+        let entries = take(&mut self.entries, start);
         if sorted {
             return Ok(Value::Object(Object::from_sorted(entries)));
         }
@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.at += 1;
-        Ok(Value::Array(self.items.drain(start..).collect()))
+        Ok(Value::Array(take(&mut self.items, start)))
     }
 
     fn enter(&mut self, depth: usize) -> Result<(), Error> {
@@ -202,9 +202,18 @@ impl<'a> Parser<'a> {
 
     /// Passes over what stands for itself in a string.
     fn plain(&mut self) {
-        let rest = &self.text.as_bytes()[self.at..];
-        let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
-        self.at += end.unwrap_or(rest.len());
+        let bytes = self.text.as_bytes();
+        while let Some(eight) = bytes[self.at..].first_chunk() {
+            let found = special(u64::from_le_bytes(*eight));
+            if found != 0 {
+                self.at += found.trailing_zeros() as usize / 8;
+                return;
+            }
+            self.at += 8;
+        }
+        while self.here().is_some_and(|byte| !matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
+            self.at += 1;
+        }
     }
 
     fn escape(&mut self) -> Result<char, Error> {
@@ -270,10 +279,35 @@ impl<'a> Parser<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
+    #[cold]
     fn unexpected(&self, place: &str) -> Error {
         match self.text[self.at..].chars().next() {
             None => Error::End,
             Some(char) => Error::Character { char, place: place.to_owned(), offset: self.at },
         }
     }
+}
+
+/// Takes what was pushed since `start` off a stack.
+fn take<T>(stack: &mut Vec<T>, start: usize) -> Vec<T> {
+    let mut top = stack.split_off(start);
+    if start == 0 {
+        // The whole stack was handed over, with its room to grow.
+        top.shrink_to_fit();
+    }
+    top
+}
+
+/// Marks the first of eight bytes that is a quote, a backslash or a control character by its highest bit. Marks above
+/// the first one mean nothing: a borrow may have carried into them.
+const fn special(eight: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const HIGHS: u64 = ONES << 7;
+    const fn zero(bytes: u64) -> u64 {
+        bytes.wrapping_sub(ONES) & !bytes
+    }
+    let quote = zero(eight ^ (ONES * b'"' as u64));
+    let backslash = zero(eight ^ (ONES * b'\\' as u64));
+    let control = eight.wrapping_sub(ONES * 0x20) & !eight;
+    (quote | backslash | control) & HIGHS
 }
