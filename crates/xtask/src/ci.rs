@@ -11,7 +11,7 @@ use crate::{root, tidy};
 type Step = fn() -> anyhow::Result<()>;
 
 /// Programs that tests run as peers, and the Debian packages that bring them.
-const PACKAGES: &[(&str, &str)] = &[("cc", "gcc")];
+const PACKAGES: &[(&str, &str)] = &[("cc", "gcc"), ("etcd", "etcd-server"), ("etcdctl", "etcd-client")];
 
 /// Runs every step and stops at the first that fails.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
