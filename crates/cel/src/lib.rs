@@ -12,7 +12,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An expression goes one way: [`lexer`], [`parser`] (which expands macros), [`check`], [`cost::estimate`], and a program
+//! An expression goes one way: [`lexer`], [`parser`] (which expands macros), [`check`], [`cost::estimate()`], and a program
 //! that [`eval`] runs. What functions there are is one table, [`library`].
 
 pub mod ast;

@@ -4,8 +4,8 @@
 //! what it wanted before and no longer does, and refuses to change what others own unless forced. [`Write::update`] is
 //! for every other write: the object is already what it shall be, and the manager owns what changed.
 //!
-//! Below it are pure operations on [`FieldSet`]s and on values walked by their [`Schema`](crate::Schema): [`field_set`], [`compare`],
-//! [`merge`], [`remove`]. All agree on what a field is: a leaf, an entry of a map, an item of a list that has keys.
+//! Below it are pure operations on [`FieldSet`]s and on values walked by their [`Schema`](crate::Schema): [`field_set`], [`compare()`],
+//! [`merge()`], [`remove()`]. All agree on what a field is: a leaf, an entry of a map, an item of a list that has keys.
 
 pub mod collect;
 pub mod compare;

@@ -5,7 +5,7 @@
 //!
 //! | purpose | then |
 //! |---|---|
-//! | messages | frames of [`Frame`], one way |
+//! | messages | frames of `Frame`, one way |
 //! | snapshot | the state in chunks, the message that ends it, one byte in answer |
 //! | members | a frame with the cluster and its group in answer |
 
