@@ -8,8 +8,9 @@ fuzz_target!(|input: (u16, &[u8])| {
     let kinds = api::catalogue::kinds();
     let at = usize::from(input.0) % kinds.len();
     let (kind, schema) = api::catalogue::kinds().nth(at).expect("a kind of the catalogue");
-    let Ok(first) = protobuf::decode_with(input.1, schema, &api::catalogue::schema) else { return };
-    assert_eq!(json::parse(&json::to_vec(&first)).expect("a decoded object is JSON"), first, "{kind}");
+    let Ok(decoded) = protobuf::decode_with(input.1, schema, &api::catalogue::schema) else { return };
+    // JSON inside may hold a whole float, which loses its point once it was written.
+    let first = json::parse(&json::to_vec(&decoded)).expect("a decoded object is JSON");
     let settled = |object| {
         let mut bytes = Vec::new();
         protobuf::encode(object, schema, &mut bytes).ok()?;

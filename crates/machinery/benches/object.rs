@@ -8,7 +8,7 @@ use machinery::defaulting::default;
 use machinery::patch::strategic::{OnConflict, create_three_way};
 use machinery::patch::{PatchType, apply_patch};
 use machinery::validate::validate;
-use machinery::{GroupVersionKind, Schema, Value, json};
+use machinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -60,6 +60,25 @@ fn all(bench: &mut Criterion) {
     });
 }
 
+fn encode(bench: &mut Criterion) {
+    let schema = schema();
+    let pod = parsed();
+    let mut bytes = Vec::new();
+    protobuf::encode(&pod, schema, &mut bytes).expect("a pod has a protobuf form");
+    let text = yaml::to_string(&pod);
+    bench.bench_function("encode/json", |run| run.iter(|| json::to_vec(black_box(&pod))));
+    bench.bench_function("encode/yaml", |run| run.iter(|| yaml::to_string(black_box(&pod))));
+    bench.bench_function("encode/protobuf", |run| {
+        run.iter(|| {
+            let mut out = Vec::new();
+            protobuf::encode(black_box(&pod), schema, &mut out).expect("a pod has a protobuf form");
+            out
+        });
+    });
+    bench.bench_function("decode/protobuf", |run| run.iter(|| protobuf::decode(black_box(&bytes), schema)));
+    bench.bench_function("decode/yaml", |run| run.iter(|| yaml::parse(black_box(&text))));
+}
+
 fn patch(bench: &mut Criterion) {
     const OPERATIONS: &str = r#"[{"op":"test","path":"/spec/containers/0/name","value":"web"},
         {"op":"add","path":"/metadata/labels/two","value":"2"},
@@ -88,5 +107,5 @@ fn patch(bench: &mut Criterion) {
     });
 }
 
-criterion_group!(object, parse, decode, fill, check, all, patch);
+criterion_group!(object, parse, decode, fill, check, all, encode, patch);
 criterion_main!(object);
