@@ -8,9 +8,13 @@ pub mod hash;
 pub mod node;
 pub mod plugins;
 pub mod pod;
+pub mod profile;
 pub mod resources;
+pub mod schedule;
 pub mod snapshot;
 
 pub use node::Node;
 pub use pod::{Pod, PodId};
+pub use profile::Profile;
+pub use schedule::{Decision, schedule};
 pub use snapshot::{NodeId, Snapshot};

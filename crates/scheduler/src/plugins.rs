@@ -1,6 +1,7 @@
 //! The rules, one file each.
 
 pub mod balanced_allocation;
+pub mod default_preemption;
 pub mod fit;
 pub mod image_locality;
 pub mod inter_pod_affinity;
@@ -15,6 +16,7 @@ pub mod topology_spread;
 pub mod unsupported;
 
 pub use balanced_allocation::BalancedAllocation;
+pub use default_preemption::DefaultPreemption;
 pub use fit::{Fit, Strategy};
 pub use image_locality::ImageLocality;
 pub use inter_pod_affinity::InterPodAffinity;

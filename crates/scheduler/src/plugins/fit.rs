@@ -126,9 +126,8 @@ impl Filter for Room<'_> {
 
     fn reasons(&self, rejection: Rejection) -> Vec<String> {
         let names = [(CPU, "cpu"), (MEMORY, "memory"), (EPHEMERAL, "ephemeral-storage")];
-        let names = names.into_iter().map(|(bit, name)| (bit, name));
         let scalars = (SCALARS..64).zip(&self.wanted.scalars).map(|(at, (name, _))| (1 << at, name.as_str()));
-        let few = names.chain(scalars).filter(|(bit, _)| rejection.mask & bit != 0);
+        let few = names.into_iter().chain(scalars).filter(|(bit, _)| rejection.mask & bit != 0);
         let mut reasons: Vec<_> = few.map(|(_, name)| format!("Insufficient {name}")).collect();
         if rejection.mask & PODS != 0 {
             reasons.insert(0, "Too many pods".to_owned());

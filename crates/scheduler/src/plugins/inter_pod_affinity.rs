@@ -130,8 +130,8 @@ impl<'a> Rules<'a> {
 
     fn existing_of(&mut self, key: u32) -> &mut Vec<u32> {
         let topology = self.cycle.snapshot.topology();
-        if self.existing.len() < topology.len() {
-            self.existing.resize(topology.len(), None);
+        if self.existing.len() < topology.end() {
+            self.existing.resize(topology.end(), None);
         }
         self.existing[key as usize].get_or_insert_with(|| vec![0; topology.key(key).end()])
     }

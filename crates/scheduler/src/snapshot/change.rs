@@ -154,7 +154,7 @@ impl Snapshot {
     /// Counts a pod in the domains of its node.
     fn count(&mut self, pod: &Placed) {
         let counts = &mut self.class_counts[pod.class as usize].by_domain;
-        counts.resize_with(self.topology.len(), Counts::default);
+        counts.resize_with(self.topology.end(), Counts::default);
         for (key, counts) in (0..).zip(counts) {
             let domain = self.topology.key(key).domain(pod.node);
             if domain != NOWHERE {

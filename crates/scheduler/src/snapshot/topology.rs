@@ -18,6 +18,7 @@ pub struct Topology {
 /// The domains of one label.
 #[derive(Clone, Debug, Default)]
 pub struct Key {
+    label: Str,
     /// Which domain each node is in, by the node's number.
     domains: Vec<u32>,
     ids: Map<Str, u32>,
@@ -39,15 +40,15 @@ impl Topology {
         &self.keys[id as usize]
     }
 
-    /// How many labels are known.
-    pub const fn len(&self) -> usize {
+    /// One more than the highest number of a label.
+    pub const fn end(&self) -> usize {
         self.keys.len()
     }
 
     /// Makes a label known, without nodes.
     pub fn register(&mut self, label: &Str) -> u32 {
         let id = u32::try_from(self.keys.len()).expect("fewer than 2^32 labels");
-        self.keys.push(Key::default());
+        self.keys.push(Key { label: label.clone(), ..Key::default() });
         self.ids.insert(label.clone(), id);
         id
     }
@@ -57,15 +58,9 @@ impl Topology {
         self.keys[key as usize].place(node, value);
     }
 
-    /// The labels with their numbers, in no order that matters to the caller.
+    /// The labels with their numbers.
     pub fn labels(&self) -> Vec<(Str, u32)> {
-        let mut all: Vec<(Str, u32)> = Vec::with_capacity(self.keys.len());
-        #[expect(clippy::iter_over_hash_type, clippy::disallowed_methods, reason = "sorted right after")]
-        for (label, id) in &self.ids {
-            all.push((label.clone(), *id));
-        }
-        all.sort_unstable();
-        all
+        self.keys.iter().map(|key| key.label.clone()).zip(0..).collect()
     }
 }
 
