@@ -10,13 +10,13 @@
 //! A pod that was rejected wakes only for a change that one of the plug-ins that rejected it asks for. Changes that
 //! happen while a decision is under way are kept until it is over, so that none is missed.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use machinery::Str;
 
 use crate::framework::Event;
+use crate::plugins::priority_sort::{Turn, turn};
 use crate::pod::{Pod, PodId};
 use crate::profile::Profile;
 use crate::schedule::Nominated;
@@ -40,8 +40,8 @@ pub struct Queue {
     profiles: Arc<Vec<Profile>>,
     options: Options,
     entries: BTreeMap<PodId, Entry>,
-    active: BTreeSet<(Reverse<i32>, u64, PodId)>,
-    backoff: BTreeSet<(Millis, Reverse<i32>, u64, PodId)>,
+    active: BTreeSet<(Turn, PodId)>,
+    backoff: BTreeSet<(Millis, Turn, PodId)>,
     unschedulable: BTreeSet<(Millis, PodId)>,
     /// Changes since the oldest decision under way began, the first of them numbered `events_begin`.
     events: VecDeque<Event>,
@@ -163,9 +163,9 @@ impl Queue {
     /// pod is active, one that backs off only out of caution need not wait.
     pub fn pop(&mut self, now: Millis) -> Option<Arc<Pod>> {
         self.flush(now);
-        let cautious = |(_, _, _, id): &&(Millis, Reverse<i32>, u64, PodId)| !self.entries[id].plugins.is_empty();
-        let first = self.active.first().map(|(_, _, id)| *id);
-        let id = first.or_else(|| self.backoff.iter().find(cautious).map(|(_, _, _, id)| *id))?;
+        let cautious = |(_, _, id): &&(Millis, Turn, PodId)| !self.entries[id].plugins.is_empty();
+        let first = self.active.first().map(|(_, id)| *id);
+        let id = first.or_else(|| self.backoff.iter().find(cautious).map(|(_, _, id)| *id))?;
         self.leave(id);
         let events_from = self.events_begin + self.events.len() as u64;
         self.enter(id, Place::InFlight { events_from, changed: false });
@@ -259,7 +259,7 @@ impl Queue {
 
     /// Lets those go on whose time has come.
     fn flush(&mut self, now: Millis) {
-        while let Some(&(_, _, _, id)) = self.backoff.first().filter(|(until, ..)| *until <= now) {
+        while let Some(&(_, _, id)) = self.backoff.first().filter(|(until, ..)| *until <= now) {
             self.leave(id);
             self.enter(id, Place::Active);
         }
@@ -288,10 +288,10 @@ impl Queue {
     fn enter(&mut self, id: PodId, place: Place) {
         let entry = self.entries.get_mut(&id).expect("a pod that moves has an entry");
         entry.place = place;
-        let priority = Reverse(entry.pod.priority);
+        let turn = turn(entry.pod.priority, entry.sequence);
         match place {
-            Place::Active => drop(self.active.insert((priority, entry.sequence, id))),
-            Place::Backoff => drop(self.backoff.insert((entry.backoff_until, priority, entry.sequence, id))),
+            Place::Active => drop(self.active.insert((turn, id))),
+            Place::Backoff => drop(self.backoff.insert((entry.backoff_until, turn, id))),
             Place::Unschedulable { since } => drop(self.unschedulable.insert((since, id))),
             Place::InFlight { events_from, .. } => drop(self.in_flight.insert((events_from, id))),
             Place::Gated => {}
@@ -300,10 +300,10 @@ impl Queue {
 
     fn leave(&mut self, id: PodId) {
         let entry = &self.entries[&id];
-        let priority = Reverse(entry.pod.priority);
+        let turn = turn(entry.pod.priority, entry.sequence);
         match entry.place {
-            Place::Active => drop(self.active.remove(&(priority, entry.sequence, id))),
-            Place::Backoff => drop(self.backoff.remove(&(entry.backoff_until, priority, entry.sequence, id))),
+            Place::Active => drop(self.active.remove(&(turn, id))),
+            Place::Backoff => drop(self.backoff.remove(&(entry.backoff_until, turn, id))),
             Place::Unschedulable { since } => drop(self.unschedulable.remove(&(since, id))),
             Place::InFlight { events_from, .. } => drop(self.in_flight.remove(&(events_from, id))),
             Place::Gated => {}

@@ -1,10 +1,13 @@
 //! PrioritySort: the more important pod goes first, of equals the one that waits longer.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 
-/// The order of two pods by priority and by when they began to wait.
-pub fn order(a: (i32, u64), b: (i32, u64)) -> Ordering {
-    b.0.cmp(&a.0).then(a.1.cmp(&b.1))
+/// A pod's place in the line, the first being the lowest.
+pub type Turn = (Reverse<i32>, u64);
+
+/// The place of a pod of this priority that began to wait as the `sequence`-th.
+pub const fn turn(priority: i32, sequence: u64) -> Turn {
+    (Reverse(priority), sequence)
 }
 
 #[cfg(test)]
@@ -14,7 +17,7 @@ mod tests {
     #[test]
     fn priority_comes_before_patience() {
         let mut pods = [(0, 1), (5, 9), (5, 2)];
-        pods.sort_by(|a, b| order(*a, *b));
+        pods.sort_by_key(|(priority, sequence)| turn(*priority, *sequence));
         assert_eq!(pods, [(5, 2), (5, 9), (0, 1)]);
     }
 }
