@@ -1,11 +1,16 @@
 //! How many decisions a second over 5,000 nodes: plain, with rules about other pods, and with evictions.
 
+#![expect(clippy::disallowed_types, reason = "a benchmark reads the clock")]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use machinery::{Value, value};
 use scheduler::schedule::{Chance, Context};
 use scheduler::{Decision, Node, Pod, PodId, Profile, Snapshot, schedule};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const NODES: usize = 5_000;
 const BUDGET: Duration = Duration::from_millis(1_500);

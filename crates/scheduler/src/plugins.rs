@@ -28,3 +28,6 @@ pub use scheduling_gates::SchedulingGates;
 pub use taint_toleration::TaintToleration;
 pub use topology_spread::{DefaultConstraints, TopologySpread};
 pub use unsupported::Unsupported;
+
+#[cfg(test)]
+mod tests;

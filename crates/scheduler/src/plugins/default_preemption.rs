@@ -108,7 +108,7 @@ impl DefaultPreemption {
             return Attempt::Ineligible("not eligible due to a terminating pod on the nominated node.");
         }
         let potential: Vec<_> =
-            diagnosis.rejected().iter().filter(|(_, it)| it.resolvable).map(|(node, _)| *node).collect();
+            diagnosis.rejected().iter().filter(|(_, resolvable)| *resolvable).map(|(node, _)| *node).collect();
         let enough = (potential.len() * self.candidates_percentage / 100).max(self.candidates_min).min(potential.len());
         let begin = if potential.is_empty() { 0 } else { start % potential.len() };
         let (mut candidates, mut failed, mut reasons) = (Vec::new(), 0, BTreeMap::new());
@@ -160,7 +160,7 @@ fn waits_for_victims(evaluation: &Evaluation<'_>, diagnosis: &Diagnosis) -> bool
     let (snapshot, pod) = (evaluation.cycle.snapshot, evaluation.cycle.pod);
     let Some(node) = snapshot.node(&pod.nominated_node) else { return false };
     let status = diagnosis.rejected().iter().find(|(rejected, _)| *rejected == node);
-    let may_do = status.is_some_and(|(_, rejection)| rejection.resolvable);
+    let may_do = status.is_some_and(|(_, resolvable)| *resolvable);
     may_do && snapshot.pods(node).any(|victim| victim.preempted && victim.priority < pod.priority)
 }
 

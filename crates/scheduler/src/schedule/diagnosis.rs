@@ -12,7 +12,8 @@ pub struct Diagnosis {
     nodes: usize,
     /// Why no node was looked at, if none was.
     before: Option<String>,
-    rejected: Vec<(NodeId, Rejection)>,
+    /// The nodes that were looked at, and whether each could do if other pods went.
+    rejected: Vec<(NodeId, bool)>,
     /// Nodes per reason.
     reasons: BTreeMap<String, usize>,
     plugins: Vec<&'static str>,
@@ -60,7 +61,7 @@ impl Diagnosis {
 
     /// A node cannot take the pod.
     pub fn reject(&mut self, node: NodeId, rejection: Rejection) {
-        self.rejected.push((node, rejection));
+        self.rejected.push((node, rejection.resolvable));
     }
 
     /// So many nodes cannot take the pod for these reasons.
@@ -86,15 +87,9 @@ impl Diagnosis {
         self.nodes
     }
 
-    /// The nodes that were looked at, and why they cannot take the pod.
-    pub fn rejected(&self) -> &[(NodeId, Rejection)] {
+    /// The nodes that were looked at, and whether each could do if other pods went.
+    pub fn rejected(&self) -> &[(NodeId, bool)] {
         &self.rejected
-    }
-
-    /// Forgets the nodes that were looked at.
-    pub fn clear(&mut self) {
-        self.rejected.clear();
-        self.reasons.clear();
     }
 
     /// The plug-ins that rejected anything, sorted.
