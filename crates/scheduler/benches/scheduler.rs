@@ -1,0 +1,106 @@
+//! How many decisions a second over 5,000 nodes: plain, with rules about other pods, and with evictions.
+
+#![expect(clippy::disallowed_types, reason = "a benchmark reads the clock")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use machinery::{Value, value};
+use scheduler::schedule::{Chance, Context};
+use scheduler::{Decision, Node, Pod, PodId, Profile, Snapshot, schedule};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const NODES: usize = 5_000;
+const BUDGET: Duration = Duration::from_millis(1_500);
+
+fn main() {
+    let label = |key: &str| value!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}});
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    let rules = |field: &str, kind: &str, terms: Value| {
+        let terms = Value::from(machinery::Object::from_iter([(kind, terms)]));
+        value!({"affinity": (machinery::Object::from_iter([(field, terms)]))})
+    };
+    let (zone, host) = ("topology.kubernetes.io/zone", "kubernetes.io/hostname");
+    let soft = |key: &str| value!([{"weight": 1, "podAffinityTerm": (label(key))}]);
+    let spread = |key: &str, when: &str| {
+        value!({"topologySpreadConstraints": [
+            {"maxSkew": 5, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": {"matchLabels": {"app": "web"}}}
+        ]})
+    };
+    bench("plain", 0, || value!({}));
+    bench("node selector (one zone)", 0, || value!({"nodeSelector": {"topology.kubernetes.io/zone": "zone1"}}));
+    bench("required affinity (zone)", 0, || rules("podAffinity", required, value!([(label(zone))])));
+    bench("required anti-affinity (host)", 0, || rules("podAntiAffinity", required, value!([(label(host))])));
+    bench("preferred affinity (host)", 0, || rules("podAffinity", preferred, soft(host)));
+    bench("preferred anti-affinity (host)", 0, || rules("podAntiAffinity", preferred, soft(host)));
+    bench("spreading (zone)", 0, || spread(zone, "DoNotSchedule"));
+    bench("preferred spreading (zone)", 0, || spread(zone, "ScheduleAnyway"));
+    bench("spreading (host)", 0, || spread(host, "DoNotSchedule"));
+    bench("preemption", 4, || value!({"priority": 10}));
+}
+
+/// Decides about pods of one kind and places them, until the time is over. Before that each node is filled with so many
+/// pods that one must go for each that comes.
+fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
+    let mut snapshot = Snapshot::default();
+    for number in 0..NODES {
+        snapshot.set_node(&node(number));
+    }
+    let filler = pod("filler", "900m", value!({}));
+    for number in 0..NODES * filling {
+        let mut pod = filler.clone();
+        pod.name = format!("filler-{number}").into();
+        snapshot.assume(&pod, &format!("node-{}", number % NODES));
+    }
+    let profile = Profile::default();
+    let template = pod("pod", "100m", spec());
+    let template = if filling > 0 { pod("pod", "900m", spec()) } else { template };
+    let (mut decisions, mut evictions, mut chance) = (0_u64, 0_u64, Chance::default());
+    let begin = Instant::now();
+    while begin.elapsed() < BUDGET && decisions < 20_000 {
+        let mut pod = template.clone();
+        pod.name = format!("pod-{decisions}").into();
+        let outcome = schedule(&mut snapshot, &pod, &profile, Context { chance, ..Context::default() });
+        decisions += 1;
+        chance = Chance { start: outcome.next_start, tie: decisions, preemption_start: decisions as usize * 37 };
+        match outcome.decision {
+            Decision::Bind { node } => snapshot.assume(&pod, &node),
+            Decision::Preempt { node, victims, .. } => {
+                for victim in victims {
+                    snapshot.remove_pod(PodId::new(&victim.namespace, &victim.name));
+                    evictions += 1;
+                }
+                snapshot.assume(&pod, &node);
+            }
+            Decision::Unschedulable { message, .. } => {
+                println!("{name}: stopped after {decisions}: {message}");
+                break;
+            }
+        }
+        black_box(&snapshot);
+    }
+    let rate = decisions as f64 / begin.elapsed().as_secs_f64();
+    println!("{name:<32} {rate:>9.0} pods/s ({decisions} decisions, {evictions} evictions)");
+}
+
+fn node(number: usize) -> Node {
+    let name = format!("node-{number}");
+    let zone = format!("zone{}", number % 10);
+    let object = value!({
+        "metadata": {"name": (name.clone()), "labels": {
+            "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone, "kubernetes.io/os": "linux"
+        }},
+        "status": {"allocatable": {"cpu": "4", "memory": "32Gi", "pods": "110"}}
+    });
+    Node::new(&object).expect("a good node")
+}
+
+fn pod(name: &str, cpu: &str, mut spec: Value) -> Pod {
+    let container = value!({"name": "c", "image": "app:1", "resources": {"requests": {"cpu": cpu, "memory": "500Mi"}}});
+    spec.as_object_mut().expect("an object").insert("containers", value!([container]));
+    let meta = value!({"name": name, "namespace": "bench", "labels": {"app": "web"}});
+    Pod::new(&value!({"metadata": meta, "spec": spec})).expect("a good pod")
+}

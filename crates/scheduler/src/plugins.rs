@@ -1,0 +1,33 @@
+//! The rules, one file each.
+
+pub mod balanced_allocation;
+pub mod default_preemption;
+pub mod fit;
+pub mod image_locality;
+pub mod inter_pod_affinity;
+pub mod node_affinity;
+pub mod node_name;
+pub mod node_ports;
+pub mod node_unschedulable;
+pub mod priority_sort;
+pub mod scheduling_gates;
+pub mod taint_toleration;
+pub mod topology_spread;
+pub mod unsupported;
+
+pub use balanced_allocation::BalancedAllocation;
+pub use default_preemption::DefaultPreemption;
+pub use fit::{Fit, Strategy};
+pub use image_locality::ImageLocality;
+pub use inter_pod_affinity::InterPodAffinity;
+pub use node_affinity::AffinityToNodes;
+pub use node_name::NodeName;
+pub use node_ports::NodePorts;
+pub use node_unschedulable::NodeUnschedulable;
+pub use scheduling_gates::SchedulingGates;
+pub use taint_toleration::TaintToleration;
+pub use topology_spread::{DefaultConstraints, TopologySpread};
+pub use unsupported::Unsupported;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! NodeResourcesBalancedAllocation: a node is good if its resources are taken evenly.
+
+use machinery::Str;
+
+use crate::framework::{Cycle, Plugin, SCORE_MAX, Scorer};
+use crate::resources::is_extended;
+use crate::snapshot::{NodeId, Snapshot};
+
+/// The plug-in.
+pub struct BalancedAllocation {
+    /// The resources that are compared.
+    pub resources: Vec<Str>,
+}
+
+struct Balance<'a> {
+    snapshot: &'a Snapshot,
+    wanted: Vec<(&'a str, i64)>,
+}
+
+impl Default for BalancedAllocation {
+    fn default() -> Self {
+        Self { resources: vec!["cpu".into(), "memory".into()] }
+    }
+}
+
+impl Plugin for BalancedAllocation {
+    fn name(&self) -> &'static str {
+        "NodeResourcesBalancedAllocation"
+    }
+
+    fn scorer<'a>(&'a self, cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
+        let requests = &cycle.pod.shape.requests;
+        let wanted: Vec<_> = self.resources.iter().map(|name| (name.as_str(), requests.amount(name))).collect();
+        // Pods that ask for nothing would all go to the node that is the most balanced, and leave it so.
+        if wanted.iter().all(|(_, amount)| *amount == 0) {
+            return None;
+        }
+        let wanted = wanted.into_iter().filter(|(name, amount)| *amount != 0 || !is_extended(name)).collect();
+        Some(Box::new(Balance { snapshot: cycle.snapshot, wanted }))
+    }
+}
+
+impl Scorer for Balance<'_> {
+    #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100, and cut off as upstream does")]
+    #[expect(clippy::cast_precision_loss, reason = "fractions are compared, not amounts")]
+    fn score(&self, node: NodeId) -> i64 {
+        let (offer, usage) = (self.snapshot.offer(node), self.snapshot.usage(node));
+        let (mut number, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        let fraction = |(name, wanted): &(&str, i64)| {
+            let has = offer.allocatable.amount(name);
+            (has != 0).then(|| ((usage.requested.amount(name) + wanted) as f64 / has as f64).min(1.0))
+        };
+        let (mut first, mut last) = (0.0, 0.0);
+        for fraction in self.wanted.iter().filter_map(fraction) {
+            first = if number == 0.0 { fraction } else { first };
+            last = fraction;
+            number += 1.0;
+            sum += fraction;
+        }
+        let deviation = if number == 2.0 {
+            f64::abs((first - last) / 2.0)
+        } else if number > 2.0 {
+            let mean = sum / number;
+            for fraction in self.wanted.iter().filter_map(fraction) {
+                squares += (fraction - mean) * (fraction - mean);
+            }
+            f64::sqrt(squares / number)
+        } else {
+            0.0
+        };
+        ((1.0 - deviation) * SCORE_MAX as f64) as i64
+    }
+}

@@ -1,0 +1,234 @@
+//! NodeResourcesFit: a pod goes where there is room for it, and where there is more or less of it.
+
+use machinery::Str;
+
+use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, SCORE_MAX, Scorer};
+use crate::node::Node;
+use crate::pod::Pod;
+use crate::resources::{Resources, is_extended};
+use crate::snapshot::{NodeId, Snapshot, Usage};
+
+/// What makes a node good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Much room: pods spread.
+    LeastAllocated,
+    /// Little room: pods are packed.
+    MostAllocated,
+    /// What these points say, of utilization in percent and score up to ten, with lines between them.
+    RequestedToCapacityRatio(Vec<(i64, i64)>),
+}
+
+/// The plug-in.
+pub struct Fit {
+    /// What makes a node good.
+    pub strategy: Strategy,
+    /// The resources that scoring looks at, with weights.
+    pub resources: Vec<(Str, i64)>,
+    /// Extended resources that others see to.
+    pub ignored: Vec<Str>,
+    /// Domains of extended resources that others see to.
+    pub ignored_groups: Vec<Str>,
+}
+
+const PODS: u64 = 1;
+const CPU: u64 = 1 << 1;
+const MEMORY: u64 = 1 << 2;
+const EPHEMERAL: u64 = 1 << 3;
+/// The first bit of the resources that are counted by name, in the order of the pod's.
+const SCALARS: u32 = 4;
+
+struct Room<'a> {
+    snapshot: &'a Snapshot,
+    wanted: &'a Resources,
+    /// By place in the pod's list: whether the resource is seen to by others.
+    ignored: Vec<bool>,
+}
+
+struct Ranking<'a> {
+    snapshot: &'a Snapshot,
+    strategy: &'a Strategy,
+    resources: Vec<Ranked<'a>>,
+}
+
+/// A resource that scoring looks at.
+struct Ranked<'a> {
+    name: &'a str,
+    weight: i64,
+    wanted: i64,
+}
+
+impl Default for Fit {
+    fn default() -> Self {
+        let resources = vec![("cpu".into(), 1), ("memory".into(), 1)];
+        Self { strategy: Strategy::LeastAllocated, resources, ignored: Vec::new(), ignored_groups: Vec::new() }
+    }
+}
+
+impl Plugin for Fit {
+    fn name(&self) -> &'static str {
+        "NodeResourcesFit"
+    }
+
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+        let wanted = &cycle.pod.shape.requests;
+        let ignored = wanted.scalars.iter().map(|(name, _)| self.ignores(name)).collect();
+        Prepared::Run(Box::new(Room { snapshot: cycle.snapshot, wanted, ignored }), None)
+    }
+
+    fn scorer<'a>(&'a self, cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
+        let [cpu, memory] = cycle.pod.scored;
+        let wanted = |name: &str| match name {
+            "cpu" => cpu,
+            "memory" => memory,
+            _ => cycle.pod.shape.requests.amount(name),
+        };
+        let resources =
+            self.resources.iter().map(|(name, weight)| Ranked { name, weight: *weight, wanted: wanted(name) });
+        // A resource that a vendor counts says nothing about pods that do not want it.
+        let resources = resources.filter(|it| it.wanted != 0 || !is_extended(it.name)).collect();
+        Some(Box::new(Ranking { snapshot: cycle.snapshot, strategy: &self.strategy, resources }))
+    }
+
+    fn wakes(&self, pod: &Pod, event: &Event) -> bool {
+        match event {
+            Event::PodRemoved(_) => true,
+            Event::PodUpdated(old, new) => shrinks(&old.shape.requests, &new.shape.requests, &pod.shape.requests),
+            Event::NodeAdded(node) => self.empty_node_fits(pod, node),
+            Event::NodeUpdated(old, new) => {
+                self.empty_node_fits(pod, new)
+                    && (grows(&old.allocatable, &new.allocatable) || new.pods_max > old.pods_max)
+            }
+            Event::NodeRemoved(_) | Event::PodAdded(_) | Event::NamespaceChanged => false,
+        }
+    }
+}
+
+impl Fit {
+    fn ignores(&self, name: &Str) -> bool {
+        let group = name.split('/').next().unwrap_or_default();
+        is_extended(name) && (self.ignored.contains(name) || self.ignored_groups.iter().any(|it| it == group))
+    }
+
+    fn empty_node_fits(&self, pod: &Pod, node: &Node) -> bool {
+        let ignored: Vec<_> = pod.shape.requests.scalars.iter().map(|(name, _)| self.ignores(name)).collect();
+        let usage = Usage::default();
+        missing(&pod.shape.requests, &ignored, &node.allocatable, node.pods_max, &usage).0 == 0
+    }
+}
+
+impl Filter for Room<'_> {
+    fn check(&self, node: NodeId, usage: &Usage) -> Option<Rejection> {
+        let offer = self.snapshot.offer(node);
+        let (mask, hopeless) = missing(self.wanted, &self.ignored, &offer.allocatable, offer.pods_max, usage);
+        (mask != 0).then_some(Rejection { resolvable: !hopeless, text: "", mask })
+    }
+
+    fn reasons(&self, rejection: Rejection) -> Vec<String> {
+        let names = [(CPU, "cpu"), (MEMORY, "memory"), (EPHEMERAL, "ephemeral-storage")];
+        let scalars = (SCALARS..64).zip(&self.wanted.scalars).map(|(at, (name, _))| (1 << at, name.as_str()));
+        let few = names.into_iter().chain(scalars).filter(|(bit, _)| rejection.mask & bit != 0);
+        let mut reasons: Vec<_> = few.map(|(_, name)| format!("Insufficient {name}")).collect();
+        if rejection.mask & PODS != 0 {
+            reasons.insert(0, "Too many pods".to_owned());
+        }
+        reasons
+    }
+}
+
+impl Scorer for Ranking<'_> {
+    fn score(&self, node: NodeId) -> i64 {
+        let (offer, usage) = (self.snapshot.offer(node), self.snapshot.usage(node));
+        let (mut sum, mut weights) = (0, 0);
+        for it in &self.resources {
+            let has = offer.allocatable.amount(it.name);
+            if has == 0 {
+                continue;
+            }
+            let taken = match it.name {
+                "cpu" => usage.non_zero[0],
+                "memory" => usage.non_zero[1],
+                name => usage.requested.amount(name),
+            };
+            let score = self.strategy.score(taken + it.wanted, has);
+            let counts = score > 0 || !matches!(self.strategy, Strategy::RequestedToCapacityRatio(_));
+            sum += score * it.weight;
+            weights += if counts { it.weight } else { 0 };
+        }
+        match self.strategy {
+            _ if weights == 0 => 0,
+            Strategy::RequestedToCapacityRatio(_) => rounded_quotient(sum, weights),
+            Strategy::LeastAllocated | Strategy::MostAllocated => sum / weights,
+        }
+    }
+}
+
+impl Strategy {
+    fn score(&self, taken: i64, has: i64) -> i64 {
+        match self {
+            Self::LeastAllocated if taken > has => 0,
+            Self::LeastAllocated => (has - taken) * SCORE_MAX / has,
+            Self::MostAllocated => taken.min(has) * SCORE_MAX / has,
+            Self::RequestedToCapacityRatio(points) if taken > has => along(points, 100),
+            Self::RequestedToCapacityRatio(points) => along(points, taken * 100 / has),
+        }
+    }
+}
+
+/// Follows the lines between points; scores of points are up to ten.
+fn along(points: &[(i64, i64)], at: i64) -> i64 {
+    let mut last = None;
+    for &(x, y) in points {
+        let y = y * (SCORE_MAX / 10);
+        match last {
+            _ if at > x => last = Some((x, y)),
+            None => return y,
+            Some((x0, y0)) => return y0 + (y - y0) * (at - x0) / (x - x0),
+        }
+    }
+    last.map_or(0, |(_, y)| y)
+}
+
+fn rounded_quotient(sum: i64, by: i64) -> i64 {
+    (sum * 2 + by).div_euclid(by * 2)
+}
+
+/// What is missing, as bits, and whether it would be on the empty node too.
+fn missing(wanted: &Resources, ignored: &[bool], has: &Resources, pods_max: i64, usage: &Usage) -> (u64, bool) {
+    let (mut mask, mut hopeless) = (0, false);
+    if usage.pods + 1 > pods_max {
+        mask |= PODS;
+    }
+    let taken = &usage.requested;
+    let mut compare = |bit: u64, wanted: i64, has: i64, taken: i64| {
+        if wanted > 0 && wanted > has - taken {
+            mask |= bit;
+            hopeless |= wanted > has;
+        }
+    };
+    compare(CPU, wanted.cpu_milli, has.cpu_milli, taken.cpu_milli);
+    compare(MEMORY, wanted.memory, has.memory, taken.memory);
+    compare(EPHEMERAL, wanted.ephemeral, has.ephemeral, taken.ephemeral);
+    for (at, (name, amount)) in wanted.scalars.iter().enumerate().filter(|(at, _)| !ignored[*at]) {
+        // Beyond 60 names the last bit stands for all the rest.
+        let bit = 1 << (u32::try_from(at).unwrap_or(u32::MAX).saturating_add(SCALARS)).min(63);
+        compare(bit, *amount, has.scalar(name), taken.scalar(name));
+    }
+    (mask, hopeless)
+}
+
+fn grows(old: &Resources, new: &Resources) -> bool {
+    new.cpu_milli > old.cpu_milli
+        || new.memory > old.memory
+        || new.ephemeral > old.ephemeral
+        || new.scalars.iter().any(|(name, amount)| *amount > old.scalar(name))
+}
+
+/// Whether a pod gave back some of what another wants.
+fn shrinks(old: &Resources, new: &Resources, wanted: &Resources) -> bool {
+    let less = |old: i64, new: i64, wanted: i64| wanted > 0 && new < old;
+    less(old.cpu_milli, new.cpu_milli, wanted.cpu_milli)
+        || less(old.memory, new.memory, wanted.memory)
+        || less(old.ephemeral, new.ephemeral, wanted.ephemeral)
+        || wanted.scalars.iter().any(|(name, amount)| less(old.scalar(name), new.scalar(name), *amount))
+}

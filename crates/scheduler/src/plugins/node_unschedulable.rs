@@ -1,0 +1,38 @@
+//! NodeUnschedulable: a closed node takes only pods that tolerate its being closed.
+
+use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::pod::{Effect, Pod, Taint};
+use crate::snapshot::{NodeId, Snapshot, Usage};
+
+const REASON: &str = "node(s) were unschedulable";
+
+/// The plug-in.
+pub struct NodeUnschedulable;
+
+struct Open<'a>(&'a Snapshot);
+
+impl Plugin for NodeUnschedulable {
+    fn name(&self) -> &'static str {
+        "NodeUnschedulable"
+    }
+
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+        if tolerates(cycle.pod) { Prepared::Skip } else { Prepared::Run(Box::new(Open(cycle.snapshot)), None) }
+    }
+
+    fn wakes(&self, pod: &Pod, event: &Event) -> bool {
+        tolerates(pod) || event.node_becomes(|node| !node.unschedulable)
+    }
+}
+
+impl Filter for Open<'_> {
+    fn check(&self, node: NodeId, _usage: &Usage) -> Option<Rejection> {
+        self.0.offer(node).unschedulable.then_some(Rejection::fixed(REASON))
+    }
+}
+
+fn tolerates(pod: &Pod) -> bool {
+    let key = "node.kubernetes.io/unschedulable".into();
+    let taint = Taint { key, value: "".into(), effect: Effect::NoSchedule };
+    pod.tolerations.iter().any(|toleration| toleration.tolerates(&taint))
+}

@@ -1,0 +1,17 @@
+//! SchedulingGates: a pod with gates does not even wait for its turn.
+
+use crate::framework::Plugin;
+use crate::pod::Pod;
+
+/// The plug-in.
+pub struct SchedulingGates;
+
+impl Plugin for SchedulingGates {
+    fn name(&self) -> &'static str {
+        "SchedulingGates"
+    }
+
+    fn gate(&self, pod: &Pod) -> Option<String> {
+        (!pod.gates.is_empty()).then(|| format!("waiting for scheduling gates: [{}]", pod.gates.join(" ")))
+    }
+}

@@ -1,0 +1,177 @@
+//! PodTopologySpread: pods of one kind are spread evenly over topology domains.
+
+mod count;
+mod score;
+
+use machinery::Str;
+use machinery::labels::Selector;
+
+use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, Scorer};
+use crate::pod::{Class, Pod, Policy, Shape, Spread, WhenUnsatisfiable};
+use crate::snapshot::{NOWHERE, NodeId, Usage};
+use count::{Eligible, Levels};
+
+const REASON: &str = "node(s) didn't match pod topology spread constraints";
+const LABEL_REASON: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
+
+/// The label whose values are nodes.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The rules for pods that have none of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DefaultConstraints {
+    /// Loosely over zones and nodes.
+    System,
+    /// These, whose selectors do not matter.
+    List(Vec<Spread>),
+}
+
+/// The plug-in.
+pub struct TopologySpread {
+    defaults: Vec<Spread>,
+    system_defaulted: bool,
+}
+
+/// A rule with its counts.
+struct Constraint<'a> {
+    spread: std::borrow::Cow<'a, Spread>,
+    key: u32,
+    meets_itself: bool,
+    levels: Levels,
+}
+
+struct Even<'a> {
+    cycle: Cycle<'a>,
+    eligible: Eligible<'a>,
+    constraints: Vec<Constraint<'a>>,
+}
+
+impl TopologySpread {
+    /// With these rules for pods that have none.
+    pub fn new(defaults: DefaultConstraints) -> Self {
+        let system = |key: &str, max_skew| Spread {
+            max_skew,
+            topology_key: key.into(),
+            when: WhenUnsatisfiable::ScheduleAnyway,
+            selector: Selector::Nothing,
+            min_domains: 1,
+            node_affinity: Policy::Honor,
+            node_taints: Policy::Ignore,
+        };
+        match defaults {
+            DefaultConstraints::List(defaults) => Self { defaults, system_defaulted: false },
+            DefaultConstraints::System => Self {
+                defaults: vec![system(HOSTNAME, 3), system("topology.kubernetes.io/zone", 5)],
+                system_defaulted: true,
+            },
+        }
+    }
+
+    /// The rules of a pod, or those by default, of one kind.
+    fn constraints<'a>(&self, pod: &'a Pod, when: WhenUnsatisfiable) -> Vec<std::borrow::Cow<'a, Spread>> {
+        use std::borrow::Cow;
+        if !pod.spread.is_empty() {
+            return pod.spread.iter().filter(|it| it.when == when).map(Cow::Borrowed).collect();
+        }
+        let Some(selector) = &pod.default_selector else { return Vec::new() };
+        let own = |it: &Spread| Cow::Owned(Spread { selector: selector.clone(), ..it.clone() });
+        self.defaults.iter().filter(|it| it.when == when).map(own).collect()
+    }
+}
+
+impl Plugin for TopologySpread {
+    fn name(&self) -> &'static str {
+        "PodTopologySpread"
+    }
+
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+        let spreads = self.constraints(cycle.pod, WhenUnsatisfiable::DoNotSchedule);
+        if spreads.is_empty() {
+            return Prepared::Skip;
+        }
+        let eligible = Eligible::new(cycle, spreads.iter().map(|it| &it.topology_key), true);
+        let constraints = spreads.into_iter().zip(eligible.keys.clone()).map(|(spread, key)| Constraint {
+            levels: Levels::new(eligible.counts(cycle, &spread, key)),
+            meets_itself: cycle.pod.class.matches(&spread.selector),
+            spread,
+            key,
+        });
+        let constraints = constraints.collect();
+        Prepared::Run(Box::new(Even { cycle, eligible, constraints }), None)
+    }
+
+    fn scorer<'a>(&'a self, cycle: Cycle<'a>, nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
+        let spreads = self.constraints(cycle.pod, WhenUnsatisfiable::ScheduleAnyway);
+        if spreads.is_empty() {
+            return None;
+        }
+        let needs_all_labels = !cycle.pod.spread.is_empty() || !self.system_defaulted;
+        Some(Box::new(score::Evenness::new(cycle, &spreads, nodes, needs_all_labels)))
+    }
+
+    fn wakes(&self, pod: &Pod, event: &Event) -> bool {
+        let constraints = self.constraints(pod, WhenUnsatisfiable::DoNotSchedule);
+        let counted = |other: &Pod| {
+            other.class.namespace == pod.class.namespace
+                && constraints.iter().any(|it| other.class.matches(&it.selector))
+        };
+        let has_labels = |node: &crate::node::Node| constraints.iter().all(|it| node.label(&it.topology_key).is_some());
+        match event {
+            Event::PodAdded(other) | Event::PodRemoved(other) => counted(other),
+            Event::PodUpdated(old, new) => {
+                (old.class.labels != new.class.labels || old.class.terminating != new.class.terminating)
+                    && (counted(old) || counted(new))
+            }
+            Event::NodeAdded(node) | Event::NodeRemoved(node) => has_labels(node),
+            Event::NodeUpdated(old, new) => {
+                (old.labels != new.labels || old.taints != new.taints || old.unschedulable != new.unschedulable)
+                    && (has_labels(old) || has_labels(new))
+            }
+            Event::NamespaceChanged => false,
+        }
+    }
+
+    fn topology_keys(&self) -> Vec<&Str> {
+        self.defaults.iter().map(|it| &it.topology_key).collect()
+    }
+}
+
+impl Even<'_> {
+    fn change(&mut self, node: NodeId, class: &Class, by: fn(&mut Levels, u32)) {
+        let Cycle { snapshot, pod } = self.cycle;
+        if class.namespace != pod.class.namespace || class.terminating || !self.eligible.has_labels(snapshot, node) {
+            return;
+        }
+        for it in &mut self.constraints {
+            if class.matches(&it.spread.selector) && self.eligible.counts_node(snapshot, &it.spread, node) {
+                by(&mut it.levels, snapshot.topology().key(it.key).domain(node));
+            }
+        }
+    }
+}
+
+impl Filter for Even<'_> {
+    fn check(&self, node: NodeId, _usage: &Usage) -> Option<Rejection> {
+        for it in &self.constraints {
+            let domain = self.cycle.snapshot.topology().key(it.key).domain(node);
+            if domain == NOWHERE {
+                return Some(Rejection::fixed(LABEL_REASON));
+            }
+            let enough = it.levels.domains() >= i64::from(it.spread.min_domains);
+            let least = if enough { it.levels.least() } else { 0 };
+            let skew = it.levels.at(domain) + i64::from(it.meets_itself) - least;
+            if skew > i64::from(it.spread.max_skew) {
+                return Some(Rejection::resolvable(REASON));
+            }
+        }
+        None
+    }
+
+    fn add(&mut self, node: NodeId, class: &Class, _shape: &Shape) {
+        self.change(node, class, Levels::increase);
+    }
+
+    fn remove(&mut self, node: NodeId, class: &Class, _shape: &Shape) {
+        self.change(node, class, Levels::decrease);
+    }
+}

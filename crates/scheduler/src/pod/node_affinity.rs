@@ -1,0 +1,139 @@
+//! Rules of a pod about its node: terms over labels and the node's name.
+
+use machinery::{Str, Value};
+
+use super::{clamp, items};
+
+/// How a label relates to the values of a requirement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// Its value is among them.
+    In,
+    /// It is absent or its value is not among them.
+    NotIn,
+    /// It is there.
+    Exists,
+    /// It is absent.
+    DoesNotExist,
+    /// Its value is a number above the one given.
+    Gt,
+    /// Its value is a number below the one given.
+    Lt,
+}
+
+/// A condition on one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// The label.
+    pub key: Str,
+    /// How it relates to the values.
+    pub operator: Operator,
+    /// The values.
+    pub values: Vec<Str>,
+}
+
+/// Conditions that must all hold. Without any condition it matches no node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeTerm {
+    /// On labels.
+    pub labels: Vec<Requirement>,
+    /// On the node's name.
+    pub names: Vec<Requirement>,
+    /// Whether a condition is one that cannot be understood: the term matches no node.
+    pub broken: bool,
+}
+
+/// A term that counts for nodes it matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weighted {
+    /// How much.
+    pub weight: i32,
+    /// What it matches.
+    pub term: NodeTerm,
+}
+
+/// Rules on the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeAffinity {
+    /// One of these must match, if there is a list at all.
+    pub required: Option<Vec<NodeTerm>>,
+    /// What counts for a node.
+    pub preferred: Vec<Weighted>,
+}
+
+impl NodeAffinity {
+    /// Condenses an object of type `NodeAffinity`.
+    pub fn new(value: Option<&Value>) -> Self {
+        let Some(value) = value else { return Self::default() };
+        let required = value.get("requiredDuringSchedulingIgnoredDuringExecution").filter(|it| !it.is_null());
+        Self {
+            required: required.map(|it| items(it, "nodeSelectorTerms").iter().map(NodeTerm::new).collect()),
+            preferred: items(value, "preferredDuringSchedulingIgnoredDuringExecution")
+                .iter()
+                .map(|it| Weighted {
+                    weight: it.get("weight").and_then(Value::as_int).map_or(0, clamp),
+                    term: NodeTerm::new(&it["preference"]),
+                })
+                .collect(),
+        }
+    }
+
+    /// The names of the only nodes that can match, if every required term names its nodes.
+    pub fn named_nodes(&self) -> Option<Vec<&str>> {
+        let mut names = Vec::new();
+        for term in self.required.as_ref().filter(|terms| !terms.is_empty())? {
+            let sets: Vec<_> = term.names.iter().filter(|it| it.operator == Operator::In).collect();
+            let first = sets.first()?;
+            let in_all = |name: &&Str| sets.iter().all(|set| set.values.contains(name));
+            names.extend(first.values.iter().filter(in_all).map(Str::as_str));
+        }
+        names.sort_unstable();
+        names.dedup();
+        Some(names)
+    }
+}
+
+impl NodeTerm {
+    /// Whether it has no condition at all.
+    pub const fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.names.is_empty() && !self.broken
+    }
+
+    fn new(value: &Value) -> Self {
+        let mut term = Self::default();
+        for (field, is_name) in [("matchExpressions", false), ("matchFields", true)] {
+            for expression in items(value, field) {
+                match Requirement::new(expression, is_name) {
+                    Some(requirement) if is_name => term.names.push(requirement),
+                    Some(requirement) => term.labels.push(requirement),
+                    None => term.broken = true,
+                }
+            }
+        }
+        term
+    }
+}
+
+impl Requirement {
+    fn new(value: &Value, is_name: bool) -> Option<Self> {
+        let operator = match value.str_at(&["operator"])? {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" if !is_name => Operator::Exists,
+            "DoesNotExist" if !is_name => Operator::DoesNotExist,
+            "Gt" if !is_name => Operator::Gt,
+            "Lt" if !is_name => Operator::Lt,
+            _ => return None,
+        };
+        let key: Str = value.str_at(&["key"])?.into();
+        let values: Vec<Str> = items(value, "values").iter().filter_map(Value::as_str).map(Str::from).collect();
+        let one_number = || matches!(values.as_slice(), [one] if one.parse::<i64>().is_ok());
+        let right = match operator {
+            _ if is_name => key == "metadata.name" && values.len() == 1,
+            Operator::In | Operator::NotIn => !values.is_empty(),
+            Operator::Exists | Operator::DoesNotExist => values.is_empty(),
+            Operator::Gt | Operator::Lt => one_number(),
+        };
+        right.then_some(Self { key, operator, values })
+    }
+}

@@ -1,0 +1,105 @@
+//! What a pod asks of its node: containers, init containers, sidecars, overhead, the pod's own amounts, resizes.
+
+use machinery::quantity::{Format, Quantity};
+use machinery::{Str, Value};
+
+use super::{Error, items};
+use crate::resources::{self, List, Resources};
+
+/// What scoring counts for a container that asks for no processor.
+pub const MISSING_CPU_MILLI: i64 = 100;
+/// What scoring counts for a container that asks for no memory: 200 MiB.
+pub const MISSING_MEMORY: i64 = 200 * 1024 * 1024;
+
+/// The sums that placing a pod needs.
+pub struct Amounts {
+    /// What must fit.
+    pub requests: Resources,
+    /// Processor and memory as a node's load counts them.
+    pub non_zero: [i64; 2],
+    /// Processor and memory as scoring counts them for the pod that is placed.
+    pub scored: [i64; 2],
+}
+
+/// Sums up a pod.
+pub fn requests(spec: &Value, status: &Value) -> Result<Amounts, Error> {
+    let own = pod_level(spec)?;
+    let none = List::new();
+    let requests = total(spec, status, &own, &none)?;
+    let mut missing = List::new();
+    missing.insert("cpu".into(), Quantity::milli(MISSING_CPU_MILLI, Format::DecimalSI));
+    missing.insert("memory".into(), Quantity::new(MISSING_MEMORY, Format::DecimalSI));
+    let pair = |list: &List| {
+        let sums = Resources::from_list(list);
+        [sums.cpu_milli, sums.memory]
+    };
+    let scored = pair(&total(spec, status, &own, &missing)?);
+    // With amounts of the pod's own, a guess counts only for what is asked for nowhere in the pod.
+    let guessed = if own.is_empty() {
+        scored
+    } else {
+        missing.retain(|name, _| !requests.contains_key(name));
+        pair(&total(spec, status, &own, &missing)?)
+    };
+    Ok(Amounts { requests: Resources::from_list(&requests), non_zero: guessed, scored })
+}
+
+fn total(spec: &Value, status: &Value, own: &List, missing: &List) -> Result<List, Error> {
+    let one = |container: &Value, statuses: &str| -> Result<List, Error> {
+        let mut list = container_requests(container, status, statuses)?;
+        for (name, amount) in missing {
+            list.entry(name.clone()).or_insert(*amount);
+        }
+        Ok(list)
+    };
+    let mut sum = List::new();
+    for container in items(spec, "containers") {
+        resources::add(&mut sum, &one(container, "containerStatuses")?);
+    }
+    let (mut sidecars, mut peak) = (List::new(), List::new());
+    for container in items(spec, "initContainers") {
+        if container.str_at(&["restartPolicy"]) == Some("Always") {
+            let list = one(container, "initContainerStatuses")?;
+            resources::add(&mut sum, &list);
+            resources::add(&mut sidecars, &list);
+            resources::raise(&mut peak, &sidecars);
+        } else {
+            let mut list = one(container, "")?;
+            resources::add(&mut list, &sidecars);
+            resources::raise(&mut peak, &list);
+        }
+    }
+    resources::raise(&mut sum, &peak);
+    sum.extend(own.iter().map(|(name, amount)| (name.clone(), *amount)));
+    resources::add(&mut sum, &resources::list(spec.get("overhead"), "spec.overhead")?);
+    Ok(sum)
+}
+
+/// Amounts that the pod as a whole asks for, of the resources that can be asked for in this way.
+fn pod_level(spec: &Value) -> Result<List, Error> {
+    let mut list = resources::list(spec.at(&["resources", "requests"]), "spec.resources.requests")?;
+    list.retain(|name: &Str, _| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
+    Ok(list)
+}
+
+/// What a container asks for. While it is resized it holds the most of what it had, was promised and wants, unless
+/// what it wants can never be had.
+fn container_requests(container: &Value, status: &Value, statuses: &str) -> Result<List, Error> {
+    let field = "spec.containers[].resources.requests";
+    let wanted = resources::list(container.at(&["resources", "requests"]), field)?;
+    let name = container.str_at(&["name"]);
+    let own = items(status, statuses).iter().find(|it| it.str_at(&["name"]) == name && it.get("resources").is_some());
+    let Some(own) = own else { return Ok(wanted) };
+    let mut held = if resize_is_infeasible(status) { List::new() } else { wanted };
+    let field = "status.containerStatuses[].resources.requests";
+    resources::raise(&mut held, &resources::list(own.at(&["resources", "requests"]), field)?);
+    let field = "status.containerStatuses[].allocatedResources";
+    resources::raise(&mut held, &resources::list(own.get("allocatedResources"), field)?);
+    Ok(held)
+}
+
+fn resize_is_infeasible(status: &Value) -> bool {
+    items(status, "conditions").iter().any(|condition| {
+        condition.str_at(&["type"]) == Some("PodResizePending") && condition.str_at(&["reason"]) == Some("Infeasible")
+    })
+}

@@ -1,0 +1,125 @@
+use machinery::{Value, value};
+
+use super::*;
+
+fn pod(spec: Value) -> Pod {
+    Pod::new(&value!({"metadata": {"name": "p", "namespace": "ns", "labels": {"app": "web", "v": "1"}}, "spec": spec}))
+        .unwrap()
+}
+
+fn requests(cpu: &str) -> Value {
+    value!({"requests": {"cpu": cpu}})
+}
+
+#[test]
+fn a_pod_asks_for_the_most_that_it_ever_runs_at_once() {
+    let check = |spec: Value, cpu_milli: i64| assert_eq!(pod(spec).shape.requests.cpu_milli, cpu_milli);
+    check(value!({"containers": [{"resources": (requests("1"))}, {"resources": (requests("500m"))}]}), 1500);
+    let init = |restart: &str, cpu: &str| value!({"restartPolicy": restart, "resources": (requests(cpu))});
+    check(value!({"containers": [{"resources": (requests("1"))}], "initContainers": [(init("", "3"))]}), 3000);
+    check(
+        value!({"containers": [{"resources": (requests("1"))}], "initContainers": [(init("Always", "2")), (init("", "3"))]}),
+        5000,
+    );
+    check(
+        value!({"containers": [{"resources": (requests("4"))}], "initContainers": [(init("Always", "2")), (init("", "3"))]}),
+        6000,
+    );
+    check(value!({"containers": [{"resources": (requests("1"))}], "overhead": {"cpu": "250m"}}), 1250);
+    check(
+        value!({"containers": [{"resources": (requests("1"))}], "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "1"}}),
+        4000,
+    );
+}
+
+#[test]
+fn scoring_guesses_what_a_container_does_not_ask_for() {
+    let nothing = pod(value!({"containers": [{"name": "a"}, {"name": "b"}]}));
+    assert_eq!(nothing.shape.non_zero, [2 * MISSING_CPU_MILLI, 2 * MISSING_MEMORY]);
+    assert_eq!(nothing.shape.requests, Resources::default());
+    let whole = pod(value!({"containers": [{"name": "a"}], "resources": {"requests": {"memory": "1Gi"}}}));
+    assert_eq!(whole.shape.non_zero, [MISSING_CPU_MILLI, 1 << 30]);
+}
+
+#[test]
+fn a_container_that_is_resized_holds_the_most_of_what_it_has_and_wants() {
+    let resized = |conditions: Value| {
+        let object = value!({
+            "spec": {"containers": [{"name": "a", "resources": (requests("2"))}]},
+            "status": {"conditions": conditions, "containerStatuses": [
+                {"name": "a", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1500m"}}
+            ]}
+        });
+        Pod::new(&object).unwrap().shape.requests.cpu_milli
+    };
+    assert_eq!(resized(value!([])), 2000);
+    assert_eq!(resized(value!([{"type": "PodResizePending", "reason": "Infeasible"}])), 1500);
+}
+
+#[test]
+fn ports_of_containers_and_sidecars_are_taken() {
+    let port = |number: i64| value!({"ports": [{"hostPort": number}, {"containerPort": 1}]});
+    let sidecar =
+        value!({"restartPolicy": "Always", "ports": [{"hostPort": 2, "hostIP": "10.0.0.1", "protocol": "UDP"}]});
+    let pod = pod(value!({"containers": [(port(1))], "initContainers": [sidecar, (port(3))]}));
+    let names: Vec<_> =
+        pod.shape.ports.iter().map(|it| format!("{}/{}/{}", it.address, it.port, it.protocol)).collect();
+    assert_eq!(names, ["0.0.0.0/1/TCP", "10.0.0.1/2/UDP"]);
+}
+
+#[test]
+fn a_port_of_every_address_conflicts_with_that_of_one() {
+    let port =
+        |address: &str, protocol: &str| HostPort { port: 80, protocol: protocol.into(), address: address.into() };
+    assert!(port("0.0.0.0", "TCP").conflicts(&port("10.0.0.1", "TCP")));
+    assert!(!port("10.0.0.2", "TCP").conflicts(&port("10.0.0.1", "TCP")));
+    assert!(!port("0.0.0.0", "TCP").conflicts(&port("0.0.0.0", "UDP")));
+}
+
+#[test]
+fn match_label_keys_narrow_the_pods_that_are_counted() {
+    let pod = pod(value!({"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "z", "labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["v", "no"]}
+    ]}));
+    assert_eq!(pod.spread[0].selector.to_string(), "app=web,v in (1)");
+}
+
+#[test]
+fn an_image_without_a_tag_is_the_latest() {
+    assert_eq!(tagged("host:5000/a"), "host:5000/a:latest");
+    assert_eq!(tagged("a:1"), "a:1");
+    assert_eq!(tagged("a"), "a:latest");
+}
+
+#[test]
+fn only_terms_that_all_name_nodes_restrict_the_nodes() {
+    let named = |terms: Value| {
+        let value = value!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        NodeAffinity::new(Some(&value)).named_nodes().map(|names| names.join(","))
+    };
+    let name = |name: &str| value!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]});
+    assert_eq!(named(value!([(name("b")), (name("a"))])).as_deref(), Some("a,b"));
+    assert_eq!(named(value!([(name("b")), {"matchExpressions": []}])), None);
+}
+
+#[test]
+fn tolerations_bear_what_they_describe() {
+    let check = |toleration: Value, expect: bool| {
+        let taint = Taint { key: "k".into(), value: "5".into(), effect: Effect::NoSchedule };
+        assert_eq!(Toleration::new(&toleration).tolerates(&taint), expect, "{toleration:?}");
+    };
+    check(value!({"operator": "Exists"}), true);
+    check(value!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false);
+    check(value!({"key": "k", "value": "5"}), true);
+    check(value!({"key": "k", "value": "6", "operator": "Equal"}), false);
+    check(value!({"key": "k", "value": "6", "operator": "Lt"}), true);
+    check(value!({"key": "k", "value": "6", "operator": "Gt"}), false);
+    check(value!({"key": "k", "operator": "Exists", "effect": "Odd"}), false);
+}
+
+#[test]
+fn what_cannot_be_given_is_said() {
+    assert_eq!(pod(value!({"volumes": [{"persistentVolumeClaim": {}}]})).unsupported.unwrap().0, "VolumeBinding");
+    assert_eq!(pod(value!({"resourceClaims": [{"name": "x"}]})).unsupported.unwrap().0, "DynamicResources");
+    assert!(pod(value!({"volumes": [{"emptyDir": {}}]})).unsupported.is_none());
+}

@@ -1,0 +1,149 @@
+use machinery::{Value, value};
+
+use super::*;
+use crate::node::Node;
+
+fn queue() -> Queue {
+    Queue::new(Arc::new(vec![Profile::default()]), Options::default())
+}
+
+fn pod(name: &str, spec: Value) -> Arc<Pod> {
+    let mut spec = spec;
+    spec.as_object_mut().unwrap().insert("schedulerName", "default-scheduler");
+    let object = value!({"metadata": {"name": name, "namespace": "ns", "labels": {"app": "web"}}, "spec": spec});
+    Arc::new(Pod::new(&object).unwrap())
+}
+
+fn node(cpu: &str) -> Arc<Node> {
+    let status = value!({"allocatable": {"cpu": cpu, "pods": "10"}});
+    Arc::new(Node::new(&value!({"metadata": {"name": "n"}, "status": status})).unwrap())
+}
+
+fn wants(name: &str, cpu: &str) -> Arc<Pod> {
+    pod(name, value!({"containers": [{"resources": {"requests": {"cpu": cpu}}}]}))
+}
+
+fn popped(queue: &mut Queue, now: Millis) -> Option<String> {
+    queue.pop(now).map(|pod| pod.name.to_string())
+}
+
+#[test]
+fn the_most_important_goes_first_then_the_oldest() {
+    let mut queue = queue();
+    for (name, priority) in [("a", 0), ("b", 5), ("c", 5)] {
+        queue.set(&pod(name, value!({"priority": priority})), 0);
+    }
+    let order: Vec<_> = (0..4).map(|_| popped(&mut queue, 0)).collect();
+    assert_eq!(order, [Some("b".into()), Some("c".into()), Some("a".into()), None]);
+    assert_eq!(queue.lengths().in_flight, 3);
+}
+
+#[test]
+fn a_gate_keeps_a_pod_out_until_it_goes() {
+    let mut queue = queue();
+    let gated = pod("a", value!({"schedulingGates": [{"name": "x"}, {"name": "y"}]}));
+    assert_eq!(queue.gate(&gated), Some(("SchedulingGates", "waiting for scheduling gates: [x y]".to_owned())));
+    queue.set(&gated, 0);
+    assert_eq!((popped(&mut queue, 0), queue.lengths().gated), (None, 1));
+    queue.set(&pod("a", value!({})), 0);
+    assert_eq!(popped(&mut queue, 0), Some("a".into()));
+}
+
+#[test]
+fn only_what_may_help_wakes_a_pod() {
+    let mut queue = queue();
+    let big = wants("a", "4");
+    queue.set(&big, 0);
+    queue.pop(0);
+    queue.failed(big.id(), &["NodeResourcesFit"], 0);
+    assert_eq!(queue.lengths().unschedulable, 1);
+    queue.notice(&Event::NodeAdded(node("2")), 10);
+    queue.notice(&Event::PodAdded(wants("b", "1")), 10);
+    assert_eq!(queue.lengths().unschedulable, 1, "neither makes room");
+    queue.notice(&Event::NodeAdded(node("4")), 20_000);
+    assert_eq!(queue.lengths().active, 1, "the back-off is over");
+}
+
+#[test]
+fn what_changes_while_a_decision_is_under_way_is_not_missed() {
+    let mut queue = queue();
+    let (a, b) = (wants("a", "4"), wants("b", "4"));
+    queue.set(&a, 0);
+    queue.set(&b, 0);
+    queue.pop(0);
+    queue.notice(&Event::NodeAdded(node("4")), 0);
+    queue.pop(0);
+    queue.failed(b.id(), &["NodeResourcesFit"], 0);
+    assert_eq!(queue.lengths().unschedulable, 1, "the decision about b saw the node");
+    queue.failed(a.id(), &["NodeResourcesFit"], 0);
+    assert_eq!((queue.lengths().unschedulable, queue.lengths().backoff), (1, 1));
+    assert!(queue.events.is_empty(), "nobody can have missed them any more");
+}
+
+#[test]
+fn the_back_off_doubles_up_to_its_end() {
+    let mut queue = queue();
+    let pod = wants("a", "4");
+    queue.set(&pod, 0);
+    let mut now = 0;
+    let waits = (0..6).map(|_| {
+        queue.pop(now).unwrap();
+        queue.failed(pod.id(), &[], now);
+        assert!(queue.pop(now).is_none(), "an error is not tried again at once");
+        let wake = queue.next_wake().unwrap();
+        let wait = wake - now;
+        now = wake;
+        wait
+    });
+    assert_eq!(waits.collect::<Vec<_>>(), [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
+}
+
+#[test]
+fn a_pod_that_backs_off_out_of_caution_goes_when_nobody_else_does() {
+    let mut queue = queue();
+    let pod = wants("a", "4");
+    queue.set(&pod, 0);
+    queue.pop(0);
+    queue.notice(&Event::NodeAdded(node("4")), 0);
+    queue.failed(pod.id(), &["NodeResourcesFit"], 0);
+    queue.set(&wants("b", "1"), 0);
+    assert_eq!(popped(&mut queue, 1), Some("b".into()));
+    assert_eq!(popped(&mut queue, 1), Some("a".into()));
+}
+
+#[test]
+fn a_stuck_pod_is_tried_again_after_five_minutes() {
+    let mut queue = queue();
+    let pod = wants("a", "4");
+    queue.set(&pod, 0);
+    queue.pop(0);
+    queue.failed(pod.id(), &["NodeResourcesFit"], 0);
+    assert_eq!(queue.next_wake(), Some(300_000));
+    assert_eq!(popped(&mut queue, 299_999), None);
+    assert_eq!(popped(&mut queue, 300_000), Some("a".into()));
+}
+
+#[test]
+fn a_change_of_the_pod_itself_wakes_it_if_placing_depends_on_it() {
+    let mut queue = queue();
+    let id = wants("a", "4").id();
+    queue.set(&wants("a", "4"), 0);
+    queue.pop(0);
+    queue.failed(id, &["NodeResourcesFit"], 0);
+    queue.set(&wants("a", "4"), 20_000);
+    assert_eq!(queue.lengths().unschedulable, 1);
+    queue.set(&wants("a", "2"), 20_000);
+    assert_eq!(queue.lengths().active, 1);
+}
+
+#[test]
+fn a_nomination_lasts_until_the_pod_goes() {
+    let mut queue = queue();
+    let pod = wants("a", "4");
+    queue.set(&pod, 0);
+    queue.nominate(pod.id(), Some("n"));
+    assert_eq!(queue.nominated_node(pod.id()).map(Str::as_str), Some("n"));
+    assert_eq!(queue.pop(0).unwrap().nominated_node, "n");
+    queue.remove(pod.id());
+    assert_eq!((queue.nominated_node(pod.id()), queue.lengths()), (None, Lengths::default()));
+}

@@ -1,0 +1,155 @@
+//! Amounts of resources as integers: thousandths of a processor, bytes, and counts of what is named.
+
+use std::collections::BTreeMap;
+
+use machinery::quantity::Quantity;
+use machinery::{Str, Value};
+
+/// Amounts by name, exact, as they are summed.
+pub type List = BTreeMap<Str, Quantity>;
+
+/// Amounts as nodes and pods are compared by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Resources {
+    /// Thousandths of a processor.
+    pub cpu_milli: i64,
+    /// Bytes of memory.
+    pub memory: i64,
+    /// Bytes of local ephemeral storage.
+    pub ephemeral: i64,
+    /// All other resources that are counted, sorted by name.
+    pub scalars: Vec<(Str, i64)>,
+}
+
+/// Why an amount is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct Error {
+    /// The field that holds it.
+    pub field: String,
+    /// What is wrong.
+    pub reason: machinery::quantity::Error,
+}
+
+/// Reads an object of quantities; `field` is where it stands.
+pub fn list(object: Option<&Value>, field: &str) -> Result<List, Error> {
+    let mut list = List::new();
+    for (name, value) in object.and_then(Value::as_object).into_iter().flat_map(machinery::Object::iter) {
+        let error = |reason| Error { field: format!("{field}[{name}]"), reason };
+        let quantity = match value {
+            Value::Int(int) => Quantity::new(*int, machinery::quantity::Format::DecimalSI),
+            other => other.as_str().unwrap_or_default().parse().map_err(error)?,
+        };
+        list.insert(name.into(), quantity);
+    }
+    Ok(list)
+}
+
+/// Adds each amount of `more`.
+pub fn add(to: &mut List, more: &List) {
+    for (name, amount) in more {
+        let sum = to.entry(name.clone()).or_default();
+        *sum = sum.add(*amount);
+    }
+}
+
+/// Raises each amount to that of `other`.
+pub fn raise(to: &mut List, other: &List) {
+    for (name, amount) in other {
+        let most = to.entry(name.clone()).or_insert(*amount);
+        *most = (*most).max(*amount);
+    }
+}
+
+impl Resources {
+    /// The amounts of a list, rounded up to whole units.
+    pub fn from_list(list: &List) -> Self {
+        let whole = |name: &str| list.get(name).map_or(0, |amount| amount.value());
+        Self {
+            cpu_milli: list.get("cpu").map_or(0, |amount| amount.milli_value()),
+            memory: whole("memory"),
+            ephemeral: whole("ephemeral-storage"),
+            scalars: list.iter().filter(|(name, _)| is_scalar(name)).map(|(n, q)| (n.clone(), q.value())).collect(),
+        }
+    }
+
+    /// The amount of the resource `name`.
+    pub fn amount(&self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.cpu_milli,
+            "memory" => self.memory,
+            "ephemeral-storage" => self.ephemeral,
+            _ => self.scalar(name),
+        }
+    }
+
+    /// The amount of a resource that is none of the three with a field of their own.
+    pub fn scalar(&self, name: &str) -> i64 {
+        self.scalars.binary_search_by(|(have, _)| have.as_str().cmp(name)).map_or(0, |at| self.scalars[at].1)
+    }
+
+    /// Adds `other`.
+    pub fn increase(&mut self, other: &Self) {
+        self.change(other, i64::saturating_add);
+    }
+
+    /// Takes off `other`, which was added before.
+    pub fn decrease(&mut self, other: &Self) {
+        self.change(other, i64::saturating_sub);
+        self.scalars.retain(|(_, amount)| *amount != 0);
+    }
+
+    fn change(&mut self, other: &Self, by: fn(i64, i64) -> i64) {
+        self.cpu_milli = by(self.cpu_milli, other.cpu_milli);
+        self.memory = by(self.memory, other.memory);
+        self.ephemeral = by(self.ephemeral, other.ephemeral);
+        for (name, amount) in &other.scalars {
+            match self.scalars.binary_search_by(|(have, _)| have.cmp(name)) {
+                Ok(at) => self.scalars[at].1 = by(self.scalars[at].1, *amount),
+                Err(at) => self.scalars.insert(at, (name.clone(), by(0, *amount))),
+            }
+        }
+    }
+}
+
+/// Whether a resource is one that a vendor counts: it has a domain, and not Kubernetes' own.
+pub fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+}
+
+fn is_scalar(name: &str) -> bool {
+    name.contains('/') || name.starts_with("hugepages-") || name.starts_with("attachable-volumes-")
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn amounts_are_rounded_up_to_whole_units() {
+        let list = list(Some(&value!({"cpu": "1500u", "memory": "0.5", "a.io/gpu": 2, "pods": "3"})), "x").unwrap();
+        let resources = Resources::from_list(&list);
+        let expect = Resources { cpu_milli: 2, memory: 1, ephemeral: 0, scalars: vec![("a.io/gpu".into(), 2)] };
+        assert_eq!(resources, expect);
+    }
+
+    #[test]
+    fn a_bad_amount_names_its_field() {
+        let error = list(Some(&value!({"cpu": "much"})), "spec.overhead").unwrap_err();
+        assert!(error.to_string().starts_with("spec.overhead[cpu]: "), "{error}");
+    }
+
+    #[test]
+    fn what_was_added_can_be_taken_off() {
+        let one = Resources { cpu_milli: 5, scalars: vec![("a/b".into(), 1)], ..Resources::default() };
+        let mut sum = Resources::default();
+        sum.increase(&one);
+        sum.increase(&one);
+        assert_eq!((sum.amount("cpu"), sum.amount("a/b")), (10, 2));
+        sum.decrease(&one);
+        sum.decrease(&one);
+        assert_eq!(sum, Resources::default());
+    }
+}

@@ -1,0 +1,149 @@
+//! The decision: which node takes a pod, whom it evicts, or why it waits.
+
+mod diagnosis;
+mod evaluation;
+mod nominated;
+
+use machinery::Str;
+
+pub use diagnosis::{Diagnosis, histogram};
+pub use evaluation::Evaluation;
+pub use nominated::Nominated;
+
+use crate::framework::Cycle;
+use crate::plugins::default_preemption::{Attempt, Budget, Victim};
+use crate::pod::Pod;
+use crate::profile::Profile;
+use crate::snapshot::{NodeId, Snapshot};
+
+/// What becomes of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes to this node.
+    Bind {
+        /// The node's name.
+        node: Str,
+    },
+    /// It will go to this node once these pods have gone.
+    Preempt {
+        /// The node's name.
+        node: Str,
+        /// The pods, the most important first.
+        victims: Vec<Victim>,
+        /// Why it cannot go anywhere now.
+        message: String,
+        /// The plug-ins that say so, sorted.
+        plugins: Vec<&'static str>,
+    },
+    /// It waits.
+    Unschedulable {
+        /// Why.
+        message: String,
+        /// The plug-ins that say so, sorted: only what interests them can change the decision.
+        plugins: Vec<&'static str>,
+        /// Whether the node whose pods it evicted, if any, will not be its node after all.
+        clears_nomination: bool,
+    },
+}
+
+/// What would be left to chance, as data: the same input gives the same decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chance {
+    /// The node to try first, by its place in the order: where the last decision ended.
+    pub start: usize,
+    /// Which of several best nodes, counted round and round.
+    pub tie: u64,
+    /// The node to try first when evicting, counted round and round.
+    pub preemption_start: usize,
+}
+
+/// A decision and where the next one starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What becomes of the pod.
+    pub decision: Decision,
+    /// The [`Chance::start`] of the next decision.
+    pub next_start: usize,
+}
+
+/// What decisions depend on besides nodes and pods.
+#[derive(Clone, Copy, Default)]
+pub struct Context<'a> {
+    /// Pods that wait for room that they have made.
+    pub nominated: Option<&'a Nominated>,
+    /// Limits on evicting.
+    pub budgets: &'a [Budget],
+    /// What would be left to chance.
+    pub chance: Chance,
+}
+
+/// Decides about one pod. The snapshot only learns which labels the pod's rules speak of.
+pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: Context<'_>) -> Outcome {
+    let defaults = profile.plugins.iter().flat_map(|(plugin, _)| plugin.topology_keys());
+    snapshot.prepare(pod, defaults);
+    let (snapshot, start) = (&*snapshot, context.chance.start);
+    if snapshot.nodes().is_empty() {
+        let message = "no nodes available to schedule pods".to_owned();
+        let decision = Decision::Unschedulable { message, plugins: Vec::new(), clears_nomination: false };
+        return Outcome { decision, next_start: start };
+    }
+    let mut diagnosis = Diagnosis::new(snapshot.nodes().len());
+    let evaluation = Evaluation::new(Cycle { snapshot, pod }, profile, context.nominated, &mut diagnosis);
+    let Some(mut evaluation) = evaluation else {
+        let decision = give_up(None, profile, diagnosis);
+        return Outcome { decision, next_start: start };
+    };
+    let feasible = evaluation.feasible(start, &mut diagnosis);
+    let next_start = (start + feasible.len() + diagnosis.nodes_seen()) % snapshot.nodes().len();
+    let decision = match feasible.as_slice() {
+        [] => give_up(Some((&mut evaluation, context)), profile, diagnosis),
+        [one] => Decision::Bind { node: snapshot.node_name(*one).clone() },
+        several => {
+            let best = choose(&evaluation.totals(several), several, context.chance.tie);
+            Decision::Bind { node: snapshot.node_name(best).clone() }
+        }
+    };
+    Outcome { decision, next_start }
+}
+
+/// One of the nodes with the highest score.
+fn choose(totals: &[i64], nodes: &[NodeId], tie: u64) -> NodeId {
+    let most = totals.iter().max().expect("several nodes are ranked");
+    let ties = || totals.iter().zip(nodes).filter(|(total, _)| *total == most).map(|(_, node)| *node);
+    let number = ties().count() as u64;
+    let at = usize::try_from(tie % number).expect("fewer than there are nodes");
+    ties().nth(at).expect("one of the ties")
+}
+
+/// Sees whether evicting pods would help, and says why not.
+fn give_up(
+    evaluation: Option<(&mut Evaluation<'_>, Context<'_>)>,
+    profile: &Profile,
+    mut diagnosis: Diagnosis,
+) -> Decision {
+    let attempt = profile.preemption.as_ref().map(|preemption| match evaluation {
+        Some((evaluation, context)) => {
+            preemption.attempt(evaluation, &diagnosis, context.budgets, context.chance.preemption_start)
+        }
+        None => Attempt::hopeless(&diagnosis),
+    });
+    let plugins = diagnosis.plugins();
+    let clears_nomination = match attempt {
+        Some(Attempt::Evict { node, victims }) => {
+            return Decision::Preempt { node, victims, message: diagnosis.to_string(), plugins };
+        }
+        Some(Attempt::Ineligible(reason)) => {
+            diagnosis.add_after(&format!("preemption: {reason}"));
+            false
+        }
+        Some(Attempt::Nobody(reason)) => {
+            diagnosis.add_after(&format!("preemption: {reason}"));
+            true
+        }
+        None => true,
+    };
+    Decision::Unschedulable { message: diagnosis.to_string(), plugins, clears_nomination }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Asking the plug-ins about nodes.
+
+use crate::framework::{Cycle, Filter, Prepared, Rejection};
+use crate::hash::Map;
+use crate::pod::Pod;
+use crate::profile::Profile;
+use crate::schedule::{Diagnosis, Nominated};
+use crate::snapshot::{NodeId, Usage};
+
+/// The filters of one decision.
+pub struct Evaluation<'a> {
+    /// The pod and the cluster.
+    pub cycle: Cycle<'a>,
+    profile: &'a Profile,
+    filters: Vec<(&'static str, Box<dyn Filter + 'a>)>,
+    /// The only nodes that come into question, if plug-ins say so.
+    only: Option<Vec<NodeId>>,
+    /// Pods that wait for room on nodes and are at least as important as this one.
+    nominated: Map<NodeId, Vec<&'a Pod>>,
+}
+
+/// Which filter rejects a node, and how.
+type Verdict = Option<(usize, Rejection)>;
+
+impl<'a> Evaluation<'a> {
+    /// Lets plug-ins look at the pod; `None` if one of them rejects it on every node.
+    pub fn new(
+        cycle: Cycle<'a>,
+        profile: &'a Profile,
+        nominated: Option<&'a Nominated>,
+        diagnosis: &mut Diagnosis,
+    ) -> Option<Self> {
+        let mut this = Self { cycle, profile, filters: Vec::new(), only: None, nominated: Map::default() };
+        let mut restricting = Vec::new();
+        for (plugin, _) in &profile.plugins {
+            match plugin.prepare(cycle) {
+                Prepared::Skip => {}
+                Prepared::Reject(reason) => {
+                    diagnosis.reject_all(plugin.name(), reason);
+                    return None;
+                }
+                Prepared::Run(filter, only) => {
+                    this.filters.push((plugin.name(), filter));
+                    if let Some(only) = only {
+                        restricting.push(plugin.name());
+                        let also = |node: &NodeId| this.only.as_ref().is_none_or(|before| before.contains(node));
+                        this.only = Some(only.into_iter().filter(also).collect());
+                    }
+                }
+            }
+        }
+        if !restricting.is_empty() {
+            diagnosis.restrict(&restricting);
+        }
+        for (node, pods) in nominated.into_iter().flat_map(Nominated::iter) {
+            let as_important = |pod: &&Pod| pod.priority >= cycle.pod.priority && pod.id() != cycle.pod.id();
+            let pods: Vec<_> = pods.iter().map(|pod| &**pod).filter(as_important).collect();
+            if let (Some(node), false) = (cycle.snapshot.node(node), pods.is_empty()) {
+                this.nominated.insert(node, pods);
+            }
+        }
+        Some(this)
+    }
+
+    /// Nodes that can take the pod, as many as are enough, beginning at `start` of the order; the node that the pod
+    /// waits for alone, if it can.
+    pub fn feasible(&mut self, start: usize, diagnosis: &mut Diagnosis) -> Vec<NodeId> {
+        let Cycle { snapshot, pod } = self.cycle;
+        let awaited = snapshot.node(&pod.nominated_node).filter(|_| !pod.nominated_node.is_empty());
+        if let Some(node) = awaited.filter(|node| self.only.as_ref().is_none_or(|only| only.contains(node)))
+            && self.verdict(node, snapshot.usage(node)).is_none()
+        {
+            return vec![node];
+        }
+        let only = self.only.take();
+        let nodes = only.as_deref().unwrap_or(snapshot.nodes());
+        let enough = self.profile.nodes_enough(nodes.len());
+        let mut feasible = Vec::new();
+        // Rejections that differ are few: each is put into words once.
+        let mut kinds: Vec<(usize, Rejection, usize)> = Vec::new();
+        let begin = if nodes.is_empty() { 0 } else { start % nodes.len() };
+        for &node in nodes[begin..].iter().chain(&nodes[..begin]) {
+            let Some((filter, rejection)) = self.verdict(node, snapshot.usage(node)) else {
+                feasible.push(node);
+                if feasible.len() == enough {
+                    break;
+                }
+                continue;
+            };
+            diagnosis.reject(node, rejection);
+            match kinds.iter_mut().find(|(at, kind, _)| *at == filter && *kind == rejection) {
+                Some((_, _, number)) => *number += 1,
+                None => kinds.push((filter, rejection, 1)),
+            }
+        }
+        if feasible.is_empty() {
+            for (filter, rejection, number) in kinds {
+                diagnosis.explain(self.filters[filter].0, self.reasons(filter, rejection), number);
+            }
+        }
+        self.only = only;
+        feasible
+    }
+
+    /// Whether a node of which `usage` is taken can take the pod, also once those have come that wait for it.
+    pub fn verdict(&mut self, node: NodeId, usage: &Usage) -> Verdict {
+        if !self.nominated.is_empty()
+            && let Some(pods) = self.nominated.get(&node)
+        {
+            let mut fuller = usage.clone();
+            for pod in pods {
+                fuller.add(&pod.shape);
+                self.filters.iter_mut().for_each(|(_, filter)| filter.add(node, &pod.class, &pod.shape));
+            }
+            let verdict = check(&self.filters, node, &fuller);
+            for pod in pods {
+                self.filters.iter_mut().for_each(|(_, filter)| filter.remove(node, &pod.class, &pod.shape));
+            }
+            if verdict.is_some() {
+                return verdict;
+            }
+        }
+        check(&self.filters, node, usage)
+    }
+
+    /// A rejection in words.
+    pub fn reasons(&self, filter: usize, rejection: Rejection) -> Vec<String> {
+        self.filters[filter].1.reasons(rejection)
+    }
+
+    /// The filters, for judging as if pods had gone.
+    pub fn filters(&mut self) -> impl Iterator<Item = &mut Box<dyn Filter + 'a>> {
+        self.filters.iter_mut().map(|(_, filter)| filter)
+    }
+
+    /// The weighted sum of what plug-ins say of each node.
+    pub fn totals(&self, nodes: &[NodeId]) -> Vec<i64> {
+        let mut totals = vec![0; nodes.len()];
+        let mut scores = Vec::with_capacity(nodes.len());
+        for (plugin, weight) in self.profile.plugins.iter().filter(|(_, weight)| *weight != 0) {
+            let Some(scorer) = plugin.scorer(self.cycle, nodes) else { continue };
+            scores.clear();
+            scores.extend(nodes.iter().map(|node| scorer.score(*node)));
+            scorer.normalize(nodes, &mut scores);
+            for (total, score) in totals.iter_mut().zip(&scores) {
+                *total += weight * score;
+            }
+        }
+        totals
+    }
+}
+
+fn check(filters: &[(&'static str, Box<dyn Filter + '_>)], node: NodeId, usage: &Usage) -> Verdict {
+    filters.iter().enumerate().find_map(|(at, (_, filter))| Some((at, filter.check(node, usage)?)))
+}

@@ -1,0 +1,67 @@
+//! Sparse counts by number: how many pods of a kind are in each place that has any.
+
+/// Counts by place, sorted by place, no count of zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(Vec<(u32, u32)>);
+
+impl Counts {
+    /// One more at `place`.
+    pub fn increase(&mut self, place: u32) {
+        self.add(place, 1);
+    }
+
+    /// So many more at `place`.
+    pub fn add(&mut self, place: u32, number: u32) {
+        match self.position(place) {
+            Ok(at) => self.0[at].1 += number,
+            Err(at) => self.0.insert(at, (place, number)),
+        }
+    }
+
+    /// One less at `place`, where there is one.
+    pub fn decrease(&mut self, place: u32) {
+        let at = self.position(place).expect("only what was counted is taken off");
+        self.0[at].1 -= 1;
+        if self.0[at].1 == 0 {
+            self.0.remove(at);
+        }
+    }
+
+    /// How many there are at `place`.
+    pub fn at(&self, place: u32) -> u32 {
+        self.position(place).map_or(0, |at| self.0[at].1)
+    }
+
+    /// The places that have any, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.0.iter().copied()
+    }
+
+    /// Whether there is none anywhere.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn position(&self, place: u32) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&place, |entry| entry.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_without_any_is_forgotten() {
+        let mut counts = Counts::default();
+        for place in [7, 3, 7] {
+            counts.increase(place);
+        }
+        assert_eq!(counts.iter().collect::<Vec<_>>(), [(3, 1), (7, 2)]);
+        counts.decrease(3);
+        assert_eq!((counts.at(3), counts.at(7)), (0, 2));
+        counts.decrease(7);
+        counts.decrease(7);
+        assert!(counts.is_empty());
+    }
+}

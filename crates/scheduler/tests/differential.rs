@@ -1,0 +1,286 @@
+//! Every decision over random histories of random clusters is the one that the rules' definitions give.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+mod reference;
+
+use machinery::{Value, value};
+use proptest::prelude::*;
+use reference::World;
+use scheduler::schedule::{Chance, Context};
+use scheduler::{Decision, Node, Pod, Profile, Snapshot, schedule};
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    fn one_in(&mut self, sides: u64) -> bool {
+        self.roll(sides) == 0
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[usize::try_from(self.roll(from.len() as u64)).unwrap()]
+    }
+}
+
+fn random_node(dice: &mut Dice, name: &str) -> Node {
+    let mut labels = value!({"kubernetes.io/hostname": name, "disk": (dice.pick(&["ssd", "hdd"]))});
+    if !dice.one_in(6) {
+        labels.as_object_mut().unwrap().insert("zone", dice.pick(&["a", "b", "c"]));
+    }
+    let mut taints = Vec::new();
+    if dice.one_in(5) {
+        let effect = dice.pick(&["NoSchedule", "PreferNoSchedule", "PreferNoSchedule"]);
+        taints.push(value!({"key": (dice.pick(&["k1", "k2"])), "effect": effect}));
+    }
+    let image = value!({"names": (vec![Value::from(dice.pick(&["one:1", "two:1"]))]), "sizeBytes": 500_000_000});
+    let (cpu, gpu) = (format!("{}", 2 + dice.roll(5)), format!("{}", dice.roll(3)));
+    let object = value!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints, "unschedulable": (dice.one_in(10))},
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "6", "example.com/gpu": gpu},
+            "images": [image]
+        }
+    });
+    Node::new(&object).unwrap()
+}
+
+fn random_term(dice: &mut Dice) -> Value {
+    let mut term = value!({
+        "topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"])),
+        "labelSelector": {"matchLabels": {"app": (dice.pick(&["x", "y"]))}}
+    });
+    match dice.roll(4) {
+        0 => drop(term.as_object_mut().unwrap().insert("namespaces", value!(["n1", "n2"]))),
+        1 => drop(term.as_object_mut().unwrap().insert("namespaceSelector", value!({}))),
+        _ => {}
+    }
+    term
+}
+
+fn random_affinity(dice: &mut Dice) -> Value {
+    let mut affinity = Value::object();
+    for (field, rarity) in [("podAffinity", 8), ("podAntiAffinity", 5)] {
+        let mut rules = Value::object();
+        if dice.one_in(rarity) {
+            let terms = vec![random_term(dice)];
+            rules.as_object_mut().unwrap().insert("requiredDuringSchedulingIgnoredDuringExecution", terms);
+        }
+        if dice.one_in(4) {
+            let weighted =
+                value!({"weight": (1 + i64::try_from(dice.roll(9)).unwrap()), "podAffinityTerm": (random_term(dice))});
+            let terms = vec![weighted];
+            rules.as_object_mut().unwrap().insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
+        }
+        affinity.as_object_mut().unwrap().insert(field, rules);
+    }
+    affinity
+}
+
+fn random_spread(dice: &mut Dice) -> Value {
+    value!({
+        "maxSkew": (1 + i64::try_from(dice.roll(2)).unwrap()),
+        "minDomains": (1 + i64::try_from(dice.roll(4)).unwrap()),
+        "topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"])),
+        "whenUnsatisfiable": (dice.pick(&["DoNotSchedule", "ScheduleAnyway"])),
+        "nodeTaintsPolicy": (dice.pick(&["Honor", "Ignore"])),
+        "nodeAffinityPolicy": (dice.pick(&["Honor", "Ignore"])),
+        "labelSelector": {"matchLabels": {"app": (dice.pick(&["x", "y"]))}}
+    })
+}
+
+fn random_pod(dice: &mut Dice, name: &str) -> Pod {
+    let mut container = value!({"name": "c", "image": (dice.pick(&["one:1", "two:1", "other"]))});
+    let mut requests = Value::object();
+    for (resource, rarity, amounts) in [
+        ("cpu", 4, ["500m", "1", "2"]),
+        ("memory", 2, ["256Mi", "1Gi", "3Gi"]),
+        ("example.com/gpu", 1, ["0", "0", "1"]),
+    ] {
+        if rarity == 1 || !dice.one_in(rarity) {
+            requests.as_object_mut().unwrap().insert(resource, dice.pick(&amounts));
+        }
+    }
+    container.as_object_mut().unwrap().insert("resources", value!({"requests": requests}));
+    if dice.one_in(6) {
+        container.as_object_mut().unwrap().insert("ports", value!([{"hostPort": 80}]));
+    }
+    let spread: Vec<_> = (0..dice.roll(8).saturating_sub(5)).map(|_| random_spread(dice)).collect();
+    let tolerations = if dice.one_in(3) { value!([{"key": "k1", "operator": "Exists"}]) } else { value!([]) };
+    let selector = if dice.one_in(5) { value!({"disk": "ssd"}) } else { value!({}) };
+    let object = value!({
+        "metadata": {"name": name, "namespace": (dice.pick(&["n1", "n2"])), "labels": {"app": (dice.pick(&["x", "y"]))}},
+        "spec": {
+            "containers": [container], "priority": (i64::try_from(dice.roll(4)).unwrap()),
+            "affinity": (random_affinity(dice)), "topologySpreadConstraints": spread,
+            "tolerations": tolerations, "nodeSelector": selector
+        }
+    });
+    Pod::new(&object).unwrap()
+}
+
+/// A cluster in both forms.
+struct Both {
+    snapshot: Snapshot,
+    world: World,
+}
+
+impl Both {
+    fn set_node(&mut self, node: Node) {
+        self.snapshot.set_node(&node);
+        self.world.nodes.insert(node.name.to_string(), node);
+    }
+
+    fn remove_node(&mut self, name: &str) {
+        self.snapshot.remove_node(name);
+        self.world.nodes.remove(name);
+    }
+
+    fn bind(&mut self, pod: Pod, node: &str) {
+        self.snapshot.assume(&pod, node);
+        let confirmed = Pod { node_name: node.into(), ..pod };
+        self.snapshot.set_pod(&confirmed);
+        self.world.pods.push((Pod { node_name: "".into(), ..confirmed }, node.to_owned()));
+    }
+
+    fn remove_pod(&mut self, at: usize) -> (Pod, String) {
+        let gone = self.world.pods.remove(at);
+        self.snapshot.remove_pod(gone.0.id());
+        gone
+    }
+
+    /// Decides about a pod, checks the decision against the definitions, and carries it out.
+    fn schedule(&mut self, pod: Pod, chance: Chance) {
+        let profile = Profile { percentage_of_nodes_to_score: 100, ..Profile::default() };
+        let context = Context { chance, ..Context::default() };
+        let decision = schedule(&mut self.snapshot, &pod, &profile, context).decision;
+        let order: Vec<_> = {
+            let nodes = self.snapshot.nodes();
+            let begin = if nodes.is_empty() { 0 } else { chance.start % nodes.len() };
+            let turned = nodes[begin..].iter().chain(&nodes[..begin]);
+            turned.map(|node| &self.world.nodes[self.snapshot.node_name(*node).as_str()]).collect()
+        };
+        let feasible: Vec<_> = order.iter().copied().filter(|node| self.world.reasons(&pod, node).is_empty()).collect();
+        match decision {
+            Decision::Bind { node } => {
+                let totals = self.world.totals(&pod, &feasible);
+                let most = totals.iter().max().expect("a node that is bound to is feasible");
+                let best: Vec<_> = feasible.iter().zip(&totals).filter(|(_, total)| *total == most).collect();
+                let expect = &best[usize::try_from(chance.tie).unwrap() % best.len()].0.name;
+                assert_eq!(node, *expect, "{pod:?} of {totals:?}");
+                self.bind(pod, &node);
+            }
+            Decision::Unschedulable { message, .. } => {
+                assert!(feasible.is_empty(), "{} fits {}: {message}", pod.name, feasible[0].name);
+                self.check_message(&pod, &message);
+                self.check_that_eviction_is_useless(&pod);
+            }
+            Decision::Preempt { node, victims, message, .. } => {
+                assert!(feasible.is_empty());
+                self.check_message(&pod, &message);
+                let names: Vec<_> = victims.iter().map(|victim| victim.name.clone()).collect();
+                let evicted = self.evict(&names);
+                assert!(!evicted.is_empty());
+                for (victim, at) in &evicted {
+                    assert!(victim.priority < pod.priority, "only the less important are evicted");
+                    assert_eq!(*at, node);
+                    let node = &self.world.nodes[at];
+                    self.world.pods.push((victim.clone(), at.clone()));
+                    assert!(!self.world.reasons(&pod, node).is_empty(), "{} need not go", victim.name);
+                    self.world.pods.pop();
+                }
+                assert_eq!(self.world.reasons(&pod, &self.world.nodes[node.as_str()]), Vec::<String>::new());
+                self.bind(pod, &node);
+            }
+        }
+    }
+
+    fn evict(&mut self, names: &[machinery::Str]) -> Vec<(Pod, String)> {
+        let place = |this: &Self, name| this.world.pods.iter().position(|(pod, _)| pod.name == name).unwrap();
+        names.iter().map(|name| self.remove_pod(place(self, name))).collect()
+    }
+
+    fn check_message(&self, pod: &Pod, message: &str) {
+        let nodes = &self.world.nodes;
+        if nodes.is_empty() {
+            assert_eq!(message, "no nodes available to schedule pods");
+            return;
+        }
+        let mut histogram = std::collections::BTreeMap::new();
+        for reason in nodes.values().flat_map(|node| self.world.reasons(pod, node)) {
+            *histogram.entry(reason).or_insert(0) += 1;
+        }
+        let mut parts: Vec<_> = histogram.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
+        parts.sort();
+        let expect = format!("0/{} nodes are available: {}.", nodes.len(), parts.join(", "));
+        assert_eq!(message.split(" no new claims").next(), Some(expect.as_str()));
+    }
+
+    /// A pod that waits would fit nowhere even if all went that are less important. Pods that need company are left out:
+    /// evicting could take it away, or make them the first.
+    fn check_that_eviction_is_useless(&self, pod: &Pod) {
+        if pod.shape.terms.iter().any(|term| term.kind == scheduler::pod::TermKind::Affinity) {
+            return;
+        }
+        for node in self.world.nodes.values() {
+            let stays = |(other, at): &&(Pod, String)| *at != node.name.as_str() || other.priority >= pod.priority;
+            let pods = self.world.pods.iter().filter(stays).cloned().collect();
+            let without = World { nodes: self.world.nodes.clone(), pods };
+            assert!(!without.reasons(pod, node).is_empty(), "{} could evict pods of {}", pod.name, node.name);
+        }
+    }
+
+    fn check_that_nothing_is_overcommitted(&self) {
+        for node in self.world.nodes.values() {
+            let cpu: i64 = self.world.on(&node.name).map(|pod| pod.shape.requests.cpu_milli).sum();
+            let id = self.snapshot.node(&node.name).unwrap();
+            assert_eq!(self.snapshot.usage(id).requested.cpu_milli, cpu);
+            assert!(cpu <= self.snapshot.offer(id).allocatable.cpu_milli, "{} is over-committed", node.name);
+        }
+    }
+}
+
+fn history(seed: u64) {
+    let mut dice = Dice(seed);
+    let mut both = Both { snapshot: Snapshot::default(), world: World::default() };
+    for number in 0..=dice.roll(7) {
+        both.set_node(random_node(&mut dice, &format!("node{number}")));
+    }
+    for step in 0..40 {
+        match dice.roll(12) {
+            0 if !both.world.pods.is_empty() => {
+                let at = usize::try_from(dice.roll(both.world.pods.len() as u64)).unwrap();
+                both.remove_pod(at);
+            }
+            1 => {
+                let name = format!("node{}", dice.roll(8));
+                if !both.world.pods.iter().any(|(_, at)| *at == name) {
+                    both.set_node(random_node(&mut dice, &name));
+                }
+            }
+            2 if dice.one_in(2) => both.remove_node(&format!("node{}", dice.roll(8))),
+            _ => {
+                let pod = random_pod(&mut dice, &format!("pod{step}"));
+                let start = usize::try_from(dice.roll(10)).unwrap();
+                let chance = Chance { start, tie: dice.roll(5), preemption_start: start };
+                both.schedule(pod, chance);
+            }
+        }
+    }
+    both.check_that_nothing_is_overcommitted();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_decision_is_the_one_that_the_definitions_give(seed: u64) {
+        history(seed);
+    }
+}
