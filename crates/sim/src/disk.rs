@@ -205,4 +205,14 @@ impl DiskFile for SimFile {
         }
         Ok(())
     }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        let mut inner = self.disk.operate()?;
+        let content = inner.files.get_mut(&self.file).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        // What a crash undoes is what nobody reads: that it is lost at once, in both, is the harder case.
+        content.seen.truncate(length);
+        content.durable.truncate(length);
+        Ok(())
+    }
 }

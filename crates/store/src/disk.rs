@@ -35,6 +35,8 @@ pub trait DiskFile: Send {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes what was written durable.
     fn sync(&mut self) -> io::Result<()>;
+    /// Gives back what lies after so many bytes, if there is more. A crash may undo it.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
 }
 
 /// A directory of the machine's file system.
@@ -109,6 +111,10 @@ impl DiskFile for File {
 
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes < self.metadata()?.len() { self.set_len(bytes) } else { Ok(()) }
     }
 }
 

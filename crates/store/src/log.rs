@@ -121,10 +121,15 @@ struct Segment<F> {
     sequence: u32,
     file: F,
     end: u64,
+    /// Up to here the file has blocks that were written before.
+    zeroed: u64,
     group: u64,
     newest_index: u64,
 }
 
+/// Zeros are written ahead of the groups in pieces of this size. A write to blocks that were only allocated changes the file's
+/// metadata, and its sync then costs a second write to the disk.
+static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 /// The name under which a segment is made ready.
 const UNFINISHED: &str = "segment.tmp";
 
@@ -137,6 +142,9 @@ impl<D: Disk> Log<D> {
         let sequence = recovered.segments.last().map_or(1, |(sequence, _)| sequence + 1);
         let start = Start { identity: config.identity, boot, hard_state, previous_end: recovered.end };
         let active = start_segment(&disk, config, sequence, start)?;
+        if let Some((last, _)) = recovered.segments.last() {
+            give_back(&disk, *last, recovered.end);
+        }
         let contents = Contents { boot, ..recovered.contents };
         let closed = recovered.segments;
         let log = Self { disk, config, boot, hard_state, active, closed, staged: BytesMut::new(), staged_index: 0 };
@@ -177,7 +185,19 @@ impl<D: Disk> Log<D> {
         }
         record::seal(&mut self.staged, self.active.sequence, self.active.group + 1);
         let end = self.active.end;
-        self.active.file.write_at(end, &self.staged).map_err(|source| classify("write a group", source))
+        self.active.file.write_at(end, &self.staged).map_err(|source| classify("write a group", source))?;
+        self.zero_ahead(end + self.staged.len() as u64)
+    }
+
+    fn zero_ahead(&mut self, end: u64) -> Result<(), LogError> {
+        if end <= self.active.zeroed {
+            return Ok(());
+        }
+        let room = usize::try_from(self.config.segment_bytes.saturating_sub(end)).unwrap_or(usize::MAX);
+        let zeros = &ZEROS[..room.min(ZEROS.len())];
+        self.active.file.write_at(end, zeros).map_err(|source| classify("make room for groups", source))?;
+        self.active.zeroed = end + zeros.len() as u64;
+        Ok(())
     }
 
     /// Makes the written group durable. It must not be tried again after an error: what the disk then holds is unknown.
@@ -240,7 +260,16 @@ fn start_segment<D: Disk>(disk: &D, config: Config, sequence: u32, start: Start)
     file.sync().map_err(|source| classify(what, source))?;
     disk.rename(UNFINISHED, &segment_name(sequence)).map_err(|source| classify(what, source))?;
     disk.sync().map_err(|source| LogError::Disk { what, source })?;
-    Ok(Segment { sequence, file, end: staged.len() as u64, group: 0, newest_index: 0 })
+    let end = staged.len() as u64;
+    Ok(Segment { sequence, file, end, zeroed: end, group: 0, newest_index: 0 })
+}
+
+/// Frees the room that a segment was given and never used: a member that is started often would fill its disk with it.
+fn give_back<D: Disk>(disk: &D, sequence: u32, end: u64) {
+    let cut = disk.open(&segment_name(sequence)).and_then(|mut file| file.cut(end));
+    if let Err(error) = cut {
+        tracing::warn!(%error, segment = segment_name(sequence), "the unused end of a segment stays allocated");
+    }
 }
 
 fn segment_name(sequence: u32) -> String {

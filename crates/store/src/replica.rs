@@ -120,6 +120,8 @@ impl Default for Options {
 impl Replica {
     /// A replica that continues from a disk.
     pub fn new(config: Config, recovered: Recovered, state: State, options: Options) -> Self {
+        // Counted on across starts, or a member that is started often would never write a checkpoint.
+        let log_bytes = recovered.entries.iter().map(|entry| entry.size() as u64).sum();
         Self {
             id: config.id,
             next_sequence: config.boot << SEQUENCE_BITS,
@@ -128,7 +130,7 @@ impl Replica {
             lessor: None,
             offered: Vec::new(),
             reads: Reads::default(),
-            log_bytes: 0,
+            log_bytes,
             options,
         }
     }

@@ -155,7 +155,7 @@ async fn a_learner_joins_by_snapshot_is_promoted_and_leads() {
     let joined = Node::start(config(&mut joining, Start::Join(node.members()), None)).await.unwrap();
     tokio::time::timeout(DEADLINE, joined.read_index()).await.expect("in time").unwrap();
     assert_eq!(joined.view(mvcc::State::key_count), 500);
-    assert!(joined.status().is_learner);
+    until(&joined, |status| status.is_learner).await;
     let promote = async {
         // The learner has the state before the leader has heard of it.
         while let Err(error) = node.change(Change::Promote { id: 2 }).await {

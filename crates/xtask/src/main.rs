@@ -1,5 +1,6 @@
 //! Automation of the project: `cargo xtask ci` is the gate.
 
+mod bench;
 mod bootstrap;
 mod catalogue;
 mod ci;
@@ -18,6 +19,7 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
+    Task { name: "bench", about: "measure the store beside a real etcd, on this disk: store", run: bench::run },
     Task {
         name: "bootstrap",
         about: "write the roles and bindings of a fresh cluster into the auth crate, from [folder]",

@@ -127,8 +127,11 @@ impl RemoteWatch {
             if response.created || response.fragment {
                 continue;
             }
-            let revision = response.header.as_ref().map_or(0, |header| header.revision);
-            return Ok(WatchBatch { events: std::mem::take(&mut self.fragments), revision });
+            let events = std::mem::take(&mut self.fragments);
+            // A watch that is catching up is told the store's revision with every batch, long before it is there.
+            let told = response.header.as_ref().map_or(0, |header| header.revision);
+            let revision = events.last().map_or(told, |event| event.record.mod_revision);
+            return Ok(WatchBatch { events, revision });
         }
     }
 

@@ -7,6 +7,11 @@ use super::record::{self, Framed, Record};
 use super::{Contents, LogError, UNFINISHED, segment_name, segment_sequence};
 use crate::disk::{Disk, DiskFile};
 
+/// More than the first record of a segment takes.
+const START_BYTES: u64 = 4096;
+/// Zeros are looked for in pieces of this size.
+const PIECE: usize = 4096;
+
 /// Everything a log directory says.
 pub(super) struct Recovered {
     pub contents: Contents,
@@ -25,16 +30,15 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64)) -> Result<Recover
     let mut sequences: Vec<u32> = names.iter().filter_map(|name| segment_sequence(name)).collect();
     sequences.sort_unstable();
     check_unbroken(&sequences)?;
-    let segments = sequences.iter().map(|sequence| Ok((*sequence, load(disk, *sequence)?)));
-    let segments = segments.collect::<Result<Vec<_>, LogError>>()?;
     let mut reading =
         Reading { identity, recovered: Recovered { contents: Contents::default(), segments: Vec::new(), end: 0 } };
-    for (position, (sequence, bytes)) in segments.iter().enumerate() {
-        let limit = match segments.get(position + 1) {
-            Some((next, bytes)) => Some(start_of(*next, bytes)?.previous_end),
+    // One at a time: together they may be larger than the state.
+    for (position, sequence) in sequences.iter().enumerate() {
+        let limit = match sequences.get(position + 1) {
+            Some(next) => Some(start_of(*next, &load(disk, *next, Some(START_BYTES))?)?.previous_end),
             None => None,
         };
-        reading.segment(*sequence, bytes, limit)?;
+        reading.segment(*sequence, &load(disk, *sequence, limit)?, limit)?;
     }
     Ok(reading.recovered)
 }
@@ -43,7 +47,7 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64)) -> Result<Recover
 pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
     let names = disk.list().map_err(|source| LogError::Disk { what: "list its segments", source })?;
     let Some(first) = names.iter().filter_map(|name| segment_sequence(name)).min() else { return Ok(None) };
-    Ok(Some(start_of(first, &load(disk, first)?)?.identity))
+    Ok(Some(start_of(first, &load(disk, first, Some(START_BYTES))?)?.identity))
 }
 
 struct Reading {
@@ -125,7 +129,7 @@ impl Reading {
     /// was written.
     fn cut(&mut self, sequence: u32, bytes: &Bytes, end: u64, last: Option<&Framed>) -> Result<(), LogError> {
         let torn_group = next_group(last);
-        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |position| position as u64 + 1);
+        let written = written(bytes);
         let mut offset = end;
         while offset < written {
             match record::read(bytes, offset, sequence) {
@@ -147,13 +151,25 @@ fn next_group(last: Option<&Framed>) -> u64 {
     last.map_or(0, |last| last.group + u64::from(last.is_last))
 }
 
-fn load<D: Disk>(disk: &D, sequence: u32) -> Result<Bytes, LogError> {
+/// The first bytes of a segment, as many as are asked for and there, or all of it.
+fn load<D: Disk>(disk: &D, sequence: u32, limit: Option<u64>) -> Result<Bytes, LogError> {
     let failed = |source| LogError::Disk { what: "read a segment", source };
     let file = disk.open(&segment_name(sequence)).map_err(failed)?;
-    let length = usize::try_from(file.len().map_err(failed)?).expect("a segment fits into memory");
+    let length = file.len().map_err(failed)?;
+    let length = usize::try_from(limit.map_or(length, |limit| limit.min(length))).expect("a segment fits into memory");
     let mut bytes = vec![0; length];
     file.read_at(0, &mut bytes).map_err(failed)?;
     Ok(Bytes::from(bytes))
+}
+
+/// The length without the zeros at the end.
+fn written(bytes: &[u8]) -> u64 {
+    let mut end = bytes.len();
+    // Without a branch for each byte, for which the unused rest of a segment is too long.
+    while end >= PIECE && bytes[end - PIECE..end].iter().fold(0, |all, byte| all | byte) == 0 {
+        end -= PIECE;
+    }
+    bytes[..end].iter().rposition(|byte| *byte != 0).map_or(0, |position| position as u64 + 1)
 }
 
 fn start_of(sequence: u32, bytes: &Bytes) -> Result<record::Start, LogError> {

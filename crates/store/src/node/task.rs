@@ -56,6 +56,8 @@ struct Task {
     disk: FileDisk,
     stats: DiskStats,
     leader_changes: u64,
+    /// The last leader that writes were proposed to, and its term.
+    followed: (u64, u64),
     _lock: std::fs::File,
 }
 
@@ -134,6 +136,7 @@ pub(super) fn start(
         disk,
         stats: DiskStats::default(),
         leader_changes: 0,
+        followed: (0, 0),
         _lock: lock,
     };
     let inputs = Inputs { requests, inbound, events, lost, internal };
@@ -427,7 +430,10 @@ impl Task {
                 self.leader_changes += 1;
                 tracing::info!(leader = format!("{:x}", status.leader), term = status.term, "a leader was elected");
             }
-            if status.leader != 0 {
+            if status.leader != 0 && (status.leader, status.term) != self.followed {
+                self.followed = (status.leader, status.term);
+                self.waiters.follow_leader(&mut self.replica);
+            } else if status.leader != 0 {
                 self.waiters.unpark(&mut self.replica);
             }
         }

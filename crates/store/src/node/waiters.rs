@@ -72,6 +72,14 @@ impl Waiters {
         self.propose(parked, replica);
     }
 
+    /// Another leader may never have heard of what was proposed to the one before: all of it is proposed again, as the same requests.
+    pub(super) fn follow_leader(&mut self, replica: &mut Replica) {
+        let proposed = std::mem::take(&mut self.proposed);
+        let again = proposed.into_iter().map(|(sequence, waiter)| Waiter { sequence: Some(sequence), ..waiter });
+        self.parked.extend(again);
+        self.unpark(replica);
+    }
+
     /// Passes an answer on. What was refused only because of a change of leader is proposed again to the next one: as the same
     /// request while a copy of it may be in some log, as a new one when it is known that none will be applied.
     pub(super) fn answer(&mut self, sequence: u64, answer: Result<Answer, Refusal>) {

@@ -1,0 +1,95 @@
+//! A server as a process that ends with this one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::load;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// A single member, fresh.
+pub struct Server {
+    url: String,
+    command: Vec<String>,
+    data: PathBuf,
+    process: Child,
+}
+
+impl Server {
+    /// Starts `command` with etcd's flags and a directory of its own.
+    pub fn start(name: &str, command: &[&str], folder: &Path) -> Result<Self> {
+        let held = [std::net::TcpListener::bind("127.0.0.2:0")?, std::net::TcpListener::bind("127.0.0.2:0")?];
+        let urls = [&held[0], &held[1]].map(|held| held.local_addr().map(|address| format!("http://{address}")));
+        drop(held);
+        let [url, peer] = urls;
+        let (url, peer) = (url?, peer?);
+        let data = folder.join(name);
+        let flags = [
+            ("name", name),
+            ("data-dir", data.to_str().context("a path that is text")?),
+            ("listen-client-urls", &url),
+            ("advertise-client-urls", &url),
+            ("listen-peer-urls", &peer),
+            ("initial-advertise-peer-urls", &peer),
+            ("initial-cluster", &format!("{name}={peer}")),
+            ("log-level", "error"),
+            ("quota-backend-bytes", "8589934592"),
+        ];
+        let mut command: Vec<String> = command.iter().copied().map(str::to_owned).collect();
+        command.extend(flags.map(|(flag, value)| format!("--{flag}={value}")));
+        let process = spawn(&command)?;
+        Ok(Self { url, command, data, process })
+    }
+
+    /// Where it serves.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Kills it and starts it again; how long until it answers a linearizable read.
+    pub async fn reopen(&mut self) -> Result<Duration> {
+        self.process.kill()?;
+        self.process.wait()?;
+        let began = Instant::now();
+        self.process = spawn(&self.command)?;
+        load::answers(&self.url).await?;
+        Ok(began.elapsed())
+    }
+
+    /// Memory it holds.
+    pub fn rss_mib(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has ended")?;
+        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib / 1024.0)
+    }
+
+    /// Length of its files.
+    pub fn disk_mib(&self) -> Result<f64> {
+        let bytes = crate::disk_bytes(&self.data)?;
+        ensure!(bytes > 0, "nothing was written to {}", self.data.display());
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        Ok(bytes as f64 / MIB)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn spawn(command: &[String]) -> Result<Child> {
+    let (program, arguments) = command.split_first().context("a command")?;
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("{program} cannot be started"))
+}

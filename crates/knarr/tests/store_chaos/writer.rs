@@ -1,0 +1,107 @@
+//! Writers that know what was acknowledged to them, and what is in doubt.
+
+use std::time::{Duration, Instant};
+
+use mvcc::{Compare, Operation, Put, Relation, Reply, Revision, Span, Target, Txn};
+use store::client::{Client, Freshness};
+use tokio::sync::{mpsc, watch};
+
+/// Keys of one writer, written in turn.
+const KEYS: usize = 16;
+const VALUE_BYTES: usize = 256;
+/// Longer than a member keeps a write waiting, so that the member answers first.
+const ATTEMPT: Duration = Duration::from_secs(10);
+
+/// A write that was acknowledged.
+#[derive(Clone, Debug)]
+pub struct Ack {
+    pub key: String,
+    /// Counts the writes of its writer.
+    pub sequence: u64,
+    pub revision: Revision,
+    pub began: Instant,
+    pub acked: Instant,
+}
+
+/// What a writer says: an acknowledged write, or a promise that was broken.
+pub type Report = Result<Ack, String>;
+
+struct Slot {
+    key: String,
+    /// Of the newest value that is surely there.
+    revision: Revision,
+    /// Whether a write was not answered, which may still be applied.
+    doubt: bool,
+}
+
+/// Writes until told to stop, one write at a time.
+pub async fn run(client: Client, writer: usize, reports: mpsc::UnboundedSender<Report>, stop: watch::Receiver<bool>) {
+    let mut slots: Vec<Slot> = (0..KEYS)
+        .map(|slot| Slot { key: format!("{}{writer}/{slot}", super::PREFIX), revision: 0, doubt: false })
+        .collect();
+    let mut sequence = 0;
+    while !*stop.borrow() {
+        sequence += 1;
+        let slot = &mut slots[usize::try_from(sequence).unwrap() % KEYS];
+        if let Some(report) = slot.write(&client, sequence).await {
+            let _ = reports.send(report);
+        }
+        // A refusal by a member that is down comes at once: the others on this thread go first.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A put of the sequence's value, if the key is at this revision.
+pub fn swap(key: &str, expect: Revision, sequence: u64) -> Txn {
+    let span = Span::key(key.to_owned());
+    let value = format!("{sequence:0VALUE_BYTES$}").into();
+    Txn {
+        compare: vec![Compare { span, relation: Relation::Equal, target: Target::ModRevision(expect) }],
+        success: vec![Operation::Put(Put {
+            key: key.to_owned().into(),
+            value: Some(value),
+            lease: Some(0),
+            want_previous: false,
+        })],
+        failure: vec![],
+    }
+}
+
+impl Slot {
+    /// One write. Nobody else writes the key, so that a comparison fails only after a write in doubt.
+    async fn write(&mut self, client: &Client, sequence: u64) -> Option<Report> {
+        if self.doubt
+            && let Err(report) = self.look(client).await
+        {
+            return report;
+        }
+        let began = Instant::now();
+        let outcome = tokio::time::timeout(ATTEMPT, client.txn(swap(&self.key, self.revision, sequence))).await;
+        let Ok(Ok(outcome)) = outcome else {
+            self.doubt = true;
+            return None;
+        };
+        if !matches!(outcome.reply, Reply::Txn { succeeded: true, .. }) {
+            let broken = format!("{} is not at {}: applied twice, or lost ({outcome:?})", self.key, self.revision);
+            return (!self.doubt).then_some(Err(broken));
+        }
+        if outcome.revision <= self.revision {
+            return Some(Err(format!("{} went from {} to {}", self.key, self.revision, outcome.revision)));
+        }
+        self.doubt = false;
+        self.revision = outcome.revision;
+        Some(Ok(Ack { key: self.key.clone(), sequence, revision: outcome.revision, began, acked: Instant::now() }))
+    }
+
+    /// Learns what became of a write in doubt. It may still be on its way: the doubt remains until the next is acknowledged.
+    async fn look(&mut self, client: &Client) -> Result<(), Option<Report>> {
+        let read = client.get(self.key.clone().into(), Freshness::Linearizable);
+        let Ok(Ok((found, _))) = tokio::time::timeout(ATTEMPT, read).await else { return Err(None) };
+        let found = found.map_or(0, |record| record.mod_revision);
+        if found < self.revision {
+            return Err(Some(Err(format!("{} was at {} and is at {found}", self.key, self.revision))));
+        }
+        self.revision = found;
+        Ok(())
+    }
+}
