@@ -1,7 +1,7 @@
 //! Bytes to tree in one pass, with the errors that Go's decoder gives.
 //!
 //! Written here because no published parser builds this tree without a second one or a visitor between (which costs
-//! twice the time), tells repeated keys with their path, and words its errors as clients of Kubernetes know them.
+//! half as much time again), tells repeated keys with their path, and words its errors as clients of Kubernetes know them.
 //!
 //! Entries and items of unfinished lists and objects wait on two stacks; what ends takes its own off the top into a
 //! vector of exactly its size. A tree so has no spare room, and growing costs nothing.
