@@ -8,6 +8,7 @@ pub mod event;
 pub mod limit_range;
 pub mod namespace;
 pub mod node;
+mod object_meta;
 pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
