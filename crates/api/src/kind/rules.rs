@@ -67,6 +67,16 @@ pub trait Rules: Send + Sync + fmt::Debug {
     /// Brings an object into the form it is stored and compared in, after validation: sorting, dropping duplicates.
     fn canonicalize(&self, _object: &mut Value) {}
 
+    /// The fields that a write to the object or to a subresource does not set, whatever it says: nobody comes to own
+    /// them by it. Asked only of kinds that have a status by itself.
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        match subresource {
+            "" => &["status"],
+            "status" => &["spec"],
+            _ => &[],
+        }
+    }
+
     /// How long an object may take to go: `None` if it goes at once. `wanted` is what the client asked for.
     fn grace_seconds(&self, _object: &Value, _wanted: Option<i64>) -> Option<i64> {
         None
