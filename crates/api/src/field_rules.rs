@@ -92,10 +92,9 @@ pub fn driver_name(at: &At<'_>, errors: &mut Errors) {
     if name.len() > LENGTH_MAX {
         errors.push(Error::too_long(at.path(), LENGTH_MAX));
     }
-    let lower = name.to_lowercase();
-    if !lower.is_empty() {
-        let wrong = names::dns1123_subdomain(&lower);
-        errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), lower.as_str(), wrong)));
+    if !name.is_empty() {
+        let wrong = names::dns1123_subdomain(&name.to_lowercase());
+        errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), name, wrong)));
     }
 }
 
@@ -183,7 +182,13 @@ pub fn start_generation(object: &mut Value) {
 pub fn raise_generation(object: &mut Value, old: &Value, fields: &[&str]) {
     let absent = Value::Null;
     let value = |of: &Value, field: &str| of.get(field).unwrap_or(&absent).clone();
-    if fields.iter().any(|field| !same(&value(object, field), &value(old, field))) {
+    let changed = fields.iter().any(|field| !same(&value(object, field), &value(old, field)));
+    raise_generation_where(object, old, changed);
+}
+
+/// Raises the generation if what the kind counts has changed.
+pub fn raise_generation_where(object: &mut Value, old: &Value, changed: bool) {
+    if changed {
         let generation = Meta::of(old).generation() + 1;
         if let Some(mut meta) = MetaMut::of(object) {
             meta.set("generation", generation);

@@ -57,7 +57,7 @@ impl Rules for LimitRange {
         for limit in limits.items() {
             let ty = limit.get("type");
             validate_type(&ty, errors);
-            if !seen.insert(ty.str()) {
+            if !seen.insert(limit.value().str_at(&["type"]).unwrap_or_default()) {
                 errors.push(ty.duplicate());
             }
             validate_limit(&limit, errors);

@@ -142,7 +142,7 @@ fn scope_selector(spec: &At<'_>, errors: &mut Errors) {
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             _ => errors.push(blame("operator", &operator, "not a valid selector operator")),
         }
-        seen.insert(scope.value().as_str().unwrap_or_default());
+        seen.insert(requirement.value().str_at(&["scopeName"]).unwrap_or_default());
     }
     conflicts(&seen, spec, expressions.path(), errors);
 }
