@@ -17,6 +17,7 @@ pub mod discovery;
 pub mod events;
 pub mod field_rules;
 pub mod flowcontrol;
+pub mod formats;
 pub mod go_form;
 pub mod internal_apiserver;
 pub mod kind;
