@@ -17,6 +17,7 @@ pub mod discovery;
 pub mod events;
 pub mod field_rules;
 pub mod flowcontrol;
+pub mod formats;
 pub mod go_form;
 pub mod internal_apiserver;
 pub mod kind;
@@ -27,7 +28,9 @@ pub mod policy;
 pub mod rbac;
 pub mod resource;
 pub mod scheduling;
+pub mod status;
 pub mod storage;
 pub mod storagemigration;
+pub mod workload;
 
 pub use kind::Kind;
