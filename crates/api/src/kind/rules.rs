@@ -67,6 +67,11 @@ pub trait Rules: Send + Sync + fmt::Debug {
     /// Brings an object into the form it is stored and compared in, after validation: sorting, dropping duplicates.
     fn canonicalize(&self, _object: &mut Value) {}
 
+    /// The schema of a version as its author wrote it, where that is a CustomResourceDefinition: what clients read.
+    fn published_schema(&self, _version: &str) -> Option<&Value> {
+        None
+    }
+
     /// How long an object may take to go: `None` if it goes at once. `wanted` is what the client asked for.
     fn grace_seconds(&self, _object: &Value, _wanted: Option<i64>) -> Option<i64> {
         None
