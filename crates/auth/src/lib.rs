@@ -6,10 +6,13 @@
 pub mod abac;
 pub mod attributes;
 pub mod chain;
+pub mod jwt;
+pub mod keys;
 pub mod rbac;
 pub mod service_account;
 pub mod token_file;
 pub mod user;
+pub mod x509;
 
 pub use attributes::{Attributes, Target};
 pub use chain::{Authorizer, Chain, Decision};
