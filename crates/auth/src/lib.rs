@@ -5,10 +5,15 @@
 
 pub mod abac;
 pub mod attributes;
+pub mod bearer;
+pub mod bootstrap_token;
+pub mod cache;
 pub mod chain;
+mod escape;
 pub mod jwt;
 pub mod keys;
 pub mod rbac;
+pub mod request_header;
 pub mod service_account;
 pub mod token_file;
 pub mod user;
