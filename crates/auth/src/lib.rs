@@ -4,6 +4,7 @@
 //! [`Chain`] of authorizers for a [`Decision`]. Nothing here reads a socket, a file or a clock.
 
 pub mod abac;
+pub mod access_review;
 pub mod attributes;
 pub mod bearer;
 pub mod bootstrap_token;
@@ -14,11 +15,13 @@ pub mod jwt;
 pub mod keys;
 pub mod rbac;
 pub mod request_header;
+pub mod rules_review;
 pub mod service_account;
 pub mod token_file;
+pub mod token_review;
 pub mod user;
 pub mod x509;
 
-pub use attributes::{Attributes, Target};
+pub use attributes::{Attributes, Question, Target};
 pub use chain::{Authorizer, Chain, Decision};
 pub use user::User;
