@@ -13,6 +13,7 @@ pub mod chain;
 mod escape;
 pub mod jwt;
 pub mod keys;
+pub mod node;
 pub mod rbac;
 pub mod request_header;
 pub mod rules_review;
