@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod bridge;
+pub mod collection;
 pub mod conform;
 pub mod defaulting;
 pub mod field;
@@ -22,6 +23,7 @@ pub mod path;
 pub mod protobuf;
 pub mod pruning;
 pub mod quantity;
+pub mod resource;
 pub mod schema;
 pub mod status;
 pub mod table;
@@ -30,7 +32,9 @@ pub mod validate;
 pub mod value;
 pub mod yaml;
 
+pub use collection::{Collection, Key};
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;
+pub use resource::Resource;
 pub use schema::Schema;
 pub use value::{Object, Str, Value};
