@@ -42,6 +42,15 @@ pub enum Error {
 /// Reads one object of a kind of `catalogue`, from YAML or JSON. Fields that are unknown or given twice are refused, since a
 /// slip in a file that nobody looks at again would otherwise go unnoticed.
 pub fn read(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersionKind, Value), Error> {
+    match read_leniently(catalogue, bytes)? {
+        (kind, object, None) => Ok((kind, object)),
+        (_, _, Some(slip)) => Err(slip),
+    }
+}
+
+/// The same, but unknown fields are dropped, of those given twice the last counts, and what a strict reader would have said is
+/// told along.
+pub fn read_leniently(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersionKind, Value, Option<Error>), Error> {
     let (mut object, repeated) = yaml::parse_strict(std::str::from_utf8(bytes)?)?;
     let text = |field: &'static str| {
         object.str_at(&[field]).filter(|text| !text.is_empty()).map(str::to_owned).ok_or(Error::Missing(field))
@@ -50,11 +59,12 @@ pub fn read(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersionKind, Va
     let full = GroupVersionKind::parse(&version, &kind)?;
     let schema = catalogue.schema(&full).ok_or(Error::Kind { kind, version })?;
     let unknown = conform::conform(&mut object, schema)?;
-    if !repeated.is_empty() {
-        return Err(Error::Repeated(repeated));
-    }
-    FieldValidation::Strict.judge(&[], &unknown)?;
-    Ok((full, object))
+    let slip = if repeated.is_empty() {
+        FieldValidation::Strict.judge(&[], &unknown).err().map(Error::Strict)
+    } else {
+        Some(Error::Repeated(repeated))
+    };
+    Ok((full, object, slip))
 }
 
 #[cfg(test)]
