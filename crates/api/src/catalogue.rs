@@ -11,9 +11,7 @@ use machinery::{GroupVersion, GroupVersionKind};
 
 /// The schema of a kind.
 pub fn schema(kind: &GroupVersionKind) -> Option<Schema<'static>> {
-    let catalogue = open();
-    let at = catalogue.kinds.binary_search_by(|(have, _)| have.cmp(kind)).ok()?;
-    Some(catalogue.types.schema(catalogue.kinds[at].1))
+    open().schema(kind)
 }
 
 /// Every kind with its schema, in the order of group, version and kind.
@@ -66,6 +64,12 @@ pub fn load() -> Catalogue {
     load::catalogue(include_str!("catalogue.txt"))
 }
 
+/// Reads facts about types that no API serves, such as those of a component's configuration file. The text is part of the
+/// program and follows the grammar of `catalogue.txt`.
+pub fn read(text: &'static str) -> Catalogue {
+    load::catalogue(text)
+}
+
 /// All types and kinds.
 #[derive(Debug)]
 pub struct Catalogue {
@@ -82,6 +86,14 @@ pub struct Catalogue {
 impl Catalogue {
     fn base(&self, id: TypeId) -> Option<TypeId> {
         self.variants.iter().find(|(variant, _)| *variant == id).map(|(_, base)| *base)
+    }
+}
+
+impl Catalogue {
+    /// The schema of a kind.
+    pub fn schema(&self, kind: &GroupVersionKind) -> Option<Schema<'_>> {
+        let at = self.kinds.binary_search_by(|(have, _)| have.cmp(kind)).ok()?;
+        Some(self.types.schema(self.kinds[at].1))
     }
 }
 

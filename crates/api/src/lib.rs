@@ -11,6 +11,7 @@ pub mod batch;
 pub mod catalogue;
 pub mod certificates;
 pub mod codec;
+pub mod config;
 pub mod coordination;
 pub mod core;
 pub mod discovery;
