@@ -34,8 +34,8 @@ pub mod value;
 pub mod yaml;
 
 pub use at::At;
-pub use field::Errors;
 pub use collection::{Collection, Key};
+pub use field::Errors;
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;
 pub use resource::Resource;

@@ -121,7 +121,8 @@ fn validate_limit(limit: &At<'_>, errors: &mut Errors) {
         errors.push(limit.get("limits").required(detail));
     }
     names("maxLimitRequestRatio", errors);
-    let fields: &[&str] = if ty.str() == "Pod" { &["max", "min"] } else { &["max", "min", "default", "defaultRequest"] };
+    let fields: &[&str] =
+        if ty.str() == "Pod" { &["max", "min"] } else { &["max", "min", "default", "defaultRequest"] };
     let mut keys: BTreeSet<&str> = BTreeSet::new();
     for field in fields.iter().chain(&["maxLimitRequestRatio"]) {
         let entries = limit.value().get(field).and_then(Value::as_object);
@@ -145,7 +146,12 @@ fn validate_order(limit: &At<'_>, key: &str, found: &BTreeMap<&str, Quantity>, e
         ("min", "min", ("min", "min value"), ("max", "max value")),
         ("defaultRequest", "defaultRequest", ("min", "min value"), ("defaultRequest", "default request value")),
         ("defaultRequest", "defaultRequest", ("defaultRequest", "default request value"), ("max", "max value")),
-        ("defaultRequest", "defaultRequest", ("defaultRequest", "default request value"), ("default", "default limit value")),
+        (
+            "defaultRequest",
+            "defaultRequest",
+            ("defaultRequest", "default request value"),
+            ("default", "default limit value"),
+        ),
         ("default", "min", ("min", "min value"), ("default", "default value")),
         ("default", "max", ("default", "default value"), ("max", "max value")),
     ];

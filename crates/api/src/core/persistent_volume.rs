@@ -239,7 +239,9 @@ fn rename_labels(old: &mut Value, new: &Value) {
             let Some(new_terms) = new_terms.get(at) else { continue };
             let newer = new_terms["matchExpressions"][place].str_at(&["key"]).unwrap_or_default();
             let older = requirement.str_at(&["key"]).unwrap_or_default();
-            if RENAMED_LABELS.contains(&(older, newer)) && let Some(requirement) = requirement.as_object_mut() {
+            if RENAMED_LABELS.contains(&(older, newer))
+                && let Some(requirement) = requirement.as_object_mut()
+            {
                 requirement.insert("key", newer);
             }
         }

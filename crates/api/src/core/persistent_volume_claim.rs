@@ -183,7 +183,11 @@ fn validate_spec_update(object: &Value, old: &Value, context: &Context<'_>, erro
         errors.push(requests.get("storage").forbidden("field can not be less than status.capacity"));
     }
     let had = before.get("spec");
-    immutable(&At::new(spec.get("volumeMode").value(), machinery::Path::of("volumeMode")), &had.get("volumeMode"), errors);
+    immutable(
+        &At::new(spec.get("volumeMode").value(), machinery::Path::of("volumeMode")),
+        &had.get("volumeMode"),
+        errors,
+    );
     let (class, class_before) = (spec.get("volumeAttributesClassName"), had.get("volumeAttributesClassName"));
     if class_before.is_present() && class.is_absent() {
         errors.push(class.forbidden("update from non-nil value to nil is forbidden"));
@@ -248,7 +252,6 @@ fn normalize_sources(spec: &mut Object) {
         _ => {}
     }
 }
-
 
 fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     object.str_at(path).unwrap_or_default()

@@ -136,4 +136,3 @@ fn docker_config(at: &At<'_>, errors: &mut Errors) {
     };
     errors.push(Error::invalid(at.path(), "<secret contents redacted>", wrong));
 }
-
