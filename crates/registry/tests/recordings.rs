@@ -105,7 +105,8 @@ fn play(kinds: &[Arc<Kind>], scenario: &Value, name: &str, loud: bool, scores: &
                 }
             });
         }
-        if matches!(expect["code"].as_int(), Some(200 | 201)) && recorded.get("metadata").is_some() {
+        let keeps = sent["keep"].as_bool().unwrap_or_else(|| matches!(expect["code"].as_int(), Some(200 | 201)));
+        if keeps && recorded.get("metadata").is_some() {
             last = recorded;
         }
     }
