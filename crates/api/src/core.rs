@@ -11,6 +11,7 @@ pub mod node;
 pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
+mod pod_spec;
 pub mod pod_template;
 pub mod pod_template_spec;
 pub mod replication_controller;

@@ -11,6 +11,6 @@ pub mod service_account;
 pub mod token_file;
 pub mod user;
 
-pub use attributes::{Attributes, Target};
-pub use chain::{Authorizer, Chain, Decision};
+pub use attributes::{Attributes, Resource, Target};
+pub use chain::{AlwaysAllow, AlwaysDeny, Authorizer, Chain, Decision, Privileged};
 pub use user::User;
