@@ -44,9 +44,10 @@ pub fn validate_url(at: &At<'_>, errors: &mut Errors) {
 
 /// What is wrong with the service of a webhook.
 pub fn validate_service(service: &At<'_>, errors: &mut Errors) {
-    for field in ["name", "namespace"] {
-        if service.get(field).is_empty() {
-            errors.push(service.get(field).required(""));
+    // Upstream takes the one for the other when it blames them.
+    for (missing, blamed) in [("namespace", "name"), ("name", "namespace")] {
+        if service.get(missing).is_empty() {
+            errors.push(service.get(blamed).required(""));
         }
     }
     let port = service.get("port");
@@ -156,7 +157,7 @@ mod tests {
         check(
             &value!({"service": {"name": "n", "port": 0, "path": "a//"}}),
             &[
-                "service.namespace: Required value",
+                "service.name: Required value",
                 "service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
                 "service.path: Invalid value: \"a//\": must start with a '/'",
                 "service.path: Invalid value: \"a//\": segment[0] may not be empty",
