@@ -72,6 +72,24 @@ pub trait Rules: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The fields that a write to the object or to a subresource does not set, whatever it says: nobody comes to own
+    /// them by it. Asked only of kinds that have a status by itself.
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        match subresource {
+            "" => &["status"],
+            "status" => &["spec"],
+            _ => &[],
+        }
+    }
+
+    /// Marks an object that is being deleted and stays for now, beyond the deletion timestamp that all kinds have.
+    fn mark_deleted(&self, _object: &mut Value) {}
+
+    /// Whether something other than `metadata.finalizers` keeps an object that is being deleted.
+    fn is_held(&self, _object: &Value) -> bool {
+        false
+    }
+
     /// How long an object may take to go: `None` if it goes at once. `wanted` is what the client asked for.
     fn grace_seconds(&self, _object: &Value, _wanted: Option<i64>) -> Option<i64> {
         None
