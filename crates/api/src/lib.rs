@@ -27,5 +27,6 @@ pub mod resource;
 pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
+pub mod version_priority;
 
 pub use kind::Kind;
