@@ -53,9 +53,11 @@ pub async fn execute(
             tell(events, told.as_deref(), &created);
             created.map(|created| Some(written(resource, &created)))
         }
-        Action::Update { resource, object } => {
+        Action::Update { resource, object, told } => {
             let target = Target::object(resource, &Key::of(object));
-            Ok(Some(written(resource, &client.update(&target, object, &options).await?)))
+            let updated = client.update(&target, object, &options).await;
+            tell(events, told.as_deref(), &updated);
+            updated.map(|updated| Some(written(resource, &updated)))
         }
         Action::UpdateStatus { resource, object } => {
             let target = Target::object(resource, &Key::of(object)).subresource("status");
@@ -100,8 +102,9 @@ fn tell(events: &Recorder, told: Option<&Told>, outcome: &Result<Value, Error>) 
     match outcome {
         Ok(_) => events.record(&told.regarding, EventType::Normal, told.done_reason, &told.done_message),
         Err(error) => {
-            let message = format!("{}: {error}", told.failed_prefix);
-            events.record(&told.regarding, EventType::Warning, told.failed_reason, &message);
+            if let Some((reason, prefix)) = told.failed {
+                events.record(&told.regarding, EventType::Warning, reason, &format!("{prefix}: {error}"));
+            }
         }
     }
 }

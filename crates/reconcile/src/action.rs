@@ -24,6 +24,8 @@ pub enum Action {
         resource: Resource,
         /// The object.
         object: Value,
+        /// What people are told of it.
+        told: Option<Box<Told>>,
     },
     /// Replaces the status of an object. The `uid` and `resourceVersion` of what was observed are in its metadata.
     UpdateStatus {
@@ -102,10 +104,8 @@ pub struct Told {
     pub done_reason: &'static str,
     /// The sentence for people if it succeeds.
     pub done_message: String,
-    /// The word for machines if it fails: `FailedCreate`.
-    pub failed_reason: &'static str,
-    /// What comes before the server's words if it fails: `Error creating`.
-    pub failed_prefix: &'static str,
+    /// If a failure is told as well: the word for machines, `FailedCreate`, and what comes before the server's words, `Error creating`.
+    pub failed: Option<(&'static str, &'static str)>,
 }
 
 /// What must be true of an object for an action to take place.

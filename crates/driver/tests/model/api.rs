@@ -239,7 +239,7 @@ fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, bo
     let text = |value: &Value, path: &[&str]| value.str_at(path).map(Into::into);
     match *method {
         Method::PUT if subresource == "status" => Action::UpdateStatus { resource, object: body },
-        Method::PUT => Action::Update { resource, object: body },
+        Method::PUT => Action::Update { resource, object: body, told: None },
         Method::DELETE => Action::Delete {
             resource,
             key: key.clone(),

@@ -66,7 +66,7 @@ impl Controller for Copies {
                 Some(message) => meta.set_annotation("refused", message),
                 None => meta.remove_annotation("refused"),
             }
-            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object: map });
+            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object: map, told: None });
         }
         let owner = value!([{"apiVersion": "v1", "kind": "ConfigMap", "uid": (meta.uid()), "name": (meta.name()), "controller": true}]);
         let generate = format!("{}-", meta.name());
@@ -76,8 +76,7 @@ impl Controller for Copies {
             regarding: Regarding::object(observed.map),
             done_reason: "SuccessfulCreate",
             done_message: "Created pod".into(),
-            failed_reason: "FailedCreate",
-            failed_prefix: "Error creating",
+            failed: Some(("FailedCreate", "Error creating")),
         };
         for _ in observed.pods.len()..wanted {
             let told = Some(Box::new(told.clone()));

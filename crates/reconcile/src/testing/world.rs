@@ -116,7 +116,7 @@ impl World {
         self.log.push(action.to_string());
         match action {
             Action::Create { resource, object, .. } => self.create(resource, object.clone()).map(drop),
-            Action::Update { resource, object } => {
+            Action::Update { resource, object, .. } => {
                 let key = Key::of(object);
                 let old = self.checked(resource, &key, &Preconditions::unchanged(object))?;
                 let mut new = object.clone();
@@ -128,6 +128,11 @@ impl World {
                 let key = Key::of(object);
                 let mut new = self.checked(resource, &key, &Preconditions::unchanged(object))?.clone();
                 carry(&mut new, object, "status");
+                // As most kinds have it: a write of the status may also say something about it in annotations.
+                let said = Meta::of(object).value("annotations").cloned();
+                if let (Some(mut meta), Some(said)) = (MetaMut::of(&mut new), said) {
+                    meta.set("annotations", said);
+                }
                 self.store(resource, new);
                 Ok(())
             }
@@ -163,6 +168,7 @@ impl World {
                 {
                     meta.set("name", format!("{base}*"));
                 }
+                blur_generation(&mut object);
                 blur(&mut object);
                 lines.push(format!("{kind} {object}"));
             }
@@ -315,6 +321,19 @@ fn set(object: &mut Value, section: &str, field: &str, value: Value) {
 fn wanted(object: &Value) -> Vec<(&str, &Value)> {
     let fields = object.as_object().into_iter().flat_map(machinery::Object::iter);
     fields.filter(|(key, _)| !matches!(*key, "metadata" | "status")).collect()
+}
+
+/// Generations count steps, of which there may be more or fewer on the way to the same end: what counts is whether the last was seen.
+fn blur_generation(object: &mut Value) {
+    let generation = Meta::of(object).generation();
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
+        && let Some(observed) = status.get_mut("observedGeneration")
+    {
+        *observed = (observed.as_int() == Some(generation)).into();
+    }
+    if let Some(mut meta) = MetaMut::of(object) {
+        meta.remove("generation");
+    }
 }
 
 /// Removes what differs from run to run.
