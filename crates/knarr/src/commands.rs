@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::{convert, etcd, store};
+use crate::{apiserver, convert, etcd, store};
 
 /// A command of the binary.
 pub struct Command {
@@ -29,6 +29,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The store, started alone, with etcd's own flags",
         arguments: etcd::arguments,
         run: etcd::run,
+    },
+    Command {
+        name: "kube-apiserver",
+        about: "The API server, started alone, with upstream's flags",
+        arguments: apiserver::arguments,
+        run: apiserver::run,
     },
     Command {
         name: "store",

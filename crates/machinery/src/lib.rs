@@ -4,6 +4,7 @@
 //! the operations that every object goes through on its way from a client to the store and back.
 
 pub mod apply;
+pub mod at;
 pub mod bridge;
 pub mod collection;
 pub mod conform;
@@ -32,7 +33,9 @@ pub mod validate;
 pub mod value;
 pub mod yaml;
 
+pub use at::At;
 pub use collection::{Collection, Key};
+pub use field::Errors;
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;
 pub use resource::Resource;

@@ -1,0 +1,19 @@
+//! ValidatingAdmissionPolicyBinding: where a validating policy holds.
+
+use machinery::meta::Scope;
+
+use crate::kind::{Kind, names};
+
+/// The row of ValidatingAdmissionPolicyBinding.
+pub fn kind() -> Kind {
+    Kind {
+        categories: names(&["api-extensions"]),
+        scope: Scope::Cluster,
+        ..Kind::stored(
+            "admissionregistration.k8s.io",
+            "v1",
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+        )
+    }
+}

@@ -1,0 +1,19 @@
+//! ValidatingWebhookConfiguration: services that judge objects.
+
+use machinery::meta::Scope;
+
+use crate::kind::{Kind, names};
+
+/// The row of ValidatingWebhookConfiguration.
+pub fn kind() -> Kind {
+    Kind {
+        categories: names(&["api-extensions"]),
+        scope: Scope::Cluster,
+        ..Kind::stored(
+            "admissionregistration.k8s.io",
+            "v1",
+            "ValidatingWebhookConfiguration",
+            "validatingwebhookconfigurations",
+        )
+    }
+}

@@ -1,0 +1,14 @@
+//! FlowSchema: which requests belong together.
+
+use machinery::meta::Scope;
+
+use crate::kind::{Kind, Subresource};
+
+/// The row of FlowSchema.
+pub fn kind() -> Kind {
+    Kind {
+        scope: Scope::Cluster,
+        subresources: vec![Subresource::status()],
+        ..Kind::stored("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas")
+    }
+}
