@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use libcgroups::common::{CgroupConfig, CgroupManager, ControllerOpt, create_cgroup_manager};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -118,6 +119,20 @@ impl Cgroup {
             Some(root) => usage::unified(&root.join(&self.path)),
             None => usage::separate(|controller, name| self.file(controller, name)),
         }
+    }
+
+    /// Changes limits and shares, given as the OCI runtime specification has them.
+    pub fn update(&self, resources: &serde_json::Value) -> io::Result<()> {
+        let resources = serde_json::from_value(resources.clone())?;
+        let config = CgroupConfig { cgroup_path: self.path(), systemd_cgroup: false, container_name: String::new() };
+        let manager = create_cgroup_manager(config).map_err(io::Error::other)?;
+        let options = ControllerOpt {
+            resources: &resources,
+            disable_oom_killer: false,
+            oom_score_adj: None,
+            freezer_state: None,
+        };
+        manager.apply(&options).map_err(io::Error::other)
     }
 
     /// Whether a controller is there at all.

@@ -84,13 +84,15 @@ fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::F
     for (name, value) in &sandbox.sysctls {
         set_sysctl(name, value)?;
     }
-    leave_the_file_system(dir)?;
     match fork().map_err(io::Error::other)? {
         Forked::Parent(pid) => {
             writeln!(report, "{}", pid.as_raw_nonzero())?;
             std::process::exit(0)
         }
-        Forked::Child => stay(),
+        Forked::Child => {
+            leave_the_file_system(dir)?;
+            stay()
+        }
     }
 }
 

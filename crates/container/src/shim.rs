@@ -392,16 +392,16 @@ impl Shim {
 
     fn signal(&mut self, id: &str, signal: i32, all: bool) -> io::Result<()> {
         let kept = self.kept(id)?;
-        let signal = Signal::try_from(signal)?;
         if all {
             for pid in Cgroup::at(&kept.start.cgroup).pids() {
-                let _ = kill(Pid::from_raw(pid), signal);
+                // Gone already is as good.
+                let _ = send(pid, signal);
             }
         }
         match kept.pid {
-            Some(pid) if !kept.exited => match kill(pid, signal) {
-                Err(Errno::ESRCH) => Ok(()),
-                done => Ok(done?),
+            Some(pid) if !kept.exited => match send(pid.as_raw(), signal) {
+                Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(()),
+                done => done,
             },
             _ => Ok(()),
         }
@@ -478,6 +478,10 @@ impl Shim {
             self.gone(n);
         }
     }
+}
+
+fn send(pid: i32, signal: i32) -> io::Result<()> {
+    rustix::process::Pid::from_raw(pid).map_or(Ok(()), |pid| sys::send_signal(pid, signal))
 }
 
 fn nanos(at: Timestamp) -> i64 {

@@ -51,7 +51,7 @@ pub struct Recipe {
 impl Store {
     /// Builds an image of one layer and names it.
     pub async fn build(&self, name: &Name, recipe: &Recipe) -> Result<Arc<Image>, BuildError> {
-        let _arriving = self.arriving().await;
+        let _arriving = self.arriving().await?;
         let (blob, diff_id) = recipe.layer()?;
         let size = blob.len() as u64;
         let put = |bytes: &[u8]| self.blobs.put(bytes).map_err(StoreError::from);

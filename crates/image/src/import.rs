@@ -73,7 +73,7 @@ impl From<ManifestError> for ImportError {
 impl Store {
     /// Imports every image of a directory or archive; `name` is for what has none in it.
     pub async fn import(&self, path: &Path, name: Option<&Name>) -> Result<Vec<Arc<Image>>, ImportError> {
-        let _arriving = self.arriving().await;
+        let _arriving = self.arriving().await?;
         let owned = path.to_owned();
         let spool_in = self.root().to_owned();
         let files = tokio::task::spawn_blocking(move || Files::open(&owned, &spool_in))

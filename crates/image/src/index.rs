@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -51,22 +53,35 @@ pub struct Image {
     pub pinned: bool,
 }
 
-/// The images, in memory and on disk.
+/// The images, in memory and on disk. The file is the truth: another process may have replaced it.
 pub struct Index {
     path: PathBuf,
     images: BTreeMap<Digest, Arc<Image>>,
+    seen: Option<(u64, SystemTime)>,
 }
 
 impl Index {
     pub fn open(path: &Path) -> Result<Index, IndexError> {
-        let io = |source| IndexError::Io { path: path.to_owned(), source };
-        let images: Vec<Image> = match fs::read(path) {
+        let mut index = Index { path: path.to_owned(), images: BTreeMap::new(), seen: None };
+        index.refresh()?;
+        Ok(index)
+    }
+
+    /// Reads the file again if it is another one than last time.
+    pub fn refresh(&mut self) -> Result<(), IndexError> {
+        let seen = self.version();
+        if seen.is_some() && seen == self.seen {
+            return Ok(());
+        }
+        let io = |source| IndexError::Io { path: self.path.clone(), source };
+        let images: Vec<Image> = match fs::read(&self.path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| io(error.into()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(io(error)),
         };
-        let images = images.into_iter().map(|image| (image.id.clone(), Arc::new(image))).collect();
-        Ok(Index { path: path.to_owned(), images })
+        self.images = images.into_iter().map(|image| (image.id.clone(), Arc::new(image))).collect();
+        self.seen = seen;
+        Ok(())
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Image>> {
@@ -154,7 +169,14 @@ impl Index {
         let text = serde_json::to_vec(&list).expect("the index is JSON");
         durable::write(&self.path, &text).map_err(|source| IndexError::Io { path: self.path.clone(), source })?;
         self.images = next;
+        self.seen = self.version();
         Ok(())
+    }
+
+    /// Tells one file from the next that took its name.
+    fn version(&self) -> Option<(u64, SystemTime)> {
+        let metadata = fs::metadata(&self.path).ok()?;
+        Some((metadata.ino(), metadata.modified().ok()?))
     }
 }
 

@@ -176,7 +176,7 @@ impl Store {
         credentials: &Credentials,
         registries: &Registries,
     ) -> Result<Arc<Image>, PullError> {
-        let _arriving = self.arriving().await;
+        let _arriving = self.arriving().await?;
         let mut last = None;
         for host in registries.hosts(name.registry()) {
             let source = Source::new(name, &host, credentials, registries);
@@ -213,11 +213,11 @@ impl Store {
         if manifest.config.size > manifest::DOCUMENT_BYTES_MAX {
             return Err(BlobError::Document { digest: manifest.config.digest }.into());
         }
-        let contents = manifest.layers.iter().chain([&manifest.config]);
-        stream::iter(contents.map(|content| self.fetch(source, content)))
-            .buffer_unordered(DOWNLOADS_MAX)
-            .try_collect::<()>()
-            .await?;
+        let mut fetches = Vec::new();
+        for content in manifest.layers.iter().chain([&manifest.config]) {
+            fetches.push(self.fetch(source, content));
+        }
+        stream::iter(fetches).buffer_unordered(DOWNLOADS_MAX).try_collect::<()>().await?;
         Ok(self.adopt(&digest, &names).await?)
     }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use rustix::fs::FlockOperation;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -54,7 +55,8 @@ pub struct Usage {
     pub inodes: u64,
 }
 
-/// The images of a machine. One process owns a store.
+/// The images of a machine. Several processes may use a store: who changes the index holds a lock on a file, and who adds or
+/// collects holds another.
 pub struct Store {
     root: PathBuf,
     pub(crate) blobs: Blobs,
@@ -107,6 +109,7 @@ impl Store {
 
     /// Forgets an image with all its names; [`Store::collect`] frees its disk. Forgetting what is not there is no error.
     pub fn remove(&self, given: &str) -> Result<Option<Arc<Image>>, StoreError> {
+        let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
         let mut index = self.index();
         let Some(image) = index.find(given) else { return Ok(None) };
         Ok(index.remove(&image.id)?)
@@ -114,6 +117,7 @@ impl Store {
 
     /// Forgets one name of an image, and the image with its last name.
     pub fn untag(&self, name: &Name) -> Result<(), StoreError> {
+        let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
         let mut index = self.index();
         if let (Some(image), Some(tagged)) = (index.find(&name.to_string()), name.tagged()) {
             index.untag(&tagged, &image.id)?;
@@ -124,6 +128,10 @@ impl Store {
     /// Frees what neither an image nor `in_use` (keys of layers that containers stand on) refers to.
     pub async fn collect(&self, in_use: &BTreeSet<Digest>) -> Result<Usage, StoreError> {
         let _alone = self.arrivals.write().await;
+        let Some(_others) = self.try_file_lock(FlockOperation::NonBlockingLockExclusive)? else {
+            tracing::debug!("another process adds an image: nothing is collected now");
+            return Ok(Usage::default());
+        };
         let (mut blobs, mut layers) = (BTreeSet::new(), in_use.clone());
         for image in self.list() {
             blobs.extend(image.blobs.iter().cloned());
@@ -188,12 +196,16 @@ impl Store {
             blobs,
             pinned: names.pinned,
         };
+        let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
         Ok(self.index().insert(image)?)
     }
 
     /// Held while an image comes in, so that nothing of it is collected before it is in the index.
-    pub(crate) async fn arriving(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
-        self.arrivals.read().await
+    pub(crate) async fn arriving(&self) -> Result<Arriving<'_>, StoreError> {
+        let own = self.arrivals.read().await;
+        // Never waits long: whoever holds it alone is collecting, and collecting is quick.
+        let others = self.file_lock("arrivals.lock", FlockOperation::LockShared)?;
+        Ok(Arriving { _own: own, _others: others })
     }
 
     /// Held while content of a digest comes in: the second who wants it finds it there.
@@ -239,9 +251,34 @@ impl Store {
         Ok(keys)
     }
 
+    /// The index as it is now; one that cannot be read is as it was, for its reader cannot help it.
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().expect("no holder of the index panics")
+        let mut index = self.index.lock().expect("no holder of the index panics");
+        if let Err(error) = index.refresh() {
+            tracing::error!(%error, "the image index cannot be read");
+        }
+        index
     }
+
+    fn file_lock(&self, name: &str, kind: FlockOperation) -> Result<fs::File, StoreError> {
+        let path = self.root.join(name);
+        let file = fs::File::create(&path).map_err(|source| StoreError::Io { path: path.clone(), source })?;
+        rustix::fs::flock(&file, kind).map_err(|error| StoreError::Io { path, source: error.into() })?;
+        Ok(file)
+    }
+
+    fn try_file_lock(&self, kind: FlockOperation) -> Result<Option<fs::File>, StoreError> {
+        match self.file_lock("arrivals.lock", kind) {
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            locked => locked.map(Some),
+        }
+    }
+}
+
+/// Nothing is collected while it lives.
+pub(crate) struct Arriving<'a> {
+    _own: tokio::sync::RwLockReadGuard<'a, ()>,
+    _others: fs::File,
 }
 
 /// The names that an image comes with.

@@ -2,7 +2,10 @@
 
 mod commands;
 mod convert;
+mod cri;
 mod etcd;
+mod image;
+mod shim;
 mod store;
 
 use std::ffi::OsString;

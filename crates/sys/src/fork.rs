@@ -64,3 +64,10 @@ pub fn close_everything_and(wait: fn() -> std::convert::Infallible) -> ! {
     unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32) };
     match wait() {}
 }
+
+/// Sends a signal by its number, real-time signals included, which safe wrappers leave out.
+pub fn send_signal(pid: Pid, signal: i32) -> io::Result<()> {
+    // SAFETY: a plain system call without pointers; a number that is no signal is refused by the kernel.
+    let result = unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

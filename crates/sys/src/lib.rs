@@ -9,7 +9,7 @@ mod loopback;
 mod mount;
 mod seccomp;
 
-pub use fork::{ForkError, Forked, close_everything_and, fork};
+pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
 pub use loopback::loopback_up;
 pub use mount::{clone_tree, map_ids};
 pub use seccomp::{SockFilter, load_seccomp};
