@@ -33,5 +33,6 @@ pub mod status;
 pub mod storage;
 pub mod storagemigration;
 pub mod workload;
+pub mod version_priority;
 
 pub use kind::Kind;

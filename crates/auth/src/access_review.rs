@@ -31,8 +31,8 @@ pub struct Review {
     pub ignored: Vec<&'static str>,
 }
 
-/// Reads a review that `requester` sent, or says what is wrong with it. In the metadata of a local one stands the namespace
-/// of its path.
+/// Reads a review that `requester` sent, or says what is wrong with it. In the metadata of a local one stands the
+/// namespace of its path.
 pub fn read(kind: Kind, review: &Value, requester: &User) -> Result<Review, Status> {
     let errors = validate(kind, review);
     if !errors.is_empty() {

@@ -86,8 +86,8 @@ impl Attributes<'_> {
     }
 }
 
-/// The selectors of a request as authorizers see them: only requests for many objects have any, and what cannot be read is
-/// left out. That asks for more than the client wants, which is the safe side.
+/// The selectors of a request as authorizers see them: only requests for many objects have any, and what cannot be read
+/// is left out. That asks for more than the client wants, which is the safe side.
 pub fn selectors(verb: &str, fields: &str, labels: &str) -> (Vec<fields::Requirement>, Vec<labels::Requirement>) {
     if !matches!(verb, "list" | "watch" | "deletecollection") {
         return (Vec::new(), Vec::new());

@@ -12,7 +12,8 @@ pub const TTL: Duration = Duration::from_seconds(10);
 
 /// A bounded memory of answers by token and audiences.
 ///
-/// Tokens are not kept: the key is a hash that only this process can compute, so that a dump of memory gives nothing away.
+/// Tokens are not kept: the key is a hash that only this process can compute, so that a dump of memory gives nothing
+/// away.
 pub struct Cache<T> {
     secret: hmac::Key,
     entries: HashMap<[u8; 32], Entry<T>>,

@@ -1,8 +1,8 @@
 //! Acting as somebody else: what the headers ask for, which checks allow it, and who the request then comes from.
 //!
-//! There are several ways to be allowed, tried in order; each is a list of questions to the authorizers. Constrained ways (the
-//! gate `ConstrainedImpersonation`, on by default) also ask whether the requester may do *this* request while acting so; the
-//! last way is the one that has always been: `impersonate` on users, groups, uids and extras.
+//! There are several ways to be allowed, tried in order; each is a list of questions to the authorizers. Constrained
+//! ways (the gate `ConstrainedImpersonation`, on by default) also ask whether the requester may make *this* request
+//! while acting so; the last way is the one that has always been: `impersonate` on users, groups, uids and extras.
 
 mod modes;
 
@@ -38,8 +38,6 @@ pub struct Trial {
     modes: Vec<Mode>,
     mode: usize,
     step: usize,
-    /// Which question of a step with several comes next; the first of them stands for all.
-    part: usize,
     first_refusal: Option<Status>,
 }
 
@@ -50,14 +48,21 @@ struct Mode {
     outcome: Impersonated,
 }
 
+/// A question, and what its answer means.
 #[derive(Clone, Debug)]
-enum Step {
-    /// Must be allowed.
-    Check(Box<Question>),
-    /// The first must be allowed, or else all the others.
-    AllOrEach(Vec<Question>),
-    /// Is never allowed this way.
-    Refuse(Box<Question>, String),
+struct Step {
+    question: Question,
+    weight: Weight,
+}
+
+#[derive(Clone, Debug)]
+enum Weight {
+    /// It must be allowed.
+    Must,
+    /// If it is allowed, the next so many need not be asked.
+    Spares(usize),
+    /// Whatever the authorizers would say, it is refused for this reason.
+    Never(String),
 }
 
 /// What a trial needs next.
@@ -103,67 +108,37 @@ pub fn owns(header: &str) -> bool {
 impl Trial {
     /// The trial of `attributes.user` who wants to make that request as `wanted`.
     pub fn new(wanted: &User, attributes: &Attributes<'_>, gate: Gate) -> Self {
-        Self { modes: modes::all(wanted, attributes, gate), mode: 0, step: 0, part: 0, first_refusal: None }
+        Self { modes: modes::all(wanted, attributes, gate), mode: 0, step: 0, first_refusal: None }
     }
 
     /// What is needed next.
     pub fn needs(&mut self) -> Next<'_> {
-        // Ways that need no more answers are gone through first, so that the borrow below is of a question.
-        loop {
-            let Some(mode) = self.modes.get(self.mode) else {
+        while let Some(Step { question, weight: Weight::Never(reason) }) = self.current() {
+            let refusal = question.attributes().forbidden(reason);
+            self.give_up(refusal);
+        }
+        match (self.modes.get(self.mode), self.current()) {
+            (_, Some(step)) => Next::Ask(step.question.attributes()),
+            (Some(mode), None) => Next::Done(Ok(mode.outcome.clone())),
+            (None, None) => {
                 let refusal = self.first_refusal.clone();
                 let refusal = refusal.unwrap_or_else(|| Status::internal_error("all impersonation modes failed"));
-                return Next::Done(Err(Box::new(refusal)));
-            };
-            match mode.steps.get(self.step) {
-                None => return Next::Done(Ok(mode.outcome.clone())),
-                Some(Step::Refuse(question, reason)) => {
-                    let refusal = question.attributes().forbidden(reason);
-                    self.give_up(refusal);
-                }
-                Some(Step::Check(_) | Step::AllOrEach(_)) => break,
+                Next::Done(Err(Box::new(refusal)))
             }
-        }
-        match &self.modes[self.mode].steps[self.step] {
-            Step::AllOrEach(questions) => Next::Ask(questions[self.part].attributes()),
-            Step::Check(question) | Step::Refuse(question, _) => Next::Ask(question.attributes()),
         }
     }
 
     /// What the authorizers said to the question that [`Trial::needs`] gave.
     pub fn answer(&mut self, decision: &Decision) {
-        let Some(step) = self.modes.get(self.mode).and_then(|mode| mode.steps.get(self.step)) else { return };
-        let reason = match decision {
-            Decision::Allow(_) => "",
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
-        };
-        let allowed = matches!(decision, Decision::Allow(_));
-        match step {
-            Step::AllOrEach(questions) if self.part == 0 => {
-                // The one for all spares the others; without it each is asked.
-                if allowed {
-                    self.step += 1;
-                } else {
-                    self.part = 1;
-                    debug_assert!(questions.len() > 1, "a step for all has its parts");
-                }
-            }
-            Step::AllOrEach(questions) if allowed => {
-                if self.part + 1 < questions.len() {
-                    self.part += 1;
-                } else {
-                    (self.step, self.part) = (self.step + 1, 0);
-                }
-            }
-            Step::Check(_) | Step::Refuse(..) if allowed => self.step += 1,
-            Step::AllOrEach(questions) => {
-                let refusal = questions[self.part].attributes().forbidden(reason);
-                self.give_up(refusal);
-            }
-            Step::Check(question) | Step::Refuse(question, _) => {
+        let Some(Step { question, weight }) = self.current() else { return };
+        match (weight, decision) {
+            (Weight::Spares(count), Decision::Allow(_)) => self.step += 1 + count,
+            (Weight::Spares(_), _) | (Weight::Must, Decision::Allow(_)) => self.step += 1,
+            (Weight::Must | Weight::Never(_), Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
                 let refusal = question.attributes().forbidden(reason);
                 self.give_up(refusal);
             }
+            (Weight::Never(_), Decision::Allow(_)) => {}
         }
     }
 
@@ -178,9 +153,13 @@ impl Trial {
         }
     }
 
+    fn current(&self) -> Option<&Step> {
+        self.modes.get(self.mode)?.steps.get(self.step)
+    }
+
     fn give_up(&mut self, refusal: Status) {
         self.first_refusal.get_or_insert(refusal);
-        (self.mode, self.step, self.part) = (self.mode + 1, 0, 0);
+        (self.mode, self.step) = (self.mode + 1, 0);
     }
 }
 

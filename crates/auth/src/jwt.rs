@@ -97,8 +97,8 @@ pub fn numeric_date(value: &Value) -> Option<i64> {
     }
 }
 
-/// What the payload of `text` claims as its issuer, if `text` looks like a token at all. Costs no cryptography, so that a
-/// token is checked only by whoever issued it.
+/// What the payload of `text` claims as its issuer, if `text` looks like a token at all. Costs no cryptography, so that
+/// a token is checked only by whoever issued it.
 pub fn claimed_issuer(text: &str) -> Option<Str> {
     let mut parts = text.split('.');
     let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {

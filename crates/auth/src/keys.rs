@@ -122,7 +122,8 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of a name. `none` and shared secrets have no place here: whoever checks would also be able to sign.
+    /// The algorithm of a name. `none` and shared secrets have no place here: whoever checks would also be able to
+    /// sign.
     pub fn named(name: &str) -> Option<Self> {
         const ALL: [Algorithm; 9] = [
             Algorithm::Rs256,

@@ -29,8 +29,6 @@ pub mod token_review;
 pub mod user;
 pub mod x509;
 
-pub use attributes::{Attributes, Question, Target};
-pub use attributes::{Attributes, Resource, Target};
+pub use attributes::{Attributes, Question, Resource, Target};
 pub use chain::{AlwaysAllow, AlwaysDeny, Authorizer, Chain, Decision, Privileged};
-pub use chain::{Authorizer, Chain, Decision};
 pub use user::User;

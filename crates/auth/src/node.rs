@@ -4,7 +4,7 @@
 //! allowed by the rules of the role `system:node`, the same for all nodes.
 
 pub mod audience;
-mod graph;
+pub mod graph;
 mod references;
 
 pub use graph::{Graph, Kind};

@@ -1,7 +1,7 @@
 //! Users that other issuers vouch for by JSON Web Tokens: `AuthenticationConfiguration`, or the `--oidc-*` flags.
 //!
-//! The server fetches what [`Authenticator::discovery_url`] and [`keys_url`] name; everything else is decided here. Tokens
-//! made so are for this server's own audiences alone.
+//! The server fetches what [`Authenticator::discovery_url`] and [`keys_url`] name; everything else is decided here.
+//! Tokens made so are for this server's own audiences alone.
 
 mod config;
 mod email;

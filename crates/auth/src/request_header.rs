@@ -50,8 +50,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Whom a proxy speaks for, whose certificate has this common name and has been checked against the proxies' CA. `None` if
-    /// no header names anybody.
+    /// Whom a proxy speaks for, whose certificate has this common name and has been checked against the proxies' CA.
+    /// `None` if no header names anybody.
     pub fn authenticate(&self, common_name: &str, headers: &[(&str, &str)]) -> Result<Option<User>, Error> {
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|allowed| allowed == common_name) {
             return Err(Error::Name(common_name.into()));

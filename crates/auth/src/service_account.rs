@@ -1,7 +1,7 @@
 //! Service accounts as users: their names, their tokens, and what a token is bound to.
 //!
-//! A token is checked in two steps, since the second needs a look at the cluster: [`token::Checker::check`] says who the bearer
-//! claims to be and which objects must still exist; [`bound::judge`] compares that with what was found.
+//! A token is checked in two steps, since the second needs a look at the cluster: [`token::Checker::check`] says who
+//! the bearer claims to be and which objects must still exist; [`bound::judge`] compares that with what was found.
 
 pub mod bound;
 pub mod legacy;

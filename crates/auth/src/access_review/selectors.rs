@@ -3,8 +3,8 @@
 use machinery::field::{Error, Errors};
 use machinery::{Path, Str, Value, fields, labels, names};
 
-/// What is wrong with the selectors of a review. An operator that is not known is not wrong: leaving its requirement out of the
-/// question asks for more than the client wants, which is the safe side.
+/// What is wrong with the selectors of a review. An operator that is not known is not wrong: leaving its requirement
+/// out of the question asks for more than the client wants, which is the safe side.
 pub fn validate(resource: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_one(resource, "fieldSelector", path, errors, |requirement, at, errors| {
         if requirement.str_at(&["key"]).unwrap_or_default().is_empty() {

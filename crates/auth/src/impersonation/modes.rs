@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use machinery::{Path, Str, field, go, names};
 
-use super::{Impersonated, Mode, Step};
+use super::{Impersonated, Mode, Step, Weight};
 use crate::attributes::{About, Attributes, OwnedResource, Question};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, NODE_PREFIX, NODES, UNAUTHENTICATED};
 use crate::{User, service_account};
@@ -70,12 +70,12 @@ fn mode(way: Way, wanted: &User, request: &Question) -> Mode {
     let mut steps = Vec::new();
     if !way.on.is_empty() {
         let verb = format!("{}{}", way.on, request.verb).into();
-        steps.push(Step::Check(Box::new(Question { verb, ..request.clone() })));
+        steps.push(must(Question { verb, ..request.clone() }));
     }
     let checks = Checks { way, requester: &request.user };
     steps.push(checks.name(wanted));
     if !wanted.uid.is_empty() {
-        steps.push(Step::Check(Box::new(checks.question(AUTHENTICATION, "uids", "", &wanted.uid))));
+        steps.push(must(checks.question(AUTHENTICATION, "uids", "", &wanted.uid)));
     }
     checks.groups(wanted, &mut steps);
     checks.extras(wanted, &mut steps);
@@ -95,8 +95,8 @@ impl Checks<'_> {
         let group = self.name_group();
         let question = match (node_name(&wanted.name), service_account::parse(&wanted.name)) {
             (Some(node), _) if self.is_constrained() => {
-                // A node may be meant by its name alone, and then the question is about all: what is allowed is remembered for
-                // every node that the requester may be on.
+                // A daemon's own node stands for every node it may be on: the question is about all of them, and so is
+                // what is remembered of its answer.
                 let name = if self.way.verb == ASSOCIATED_NODE.verb { "*" } else { node };
                 self.question(group, "nodes", "", name)
             }
@@ -109,7 +109,7 @@ impl Checks<'_> {
             }
             _ => self.question(group, "users", "", &wanted.name),
         };
-        Step::Check(Box::new(question))
+        must(question)
     }
 
     fn groups(&self, wanted: &User, steps: &mut Vec<Step>) {
@@ -117,7 +117,7 @@ impl Checks<'_> {
             return;
         }
         let question = |name: &str| self.question(self.name_group(), "groups", "", name);
-        let refuse = |name: &str, why: &str| Step::Refuse(Box::new(question(name)), why.to_owned());
+        let refuse = |name: &str, why: &str| Step { question: question(name), weight: Weight::Never(why.to_owned()) };
         if self.is_constrained() && wanted.groups.iter().any(Str::is_empty) {
             return steps.push(refuse("", "impersonating the empty string group is not allowed"));
         }
@@ -134,7 +134,7 @@ impl Checks<'_> {
         }
         let question = |key: &str, value: &str| self.question(AUTHENTICATION, "userextras", key, value);
         if let Some(why) = self.is_constrained().then(|| wrong_extra(&wanted.extra)).flatten() {
-            return steps.push(Step::Refuse(Box::new(question("", "")), why));
+            return steps.push(Step { question: question("", ""), weight: Weight::Never(why) });
         }
         let count: usize = wanted.extra.values().map(Vec::len).sum();
         let each = wanted.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| question(key, value)));
@@ -142,11 +142,11 @@ impl Checks<'_> {
     }
 
     fn push(&self, steps: &mut Vec<Step>, many: bool, all: Question, each: impl Iterator<Item = Question>) {
+        let each: Vec<Step> = each.map(must).collect();
         if many && self.is_constrained() {
-            steps.push(Step::AllOrEach(std::iter::once(all).chain(each).collect()));
-        } else {
-            steps.extend(each.map(|question| Step::Check(Box::new(question))));
+            steps.push(Step { question: all, weight: Weight::Spares(each.len()) });
         }
+        steps.extend(each);
     }
 
     fn question(&self, (group, version): (&str, &str), resource: &str, subresource: &str, name: &str) -> Question {
@@ -169,6 +169,10 @@ impl Checks<'_> {
     const fn is_constrained(&self) -> bool {
         !self.way.constraint.is_empty()
     }
+}
+
+const fn must(question: Question) -> Step {
+    Step { question, weight: Weight::Must }
 }
 
 /// Who the request then comes from: groups that follow from the name are added.
@@ -199,8 +203,8 @@ fn is_on_node(requester: &User, node: &str) -> bool {
     service_account::parse(&requester.name).is_some() && told.is_some_and(|told| told == [node])
 }
 
-/// The request without what differs from node to node of its requester's extras: what is allowed to a daemon on one node is
-/// then the same question on every node. Which extras there were is kept.
+/// The request without what differs from node to node of its requester's extras: what is allowed to a daemon on one
+/// node is then the same question on every node. Which extras there were is kept.
 fn without_extras(attributes: &Attributes<'_>) -> Question {
     let mut question = Question::from(attributes);
     let keys: Vec<Str> = question.user.extra.keys().cloned().collect();

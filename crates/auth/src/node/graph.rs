@@ -6,8 +6,8 @@
 //! node <── volume attachment, resource slice, pod certificate request
 //! ```
 //!
-//! The way from an object over pods to nodes is not walked but counted: each object has, per node, the number of pods that name
-//! it. So a question costs a look-up, however many pods use an object.
+//! The way from an object over pods to nodes is not walked but counted: each object has, per node, the number of pods
+//! that name it. So a question costs a look-up, however many pods use an object.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,8 @@ struct Bound {
 }
 
 impl Graph {
-    /// Takes note of an object that is there now. Only pods, volumes, attachments, slices and requests say anything of nodes.
+    /// Takes note of an object that is there now. Only pods, volumes, attachments, slices and requests say anything of
+    /// nodes.
     pub fn set(&mut self, kind: Kind, object: &Value) {
         let meta = Meta::of(object);
         let (namespace, name) = (meta.namespace(), meta.name());

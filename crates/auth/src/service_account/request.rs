@@ -162,12 +162,14 @@ pub fn reference(request: &Value) -> Result<Option<Reference>, Status> {
     Ok(Some(Reference { kind: found, name: text("name").into(), uid: text("uid").into() }))
 }
 
-/// The name of the node that a pod runs on, if it runs on one: the token tells it, with the node's uid if there is such a node.
+/// The name of the node that a pod runs on, if it runs on one: the token tells it, with the node's uid if there is such
+/// a node.
 pub fn node_of(pod: &Value) -> Option<&str> {
     pod.str_at(&["spec", "nodeName"]).filter(|name| !name.is_empty())
 }
 
-/// What the token says: the service account, and the object it is bound to. `node` is what was found under [`node_of`] a pod.
+/// What the token says: the service account, and the object it is bound to. `node` is what was found under [`node_of`]
+/// a pod.
 pub fn claims(
     account: &Value,
     bound: Option<(&Reference, &Value)>,
