@@ -2,10 +2,11 @@
 //!
 //! A pod's own rules and those of a template are the same but for what only exists once there is a pod.
 
-use machinery::field::Error;
+use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, Value, meta};
 
 use super::pod_spec::{self, Owner};
+use crate::go_form::pods;
 
 /// Fills in what a `PodTemplateSpec` leaves out.
 pub fn default(template: &mut Value) {
@@ -43,6 +44,11 @@ pub fn validate(template: &At<'_>, errors: &mut Errors) {
 /// What a client should know about a `PodTemplateSpec`. Paths in the texts start at the template's own.
 pub fn warnings(template: &At<'_>, _old: Option<&At<'_>>) -> Vec<String> {
     if template.is_absent() { Vec::new() } else { pod_spec::warnings(template, Owner::Template) }
+}
+
+/// A template as a message shows it: by the names of upstream's internal types.
+pub fn shown(template: &Value) -> BadValue {
+    BadValue::Text(pods::print("PodTemplateSpec", template))
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ impl Printer<'_> {
         let object = value.as_object();
         let fields = types::fields(of).filter_map(|field| {
             let found = object.and_then(|object| find(object, &field)).filter(|value| !value.is_null());
-            // Metadata of templates keeps the names and the omissions of the API.
-            (found.is_some() || field.holds != Holds::Metadata).then_some((field, found))
+            let may_be_absent = matches!(field.holds, Holds::Shared | Holds::Metadata);
+            (found.is_some() || !may_be_absent).then_some((field, found))
         });
         self.list('{', '}', depth, fields, |printer, (field, found), depth| {
             printer.key(field.name);
@@ -151,6 +151,7 @@ impl Printer<'_> {
 fn find<'a>(object: &'a Object, field: &Field) -> Option<&'a Value> {
     match field.json {
         Some(json) => object.get(json),
+        None if field.holds == Holds::Metadata => object.get("metadata")?.get(field.name),
         None => object.iter().find(|(key, _)| key.eq_ignore_ascii_case(field.name)).map(|(_, value)| value),
     }
 }
@@ -175,6 +176,12 @@ mod tests {
             &print("Volume", &value!({"rbd": {"image": "i", "monitors": ["m"]}, "name": "v"})),
         );
         assert!(print("Volume", &value!({"name": "v"})).starts_with(r#"{"Name":"v","HostPath":null,"EmptyDir":null"#));
+    }
+
+    #[test]
+    fn metadata_of_templates_is_embedded_and_keeps_its_names() {
+        let printed = print("PodTemplateSpec", &value!({"metadata": {"labels": {"a": "b"}}, "spec": {}}));
+        assert!(printed.starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{printed}");
     }
 
     #[test]
