@@ -49,10 +49,18 @@ pub struct Behind(pub Revision);
 impl Cache {
     /// An empty cache with a shelf for every kind that is known from the start.
     pub fn new(kinds: &[Arc<Kind>]) -> Self {
-        let cache = Self { shelves: RwLock::default(), reached: watch::Sender::new(0), nudge: Notify::new() };
+        let cache = Self {
+            shelves: RwLock::default(),
+            reached: watch::Sender::new(0),
+            unfilled: Mutex::default(),
+            made: Notify::new(),
+            nudge: Notify::new(),
+        };
         for kind in kinds {
             cache.shelf(kind);
         }
+        // The first filling is of all of them.
+        cache.unfilled.lock().expect("no holder panics").clear();
         cache
     }
 
