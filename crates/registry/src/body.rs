@@ -1,7 +1,7 @@
 //! A request's body becomes an object, or a refusal in the server's words.
 
 use api::catalogue;
-use api::kind::{Kind, Shape, Version};
+use api::kind::{Keeping, Kind, Shape, Version};
 use machinery::conform::conform;
 use machinery::field_validation::FieldValidation;
 use machinery::status::{GroupName, Reason, Status};
@@ -255,9 +255,13 @@ pub fn unsupported_media() -> Status {
     Status::unsupported_media_type(&MEDIA_TYPES)
 }
 
-/// The kind in messages about validity: `Deployment.apps`.
+/// The kind in messages about validity: `Deployment.apps`. The group is that of the stored form, which is judged.
 pub fn kind_name(kind: &Kind) -> GroupName<'_> {
-    GroupName::new(&kind.group, &kind.kind)
+    let group = match &kind.keeping {
+        Keeping::Stored { version, .. } => &version.group,
+        Keeping::Answered(_) => &kind.group,
+    };
+    GroupName::new(group, &kind.kind)
 }
 
 /// The resource in messages: `deployments.apps`.

@@ -68,9 +68,6 @@ pub fn address(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
 
 /// Settles who owns which field. `live` is the object as it is, in the version of the request.
 pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) -> Value {
-    if !target.kind.verbs.contains(&api::kind::Verb::Patch) {
-        return object;
-    }
     let versions = Managed { kind: target.kind, subresource: target.subresource };
     let api_version = target.kind.gvk(&target.version.name).api_version();
     let write = apply::Write {

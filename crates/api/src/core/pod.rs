@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use machinery::{At, Errors, Str, Value, names as rules};
 
+use super::object_meta;
 use super::pod_spec::{self, Owner};
 use crate::kind::{Connect, Context, Does, Kind, Rules, Selectable, Subresource, Verb, names};
 
@@ -50,6 +51,7 @@ impl Rules for Pod {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         validate(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");
