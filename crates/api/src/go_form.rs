@@ -4,6 +4,7 @@
 //! of it. Types that all versions share (label selectors, metadata) keep their JSON names.
 
 mod diff;
+pub(crate) mod pods;
 
 use std::fmt::Write as _;
 
@@ -84,6 +85,9 @@ pub fn shown_at(at: &At<'_>, root: Schema<'_>, path: &[&str]) -> BadValue {
 
 /// A value of a type on one line.
 pub fn compact(value: &Value, schema: Schema<'_>) -> String {
+    if let Some(pod) = pods::known(&schema.ty().name, value) {
+        return pod;
+    }
     let mut writer = Writer { out: String::new(), indent: None };
     writer.value(value, schema, 0);
     writer.out

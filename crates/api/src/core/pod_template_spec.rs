@@ -2,7 +2,7 @@
 //!
 //! A pod's own rules and those of a template are the same but for what only exists once there is a pod.
 
-use machinery::field::{BadValue, Error};
+use machinery::field::Error;
 use machinery::{At, Errors, Value, meta};
 
 use super::pod_spec::{self, Owner};
@@ -43,27 +43,6 @@ pub fn validate(template: &At<'_>, errors: &mut Errors) {
 /// What a client should know about a `PodTemplateSpec`. Paths in the texts start at the template's own.
 pub fn warnings(template: &At<'_>, _old: Option<&At<'_>>) -> Vec<String> {
     if template.is_absent() { Vec::new() } else { pod_spec::warnings(template, Owner::Template) }
-}
-
-/// A template as a message shows it: by the names of upstream's internal types.
-pub fn shown(template: &Value) -> BadValue {
-    BadValue::Text(pod_spec::print("PodTemplateSpec", template))
-}
-
-/// The names of a template's containers, as `kubectl get -o wide` prints them.
-pub fn container_names(template: &Value) -> String {
-    containers(template, "name")
-}
-
-/// The images of a template's containers, as `kubectl get -o wide` prints them.
-pub fn container_images(template: &Value) -> String {
-    containers(template, "image")
-}
-
-fn containers(template: &Value, field: &str) -> String {
-    let containers = template.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
-    let all: Vec<_> = containers.iter().map(|container| container.str_at(&[field]).unwrap_or_default()).collect();
-    all.join(",")
 }
 
 #[cfg(test)]

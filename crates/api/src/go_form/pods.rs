@@ -1,10 +1,10 @@
-//! How upstream prints parts of a pod in its messages: by the names and in the order of its internal Go structs.
+//! The internal types of pods, whose names, order and places differ too much from those of the API to be derived.
 
-mod diff;
 mod types;
 
 use machinery::{Object, Value, go};
 
+use super::diff;
 use types::{Field, Holds};
 
 /// A value of the internal type `of` in one line.
@@ -12,6 +12,12 @@ pub(crate) fn print(of: &str, value: &Value) -> String {
     let mut out = String::new();
     Printer { out: &mut out, indented: false }.structure(of, &prepared(of, value), &Value::Null, 0);
     out
+}
+
+/// As [`print`], of a type by its name in the API; `None` if it is not one of a pod.
+pub(super) fn known(name: &str, value: &Value) -> Option<String> {
+    let of = name.strip_prefix("v1.").filter(|of| ["PodTemplateSpec", "PodSpec"].contains(of))?;
+    Some(print(of, value))
 }
 
 /// What differs between two values of the internal type `of`, as a unified diff of their indented forms.
