@@ -1,5 +1,6 @@
 //! The kinds of the core group.
 
+pub mod access_modes;
 pub mod binding;
 pub mod component_status;
 pub mod config_map;
@@ -8,6 +9,8 @@ pub mod event;
 pub mod limit_range;
 pub mod namespace;
 pub mod node;
+pub mod node_selector;
+mod object_meta;
 pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
@@ -15,6 +18,7 @@ mod pod_spec;
 pub mod pod_template;
 pub mod pod_template_spec;
 pub mod replication_controller;
+pub mod resource_names;
 pub mod resource_quota;
 pub mod secret;
 pub mod service;

@@ -29,7 +29,17 @@ pub fn same(a: &Value, b: &Value) -> bool {
 /// The field must be what it was.
 pub fn immutable(new: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     if !same(new.value(), old.value()) {
-        errors.push(new.invalid(IMMUTABLE));
+        errors.push(Error::invalid(new.path(), emptied(new, old), IMMUTABLE));
+    }
+}
+
+/// The value as it was sent: decoding has dropped a list or map that lost its last entry, which is not the same as
+/// one that is not there to those who read the message.
+pub fn emptied(new: &At<'_>, old: &At<'_>) -> Value {
+    match (new.value(), old.value()) {
+        (Value::Null, Value::Array(_)) => Value::Array(Vec::new()),
+        (Value::Null, Value::Object(_)) => Value::object(),
+        (value, _) => value.clone(),
     }
 }
 
@@ -183,7 +193,13 @@ pub fn start_generation(object: &mut Value) {
 pub fn raise_generation(object: &mut Value, old: &Value, fields: &[&str]) {
     let absent = Value::Null;
     let value = |of: &Value, field: &str| of.get(field).unwrap_or(&absent).clone();
-    if fields.iter().any(|field| !same(&value(object, field), &value(old, field))) {
+    let changed = fields.iter().any(|field| !same(&value(object, field), &value(old, field)));
+    raise_generation_where(object, old, changed);
+}
+
+/// Raises the generation if what the kind counts has changed.
+pub fn raise_generation_where(object: &mut Value, old: &Value, changed: bool) {
+    if changed {
         let generation = Meta::of(old).generation() + 1;
         if let Some(mut meta) = MetaMut::of(object) {
             meta.set("generation", generation);

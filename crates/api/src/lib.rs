@@ -11,6 +11,7 @@ pub mod batch;
 pub mod catalogue;
 pub mod certificates;
 pub mod codec;
+pub mod config;
 pub mod coordination;
 pub mod core;
 pub mod discovery;
@@ -31,6 +32,7 @@ pub mod scheduling;
 pub mod status;
 pub mod storage;
 pub mod storagemigration;
+pub mod version_priority;
 pub mod workload;
 
 pub use kind::Kind;

@@ -1,13 +1,16 @@
-//! Who may do what: the configured authorizers, and the RBAC policy that follows the store.
+//! Who may do what: the configured authorizers, of which some learn from the store.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
 use api::kind::Kind;
+use auth::node::{Node, graph};
 use auth::rbac::{Binding, Policy, Rule};
 use auth::{Attributes, Authorizer, Decision};
+use machinery::{Str, Value};
 use mvcc::Revision;
 
-use crate::cache::{Cache, Entry, Shelf};
+use crate::cache::{Cache, Shelf};
 
 /// The configured authorizers, in their order.
 #[derive(Default)]
@@ -18,8 +21,18 @@ pub struct Authorization {
 enum Mode {
     /// Decides by roles and bindings.
     Rbac(Arc<RwLock<Policy>>),
+    /// Decides over kubelets by what their pods need.
+    Node(Arc<RwLock<Node>>),
     /// Decides by something that never changes.
     Fixed(Box<dyn Authorizer>),
+}
+
+/// Something that is kept what the objects in the cache say.
+pub trait Learner: Send + Sync {
+    /// An object is there now.
+    fn set(&self, kind: &Kind, object: &Value);
+    /// An object is gone.
+    fn remove(&self, kind: &Kind, namespace: &str, name: &str);
 }
 
 impl Authorization {
@@ -38,11 +51,16 @@ impl Authorization {
         self.modes.push(Mode::Rbac(policy));
     }
 
+    /// Adds the authorizer of kubelets, whose graph [`follow`] keeps.
+    pub fn add_node(&mut self, node: Arc<RwLock<Node>>) {
+        self.modes.push(Mode::Node(node));
+    }
+
     /// The policy of RBAC, if it is configured.
     pub fn policy(&self) -> Option<&Arc<RwLock<Policy>>> {
         self.modes.iter().find_map(|mode| match mode {
             Mode::Rbac(policy) => Some(policy),
-            Mode::Fixed(_) => None,
+            Mode::Node(_) | Mode::Fixed(_) => None,
         })
     }
 }
@@ -53,6 +71,7 @@ impl Authorizer for Authorization {
         for mode in &self.modes {
             let decision = match mode {
                 Mode::Rbac(policy) => policy.read().expect("no holder panics").authorize(attributes),
+                Mode::Node(node) => node.read().expect("no holder panics").authorize(attributes),
                 Mode::Fixed(authorizer) => authorizer.authorize(attributes),
             };
             match decision {
@@ -65,18 +84,74 @@ impl Authorizer for Authorization {
     }
 }
 
-/// Keeps a policy what the roles and bindings in the cache say, for as long as the process lives.
-pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, policy: Arc<RwLock<Policy>>) {
-    let shelves: Vec<(Arc<Kind>, Arc<Shelf>)> =
-        kinds.into_iter().map(|kind| (kind.clone(), cache.shelf(&kind))).collect();
+impl Learner for RwLock<Policy> {
+    fn set(&self, kind: &Kind, object: &Value) {
+        let meta = machinery::meta::Meta::of(object);
+        let mut policy = self.write().expect("no holder panics");
+        if kind.kind.ends_with("Binding") {
+            policy.set_binding(meta.namespace(), meta.name(), Binding::from_object(object));
+        } else {
+            policy.set_role(meta.namespace(), meta.name(), Rule::all_from_object(object));
+        }
+    }
+
+    fn remove(&self, kind: &Kind, namespace: &str, name: &str) {
+        let mut policy = self.write().expect("no holder panics");
+        if kind.kind.ends_with("Binding") {
+            policy.remove_binding(namespace, name);
+        } else {
+            policy.remove_role(namespace, name);
+        }
+    }
+}
+
+/// The kinds that say which node needs what.
+pub const NODE_KINDS: [&str; 5] =
+    ["Pod", "PersistentVolume", "VolumeAttachment", "ResourceSlice", "PodCertificateRequest"];
+
+fn in_graph(kind: &Kind) -> Option<graph::Kind> {
+    match kind.kind.as_str() {
+        "Pod" => Some(graph::Kind::Pod),
+        "PersistentVolume" => Some(graph::Kind::Volume),
+        "VolumeAttachment" => Some(graph::Kind::VolumeAttachment),
+        "ResourceSlice" => Some(graph::Kind::ResourceSlice),
+        "PodCertificateRequest" => Some(graph::Kind::PodCertificateRequest),
+        _ => None,
+    }
+}
+
+impl Learner for RwLock<Node> {
+    fn set(&self, kind: &Kind, object: &Value) {
+        if let Some(kind) = in_graph(kind) {
+            self.write().expect("no holder panics").graph.set(kind, object);
+        }
+    }
+
+    fn remove(&self, kind: &Kind, namespace: &str, name: &str) {
+        if let Some(kind) = in_graph(kind) {
+            self.write().expect("no holder panics").graph.remove(kind, namespace, name);
+        }
+    }
+}
+
+/// One kind that is followed.
+struct Followed {
+    kind: Arc<Kind>,
+    shelf: Arc<Shelf>,
+    /// Everything up to here is known; `None` before the first look.
+    at: Option<Revision>,
+    known: BTreeSet<Str>,
+}
+
+/// Keeps a learner what the objects of these kinds in the cache say, for as long as the process lives.
+pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, learner: Arc<dyn Learner>) {
+    let follow = |kind: Arc<Kind>| Followed { shelf: cache.shelf(&kind), kind, at: None, known: BTreeSet::new() };
+    let mut followed: Vec<Followed> = kinds.into_iter().map(follow).collect();
     let mut reached = cache.follow();
-    let mut at: Vec<Option<Revision>> = vec![None; shelves.len()];
     loop {
         let now = *reached.borrow_and_update();
         if now > 0 {
-            for ((kind, shelf), at) in shelves.iter().zip(&mut at) {
-                *at = Some(bring_up(kind, shelf, *at, now, &policy));
-            }
+            followed.iter_mut().for_each(|one| one.bring_up(now, &*learner));
         }
         if reached.changed().await.is_err() {
             return;
@@ -84,47 +159,38 @@ pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, policy: Arc<RwLock
     }
 }
 
-/// Takes in what changed since a revision, or everything if that is no longer known. Gives the revision reached.
-fn bring_up(kind: &Kind, shelf: &Shelf, since: Option<Revision>, now: Revision, policy: &RwLock<Policy>) -> Revision {
-    let mut since = since;
-    while let Some(at) = since {
-        match shelf.changes_after(at) {
-            Ok(changes) if changes.is_empty() => return at.max(now),
-            Ok(changes) => {
-                let mut policy = policy.write().expect("no holder panics");
-                for change in &changes {
-                    match &change.after {
-                        Some(entry) => set(kind, entry, &mut policy),
-                        None => remove(kind, change.shown(), &mut policy),
-                    }
+impl Followed {
+    /// Takes in what changed, or everything if that is no longer told.
+    fn bring_up(&mut self, now: Revision, learner: &dyn Learner) {
+        while let Some(at) = self.at {
+            let Ok(changes) = self.shelf.changes_after(at) else { break };
+            let Some(last) = changes.last().map(|change| change.revision) else {
+                self.at = Some(at.max(now));
+                return;
+            };
+            for change in &changes {
+                let entry = change.shown();
+                if let Some(entry) = &change.after {
+                    self.known.insert(entry.key.clone());
+                    learner.set(&self.kind, &entry.object());
+                } else {
+                    self.known.remove(&entry.key);
+                    learner.remove(&self.kind, entry.namespace(), entry.name());
                 }
-                since = changes.last().map(|change| change.revision);
             }
-            Err(_) => since = None,
+            self.at = Some(last);
         }
-    }
-    let mut policy = policy.write().expect("no holder panics");
-    for entry in shelf.list("", |_| true) {
-        set(kind, &entry, &mut policy);
-    }
-    now
-}
-
-fn set(kind: &Kind, entry: &Entry, policy: &mut Policy) {
-    let (namespace, name) = (entry.namespace(), entry.name());
-    let object = entry.object();
-    if kind.kind.ends_with("Binding") {
-        policy.set_binding(namespace, name, Binding::from_object(&object));
-    } else {
-        policy.set_role(namespace, name, Rule::all_from_object(&object));
-    }
-}
-
-fn remove(kind: &Kind, entry: &Entry, policy: &mut Policy) {
-    let (namespace, name) = (entry.namespace(), entry.name());
-    if kind.kind.ends_with("Binding") {
-        policy.remove_binding(namespace, name);
-    } else {
-        policy.remove_role(namespace, name);
+        let (entries, revision) = self.shelf.snapshot("", |_| true);
+        let mut gone = std::mem::take(&mut self.known);
+        for entry in entries {
+            gone.remove(&entry.key);
+            self.known.insert(entry.key.clone());
+            learner.set(&self.kind, &entry.object());
+        }
+        for key in gone {
+            let (namespace, name) = key.rsplit_once('/').unwrap_or(("", &key));
+            learner.remove(&self.kind, namespace, name);
+        }
+        self.at = Some(revision);
     }
 }

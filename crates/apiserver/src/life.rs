@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
+use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use machinery::status::{GroupName, Reason, Status};
+use machinery::status::{Reason, Status};
 use registry::accept::{Accepted, Encoding, Form, Refused, negotiate};
 use registry::query::Query;
 use registry::route::{Info, Resource};
 
 use crate::answer::{self, Answer};
-use crate::authentication::Peer;
+use crate::authentication::{Peer, pairs};
 use crate::documents;
 use crate::state::State;
 use crate::table::Found;
@@ -64,11 +65,11 @@ where
         Ok(user) => user,
         Err(status) => return answer::status(&status, PLAIN),
     };
-    if let Err(status) = authorize(state, &asked.info, &user) {
+    if let Err(status) = authorize(state, &asked, &user) {
         return answer::status(&status, PLAIN);
     }
     let Some(resource) = &asked.info.resource else {
-        return documents::serve(state, &asked.info.path, &asked.query).unwrap_or_else(not_found_page);
+        return documents::serve(state, &asked).unwrap_or_else(not_found_page);
     };
     let kind = match state.table().find(&resource.group, &resource.version, &resource.plural) {
         Found::Kind(kind) => kind,
@@ -92,55 +93,33 @@ where
 
 /// Who asks, and as whom they act.
 fn identify(state: &State, asked: &Asked, peer: &Peer) -> Result<User, Status> {
-    let user = state.authenticators.identify(&asked.headers, peer)?;
-    impersonate(state, &asked.headers, user)
-}
-
-/// Acts as another, if that is asked for and allowed.
-fn impersonate(state: &State, headers: &HeaderMap, user: User) -> Result<User, Status> {
-    let all = |name: &str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>();
-    let name = all("impersonate-user").first().copied().unwrap_or_default();
-    let groups = all("impersonate-group");
-    let uid = all("impersonate-uid").first().copied().unwrap_or_default();
-    if name.is_empty() {
-        return if groups.is_empty() && uid.is_empty() {
-            Ok(user)
-        } else {
-            let list: Vec<String> = groups.iter().map(|group| format!("{group:?}")).collect();
-            let groups =
-                if list.is_empty() { "[]string(nil)".to_owned() } else { format!("[]string{{{}}}", list.join(", ")) };
-            Err(Status::bad_request(format!(
-                "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:{groups}, Extra:map[string][]string(nil)}} \
-                 without impersonating a user name"
-            )))
-        };
-    }
-    let mut wanted = User { name: name.into(), uid: uid.into(), ..User::default() };
-    let check = |resource: &str, namespace: &str, name: &str| {
-        let resource = auth::Resource { resource, namespace, name, ..auth::Resource::default() };
-        allow(state, &Attributes { user: &user, verb: "impersonate", target: Target::Resource(resource) })
+    let user = state.authenticators.identify(&asked.headers, peer, state)?;
+    let Some(wanted) = impersonation::wanted(&pairs(&asked.headers)).map_err(|status| *status)? else {
+        return Ok(user);
     };
-    if let Some((namespace, account)) = auth::service_account::parse(name) {
-        check("serviceaccounts", namespace, account)?;
-        if groups.is_empty() {
-            wanted.groups = auth::service_account::user(namespace, account, "").groups;
-        }
-    } else {
-        check("users", "", name)?;
-    }
-    for group in groups {
-        check("groups", "", group)?;
-        wanted.groups.push(group.into());
-    }
-    if name == auth::user::ANONYMOUS {
-        wanted.join(auth::user::UNAUTHENTICATED);
-    } else if !wanted.is_in(auth::user::UNAUTHENTICATED) {
-        wanted.join(auth::user::AUTHENTICATED);
-    }
-    Ok(wanted)
+    let selectors = Selectors::of(&asked.info, &asked.query);
+    let attributes = attributes(&asked.info, &user, &selectors);
+    let trial = Trial::new(&wanted, &attributes, Gate::default());
+    let acted = trial.run(|attributes| state.authorization.authorize(attributes)).map_err(|status| *status)?;
+    Ok(acted.user)
 }
 
-fn authorize(state: &State, info: &Info, user: &User) -> Result<(), Status> {
+/// The selectors of a list or watch, by which some may be allowed who may not see everything.
+struct Selectors {
+    fields: Vec<machinery::fields::Requirement>,
+    labels: Vec<machinery::labels::Requirement>,
+}
+
+impl Selectors {
+    fn of(info: &Info, query: &Query) -> Self {
+        let (fields, labels) =
+            auth::attributes::selectors(info.verb, query.text("fieldSelector"), query.text("labelSelector"));
+        Self { fields, labels }
+    }
+}
+
+/// A request as the authorizers see it.
+fn attributes<'a>(info: &'a Info, user: &'a User, selectors: &'a Selectors) -> Attributes<'a> {
     let target = match &info.resource {
         None => Target::Path(&info.path),
         Some(resource) => Target::Resource(auth::Resource {
@@ -150,27 +129,21 @@ fn authorize(state: &State, info: &Info, user: &User) -> Result<(), Status> {
             subresource: &resource.subresource,
             namespace: &resource.namespace,
             name: &resource.name,
+            field_selector: &selectors.fields,
+            label_selector: &selectors.labels,
         }),
     };
-    allow(state, &Attributes { user, verb: info.verb, target })
+    Attributes { user, verb: info.verb, target }
 }
 
-/// Refuses what no authorizer allows, in the words of Kubernetes.
-fn allow(state: &State, attributes: &Attributes<'_>) -> Result<(), Status> {
-    let reason = match state.authorization.authorize(attributes) {
-        Decision::Allow(_) => return Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
-    };
-    let mut refusal = attributes.refusal();
-    if !reason.is_empty() {
-        refusal = format!("{refusal}: {reason}");
+/// Refuses what no authorizer allows.
+fn authorize(state: &State, asked: &Asked, user: &User) -> Result<(), Status> {
+    let selectors = Selectors::of(&asked.info, &asked.query);
+    let attributes = attributes(&asked.info, user, &selectors);
+    match state.authorization.authorize(&attributes) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(attributes.forbidden(&reason)),
     }
-    Err(match attributes.target {
-        Target::Resource(resource) => {
-            Status::forbidden(GroupName::new(resource.group, resource.resource), resource.name, refusal)
-        }
-        Target::Path(_) => Status::forbidden(GroupName::default(), "", refusal),
-    })
 }
 
 /// Which form of the answer the client wants.

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -19,10 +20,11 @@ use tokio_rustls::TlsAcceptor;
 use crate::authentication::{Authenticators, Peer};
 use crate::authorization::{self, Authorization};
 use crate::cache::{self, Cache};
+use crate::documents::Kept;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
-use crate::{bootstrap, life, tls};
+use crate::{bootstrap, custom, life, tls};
 
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -49,6 +51,8 @@ pub struct Config {
     pub authenticators: Authenticators,
     /// `--authorization-mode`.
     pub modes: Vec<Mode>,
+    /// Where others reach this server, if not where it listens.
+    pub external_address: Option<String>,
     /// The built-in kinds, with the versions that are served.
     pub kinds: Vec<Arc<Kind>>,
 }
@@ -102,11 +106,15 @@ impl Server {
                 Mode::AlwaysAllow => authorization.add(Box::new(auth::AlwaysAllow)),
                 Mode::AlwaysDeny => authorization.add(Box::new(auth::AlwaysDeny)),
                 Mode::Abac(policies) => authorization.add(Box::new(policies)),
-                Mode::Node => {}
+                Mode::Node => {
+                    let node = Arc::new(RwLock::new(auth::node::Node::new()));
+                    let kinds = rows(&config.kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));
+                    tasks.spawn(authorization::follow(cache.clone(), kinds, node.clone()));
+                    authorization.add_node(node);
+                }
                 Mode::Rbac => {
-                    let policy = Arc::new(RwLock::default());
-                    let group = "rbac.authorization.k8s.io";
-                    let kinds = config.kinds.iter().filter(|kind| kind.group == group).cloned().collect();
+                    let policy = Arc::new(RwLock::<auth::rbac::Policy>::default());
+                    let kinds = rows(&config.kinds, |kind| kind.group == "rbac.authorization.k8s.io");
                     tasks.spawn(authorization::follow(cache.clone(), kinds, policy.clone()));
                     authorization.add_rbac(policy);
                 }
@@ -121,9 +129,16 @@ impl Server {
             authenticators: config.authenticators,
             authorization,
             admission: admission::Chain::defaults(),
+            external_address: config.external_address.unwrap_or_else(|| address.to_string()),
+            documents: Kept::default(),
+            started: AtomicBool::new(false),
         });
         let starting = state.clone();
-        tasks.spawn(async move { bootstrap::run(&starting).await });
+        tasks.spawn(async move {
+            bootstrap::run(&starting).await;
+            starting.started.store(true, Ordering::Relaxed);
+        });
+        tasks.spawn(custom::run(state.clone()));
         tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), state.clone()));
         Ok(Self { address, state, tasks })
     }
@@ -142,6 +157,10 @@ impl Server {
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
+}
+
+fn rows(kinds: &[Arc<Kind>], wanted: impl Fn(&Kind) -> bool) -> Vec<Arc<Kind>> {
+    kinds.iter().filter(|kind| wanted(kind)).cloned().collect()
 }
 
 /// Takes connections for as long as the server runs.
@@ -168,7 +187,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) {
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    let peer = Peer { user: certificate.and_then(tls::user_of) };
+    let peer = Peer { user: certificate.and_then(tls::user_of), proxy: None };
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (state, peer) = (state.clone(), peer.clone());
         async move { Ok::<_, Infallible>(life::serve(state, peer, request).await) }

@@ -1,5 +1,6 @@
 //! What every request works with.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +13,7 @@ use store::client::{Client, ClientError};
 use crate::authentication::Authenticators;
 use crate::authorization::Authorization;
 use crate::cache::Cache;
+use crate::documents::Kept;
 use crate::storage::Layout;
 use crate::table::Table;
 
@@ -34,6 +36,12 @@ pub struct State {
     pub authorization: Authorization,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
+    /// Where others reach this server.
+    pub external_address: String,
+    /// Documents that were asked for.
+    pub documents: Kept,
+    /// Whether everything that a cluster starts with is there.
+    pub started: AtomicBool,
 }
 
 impl State {

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use auth::User;
+use auth::x509::Subject;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::state::now;
 
 /// Where certificates are.
 #[derive(Clone, Debug, Default)]
@@ -77,13 +79,9 @@ pub fn server_config(files: &Files, names: &[String], addresses: &[IpAddr]) -> R
     Ok(config)
 }
 
-/// Whom a verified client certificate names: its common name, with its organizations as groups.
+/// Whom a verified client certificate names.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?;
-    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into);
-    Some(User::authenticated(name, groups))
+    Subject::read(certificate, now()).ok()?.user()
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
@@ -105,12 +103,21 @@ fn own_certificate(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Res
     let mut all: Vec<String> = names.to_vec();
     all.extend(addresses.iter().map(ToString::to_string));
     let made = rcgen::generate_simple_self_signed(all)?;
-    fs::write(&key, made.signing_key.serialize_pem()).map_err(file(&key))?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).map_err(file(&key))?;
-    }
+    write_secret(&key, &made.signing_key.serialize_pem())?;
     fs::write(&certificate, made.cert.pem()).map_err(file(&certificate))?;
     Ok((certificate, key))
+}
+
+/// Makes a key that nobody else can read.
+pub fn write_new_key(file: &Path) -> Result<(), Error> {
+    write_secret(file, &rcgen::KeyPair::generate()?.serialize_pem())
+}
+
+/// Writes what only the server may read.
+fn write_secret(file: &Path, text: &str) -> Result<(), Error> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file);
+    let written = written.and_then(|mut opened| opened.write_all(text.as_bytes()));
+    written.map_err(|error| Error::File(file.to_owned(), error))
 }

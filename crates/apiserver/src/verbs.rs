@@ -1,12 +1,15 @@
 //! What is done with a resource: one module a verb, found by method and place.
 
+mod bind;
 mod create;
 mod delete;
 mod list;
 mod patch;
+mod question;
 mod read;
 mod scale;
 mod shown;
+mod token;
 mod update;
 mod view;
 mod watch;
@@ -59,8 +62,8 @@ pub struct Current {
 
 /// Does what a request asks.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
-    if let Keeping::Answered(_) = call.kind.keeping {
-        return Err(method_not_allowed());
+    if let Keeping::Answered(question) = call.kind.keeping {
+        return question::serve(call, question).await;
     }
     match call.resource.subresource.as_str() {
         "" => object(call).await,
@@ -121,6 +124,8 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Stat
         (Does::Part, Verb::Update) => update::serve(call).await,
         (Does::Part, Verb::Patch) => patch::serve(call).await,
         (Does::Scale(paths), verb) => scale::serve(call, paths, verb).await,
+        (Does::Bind, _) => bind::serve_part(call).await,
+        (Does::Token, _) => token::serve(call).await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -168,7 +173,17 @@ impl Call<'_> {
 
     /// The object that the URL names, fresh from the store.
     async fn current(&self, name: &str) -> Result<Option<Current>, Status> {
-        let key = self.state.layout.key(&self.kind, self.namespace(), name);
+        self.find(&self.kind, self.namespace(), name).await
+    }
+
+    /// An object of any kind, fresh from the store; it is an error if there is none.
+    async fn object_of(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Current, Status> {
+        let found = self.find(kind, namespace, name).await?;
+        found.ok_or_else(|| Status::not_found(registry::body::resource_name(kind), name))
+    }
+
+    async fn find(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Current>, Status> {
+        let key = self.state.layout.key(kind, namespace, name);
         let (record, _) =
             self.state.store.get(key, Freshness::Linearizable).await.map_err(|error| unavailable(&error))?;
         let Some(record) = record else { return Ok(None) };

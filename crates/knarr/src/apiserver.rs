@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ::apiserver::authentication::Authenticators;
+use ::apiserver::authentication::{Authenticators, ServiceAccounts};
 use ::apiserver::server::Mode;
 use ::apiserver::{Config, Server, tls};
 use ::store::backend::NodeBackend;
@@ -12,8 +12,12 @@ use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::node::{self, Node, Start};
 use ::store::watch::Hub;
 use anyhow::{Context, Result, bail};
+use auth::keys::{KeySet, PrivateKey, PublicKey};
+use auth::service_account::request;
+use auth::service_account::token::Checker;
 use clap::{ArgMatches, Args, FromArgMatches};
 use consensus::Peer;
+use machinery::Str;
 
 /// The API server, started alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
@@ -72,9 +76,21 @@ struct ApiServer {
     /// Ranges of service addresses.
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
     service_cluster_ip_range: Vec<String>,
-    /// Issuer of service account tokens.
+    /// Issuers of service account tokens; the first one issues new ones.
     #[arg(long)]
     service_account_issuer: Vec<String>,
+    /// Key that signs service account tokens; made in --cert-dir if there is none.
+    #[arg(long)]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Keys that service account tokens may be signed with.
+    #[arg(long)]
+    service_account_key_file: Vec<PathBuf>,
+    /// Whom tokens may be for [default: the issuers].
+    #[arg(long, value_delimiter = ',')]
+    api_audiences: Vec<String>,
+    /// Whether secrets of the bootstrap kind are tokens.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
+    enable_bootstrap_token_auth: bool,
 }
 
 pub fn arguments(command: clap::Command) -> clap::Command {
@@ -117,6 +133,8 @@ impl ApiServer {
             let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
             authenticators.tokens = auth::token_file::parse(&text).with_context(|| format!("{}", file.display()))?;
         }
+        authenticators.service_accounts = Some(self.service_accounts()?);
+        authenticators.bootstrap_tokens = self.enable_bootstrap_token_auth;
         let advertised = self.advertise_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         Ok(Config {
             address: SocketAddr::new(self.bind_address, self.secure_port),
@@ -133,8 +151,54 @@ impl ApiServer {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST), advertised],
             authenticators,
             modes: self.authorization_mode.iter().map(|mode| self.mode(mode)).collect::<Result<_>>()?,
+            external_address: self
+                .advertise_address
+                .map(|address| SocketAddr::new(address, self.secure_port).to_string()),
             kinds: api::kinds::all(),
         })
+    }
+
+    /// What makes and checks service account tokens.
+    fn service_accounts(&self) -> Result<ServiceAccounts> {
+        let read = |file: &PathBuf| {
+            std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+        };
+        let file = match &self.service_account_signing_key_file {
+            Some(file) => file.clone(),
+            None => self.own_key()?,
+        };
+        let key = PrivateKey::from_pem(&read(&file)?).with_context(|| format!("{} holds no key", file.display()))?;
+        let mut keys = vec![key.public().clone()];
+        for file in &self.service_account_key_file {
+            keys.extend(
+                PublicKey::all_from_pem(&read(file)?).with_context(|| format!("{} holds no key", file.display()))?,
+            );
+        }
+        let texts = |list: &[String]| list.iter().map(|text| Str::from(text.as_str())).collect::<Vec<_>>();
+        let issuers = match self.service_account_issuer.as_slice() {
+            [] => vec![Str::from("https://kubernetes.default.svc")],
+            some => texts(some),
+        };
+        let audiences = if self.api_audiences.is_empty() { issuers.clone() } else { texts(&self.api_audiences) };
+        let config = request::Config {
+            issuer: issuers[0].clone(),
+            audiences: audiences.clone(),
+            extend_expiration: true,
+            max_seconds: None,
+        };
+        let checker = Checker { issuers, keys: KeySet::of(keys), audiences };
+        Ok(ServiceAccounts { key, config, checker })
+    }
+
+    /// The key that the server made for itself, made now if it is the first time.
+    fn own_key(&self) -> Result<PathBuf> {
+        let file = self.cert_dir.join("service-account.key");
+        if !file.is_file() {
+            std::fs::create_dir_all(&self.cert_dir)
+                .with_context(|| format!("{} cannot be made", self.cert_dir.display()))?;
+            tls::write_new_key(&file)?;
+        }
+        Ok(file)
     }
 
     fn mode(&self, name: &str) -> Result<Mode> {

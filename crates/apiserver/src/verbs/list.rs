@@ -50,15 +50,9 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     {
         return Ok(answer::bytes(200, Encoding::Json.media_type(), spliced(call, &page.entries, &metadata)));
     }
-    let is_built_in = matches!(version.shape, api::kind::Shape::BuiltIn(_));
     let items = page.entries.iter().map(|entry| {
         let mut object = entry.object();
         from_stored(&mut object, &call.kind, version);
-        // A list says once what its items are.
-        if let (Value::Object(fields), true, Form::Whole) = (&mut object, is_built_in, accepted.form) {
-            fields.remove("apiVersion");
-            fields.remove("kind");
-        }
         object
     });
     shown::many(call, items.collect(), metadata)

@@ -1,6 +1,6 @@
 //! Objects in the form that a client asked for: whole, as rows of a table, or as metadata.
 
-use api::kind::{Kind, Version};
+use api::kind::{Kind, Shape, Version};
 use machinery::status::Status;
 use machinery::table::{self, Column, IncludeObject};
 use machinery::{Object, Value};
@@ -30,8 +30,15 @@ pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) ->
 }
 
 /// A list of objects in the version of the request, with the metadata of the list.
-pub fn many(call: &Call<'_>, items: Vec<Value>, metadata: Object) -> Result<Answer, Status> {
+pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<Answer, Status> {
     let (kind, version) = (&*call.kind, call.version());
+    // A list of a built-in kind says once what its items are.
+    if call.accepted.form == Form::Whole && matches!(version.shape, Shape::BuiltIn(_)) {
+        for fields in items.iter_mut().filter_map(Value::as_object_mut) {
+            fields.remove("apiVersion");
+            fields.remove("kind");
+        }
+    }
     let list = list_of(kind, version, items, metadata);
     let value = match call.accepted.form {
         Form::Whole => list,

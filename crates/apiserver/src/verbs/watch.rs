@@ -116,8 +116,10 @@ fn life(options: &ListOptions) -> Duration {
 impl Watching {
     /// Sends what there is, if that is asked for, and then every change until the end.
     async fn run(mut self, initial: Option<bool>, name: Option<String>, end: Instant) {
-        let name = name.as_deref();
-        let _ = self.stream(initial, name, end).await;
+        // Upstream cannot make a list of one event, and ends such a watch at once.
+        if self.form != Form::MetadataList {
+            let _ = self.stream(initial, name.as_deref(), end).await;
+        }
     }
 
     async fn stream(&mut self, initial: Option<bool>, name: Option<&str>, end: Instant) -> Result<(), Gone> {
@@ -139,12 +141,7 @@ impl Watching {
                 changed = timeout_at(until, reached.changed()) => match changed {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Ok(()),
-                    Err(_) if Instant::now() >= end => {
-                        if self.bookmarks {
-                            self.send_bookmark(false).await?;
-                        }
-                        return Ok(());
-                    }
+                    Err(_) if Instant::now() >= end => return Ok(()),
                     Err(_) => {
                         self.send_bookmark(false).await?;
                         bookmark_at = Instant::now() + BOOKMARK_EVERY;
