@@ -72,7 +72,11 @@ async fn a_shared_pid_namespace_shows_the_others_and_ends_with_its_first_process
     m.runtime.stop_container(stop).await.unwrap();
     // What the first process left behind goes with it.
     assert_eq!(
-        m.shell(&two, "for i in $(seq 100); do n=$(pgrep sleep | wc -l); [ $n = 1 ] && break; done; echo $n").await,
+        m.shell(
+            &two,
+            "for i in $(seq 100); do n=$(ps | grep -c '[s]leep [1234]000'); [ $n = 1 ] && break; done; echo $n"
+        )
+        .await,
         "1"
     );
     m.finish().await;
@@ -211,7 +215,7 @@ async fn limits_hold_are_changed_and_statistics_tell() {
     let request = v1::PodSandboxStatsRequest { pod_sandbox_id: sandbox.clone() };
     let stats = m.runtime.pod_sandbox_stats(request).await.unwrap().into_inner().stats.unwrap();
     assert_eq!(stats.linux.unwrap().containers.len(), 1);
-    config.command = words(&["sh", "-c", "exec tail -c 200M /dev/zero"]);
+    config.command = words(&["sh", "-c", "a=x; while :; do a=$a$a; done"]);
     config.log_path = "oom.log".into();
     let id = m.run(&sandbox, config).await;
     let status = m.ended(&id).await;

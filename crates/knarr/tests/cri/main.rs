@@ -5,4 +5,5 @@
 mod life;
 mod machine;
 mod security;
+mod streams;
 mod survival;
