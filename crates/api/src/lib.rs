@@ -1,4 +1,38 @@
 //! The built-in kinds of Kubernetes: the catalogue of their types, and what is particular to each.
 
+pub mod admissionregistration;
+pub mod apiextensions;
+pub mod apiregistration;
+pub mod apps;
+pub mod authentication;
+pub mod authorization;
+pub mod autoscaling;
+pub mod batch;
 pub mod catalogue;
+pub mod certificates;
 pub mod codec;
+pub mod config;
+pub mod coordination;
+pub mod core;
+pub mod discovery;
+pub mod events;
+pub mod field_rules;
+pub mod flowcontrol;
+pub mod formats;
+pub mod go_form;
+pub mod internal_apiserver;
+pub mod kind;
+pub mod kinds;
+pub mod networking;
+pub mod node;
+pub mod policy;
+pub mod rbac;
+pub mod resource;
+pub mod scheduling;
+pub mod status;
+pub mod storage;
+pub mod storagemigration;
+pub mod workload;
+pub mod version_priority;
+
+pub use kind::Kind;

@@ -2,7 +2,11 @@
 
 use clap::ArgMatches;
 
+<<<<<<< HEAD
+use crate::{apiserver, convert, etcd, store};
+=======
 use crate::{convert, cri, etcd, image, shim, store};
+>>>>>>> runtime
 
 /// A command of the binary.
 pub struct Command {
@@ -37,6 +41,12 @@ pub const COMMANDS: &[Command] = &[
         run: etcd::run,
     },
     Command {
+<<<<<<< HEAD
+        name: "kube-apiserver",
+        about: "The API server, started alone, with upstream's flags",
+        arguments: apiserver::arguments,
+        run: apiserver::run,
+=======
         name: "image",
         about: "Images of this machine: list, pull, import, export, build, remove",
         arguments: image::arguments,
@@ -47,6 +57,7 @@ pub const COMMANDS: &[Command] = &[
         about: "Keep the containers of one sandbox (started by the runtime)",
         arguments: shim::arguments,
         run: shim::run,
+>>>>>>> runtime
     },
     Command {
         name: "store",

@@ -1,5 +1,6 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
+mod apiserver;
 mod commands;
 mod convert;
 mod cri;

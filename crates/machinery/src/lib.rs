@@ -4,7 +4,9 @@
 //! the operations that every object goes through on its way from a client to the store and back.
 
 pub mod apply;
+pub mod at;
 pub mod bridge;
+pub mod collection;
 pub mod conform;
 pub mod defaulting;
 pub mod field;
@@ -22,6 +24,7 @@ pub mod path;
 pub mod protobuf;
 pub mod pruning;
 pub mod quantity;
+pub mod resource;
 pub mod schema;
 pub mod status;
 pub mod table;
@@ -30,7 +33,11 @@ pub mod validate;
 pub mod value;
 pub mod yaml;
 
+pub use at::At;
+pub use collection::{Collection, Key};
+pub use field::Errors;
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;
+pub use resource::Resource;
 pub use schema::Schema;
 pub use value::{Object, Str, Value};

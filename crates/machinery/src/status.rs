@@ -19,6 +19,8 @@ pub struct Status {
     pub details: Option<Box<Details>>,
     /// The HTTP status code.
     pub code: u16,
+    /// Where an expired list may go on all the same; mostly empty.
+    pub continue_token: String,
 }
 
 /// What a failure is about.
@@ -139,7 +141,9 @@ impl Status {
         let mut out = Object::with_capacity(8);
         out.insert("apiVersion", "v1");
         out.insert("kind", "Status");
-        out.insert("metadata", Object::new());
+        let mut metadata = Object::new();
+        insert_text(&mut metadata, "continue", &self.continue_token);
+        out.insert("metadata", metadata);
         out.insert("status", if self.success { "Success" } else { "Failure" });
         insert_text(&mut out, "message", &self.message);
         insert_text(&mut out, "reason", self.reason.name());
@@ -163,6 +167,7 @@ impl Status {
             reason: Reason::of(value.str_at(&["reason"]).unwrap_or_default()),
             details: value.get("details").filter(|details| !details.is_null()).map(Details::of).map(Box::new),
             code: value.get("code").and_then(Value::as_int).and_then(|code| code.try_into().ok()).unwrap_or(0),
+            continue_token: value.str_at(&["metadata", "continue"]).unwrap_or_default().to_owned(),
         })
     }
 

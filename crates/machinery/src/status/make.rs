@@ -29,12 +29,26 @@ impl fmt::Display for GroupName<'_> {
 impl Status {
     /// The request succeeded and there is nothing more to say.
     pub const fn success() -> Self {
-        Self { success: true, message: String::new(), reason: Reason::Unknown, details: None, code: 0 }
+        Self {
+            success: true,
+            message: String::new(),
+            reason: Reason::Unknown,
+            details: None,
+            code: 0,
+            continue_token: String::new(),
+        }
     }
 
     /// A failure with these words and this reason, whose code it has.
     pub fn failure(reason: Reason, message: impl Into<String>) -> Self {
-        Self { success: false, message: message.into(), code: reason.code(), reason, details: None }
+        Self {
+            success: false,
+            message: message.into(),
+            code: reason.code(),
+            reason,
+            details: None,
+            continue_token: String::new(),
+        }
     }
 
     /// The same with more to tell.

@@ -1,0 +1,30 @@
+//! MutatingWebhookConfiguration: who changes objects before they are stored.
+
+use std::sync::Arc;
+
+use machinery::At;
+use machinery::meta::Scope;
+
+use super::webhooks::Webhooks;
+use crate::field_rules::{column, count_cell};
+use crate::kind::{Kind, age_column, name_column, names};
+
+/// The row of MutatingWebhookConfiguration.
+pub fn kind() -> Kind {
+    Kind {
+        categories: names(&["api-extensions"]),
+        scope: Scope::Cluster,
+        rules: Arc::new(Webhooks::Mutating),
+        ..Kind::stored(
+            "admissionregistration.k8s.io",
+            "v1",
+            "MutatingWebhookConfiguration",
+            "mutatingwebhookconfigurations",
+        )
+    }
+    .with_columns(&[
+        name_column(),
+        column("Webhooks", "integer", "How many webhooks.", |object, _| count_cell(&At::root(object).get("webhooks"))),
+        age_column(),
+    ])
+}

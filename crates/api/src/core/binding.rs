@@ -1,0 +1,35 @@
+//! Binding: ties a pod to its node.
+
+use std::sync::Arc;
+
+use machinery::field::Error;
+use machinery::meta::Scope;
+use machinery::{At, Errors, Value};
+
+use crate::kind::{Context, Kind, Question, Rules};
+
+/// The row of Binding.
+pub fn kind() -> Kind {
+    Kind {
+        scope: Scope::Namespaced,
+        rules: Arc::new(Binding),
+        ..Kind::question("", "v1", "Binding", "bindings", Question::Binding)
+    }
+}
+
+#[derive(Debug)]
+struct Binding;
+
+impl Rules for Binding {
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        let target = root.get("target");
+        let kind = target.get("kind");
+        if !["", "Node"].contains(&kind.str()) {
+            errors.push(Error::not_supported(kind.path(), kind.str(), &["Node", "<empty>"]));
+        }
+        if target.get("name").is_empty() {
+            errors.push(target.get("name").required(""));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! ComponentStatus: whether a part of the control plane is well.
+
+use machinery::Value;
+
+use crate::field_rules::column;
+use crate::kind::{Kind, Question, Verb, name_column, names};
+
+/// The row of ComponentStatus.
+pub fn kind() -> Kind {
+    Kind {
+        short_names: names(&["cs"]),
+        verbs: &[Verb::Get, Verb::List],
+        ..Kind::question("", "v1", "ComponentStatus", "componentstatuses", Question::ComponentStatus)
+    }
+    .with_columns(&[
+        name_column(),
+        column("Status", "string", "Whether it is healthy.", |object, _| {
+            let status = healthy(object).map_or("Unknown", |condition| match condition.str_at(&["status"]) {
+                Some("True") => "Healthy",
+                _ => "Unhealthy",
+            });
+            status.into()
+        }),
+        column("Message", "string", "What it says.", |object, _| said(object, "message")),
+        column("Error", "string", "What it complains about.", |object, _| said(object, "error")),
+    ])
+}
+
+fn healthy(object: &Value) -> Option<&Value> {
+    let conditions = object.get("conditions").and_then(Value::as_array).unwrap_or_default();
+    conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Healthy"))
+}
+
+fn said(object: &Value, field: &str) -> Value {
+    healthy(object).and_then(|condition| condition.str_at(&[field])).unwrap_or_default().into()
+}

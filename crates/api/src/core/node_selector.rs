@@ -1,0 +1,69 @@
+//! Which nodes something may be on: the selector that volumes, devices and pods share.
+
+use machinery::field::Error;
+use machinery::{At, Errors, names};
+
+use crate::field_rules::looks;
+
+/// What is wrong with a node selector.
+pub fn validate(selector: &At<'_>, errors: &mut Errors) {
+    let terms = selector.get("nodeSelectorTerms");
+    if terms.is_empty() {
+        errors.push(terms.required("must have at least one node selector term"));
+    }
+    for term in terms.items() {
+        validate_term(&term, errors);
+    }
+}
+
+/// What is wrong with one of its terms.
+pub fn validate_term(term: &At<'_>, errors: &mut Errors) {
+    let expressions = term.get("matchExpressions");
+    for requirement in expressions.items() {
+        validate_expression(&requirement, errors);
+    }
+    let fields = term.get("matchFields");
+    for requirement in fields.items() {
+        validate_field(&requirement, errors);
+    }
+}
+
+fn validate_expression(requirement: &At<'_>, errors: &mut Errors) {
+    let (operator, values) = (requirement.get("operator"), requirement.get("values"));
+    match operator.str() {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            errors.push(values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+        }
+        "Gt" | "Lt" if values.len() != 1 => {
+            errors.push(values.required("must be specified single value when `operator` is 'Lt' or 'Gt'"));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        other => errors.push(Error::invalid(operator.path(), other, "not a valid selector operator")),
+    }
+    looks(&requirement.get("key"), names::qualified_name, errors);
+    for value in values.items() {
+        looks(&value, names::label_value, errors);
+    }
+}
+
+fn validate_field(requirement: &At<'_>, errors: &mut Errors) {
+    let (operator, values, key) = (requirement.get("operator"), requirement.get("values"), requirement.get("key"));
+    match operator.str() {
+        "In" | "NotIn" if values.len() != 1 => {
+            let detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+            errors.push(values.required(detail));
+        }
+        "In" | "NotIn" => {}
+        other => errors.push(Error::invalid(operator.path(), other, "not a valid selector operator")),
+    }
+    if key.str() == "metadata.name" {
+        for value in values.items() {
+            looks(&value, names::dns1123_subdomain, errors);
+        }
+    } else {
+        errors.push(Error::invalid(key.path(), key.str(), "not a valid field selector key"));
+    }
+}

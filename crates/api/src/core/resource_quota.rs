@@ -1,0 +1,186 @@
+//! ResourceQuota: how much a namespace may use.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use machinery::field::Error;
+use machinery::{At, Errors, Object, Value};
+
+use crate::core::resource_names::{is_integer, is_quota_standard, validate_quota};
+use crate::field_rules::{IMMUTABLE, column, drop_field, emptied, keep, keep_for_status, non_negative_quantity, quantity};
+use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
+
+const SCOPES: &[&str] = &[
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+];
+
+const CONFLICTS: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["NotTerminating", "Terminating"]];
+
+/// The row of ResourceQuota.
+pub fn kind() -> Kind {
+    Kind {
+        short_names: names(&["quota"]),
+        subresources: vec![Subresource::status()],
+        returns_deleted: true,
+        rules: Arc::new(ResourceQuota),
+        ..Kind::stored("", "v1", "ResourceQuota", "resourcequotas")
+    }
+    .with_columns(&[
+        name_column(),
+        column("Request", "string", "What is used of what may be requested.", |object, _| usage(object, false).into()),
+        column("Limit", "string", "What is used of what limits may add up to.", |object, _| usage(object, true).into()),
+        age_column(),
+    ])
+}
+
+#[derive(Debug)]
+struct ResourceQuota;
+
+impl Rules for ResourceQuota {
+    fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
+        drop_field(object, "status");
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        match context.subresource {
+            "status" => keep_for_status(object, old),
+            _ => keep(object, old, "status"),
+        }
+    }
+
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        let spec = root.get("spec");
+        amounts(&spec.get("hard"), errors);
+        scopes(&spec, errors);
+        scope_selector(&spec, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        if context.subresource == "status" {
+            let status = root.get("status");
+            amounts(&status.get("hard"), errors);
+            amounts(&status.get("used"), errors);
+            return;
+        }
+        self.validate(object, context, errors);
+        let set = |of: &Value| -> BTreeSet<String> {
+            let scopes = of.at(&["spec", "scopes"]).and_then(Value::as_array).unwrap_or_default();
+            scopes.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        if set(object) != set(old) {
+            let (spec, before) = (root.get("spec"), At::root(old));
+            let shown = emptied(&spec.get("scopes"), &before.get("spec").get("scopes"));
+            errors.push(Error::invalid(spec.get("scopes").path(), shown, IMMUTABLE));
+        }
+    }
+}
+
+fn amounts(at: &At<'_>, errors: &mut Errors) {
+    for (name, amount) in at.entries() {
+        validate_quota(name, &amount, errors);
+        non_negative_quantity(&amount, errors);
+        let value = quantity(amount.value());
+        if is_integer(name) && value.milli_value() % 1000 != 0 {
+            errors.push(Error::invalid(amount.path(), value.to_string(), "must be an integer"));
+        }
+    }
+}
+
+fn scopes(spec: &At<'_>, errors: &mut Errors) {
+    let scopes = spec.get("scopes");
+    let mut seen = BTreeSet::new();
+    for scope in scopes.items() {
+        if !SCOPES.contains(&scope.str()) {
+            errors.push(scopes.invalid("unsupported scope"));
+        }
+        for _ in misapplied(spec, scope.str()) {
+            errors.push(scopes.invalid("unsupported scope applied to resource"));
+        }
+        seen.insert(scope.str());
+    }
+    conflicts(&seen, spec, scopes.path(), errors);
+}
+
+fn scope_selector(spec: &At<'_>, errors: &mut Errors) {
+    let selector = spec.get("scopeSelector");
+    let expressions = selector.get("matchExpressions");
+    let mut seen = BTreeSet::new();
+    for requirement in expressions.items() {
+        let (scope, operator, values) =
+            (requirement.get("scopeName"), requirement.get("operator"), requirement.get("values"));
+        // Upstream blames the list, not the item.
+        let blame = |field: &str, value: &At<'_>, detail: &str| {
+            Error::invalid(expressions.get(field).path(), value.value(), detail)
+        };
+        if !SCOPES.contains(&scope.str()) {
+            errors.push(blame("scopeName", &scope, "unsupported scope"));
+        }
+        for _ in misapplied(spec, scope.str()) {
+            errors.push(Error::invalid(expressions.path(), selector.value(), "unsupported scope applied to resource"));
+        }
+        let valued = ["PriorityClass", "VolumeAttributesClass"].contains(&scope.str());
+        if !valued && SCOPES.contains(&scope.str()) && operator.str() != "Exists" {
+            errors.push(blame("operator", &operator, "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"));
+        }
+        match operator.str() {
+            "In" | "NotIn" if values.is_empty() => errors.push(
+                expressions
+                    .get("values")
+                    .required("must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"),
+            ),
+            "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(blame(
+                "values",
+                &values,
+                "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+            )),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => errors.push(blame("operator", &operator, "not a valid selector operator")),
+        }
+        seen.insert(requirement.value().str_at(&["scopeName"]).unwrap_or_default());
+    }
+    conflicts(&seen, spec, expressions.path(), errors);
+}
+
+/// The limited resources that a scope does not go with.
+fn misapplied<'a>(spec: &At<'a>, scope: &'a str) -> impl Iterator<Item = &'a str> {
+    let hard = spec.value().get("hard").and_then(Value::as_object).into_iter().flat_map(Object::keys);
+    hard.filter(move |resource| is_quota_standard(resource) && !goes_with(scope, resource))
+}
+
+fn goes_with(scope: &str, resource: &str) -> bool {
+    const COMPUTE: &[&str] = &["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
+    match scope {
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => ["persistentvolumeclaims", "requests.storage"].contains(&resource),
+        _ if SCOPES.contains(&scope) => resource == "pods" || COMPUTE.contains(&resource),
+        _ => true,
+    }
+}
+
+fn conflicts(seen: &BTreeSet<&str>, spec: &At<'_>, path: &machinery::Path<'_>, errors: &mut Errors) {
+    for pair in CONFLICTS {
+        if pair.iter().all(|scope| seen.contains(scope)) {
+            errors.push(Error::invalid(path, spec.get("scopes").value(), "conflicting scopes"));
+        }
+    }
+}
+
+/// `pods: 1/10, requests.cpu: 0/4`, of the resources whose names begin with `limits`, or of the others.
+fn usage(object: &Value, limits: bool) -> String {
+    let root = At::root(object);
+    let status = root.get("status");
+    let (hard, used) = (status.get("hard"), status.get("used"));
+    let shown = hard.entries().filter(|(name, _)| name.starts_with("limits") == limits);
+    let shown: Vec<_> = shown
+        .map(|(name, most)| format!("{name}: {}/{}", quantity(used.entry(name).value()), quantity(most.value())))
+        .collect();
+    shown.join(", ")
+}

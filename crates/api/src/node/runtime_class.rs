@@ -1,0 +1,58 @@
+//! RuntimeClass: a way of running containers, by name.
+
+use std::sync::Arc;
+
+use machinery::meta::Scope;
+use machinery::{At, Errors, Value, meta, names};
+
+use crate::core::resource_names;
+use crate::field_rules::{column, immutable, looks, non_negative_quantity};
+use crate::kind::{Context, Kind, Rules, age_column, name_column};
+
+/// The row of RuntimeClass.
+pub fn kind() -> Kind {
+    Kind {
+        scope: Scope::Cluster,
+        create_on_update: true,
+        rules: Arc::new(RuntimeClass),
+        ..Kind::stored("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses")
+    }
+    .with_columns(&[
+        name_column(),
+        column("Handler", "string", "What the runtime calls it.", |object, _| {
+            object.str_at(&["handler"]).unwrap_or_default().into()
+        }),
+        age_column(),
+    ])
+}
+
+#[derive(Debug)]
+struct RuntimeClass;
+
+impl Rules for RuntimeClass {
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        let handler = root.get("handler");
+        if handler.is_empty() {
+            errors.push(handler.required(""));
+        } else {
+            looks(&handler, names::dns1123_label, errors);
+        }
+        let overhead = root.get("overhead");
+        let fixed = overhead.get("podFixed");
+        for (name, amount) in fixed.entries() {
+            resource_names::validate_container(name, &amount, errors);
+            non_negative_quantity(&amount, errors);
+        }
+        let scheduling = root.get("scheduling");
+        let selector = scheduling.get("nodeSelector");
+        if let Some(labels) = selector.value().as_object() {
+            meta::validate_labels(labels, selector.path(), errors);
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        self.validate(object, context, errors);
+        immutable(&At::root(object).get("handler"), &At::root(old).get("handler"), errors);
+    }
+}

@@ -1,0 +1,115 @@
+//! What the bindings of roles and of cluster roles have in common.
+
+use machinery::field::Error;
+use machinery::table::Column;
+use machinery::{At, Errors, GroupVersionKind, Value, names};
+
+use super::{GROUP, Reach};
+use crate::catalogue;
+use crate::field_rules::{column, default_empty_to, items_mut, path_segment, wide_column};
+use crate::go_form;
+use crate::kind::{age_column, name_column};
+
+/// Users and groups belong to the group of roles unless they say otherwise, and so does the role.
+pub fn default(object: &mut Value) {
+    if let Some(role) = object.as_object_mut().map(|object| object.get_or_insert_with("roleRef", Value::object)) {
+        default_empty_to(role, "apiGroup", GROUP);
+    }
+    for subject in items_mut(object, "subjects") {
+        if matches!(subject.str_at(&["kind"]), Some("User" | "Group")) {
+            default_empty_to(subject, "apiGroup", GROUP);
+        }
+    }
+}
+
+/// What is wrong with a binding to one of these kinds of roles.
+pub fn validate(object: &Value, roles: &[&str], reach: Reach, errors: &mut Errors) {
+    let root = At::root(object);
+    let role = root.get("roleRef");
+    if role.get("apiGroup").str() != GROUP {
+        errors.push(Error::not_supported(role.get("apiGroup").path(), role.get("apiGroup").str(), &[GROUP]));
+    }
+    if !roles.contains(&role.get("kind").str()) {
+        errors.push(Error::not_supported(role.get("kind").path(), role.get("kind").str(), roles));
+    }
+    match role.get("name").str() {
+        "" => errors.push(role.get("name").required("")),
+        name => path_segment(name, role.get("name").path(), errors),
+    }
+    let subjects = root.get("subjects");
+    for subject in subjects.items() {
+        validate_subject(&subject, reach, errors);
+    }
+}
+
+/// A binding is to one role for good.
+pub fn validate_same_role(object: &Value, old: &Value, kind: &'static str, errors: &mut Errors) {
+    let (root, before) = (At::root(object), At::root(old));
+    let role = root.get("roleRef");
+    if role.value() != before.get("roleRef").value() {
+        let schema = catalogue::schema(&GroupVersionKind::of(GROUP, "v1", kind));
+        let shown = schema.map_or_else(|| role.value().into(), |schema| go_form::shown_at(&role, schema, &["roleRef"]));
+        errors.push(Error::invalid(role.path(), shown, "cannot change roleRef"));
+    }
+}
+
+/// What is printed of a binding.
+pub fn columns() -> Vec<Column> {
+    vec![
+        name_column(),
+        column("Role", "string", "What it allows.", |object, _| {
+            let part = |field: &str| object.str_at(&["roleRef", field]).unwrap_or_default();
+            format!("{}/{}", part("kind"), part("name")).into()
+        }),
+        age_column(),
+        wide_column("Users", "string", "The users it is for.", |object, _| subjects(object, "User")),
+        wide_column("Groups", "string", "The groups it is for.", |object, _| subjects(object, "Group")),
+        wide_column("ServiceAccounts", "string", "The service accounts it is for.", |object, _| {
+            subjects(object, "ServiceAccount")
+        }),
+    ]
+}
+
+fn validate_subject(subject: &At<'_>, reach: Reach, errors: &mut Errors) {
+    let (name, group) = (subject.get("name"), subject.get("apiGroup"));
+    if name.is_empty() {
+        errors.push(name.required(""));
+    }
+    let belongs_to = |wanted: &str, errors: &mut Errors| {
+        if group.str() != wanted {
+            errors.push(Error::not_supported(group.path(), group.str(), &[wanted]));
+        }
+    };
+    match subject.get("kind").str() {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                let wrong = names::dns1123_subdomain(name.str());
+                errors.extend(wrong.into_iter().map(|wrong| Error::invalid(name.path(), name.str(), wrong)));
+            }
+            belongs_to("", errors);
+            if reach == Reach::Cluster && subject.get("namespace").is_empty() {
+                errors.push(subject.get("namespace").required(""));
+            }
+        }
+        "User" | "Group" => belongs_to(GROUP, errors),
+        kind => {
+            let known = ["ServiceAccount", "User", "Group"];
+            errors.push(Error::not_supported(subject.get("kind").path(), kind, &known));
+        }
+    }
+}
+
+fn subjects(object: &Value, kind: &str) -> Value {
+    let subjects = object.get("subjects").and_then(Value::as_array).unwrap_or_default();
+    let subjects = subjects.iter().filter(|subject| subject.str_at(&["kind"]) == Some(kind));
+    let names: Vec<_> = subjects
+        .map(|subject| {
+            let name = subject.str_at(&["name"]).unwrap_or_default();
+            match kind {
+                "ServiceAccount" => format!("{}/{name}", subject.str_at(&["namespace"]).unwrap_or_default()),
+                _ => name.to_owned(),
+            }
+        })
+        .collect();
+    names.join(", ").into()
+}

@@ -1,0 +1,39 @@
+//! ClusterRoleBinding: gives what a ClusterRole allows to subjects, everywhere.
+
+use std::sync::Arc;
+
+use machinery::meta::{Scope, name_is_path_segment};
+use machinery::{Errors, Value};
+
+use super::{Reach, binding};
+use crate::kind::{Context, Kind, Rules};
+
+/// The row of ClusterRoleBinding.
+pub fn kind() -> Kind {
+    Kind {
+        scope: Scope::Cluster,
+        create_on_update: true,
+        name_rule: name_is_path_segment,
+        rules: Arc::new(ClusterRoleBinding),
+        ..Kind::stored("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings")
+    }
+    .with_columns(&binding::columns())
+}
+
+#[derive(Debug)]
+struct ClusterRoleBinding;
+
+impl Rules for ClusterRoleBinding {
+    fn default(&self, object: &mut Value, _version: &str) {
+        binding::default(object);
+    }
+
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        binding::validate(object, &["ClusterRole"], Reach::Cluster, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        self.validate(object, context, errors);
+        binding::validate_same_role(object, old, "ClusterRoleBinding", errors);
+    }
+}

@@ -1,0 +1,28 @@
+//! Role: what may be done in a namespace.
+
+use std::sync::Arc;
+
+use machinery::meta::name_is_path_segment;
+use machinery::{At, Errors, Value};
+
+use super::Reach;
+use crate::kind::{Context, Kind, Rules};
+
+/// The row of Role.
+pub fn kind() -> Kind {
+    Kind {
+        create_on_update: true,
+        name_rule: name_is_path_segment,
+        rules: Arc::new(Role),
+        ..Kind::stored("rbac.authorization.k8s.io", "v1", "Role", "roles")
+    }
+}
+
+#[derive(Debug)]
+struct Role;
+
+impl Rules for Role {
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        super::rules(&At::root(object), Reach::Namespace, errors);
+    }
+}

@@ -1,0 +1,38 @@
+//! RoleBinding: gives what a role allows to subjects, in a namespace.
+
+use std::sync::Arc;
+
+use machinery::meta::name_is_path_segment;
+use machinery::{Errors, Value};
+
+use super::{Reach, binding};
+use crate::kind::{Context, Kind, Rules};
+
+/// The row of RoleBinding.
+pub fn kind() -> Kind {
+    Kind {
+        create_on_update: true,
+        name_rule: name_is_path_segment,
+        rules: Arc::new(RoleBinding),
+        ..Kind::stored("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+    }
+    .with_columns(&binding::columns())
+}
+
+#[derive(Debug)]
+struct RoleBinding;
+
+impl Rules for RoleBinding {
+    fn default(&self, object: &mut Value, _version: &str) {
+        binding::default(object);
+    }
+
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        binding::validate(object, &["Role", "ClusterRole"], Reach::Namespace, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        self.validate(object, context, errors);
+        binding::validate_same_role(object, old, "RoleBinding", errors);
+    }
+}

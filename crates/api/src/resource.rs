@@ -1,0 +1,20 @@
+//! The kinds of resource.k8s.io.
+
+pub mod device_class;
+pub mod device_taint_rule;
+pub mod resource_claim;
+pub mod resource_claim_template;
+pub mod resource_pool_status_request;
+pub mod resource_slice;
+
+use crate::kind::Kind;
+
+/// Every kind of the group.
+pub const KINDS: &[fn() -> Kind] = &[
+    device_class::kind,
+    device_taint_rule::kind,
+    resource_claim::kind,
+    resource_claim_template::kind,
+    resource_pool_status_request::kind,
+    resource_slice::kind,
+];

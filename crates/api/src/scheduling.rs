@@ -1,0 +1,10 @@
+//! The kinds of scheduling.k8s.io.
+
+pub mod pod_group;
+pub mod priority_class;
+pub mod workload;
+
+use crate::kind::Kind;
+
+/// Every kind of the group.
+pub const KINDS: &[fn() -> Kind] = &[pod_group::kind, priority_class::kind, workload::kind];

@@ -1,0 +1,89 @@
+//! PriorityClass: how important pods are, by name.
+
+use std::sync::Arc;
+
+use machinery::field::Error;
+use machinery::meta::{Meta, Scope};
+use machinery::{At, Errors, Value};
+
+use crate::field_rules::{column, default_empty_to, one_of, raise_generation, start_generation};
+use crate::kind::{Context, Kind, Rules, age_column, name_column, names};
+
+/// The greatest priority that users may give.
+const USER_MAX: i64 = 1_000_000_000;
+
+/// The classes that every cluster has, with their priorities.
+const SYSTEM: [(&str, i64); 2] =
+    [("system-node-critical", 2 * USER_MAX + 1000), ("system-cluster-critical", 2 * USER_MAX)];
+
+/// The row of PriorityClass.
+pub fn kind() -> Kind {
+    Kind {
+        short_names: names(&["pc"]),
+        scope: Scope::Cluster,
+        rules: Arc::new(PriorityClass),
+        ..Kind::stored("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
+    }
+    .with_columns(&[
+        name_column(),
+        column("Value", "integer", "The priority.", |object, _| At::root(object).get("value").int().into()),
+        column("Global-Default", "boolean", "Whether pods get it that do not say.", |object, _| {
+            At::root(object).get("globalDefault").bool().into()
+        }),
+        age_column(),
+        column("PreemptionPolicy", "string", "Whether pods of lower priority make room.", |object, _| {
+            object.str_at(&["preemptionPolicy"]).unwrap_or_default().into()
+        }),
+    ])
+}
+
+#[derive(Debug)]
+struct PriorityClass;
+
+impl Rules for PriorityClass {
+    fn default(&self, object: &mut Value, _version: &str) {
+        default_empty_to(object, "preemptionPolicy", "PreemptLowerPriority");
+    }
+
+    fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
+        start_generation(object);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value, _context: &Context<'_>) {
+        raise_generation(object, old, &["value", "globalDefault", "description", "preemptionPolicy"]);
+    }
+
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        let name = Meta::of(object).name();
+        let value = root.get("value");
+        if name.starts_with("system-") {
+            if !SYSTEM.contains(&(name, value.int())) {
+                let metadata = root.get("metadata");
+                let detail = match SYSTEM.iter().find(|(have, _)| *have == name) {
+                    Some((_, priority)) => format!("value of {name} PriorityClass must be {priority}"),
+                    None => "only 'system-cluster-critical' and 'system-node-critical' are allowed".to_owned(),
+                };
+                let detail = format!(
+                    "priority class names with 'system-' prefix are reserved for system use only. error: {detail}"
+                );
+                errors.push(metadata.get("name").forbidden(detail));
+            }
+        } else if value.int() > USER_MAX {
+            let detail = format!("maximum allowed value of a user defined priority is {USER_MAX}");
+            errors.push(value.forbidden(detail));
+        }
+        one_of(&root.get("preemptionPolicy"), &["Never", "PreemptLowerPriority"], errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let (root, before) = (At::root(object), At::root(old));
+        if root.get("value").int() != before.get("value").int() {
+            errors.push(root.get("value").forbidden("may not be changed in an update."));
+        }
+        let policy = root.get("preemptionPolicy");
+        if policy.str() != before.get("preemptionPolicy").str() {
+            errors.push(Error::invalid(policy.path(), policy.str(), "field is immutable"));
+        }
+    }
+}

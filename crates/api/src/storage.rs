@@ -1,0 +1,56 @@
+//! The kinds of storage.k8s.io.
+
+pub mod csi_driver;
+pub mod csi_node;
+pub mod csi_storage_capacity;
+pub mod storage_class;
+pub mod volume_attachment;
+pub mod volume_attributes_class;
+
+use machinery::field::Error;
+use machinery::{At, Errors, names};
+
+use crate::kind::Kind;
+
+/// Every kind of the group.
+pub const KINDS: &[fn() -> Kind] = &[
+    csi_driver::kind,
+    csi_node::kind,
+    csi_storage_capacity::kind,
+    storage_class::kind,
+    volume_attachment::kind,
+    volume_attributes_class::kind,
+];
+
+/// Parameters may have so many entries.
+const PARAMETERS_MAX: usize = 512;
+/// Parameters may have so many bytes, keys and values together.
+const PARAMETER_BYTES_MAX: usize = 256 << 10;
+
+/// What is wrong with what is handed to a driver.
+fn parameters(at: &At<'_>, errors: &mut Errors) {
+    if at.len() > PARAMETERS_MAX {
+        errors.push(Error::too_long(at.path(), PARAMETERS_MAX));
+        return;
+    }
+    let mut bytes = 0;
+    for (key, value) in at.entries() {
+        if key.is_empty() {
+            errors.push(Error::invalid(at.path(), key, "field can not be empty."));
+        }
+        bytes += key.len() + value.len();
+    }
+    if bytes > PARAMETER_BYTES_MAX {
+        errors.push(Error::too_long(at.path(), PARAMETER_BYTES_MAX));
+    }
+}
+
+/// There must be a provisioner or driver, and it must be a qualified name but for capital letters.
+fn provisioner(at: &At<'_>, errors: &mut Errors) {
+    if at.is_empty() {
+        errors.push(at.required(""));
+        return;
+    }
+    let wrong = names::qualified_name(&at.str().to_lowercase());
+    errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), at.str(), wrong)));
+}

@@ -1,0 +1,40 @@
+//! CSIStorageCapacity: how much storage of a class there is somewhere.
+
+use std::sync::Arc;
+
+use machinery::{At, Errors, Value, names};
+
+use crate::field_rules::{immutable, immutable_shown, label_selector, looks, non_negative_quantity};
+use crate::go_form;
+use crate::kind::{Context, Kind, Rules};
+
+/// The row of CSIStorageCapacity.
+pub fn kind() -> Kind {
+    Kind {
+        rules: Arc::new(CsiStorageCapacity),
+        ..Kind::stored("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities")
+    }
+}
+
+#[derive(Debug)]
+struct CsiStorageCapacity;
+
+impl Rules for CsiStorageCapacity {
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        label_selector(&root.get("nodeTopology"), errors);
+        looks(&root.get("storageClassName"), names::dns1123_subdomain, errors);
+        for field in ["capacity", "maximumVolumeSize"] {
+            non_negative_quantity(&root.get(field), errors);
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        self.validate(object, context, errors);
+        let (root, before) = (At::root(object), At::root(old));
+        let topology = root.get("nodeTopology");
+        let shown = || go_form::shown_at(&topology, context.version.schema(), &["nodeTopology"]);
+        immutable_shown(&topology, &before.get("nodeTopology"), shown, errors);
+        immutable(&root.get("storageClassName"), &before.get("storageClassName"), errors);
+    }
+}

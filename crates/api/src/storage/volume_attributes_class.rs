@@ -1,0 +1,59 @@
+//! VolumeAttributesClass: attributes of volumes that may change while they are used.
+
+use std::sync::Arc;
+
+use machinery::field::Error;
+use machinery::meta::Scope;
+use machinery::{At, Errors, Value, names};
+
+use crate::field_rules::{column, same};
+use crate::kind::{Context, Kind, Rules, age_column, name_column, names as strings};
+
+/// The row of VolumeAttributesClass.
+pub fn kind() -> Kind {
+    Kind {
+        short_names: strings(&["vac"]),
+        scope: Scope::Cluster,
+        returns_deleted: true,
+        rules: Arc::new(VolumeAttributesClass),
+        ..Kind::stored("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses").with_beta("v1beta1")
+    }
+    .with_columns(&[
+        name_column(),
+        column("DriverName", "string", "The driver that knows them.", |object, _| {
+            object.str_at(&["driverName"]).unwrap_or_default().into()
+        }),
+        age_column(),
+    ])
+}
+
+#[derive(Debug)]
+struct VolumeAttributesClass;
+
+impl Rules for VolumeAttributesClass {
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        let (driver, parameters) = (root.get("driverName"), root.get("parameters"));
+        if driver.is_empty() {
+            errors.push(driver.required(""));
+        } else {
+            let lower = driver.str().to_lowercase();
+            let wrong = names::qualified_name(&lower);
+            errors.extend(wrong.into_iter().map(|wrong| Error::invalid(driver.path(), lower.as_str(), wrong)));
+        }
+        if parameters.is_empty() {
+            errors.push(parameters.required("must contain at least one key/value pair"));
+        } else {
+            super::parameters(&parameters, errors);
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let (root, before) = (At::root(object), At::root(old));
+        for field in ["driverName", "parameters"] {
+            if !same(root.get(field).value(), before.get(field).value()) {
+                errors.push(root.get(field).forbidden(format!("updates to {field} are forbidden.")));
+            }
+        }
+    }
+}

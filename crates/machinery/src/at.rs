@@ -1,0 +1,184 @@
+//! A value together with its place: what a kind's rules read, and what they blame.
+//!
+//! ```
+//! use machinery::{At, Errors, Value, json};
+//! let object: Value = json::parse(br#"{"spec": {"replicas": -1}}"#).unwrap();
+//! let mut errors = Errors::new();
+//! let root = At::root(&object);
+//! let spec = root.get("spec");
+//! let replicas = spec.get("replicas");
+//! if replicas.int() < 0 {
+//!     errors.push(replicas.invalid("must be greater than or equal to 0"));
+//! }
+//! assert_eq!(errors[0].to_string(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
+//! ```
+
+use crate::field::{BadValue, Error};
+use crate::{Object, Path, Value};
+
+/// A value that may be absent, and where it stands (or would).
+///
+/// Absent reads as Go's zero value, as it does in the rules that Kubernetes writes: `int()` is 0, `str()` is empty.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    value: &'a Value,
+    path: Path<'a>,
+}
+
+static ABSENT: Value = Value::Null;
+
+impl<'a> At<'a> {
+    /// An object, at the place that prints as nothing.
+    pub const fn root(value: &'a Value) -> Self {
+        Self { value, path: Path::ROOT }
+    }
+
+    /// A value at a place of its own.
+    pub const fn new(value: &'a Value, path: Path<'a>) -> Self {
+        Self { value, path }
+    }
+
+    /// The field `name`.
+    pub fn get<'b>(&'b self, name: &'b str) -> At<'b>
+    where
+        'a: 'b,
+    {
+        At { value: self.value.get(name).unwrap_or(&ABSENT), path: self.path.field(name) }
+    }
+
+    /// The entry `key` of a map, whose path has the key in brackets.
+    pub fn entry<'b>(&'b self, key: &'b str) -> At<'b>
+    where
+        'a: 'b,
+    {
+        At { value: self.value.get(key).unwrap_or(&ABSENT), path: self.path.key(key) }
+    }
+
+    /// The items of a list in order; none if this is no list.
+    pub fn items<'b>(&'b self) -> impl DoubleEndedIterator<Item = At<'b>> + ExactSizeIterator + 'b
+    where
+        'a: 'b,
+    {
+        self.list().iter().enumerate().map(|(index, value)| At { value, path: self.path.index(index) })
+    }
+
+    /// The entries of a map by key; none if this is no map.
+    pub fn entries<'b>(&'b self) -> impl Iterator<Item = (&'b str, At<'b>)> + 'b
+    where
+        'a: 'b,
+    {
+        let entries = self.value.as_object().into_iter().flat_map(Object::iter);
+        entries.map(|(key, value)| (key, At { value, path: self.path.key(key) }))
+    }
+
+    /// The value, `Null` if there is none.
+    pub const fn value(&self) -> &'a Value {
+        self.value
+    }
+
+    /// Where it stands.
+    pub const fn path(&self) -> &Path<'a> {
+        &self.path
+    }
+
+    /// Whether there is a value.
+    pub const fn is_present(&self) -> bool {
+        !self.value.is_null()
+    }
+
+    /// Whether there is none.
+    pub const fn is_absent(&self) -> bool {
+        self.value.is_null()
+    }
+
+    /// The string, empty if there is none.
+    pub fn str(&self) -> &'a str {
+        self.value.as_str().unwrap_or_default()
+    }
+
+    /// The integer, 0 if there is none.
+    pub fn int(&self) -> i64 {
+        self.value.as_int().unwrap_or_default()
+    }
+
+    /// The boolean, false if there is none.
+    pub fn bool(&self) -> bool {
+        self.value.as_bool().unwrap_or_default()
+    }
+
+    /// The list, empty if there is none.
+    pub fn list(&self) -> &'a [Value] {
+        self.value.as_array().unwrap_or_default()
+    }
+
+    /// How many items or entries there are.
+    pub fn len(&self) -> usize {
+        match self.value {
+            Value::Array(items) => items.len(),
+            Value::Object(entries) => entries.len(),
+            Value::String(text) => text.len(),
+            _ => 0,
+        }
+    }
+
+    /// Whether there is nothing in it: an absent value, an empty string, list or map.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value is malformed or out of bounds.
+    pub fn invalid(&self, detail: impl Into<String>) -> Error {
+        Error::invalid(&self.path, self.shown(), detail)
+    }
+
+    /// There must be a value.
+    pub fn required(&self, detail: impl Into<String>) -> Error {
+        Error::required(&self.path, detail)
+    }
+
+    /// The value would be right in other circumstances.
+    pub fn forbidden(&self, detail: impl Into<String>) -> Error {
+        Error::forbidden(&self.path, detail)
+    }
+
+    /// The value must be unique and is not.
+    pub fn duplicate(&self) -> Error {
+        Error::duplicate(&self.path, self.shown())
+    }
+
+    /// What the value refers to does not exist.
+    pub fn not_found(&self) -> Error {
+        Error::not_found(&self.path, self.shown())
+    }
+
+    /// The value is none of `supported`.
+    pub fn not_supported(&self, supported: &[impl AsRef<str>]) -> Error {
+        Error::not_supported(&self.path, self.shown(), supported)
+    }
+
+    fn shown(&self) -> BadValue {
+        BadValue::from(self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json;
+
+    #[test]
+    fn what_is_absent_reads_as_zero_and_still_has_a_place() {
+        let object = json::parse(br#"{"spec": {"ports": [{"port": 80}, {}]}}"#).unwrap();
+        let root = At::root(&object);
+        let spec = root.get("spec");
+        let ports = spec.get("ports");
+        let second = ports.items().nth(1).unwrap();
+        let port = second.get("port");
+        assert_eq!((port.int(), port.is_absent()), (0, true));
+        assert_eq!(port.path().to_string(), "spec.ports[1].port");
+        let metadata = root.get("metadata");
+        let labels = metadata.get("labels");
+        assert_eq!(labels.entry("a/b").path().to_string(), "metadata.labels[a/b]");
+        assert_eq!(labels.entries().count(), 0);
+    }
+}

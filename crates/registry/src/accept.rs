@@ -1,0 +1,147 @@
+//! Which form of an object a client asks for: an encoding, and whether it wants a table or only metadata.
+
+use machinery::table::IncludeObject;
+
+/// How an answer is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Encoding {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+/// What of an object an answer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// All of it.
+    #[default]
+    Whole,
+    /// A row of a table.
+    Table,
+    /// Its metadata.
+    Metadata,
+    /// The metadata of each object of a list.
+    MetadataList,
+}
+
+/// What a client is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// How it is encoded.
+    pub encoding: Encoding,
+    /// What of it.
+    pub form: Form,
+    /// Whether it is indented.
+    pub pretty: bool,
+}
+
+/// Why nothing that a client asks for can be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No encoding of them is known: answered before the request is looked at.
+    Encoding,
+    /// The encoding is known, the form is not.
+    Form,
+}
+
+/// The encodings in the words of `Content-Type`.
+impl Encoding {
+    /// `application/json`.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// The type of a stream of events.
+    pub const fn stream_type(self) -> &'static str {
+        match self {
+            Self::Json | Self::Yaml => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+}
+
+/// Chooses the first of what an `Accept` header lists, in the order of its weights, that can be given.
+pub fn negotiate(accept: &str, pretty: bool) -> Result<Accepted, Refused> {
+    let mut wanted: Vec<(u32, &str)> = accept.split(',').map(|clause| (weight(clause), clause.trim())).collect();
+    // Clauses of equal weight stay in their order.
+    wanted.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+    let mut refused = Refused::Encoding;
+    for (_, clause) in wanted {
+        let Some(encoding) = encoding(clause) else { continue };
+        match form(clause) {
+            Some(form) => return Ok(Accepted { encoding, form, pretty }),
+            None => refused = Refused::Form,
+        }
+    }
+    Err(refused)
+}
+
+/// What of each object the rows of a table have, by `includeObject`.
+pub fn include_object(word: &str) -> Option<IncludeObject> {
+    match word {
+        "" | "Metadata" => Some(IncludeObject::Metadata),
+        "None" => Some(IncludeObject::None),
+        "Object" => Some(IncludeObject::Object),
+        _ => None,
+    }
+}
+
+fn encoding(clause: &str) -> Option<Encoding> {
+    match clause.split(';').next().unwrap_or_default().trim() {
+        "" | "*/*" | "application/*" | "application/json" => Some(Encoding::Json),
+        "application/yaml" => Some(Encoding::Yaml),
+        "application/vnd.kubernetes.protobuf" => Some(Encoding::Protobuf),
+        _ => None,
+    }
+}
+
+fn form(clause: &str) -> Option<Form> {
+    let parameter = |name: &str| {
+        let pairs = clause.split(';').skip(1).filter_map(|pair| pair.trim().split_once('='));
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim()).next().unwrap_or_default()
+    };
+    match (parameter("as"), parameter("g"), parameter("v")) {
+        ("", _, _) => Some(Form::Whole),
+        ("Table", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::Table),
+        ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::Metadata),
+        ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::MetadataList),
+        _ => None,
+    }
+}
+
+/// The weight of a clause in thousandths.
+fn weight(clause: &str) -> u32 {
+    let quality = clause.split(';').skip(1).find_map(|pair| pair.trim().strip_prefix("q="));
+    let quality: f64 = quality.and_then(|text| text.trim().parse().ok()).unwrap_or(1.0);
+    (quality.clamp(0.0, 1.0) * 1000.0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(accept: &str, expect: Result<(Encoding, Form), Refused>) {
+        let found = negotiate(accept, false).map(|accepted| (accepted.encoding, accepted.form));
+        assert_eq!(found, expect, "{accept}");
+    }
+
+    #[test]
+    fn the_first_that_can_be_given_is_given() {
+        check("", Ok((Encoding::Json, Form::Whole)));
+        check("*/*", Ok((Encoding::Json, Form::Whole)));
+        check("application/vnd.kubernetes.protobuf,application/json", Ok((Encoding::Protobuf, Form::Whole)));
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+        check(table, Ok((Encoding::Json, Form::Table)));
+        check("application/json;q=0.1,application/yaml", Ok((Encoding::Yaml, Form::Whole)));
+        check("application/nonsense", Err(Refused::Encoding));
+        check("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(Refused::Form));
+        check("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json", Ok((Encoding::Json, Form::Whole)));
+    }
+}

@@ -1,0 +1,270 @@
+//! A request's body becomes an object, or a refusal in the server's words.
+
+use api::catalogue;
+use api::kind::{Keeping, Kind, Shape, Version};
+use machinery::conform::conform;
+use machinery::field_validation::FieldValidation;
+use machinery::status::{GroupName, Reason, Status};
+use machinery::{GroupVersionKind, Value, defaulting, go, json, protobuf, pruning, yaml};
+
+/// How a body is encoded, by its `Content-Type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+/// The names of what a body may be, in the order in which they are told.
+pub const MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+
+/// An object from a body, as its version has it: unknown fields gone, defaults in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Received {
+    /// The object.
+    pub object: Value,
+    /// What the client should know about fields that are unknown or given twice.
+    pub warnings: Vec<String>,
+}
+
+/// A body as a tree, before it is known to fit a kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Parsed {
+    tree: Value,
+    duplicate: Vec<String>,
+}
+
+impl Media {
+    /// What a `Content-Type` means; nothing said means JSON.
+    pub fn of(content_type: &str) -> Option<Self> {
+        match content_type.split(';').next().unwrap_or_default().trim() {
+            "" | "application/json" => Some(Self::Json),
+            "application/yaml" => Some(Self::Yaml),
+            "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
+            _ => None,
+        }
+    }
+}
+
+/// The object of `kind` in `version` that a body holds.
+///
+/// What the body does not say of itself, its version and kind, is taken from the URL.
+pub fn object(
+    bytes: &[u8],
+    media: Media,
+    kind: &Kind,
+    version: &Version,
+    mode: FieldValidation,
+) -> Result<Received, Status> {
+    let expected = kind.gvk(&version.name);
+    let parsed = parse(bytes, media).map_err(|problem| unrecognized(&expected, &problem, bytes))?;
+    let actual = identify(&parsed.tree, &expected, bytes)?;
+    if actual != expected {
+        return Err(other_kind(&actual, &expected));
+    }
+    let mut received = fit(parsed, version, mode).map_err(|problem| unfit(&actual, &expected, &problem))?;
+    complete(&mut received.object, kind, version);
+    Ok(received)
+}
+
+/// An object of a built-in kind that is not stored by itself: options, `Scale`, `Binding`, `Eviction`.
+pub fn plain(
+    bytes: &[u8],
+    media: Media,
+    expected: &GroupVersionKind,
+    mode: FieldValidation,
+) -> Result<Received, Status> {
+    let schema =
+        catalogue::schema(expected).ok_or_else(|| Status::internal_error(format!("no type for {expected}")))?;
+    let parsed = parse(bytes, media).map_err(|problem| unrecognized(expected, &problem, bytes))?;
+    let actual = identify(&parsed.tree, expected, bytes)?;
+    if actual.kind != expected.kind {
+        return Err(other_kind(&actual, expected));
+    }
+    let Parsed { mut tree, duplicate } = parsed;
+    let unknown = conform(&mut tree, schema).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
+    let warnings = mode.judge(&duplicate, &unknown).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
+    defaulting::default(&mut tree, schema);
+    name(&mut tree, expected);
+    Ok(Received { object: tree, warnings })
+}
+
+/// Brings a tree that was made here (by a patch, an apply or admission) into the form that a body would have had.
+pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation) -> Result<Received, Status> {
+    let gvk = kind.gvk(&version.name);
+    let mut received = fit(Parsed { tree, duplicate: Vec::new() }, version, mode).map_err(|problem| {
+        // Upstream decodes the patched object anew; what it finds then is the client's doing all the same.
+        Status::failure(Reason::Invalid, problem)
+    })?;
+    name(&mut received.object, &gvk);
+    complete(&mut received.object, kind, version);
+    Ok(received)
+}
+
+/// Drops what the version does not know and makes the rest what it would print.
+fn fit(parsed: Parsed, version: &Version, mode: FieldValidation) -> Result<Received, String> {
+    let Parsed { tree: mut object, duplicate } = parsed;
+    let unknown = match &version.shape {
+        Shape::BuiltIn(schema) => conform(&mut object, *schema).map_err(|error| error.to_string())?,
+        Shape::Custom(..) => pruning::prune(&mut object, version.schema()),
+    };
+    let warnings = mode.judge(&duplicate, &unknown).map_err(|error| error.to_string())?;
+    Ok(Received { object, warnings })
+}
+
+/// Fills in version, kind and defaults.
+fn complete(object: &mut Value, kind: &Kind, version: &Version) {
+    name(object, &kind.gvk(&version.name));
+    defaulting::default(object, version.schema());
+    kind.rules.default(object, &version.name);
+}
+
+fn name(object: &mut Value, gvk: &GroupVersionKind) {
+    if let Value::Object(fields) = object {
+        fields.insert("apiVersion", gvk.api_version());
+        fields.insert("kind", gvk.kind.clone());
+    }
+}
+
+fn parse(bytes: &[u8], media: Media) -> Result<Parsed, String> {
+    let parsed = match media {
+        Media::Json => json::parse_strict(bytes).map_err(|error| format!("json parse error: {error}")),
+        Media::Yaml => match std::str::from_utf8(bytes) {
+            Ok(text) => yaml::parse_strict(text).map_err(|error| format!("yaml: {error}")),
+            Err(error) => Err(error.to_string()),
+        },
+        Media::Protobuf => protobuf::decode_object(bytes, &|gvk| catalogue::schema(gvk))
+            .map(|tree| (tree, Vec::new()))
+            .map_err(|error| error.to_string()),
+    };
+    parsed.map(|(tree, duplicate)| Parsed { tree, duplicate })
+}
+
+/// What a tree says it is, completed by what is expected of it.
+fn identify(tree: &Value, expected: &GroupVersionKind, bytes: &[u8]) -> Result<GroupVersionKind, Status> {
+    let text = |key: &str| match tree.get(key) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text.as_str()),
+        Some(other) => Err(format!(
+            "json parse error: json: cannot unmarshal {} into Go struct field .{key} of type string",
+            go_kind(other)
+        )),
+    };
+    if !matches!(tree, Value::Object(_) | Value::Null) {
+        let problem = format!(
+            "json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            go_kind(tree)
+        );
+        return Err(unrecognized(expected, &problem, bytes));
+    }
+    let (api_version, kind) = match (text("apiVersion"), text("kind")) {
+        (Ok(api_version), Ok(kind)) => (api_version, kind),
+        (Err(problem), _) | (_, Err(problem)) => return Err(unrecognized(expected, &problem, bytes)),
+    };
+    let mut actual = GroupVersionKind::parse(api_version, kind)
+        .map_err(|error| unrecognized(expected, &error.to_string(), bytes))?;
+    if api_version.is_empty() {
+        actual.group = expected.group.clone();
+        actual.version = expected.version.clone();
+    }
+    if kind.is_empty() {
+        actual.kind = expected.kind.clone();
+    }
+    Ok(actual)
+}
+
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Int(_) | Value::Float(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn unfit(actual: &GroupVersionKind, expected: &GroupVersionKind, problem: &str) -> Status {
+    let (kind, version) = (&actual.kind, go::quote(&actual.version));
+    Status::bad_request(format!("{kind} in version {version} cannot be handled as a {}: {problem}", expected.kind))
+}
+
+/// The body is of a kind that the URL is not about: upstream names the registry of types in which it looked.
+fn other_kind(actual: &GroupVersionKind, expected: &GroupVersionKind) -> Status {
+    if catalogue::schema(actual).is_some() {
+        if actual.kind == expected.kind {
+            return Status::bad_request(format!(
+                "the API version in the data ({}) does not match the expected API version ({})",
+                actual.api_version(),
+                expected.api_version()
+            ));
+        }
+        let problem = format!(
+            "converting ({}.{}) to ({}.{}): unknown conversion",
+            actual.version,
+            actual.kind,
+            internal(&expected.group),
+            expected.kind
+        );
+        return unfit(actual, expected, &problem);
+    }
+    let scheme = match expected.group.as_str() {
+        "apiregistration.k8s.io" => "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28",
+        "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
+        _ => "pkg/api/legacyscheme/scheme.go:30",
+    };
+    let problem = format!(
+        "no kind {} is registered for version {} in scheme {}",
+        go::quote(&actual.kind),
+        go::quote(&actual.api_version()),
+        go::quote(scheme)
+    );
+    unfit(actual, expected, &problem)
+}
+
+/// The Go package that upstream's internal types of a group are in.
+fn internal(group: &str) -> &str {
+    if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) }
+}
+
+fn unrecognized(expected: &GroupVersionKind, problem: &str, bytes: &[u8]) -> Status {
+    let problem = format!("couldn't get version/kind; {problem}");
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {problem} ({})",
+        expected.kind,
+        summary(bytes)
+    ))
+}
+
+/// The beginning of a body, for a message: text as it is if it looks like JSON, otherwise in hexadecimal.
+fn summary(bytes: &[u8]) -> String {
+    const BYTES_MAX: usize = 30;
+    let (shown, more) = if bytes.len() > BYTES_MAX { (&bytes[..BYTES_MAX], " ...") } else { (bytes, "") };
+    match bytes.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).chain([more.to_owned()]).collect(),
+    }
+}
+
+/// The `Content-Type` is none that the server reads.
+pub fn unsupported_media() -> Status {
+    Status::unsupported_media_type(&MEDIA_TYPES)
+}
+
+/// The kind in messages about validity: `Deployment.apps`. The group is that of the stored form, which is judged.
+pub fn kind_name(kind: &Kind) -> GroupName<'_> {
+    let group = match &kind.keeping {
+        Keeping::Stored { version, .. } => &version.group,
+        Keeping::Answered(_) => &kind.group,
+    };
+    GroupName::new(group, &kind.kind)
+}
+
+/// The resource in messages: `deployments.apps`.
+pub fn resource_name(kind: &Kind) -> GroupName<'_> {
+    GroupName::new(&kind.group, &kind.plural)
+}

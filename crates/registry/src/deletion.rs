@@ -1,0 +1,182 @@
+//! What a delete does to an object: nothing more, a mark, or its end.
+
+use api::kind::{Dependents, Kind};
+use machinery::Value;
+use machinery::meta::{FINALIZER_DELETE_DEPENDENTS, FINALIZER_ORPHAN_DEPENDENTS, Meta, MetaMut};
+use machinery::status::{Details, Status};
+use machinery::time::{Duration, Time};
+
+use crate::body::kind_name;
+use crate::options::{DeleteOptions, Propagation};
+
+/// What becomes of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan {
+    /// It is on its way out already, and this delete changes nothing.
+    Keep,
+    /// It is written with a mark and goes later.
+    Mark(Value),
+    /// It goes now; this is its last state.
+    Remove(Value),
+}
+
+/// Decides what a delete does to `object`, which has its resourceVersion.
+pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> Result<Plan, Status> {
+    check_preconditions(kind, object, options)?;
+    let meta = Meta::of(object);
+    let grace = kind.rules.grace_seconds(object, options.grace_period_seconds);
+    let grace = match (grace, meta.is_deleting()) {
+        (None, _) => None,
+        (Some(grace), false) => Some(grace),
+        (Some(_), true) => match (meta.deletion_grace_period_seconds(), options.grace_period_seconds) {
+            (Some(have), Some(wanted)) if wanted < have => return Ok(shorten(object, have, wanted)),
+            _ => return Ok(Plan::Keep),
+        },
+    };
+    let mut object = object.clone();
+    set_propagation(kind, &mut object, options.propagation);
+    let held = Meta::of(&object).finalizers().next().is_some() || kind.rules.is_held(&object);
+    match grace {
+        None if !held => Ok(Plan::Remove(object)),
+        None if Meta::of(&object).is_deleting() => Ok(Plan::Mark(object)),
+        None => {
+            mark(kind, &mut object, now, 0);
+            Ok(Plan::Mark(object))
+        }
+        Some(seconds) => {
+            mark(kind, &mut object, now, seconds);
+            Ok(if held || seconds > 0 { Plan::Mark(object) } else { Plan::Remove(object) })
+        }
+    }
+}
+
+/// Whether an update takes away the last thing that kept an object.
+pub fn ends(kind: &Kind, object: &Value, old: &Value) -> bool {
+    let old = Meta::of(old);
+    old.is_deleting()
+        && old.deletion_grace_period_seconds().unwrap_or_default() == 0
+        && Meta::of(object).finalizers().next().is_none()
+        && !kind.rules.is_held(object)
+}
+
+/// The answer to a delete that is done: which object it was.
+pub fn deleted(kind: &Kind, object: &Value) -> Status {
+    let meta = Meta::of(object);
+    Status::success().with_details(Details {
+        name: meta.name().to_owned(),
+        group: kind.group.to_string(),
+        kind: kind.plural.to_string(),
+        uid: meta.uid().to_owned(),
+        ..Details::default()
+    })
+}
+
+fn check_preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    let meta = Meta::of(object);
+    let refuse = |cause: String| Err(Status::conflict(kind_name(kind), meta.name(), cause));
+    if let Some(uid) = &options.uid
+        && uid != meta.uid()
+    {
+        let have = meta.uid();
+        return refuse(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({have}). The object might have been \
+             deleted and then recreated"
+        ));
+    }
+    if let Some(version) = &options.resource_version
+        && version != meta.resource_version()
+    {
+        let have = meta.resource_version();
+        return refuse(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({have}). \
+             The object might have been modified"
+        ));
+    }
+    Ok(())
+}
+
+/// A second delete may make the end come sooner, never later.
+fn shorten(object: &Value, have: i64, wanted: i64) -> Plan {
+    let mut object = object.clone();
+    let end = Meta::of(&object).deletion_timestamp();
+    if let (Some(mut meta), Some(end)) = (MetaMut::of(&mut object), end) {
+        meta.set_deletion(end.plus(Duration::from_seconds(wanted - have)), wanted);
+    }
+    let held = Meta::of(&object).finalizers().next().is_some();
+    if held || wanted > 0 { Plan::Mark(object) } else { Plan::Remove(object) }
+}
+
+fn mark(kind: &Kind, object: &mut Value, now: Time, seconds: i64) {
+    let Some(mut meta) = MetaMut::of(object) else { return };
+    // Whoever watches must see that the object is no longer what it was.
+    let generation = meta.view().generation();
+    if generation > 0 {
+        meta.set("generation", generation + 1);
+    }
+    meta.set_deletion(now.plus(Duration::from_seconds(seconds)), seconds);
+    kind.rules.mark_deleted(object);
+}
+
+/// The finalizers by which the garbage collector knows what to do about dependents.
+fn set_propagation(kind: &Kind, object: &mut Value, wanted: Option<Propagation>) {
+    let meta = Meta::of(object);
+    let has = |name: &str| meta.finalizers().any(|finalizer| finalizer == name);
+    let chosen = match (wanted, kind.dependents) {
+        (_, Dependents::None) => Propagation::Background,
+        (Some(wanted), _) => wanted,
+        (None, _) if has(FINALIZER_ORPHAN_DEPENDENTS) => Propagation::Orphan,
+        (None, _) if has(FINALIZER_DELETE_DEPENDENTS) => Propagation::Foreground,
+        (None, Dependents::Orphan) => Propagation::Orphan,
+        (None, Dependents::Delete) => Propagation::Background,
+    };
+    let Some(mut meta) = MetaMut::of(object) else { return };
+    for (finalizer, when) in
+        [(FINALIZER_ORPHAN_DEPENDENTS, Propagation::Orphan), (FINALIZER_DELETE_DEPENDENTS, Propagation::Foreground)]
+    {
+        if chosen == when {
+            meta.add_finalizer(finalizer);
+        } else {
+            meta.remove_finalizer(finalizer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::json;
+
+    use super::*;
+
+    const NOW: Time = Time::from_unix(1_700_000_000, 0);
+
+    fn check(object: &str, options: &DeleteOptions, expect: &str) {
+        let kind = api::core::config_map::kind();
+        let object = json::parse(object.as_bytes()).unwrap();
+        let found = match plan(&kind, &object, options, NOW) {
+            Ok(Plan::Keep) => "keep".to_owned(),
+            Ok(Plan::Mark(object)) => format!("mark {}", object["metadata"]),
+            Ok(Plan::Remove(_)) => "remove".to_owned(),
+            Err(status) => status.message,
+        };
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn an_object_goes_at_once_unless_something_holds_it() {
+        let plain = r#"{"metadata": {"name": "a", "uid": "u"}}"#;
+        check(plain, &DeleteOptions::default(), "remove");
+        let held = r#"{"metadata": {"name": "a", "finalizers": ["example.com/x"]}}"#;
+        let marked = r#"mark {"deletionGracePeriodSeconds":0,"deletionTimestamp":"2023-11-14T22:13:20Z","finalizers":["example.com/x"],"name":"a"}"#;
+        check(held, &DeleteOptions::default(), marked);
+        let foreground = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
+        let waits = r#"mark {"deletionGracePeriodSeconds":0,"deletionTimestamp":"2023-11-14T22:13:20Z","finalizers":["foregroundDeletion"],"name":"a","uid":"u"}"#;
+        check(plain, &foreground, waits);
+        let other = DeleteOptions { uid: Some("v".into()), ..DeleteOptions::default() };
+        check(
+            plain,
+            &other,
+            "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (v) does not match the UID in \
+             record (u). The object might have been deleted and then recreated",
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! What each verb of the API means: pure functions from a request and a view to an answer and a store transaction.
+
+pub mod accept;
+pub mod admission;
+pub mod binding;
+pub mod body;
+pub mod conversion;
+pub mod deletion;
+pub mod options;
+pub mod paging;
+pub mod query;
+pub mod route;
+pub mod scale;
+pub mod selection;
+pub mod write;
