@@ -394,7 +394,7 @@ fn merge(mut now: v1::LinuxContainerResources, change: &v1::LinuxContainerResour
 }
 
 /// The kernel lets a group go a moment after its last process.
-fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
+pub(crate) fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
     let mut attempts = 0;
     loop {
         match cgroup.remove() {
@@ -403,7 +403,7 @@ fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
                 cgroup.kill();
                 std::thread::sleep(Duration::from_millis(5));
             }
-            done => return done.map_err(Error::io("remove the container's cgroup")),
+            done => return done.map_err(Error::io("remove a cgroup")),
         }
     }
 }

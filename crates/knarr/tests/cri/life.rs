@@ -65,8 +65,8 @@ async fn a_shared_pid_namespace_shows_the_others_and_ends_with_its_first_process
     let one = m.run(&sandbox, with("one", "sleep 1000 & sleep 2000 & exec sleep 3000")).await;
     let two = m.run(&sandbox, with("two", "sleep 4000")).await;
     assert_eq!(
-        m.shell(&two, "cat /proc/1/comm; ls /proc/1/root 2>&1 | wc -l; pgrep sleep | wc -l").await,
-        "pause\n1\n4"
+        m.shell(&two, "cat /proc/1/comm; ls /proc/1/root 2>/dev/null | wc -l; ps | grep -c '[s]leep [1234]000'").await,
+        "pause\n0\n4"
     );
     let stop = v1::StopContainerRequest { container_id: one.clone(), timeout: 0 };
     m.runtime.stop_container(stop).await.unwrap();
@@ -117,7 +117,7 @@ async fn commands_run_in_containers_and_are_killed_in_time() {
     let error = m.runtime.exec_sync(request).await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
     assert_eq!(
-        m.shell(&id, "for i in $(seq 100); do n=$(pgrep -f 'sleep 777' | wc -l); [ $n = 0 ] && break; done; echo $n")
+        m.shell(&id, "for i in $(seq 100); do n=$(ps | grep -c '[s]leep 777'); [ $n = 0 ] && break; done; echo $n")
             .await,
         "0"
     );

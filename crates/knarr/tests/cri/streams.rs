@@ -180,8 +180,8 @@ async fn exec_over_spdy_carries_streams_and_the_exit_code() {
 async fn ports_are_forwarded_over_spdy_and_websocket() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("ports").await;
-    let id = m.run(&sandbox, script("c", "while :; do echo hello | nc -l -p 8080 -s 127.0.0.1; done")).await;
-    let listening = "for i in $(seq 10000); do grep -q ':1F90 ' /proc/net/tcp && exit 0; done; exit 1";
+    let id = m.run(&sandbox, script("c", "while :; do echo hello | nc -l -p 8080; done")).await;
+    let listening = "until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':1F90 '; do :; done";
     let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.clone(), port: vec![8080] };
     assert_eq!(m.exec(&id, &["sh", "-c", listening]).await.exit_code, 0);
     let url = m.runtime.port_forward(request.clone()).await.unwrap().into_inner().url;

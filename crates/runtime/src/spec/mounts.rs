@@ -62,8 +62,8 @@ pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
         let (value, propagation) = one(mount, inputs.images.get(&n))?;
         list.push(value);
         root_propagation = match (root_propagation, propagation) {
-            (Some("rshared"), _) | (_, "rshared") => Some("rshared"),
-            (_, "rslave") => Some("rslave"),
+            (Some("shared"), _) | (_, "rshared") => Some("shared"),
+            (_, "rslave") => Some("slave"),
             (known, _) => known,
         };
     }

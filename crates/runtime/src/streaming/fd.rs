@@ -13,19 +13,19 @@ pub struct Fd(AsyncFd<OwnedFd>);
 impl Fd {
     pub fn new(fd: OwnedFd) -> io::Result<Fd> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Fd(AsyncFd::with_interest(fd, Interest::READABLE | Interest::WRITABLE)?))
+        Ok(Fd(AsyncFd::register_with_interest(fd, Interest::READABLE | Interest::WRITABLE)?))
     }
 
     /// A pipe's reading end: the other direction cannot be waited for.
     pub fn reader(fd: OwnedFd) -> io::Result<Fd> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Fd(AsyncFd::with_interest(fd, Interest::READABLE)?))
+        Ok(Fd(AsyncFd::register_with_interest(fd, Interest::READABLE)?))
     }
 
     /// A pipe's writing end.
     pub fn writer(fd: OwnedFd) -> io::Result<Fd> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Fd(AsyncFd::with_interest(fd, Interest::WRITABLE)?))
+        Ok(Fd(AsyncFd::register_with_interest(fd, Interest::WRITABLE)?))
     }
 
     /// Reads something; nothing is the end, also for a terminal whose other side has gone.
