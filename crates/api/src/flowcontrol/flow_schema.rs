@@ -8,9 +8,7 @@ use machinery::field::Error;
 use machinery::meta::{Meta, Scope};
 use machinery::{At, Errors, Value, names, value};
 
-use crate::field_rules::{
-    column, drop_field, keep, keep_for_status, looks, raise_generation, same, start_generation,
-};
+use crate::field_rules::{column, drop_field, keep, keep_for_status, looks, raise_generation, same, start_generation};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 

@@ -6,9 +6,7 @@ use machinery::field::Error;
 use machinery::meta::{Meta, Scope};
 use machinery::{At, Errors, Value};
 
-use crate::field_rules::{
-    column, default_to, drop_field, keep, keep_for_status, raise_generation, start_generation,
-};
+use crate::field_rules::{column, default_to, drop_field, keep, keep_for_status, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
 const QUEUES_MAX: i64 = 10_000_000;

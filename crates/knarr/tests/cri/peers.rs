@@ -12,7 +12,11 @@ use tonic::transport::Channel;
 use crate::machine::{IMAGE, PATIENCE, busybox, machine, machine_with, script, secured, text_of, words};
 
 /// What a client can see of a few containers, one line each.
-async fn transcript(client: &mut RuntimeServiceClient<Channel>, mut sandbox: v1::PodSandboxConfig, handler: &str) -> Vec<String> {
+async fn transcript(
+    client: &mut RuntimeServiceClient<Channel>,
+    mut sandbox: v1::PodSandboxConfig,
+    handler: &str,
+) -> Vec<String> {
     let mut lines = Vec::new();
     let host = v1::NamespaceOption { network: v1::NamespaceMode::Node.into(), ..Default::default() };
     sandbox.hostname = String::new();
@@ -30,8 +34,7 @@ async fn transcript(client: &mut RuntimeServiceClient<Channel>, mut sandbox: v1:
         security.run_as_username = "web".into();
         security.no_new_privs = true;
         security.seccomp = Some(v1::SecurityProfile::default());
-        security.capabilities =
-            Some(v1::Capability { drop_capabilities: words(&["ALL"]), ..Default::default() });
+        security.capabilities = Some(v1::Capability { drop_capabilities: words(&["ALL"]), ..Default::default() });
     });
     for config in [plain, web] {
         let id = create(client, &sandbox_id, &sandbox, config).await;
@@ -56,8 +59,11 @@ async fn transcript(client: &mut RuntimeServiceClient<Channel>, mut sandbox: v1:
     });
     let id = create(client, &sandbox_id, &sandbox, sleeper).await;
     client.start_container(v1::StartContainerRequest { container_id: id.clone() }).await.unwrap();
-    let request =
-        v1::ExecSyncRequest { container_id: id.clone(), cmd: words(&["sh", "-c", "echo hi; echo no >&2; exit 7"]), timeout: 10 };
+    let request = v1::ExecSyncRequest {
+        container_id: id.clone(),
+        cmd: words(&["sh", "-c", "echo hi; echo no >&2; exit 7"]),
+        timeout: 10,
+    };
     let done = client.exec_sync(request).await.unwrap().into_inner();
     lines.push(format!("{:?} {:?} {}", String::from_utf8(done.stdout), String::from_utf8(done.stderr), done.exit_code));
     client.stop_container(v1::StopContainerRequest { container_id: id.clone(), timeout: 10 }).await.unwrap();
@@ -123,10 +129,8 @@ async fn other_oci_runtimes_by_handler_give_the_same() {
         let theirs = transcript(&mut m.runtime, config, handler).await;
         assert_eq!(own.join("\n"), theirs.join("\n"), "{handler}");
     }
-    let request = v1::RunPodSandboxRequest {
-        config: Some(m.sandbox_config("none")),
-        runtime_handler: "no-such".into(),
-    };
+    let request =
+        v1::RunPodSandboxRequest { config: Some(m.sandbox_config("none")), runtime_handler: "no-such".into() };
     let error = m.runtime.run_pod_sandbox(request).await.unwrap_err();
     assert!(error.message().contains("no runtime for \"no-such\" is configured"), "{}", error.message());
     m.finish().await;

@@ -146,7 +146,20 @@ async fn a_user_namespace_maps_root_to_somebody_else() {
             security.namespace_options =
                 Some(v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..options });
         });
+    let volume = m.path("volume");
+    std::fs::create_dir_all(&volume).unwrap();
+    std::fs::write(volume.join("file"), "").unwrap();
+    std::os::unix::fs::chown(volume.join("file"), Some(33), Some(33)).unwrap();
+    let mut container = container;
+    container.mounts = vec![v1::Mount {
+        container_path: "/volume".into(),
+        host_path: volume.display().to_string(),
+        uid_mappings: vec![map],
+        gid_mappings: vec![map],
+        ..Default::default()
+    }];
     let id = m.run(&sandbox, container).await;
+    assert_eq!(m.shell(&id, "stat -c %u /volume /volume/file").await, "0\n33");
     assert_eq!(m.shell(&id, "id -u; stat -c %u /bin/busybox /mine").await, "0\n0\n0");
     let written = m.path("runtime/containers").join(&id).join("upper/mine");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(written).unwrap()), 200_000);

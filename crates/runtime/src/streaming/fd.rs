@@ -11,21 +11,25 @@ use tokio::io::unix::AsyncFd;
 pub struct Fd(AsyncFd<OwnedFd>);
 
 impl Fd {
+    /// A terminal.
     pub fn new(fd: OwnedFd) -> io::Result<Fd> {
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Fd(AsyncFd::register_with_interest(fd, Interest::READABLE | Interest::WRITABLE)?))
+        Fd::register(fd, Interest::READABLE | Interest::WRITABLE)
     }
 
     /// A pipe's reading end: the other direction cannot be waited for.
     pub fn reader(fd: OwnedFd) -> io::Result<Fd> {
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Fd(AsyncFd::register_with_interest(fd, Interest::READABLE)?))
+        Fd::register(fd, Interest::READABLE)
     }
 
     /// A pipe's writing end.
     pub fn writer(fd: OwnedFd) -> io::Result<Fd> {
+        Fd::register(fd, Interest::WRITABLE)
+    }
+
+    #[expect(deprecated, reason = "an owned descriptor, unlike what the warning is about, stays the same one")]
+    fn register(fd: OwnedFd, interest: Interest) -> io::Result<Fd> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Fd(AsyncFd::register_with_interest(fd, Interest::WRITABLE)?))
+        Ok(Fd(AsyncFd::with_interest(fd, interest)?))
     }
 
     /// Reads something; nothing is the end, also for a terminal whose other side has gone.
