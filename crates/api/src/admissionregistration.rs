@@ -1,11 +1,18 @@
 //! The kinds of admissionregistration.k8s.io.
 
+mod binding;
+pub mod client_config;
+mod expressions;
+mod match_conditions;
+mod match_resources;
 pub mod mutating_admission_policy;
 pub mod mutating_admission_policy_binding;
 pub mod mutating_webhook_configuration;
+mod policy;
 pub mod validating_admission_policy;
 pub mod validating_admission_policy_binding;
 pub mod validating_webhook_configuration;
+mod webhooks;
 
 use crate::kind::Kind;
 

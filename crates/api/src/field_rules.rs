@@ -29,7 +29,17 @@ pub fn same(a: &Value, b: &Value) -> bool {
 /// The field must be what it was.
 pub fn immutable(new: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     if !same(new.value(), old.value()) {
-        errors.push(new.invalid(IMMUTABLE));
+        errors.push(Error::invalid(new.path(), emptied(new, old), IMMUTABLE));
+    }
+}
+
+/// The value as it was sent: decoding has dropped a list or map that lost its last entry, which is not the same as
+/// one that is not there to those who read the message.
+pub fn emptied(new: &At<'_>, old: &At<'_>) -> Value {
+    match (new.value(), old.value()) {
+        (Value::Null, Value::Array(_)) => Value::Array(Vec::new()),
+        (Value::Null, Value::Object(_)) => Value::object(),
+        (value, _) => value.clone(),
     }
 }
 

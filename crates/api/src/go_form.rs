@@ -91,7 +91,38 @@ pub fn compact(value: &Value, schema: Schema<'_>) -> String {
 
 /// What differs between two values of a type, as a unified diff of their printed forms.
 pub fn difference(old: &Value, new: &Value, schema: Schema<'_>) -> String {
-    diff::unified(&pretty(old, schema), &pretty(new, schema))
+    diff::unified(&pretty(old, schema), &pretty(&restored(new, old, schema, &[]), schema))
+}
+
+/// A value as it was sent: decoding has dropped lists and maps that lost their last entry, which messages show empty.
+/// `path` leads from the schema to the values.
+pub fn restored(new: &Value, old: &Value, schema: Schema<'_>, path: &[&str]) -> Value {
+    let mut restored = new.clone();
+    if let Some(schema) = path.iter().try_fold(schema, |schema, step| step_into(schema, step)) {
+        restore(&mut restored, old, schema);
+    }
+    restored
+}
+
+fn restore(new: &mut Value, old: &Value, schema: Schema<'_>) {
+    match (schema.shape(), &mut *new, old) {
+        (Shape::List(_), Value::Null, Value::Array(_)) => *new = Value::Array(Vec::new()),
+        (Shape::Map(_), Value::Null, Value::Object(_)) => *new = Value::object(),
+        (Shape::List(list), Value::Array(items), Value::Array(olds)) => {
+            items.iter_mut().zip(olds).for_each(|(new, old)| restore(new, old, schema.other(list.item)));
+        }
+        (Shape::Struct(_), Value::Object(fields), Value::Object(olds)) => {
+            for (name, old) in olds.iter() {
+                let Some((_, ty)) = schema.field(name) else { continue };
+                let mut value = fields.remove(name).unwrap_or(Value::Null);
+                restore(&mut value, old, ty);
+                if !value.is_null() {
+                    fields.insert(name, value);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// As [`difference`], of only those fields of a struct that Go inlines from the struct named `part`.
@@ -108,7 +139,7 @@ pub fn difference_of_part(old: &Value, new: &Value, schema: Schema<'_>, part: &s
         writer.fields(value, schema, ty, &fields, 0, false);
         writer.out
     };
-    diff::unified(&print(old), &print(new))
+    diff::unified(&print(old), &print(&restored(new, old, schema, &[])))
 }
 
 fn pretty(value: &Value, schema: Schema<'_>) -> String {

@@ -32,6 +32,7 @@ pub mod scheduling;
 pub mod status;
 pub mod storage;
 pub mod storagemigration;
+pub mod version_priority;
 pub mod workload;
 
 pub use kind::Kind;

@@ -48,7 +48,10 @@ pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, Findings> {
     let mut parser = Parser { source, lexer, token, ast: Ast::new(source), syntax, nesting: 0 };
     let root = parser.expr()?;
     if parser.token.kind != Kind::End {
-        return Err(parser.unexpected("extraneous input", "<EOF>"));
+        // One token too many is told from being lost altogether.
+        let last = parser.lexer.next_token().is_ok_and(|next| next.kind == Kind::End);
+        let what = if last { "extraneous input" } else { "mismatched input" };
+        return Err(parser.unexpected(what, "<EOF>"));
     }
     parser.ast.set_root(root);
     Ok(parser.ast)

@@ -3,7 +3,10 @@
 mod apiserver;
 mod commands;
 mod convert;
+mod cri;
 mod etcd;
+mod image;
+mod shim;
 mod store;
 
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! A request's body becomes an object, or a refusal in the server's words.
 
 use api::catalogue;
-use api::kind::{Kind, Shape, Version};
+use api::kind::{Keeping, Kind, Shape, Version};
 use machinery::conform::conform;
 use machinery::field_validation::FieldValidation;
 use machinery::status::{GroupName, Reason, Status};
@@ -87,7 +87,7 @@ pub fn plain(
     let Parsed { mut tree, duplicate } = parsed;
     let unknown = conform(&mut tree, schema).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
     let warnings = mode.judge(&duplicate, &unknown).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
-    defaulting::default(&mut tree, schema);
+    defaulting::default_built_in(&mut tree, schema);
     name(&mut tree, expected);
     Ok(Received { object: tree, warnings })
 }
@@ -118,7 +118,10 @@ fn fit(parsed: Parsed, version: &Version, mode: FieldValidation) -> Result<Recei
 /// Fills in version, kind and defaults.
 fn complete(object: &mut Value, kind: &Kind, version: &Version) {
     name(object, &kind.gvk(&version.name));
-    defaulting::default(object, version.schema());
+    match version.shape {
+        Shape::BuiltIn(schema) => defaulting::default_built_in(object, schema),
+        Shape::Custom(..) => defaulting::default(object, version.schema()),
+    }
     kind.rules.default(object, &version.name);
 }
 
@@ -255,9 +258,13 @@ pub fn unsupported_media() -> Status {
     Status::unsupported_media_type(&MEDIA_TYPES)
 }
 
-/// The kind in messages about validity: `Deployment.apps`.
+/// The kind in messages about validity: `Deployment.apps`. The group is that of the stored form, which is judged.
 pub fn kind_name(kind: &Kind) -> GroupName<'_> {
-    GroupName::new(&kind.group, &kind.kind)
+    let group = match &kind.keeping {
+        Keeping::Stored { version, .. } => &version.group,
+        Keeping::Answered(_) => &kind.group,
+    };
+    GroupName::new(group, &kind.kind)
 }
 
 /// The resource in messages: `deployments.apps`.

@@ -99,7 +99,14 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
     meta::prepare_update(object, old);
     kind.rules.prepare_update(object, old, context);
     let mut errors = Errors::new();
-    meta::validate_update(object, old, &Path::of("metadata"), &mut errors);
+    let (metadata, checks) = (Path::of("metadata"), kind.update_checks);
+    meta::validate_create(object, kind.scope, meta::name_is_path_segment, &metadata, &mut errors);
+    for _ in 0..=checks.change {
+        meta::validate_update(object, old, &metadata, &mut errors);
+    }
+    for _ in 0..checks.whole {
+        meta::validate_create(object, kind.scope, kind.name_rule, &metadata, &mut errors);
+    }
     kind.rules.validate_update(object, old, context, &mut errors);
     judge(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, Some(old), context);

@@ -105,7 +105,8 @@ fn play(kinds: &[Arc<Kind>], scenario: &Value, name: &str, loud: bool, scores: &
                 }
             });
         }
-        if matches!(expect["code"].as_int(), Some(200 | 201)) && recorded.get("metadata").is_some() {
+        let accepted = matches!(expect["code"].as_int(), Some(200 | 201));
+        if sent["keep"].as_bool().unwrap_or(accepted) && recorded.get("metadata").is_some() {
             last = recorded;
         }
     }

@@ -1,14 +1,20 @@
-//! MutatingAdmissionPolicyBinding: where a mutating policy holds.
+//! MutatingAdmissionPolicyBinding: where a MutatingAdmissionPolicy holds, and with which parameters.
+
+use std::sync::Arc;
 
 use machinery::meta::Scope;
+use machinery::{At, Errors, Value};
 
-use crate::kind::{Kind, names};
+use super::binding;
+use crate::field_rules::{raise_generation, start_generation};
+use crate::kind::{Context, Kind, Rules, names};
 
 /// The row of MutatingAdmissionPolicyBinding.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
+        rules: Arc::new(MutatingAdmissionPolicyBinding),
         ..Kind::stored(
             "admissionregistration.k8s.io",
             "v1",
@@ -17,5 +23,29 @@ pub fn kind() -> Kind {
         )
         .with_beta("v1beta1")
         .with_beta("v1alpha1")
+    }
+    .with_columns(&binding::columns())
+}
+
+#[derive(Debug)]
+struct MutatingAdmissionPolicyBinding;
+
+impl Rules for MutatingAdmissionPolicyBinding {
+    fn default(&self, object: &mut Value, _version: &str) {
+        binding::default(object);
+    }
+
+    fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
+        start_generation(object);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value, _context: &Context<'_>) {
+        raise_generation(object, old, &["spec"]);
+    }
+
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        let spec = root.get("spec");
+        binding::validate(&spec, errors);
     }
 }

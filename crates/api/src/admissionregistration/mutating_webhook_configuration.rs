@@ -1,14 +1,21 @@
-//! MutatingWebhookConfiguration: services that change objects.
+//! MutatingWebhookConfiguration: who changes objects before they are stored.
 
+use std::sync::Arc;
+
+use machinery::At;
 use machinery::meta::Scope;
 
-use crate::kind::{Kind, names};
+use super::webhooks::Webhooks;
+use crate::field_rules::{column, count_cell};
+use crate::kind::{Kind, UpdateChecks, age_column, name_column, names};
 
 /// The row of MutatingWebhookConfiguration.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
+        rules: Arc::new(Webhooks::Mutating),
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored(
             "admissionregistration.k8s.io",
             "v1",
@@ -16,4 +23,9 @@ pub fn kind() -> Kind {
             "mutatingwebhookconfigurations",
         )
     }
+    .with_columns(&[
+        name_column(),
+        column("Webhooks", "integer", "How many webhooks.", |object, _| count_cell(&At::root(object).get("webhooks"))),
+        age_column(),
+    ])
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use machinery::field::Error;
+use machinery::meta::name_is_path_segment;
 use machinery::table::{self, Column};
 use machinery::time::Time;
-use machinery::{At, Errors, GroupVersion, Str, Value, names};
+use machinery::{At, Errors, GroupVersion, Path, Str, Value, names};
 
 use crate::catalogue;
 use crate::field_rules::{IMMUTABLE, column, immutable, immutable_shown, looks, wide_column};
 use crate::go_form;
-use crate::kind::{Context, Keeping, Kind, Rules, Selectable, name_column, names as strings};
+use crate::kind::{Context, Keeping, Kind, Rules, Selectable, UpdateChecks, name_column, names as strings};
 
 /// Reasons, actions and instances are at most this long.
 const WORD_MAX: usize = 128;
@@ -21,6 +22,8 @@ const NOTE_MAX: usize = 1024;
 pub fn kind() -> Kind {
     Kind {
         selectable: selectable("involvedObject", "reportingComponent"),
+        // Upstream does not look at the metadata of core Events beyond what storing them needs.
+        name_rule: name_is_path_segment,
         rules: Arc::new(Event { newer: false }),
         ..row("")
     }
@@ -36,6 +39,7 @@ pub fn row(group: &str) -> Kind {
             expires: true,
         },
         create_on_update: true,
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored(group, "v1", "Event", "events")
     }
     .with_columns(&columns())
@@ -105,11 +109,13 @@ impl Rules for Event {
         reference("involvedObject", errors);
         text("reason", errors);
         text("message", errors);
+        reference("source", errors);
         plain("firstTimestamp", errors);
         plain("lastTimestamp", errors);
         if root.get("count").int() != before.get("count").int() {
             errors.push(Error::invalid(root.get("count").path(), root.get("count").int(), IMMUTABLE));
         }
+        text("reason", errors);
         text("type", errors);
         plain("eventTime", errors);
         text("action", errors);
@@ -123,42 +129,44 @@ impl Event {
     fn validate_common(&self, root: &At<'_>, errors: &mut Errors) {
         let (metadata, involved) = (root.get("metadata"), root.get("involvedObject"));
         let (namespace, at) = (metadata.get("namespace"), involved.get("namespace"));
-        let fits = match at.str() {
-            "" => ["", "default"].contains(&namespace.str()),
-            other => other == namespace.str(),
+        let timed = root.get("eventTime").is_present();
+        let fits = match (at.str(), timed) {
+            ("", false) => ["", "default"].contains(&namespace.str()),
+            ("", true) => ["default", "kube-system"].contains(&namespace.str()),
+            (other, false) => other == namespace.str(),
+            (_, true) => true,
         };
         if !fits {
             errors.push(Error::invalid(at.path(), at.str(), "does not match event.namespace"));
         }
-        if root.get("eventTime").is_present() {
-            self.validate_newer_words(root, errors);
+        if timed {
+            validate_words(root, errors);
         }
         let wrong = names::dns1123_subdomain(namespace.str());
         errors.extend(wrong.into_iter().map(|why| Error::invalid(root.get("namespace").path(), namespace.str(), why)));
     }
+}
 
-    fn validate_newer_words(&self, root: &At<'_>, errors: &mut Errors) {
-        let controller = root.get("reportingComponent");
-        let shown = root.get(if self.newer { "reportingController" } else { "reportingComponent" });
-        if controller.is_empty() {
-            errors.push(shown.required(""));
-        }
-        looks(&At::new(controller.value(), *shown.path()), names::qualified_name, errors);
-        let limited = |field: &str, blamed: &str, max: usize, errors: &mut Errors| {
-            if root.get(field).len() > max {
-                let detail = format!("can have at most {max} characters");
-                errors.push(Error::invalid(root.get(blamed).path(), "", detail));
-            }
-        };
-        // Upstream misspells the name of the instance when it is too long.
-        for (field, blamed) in [("reportingInstance", "reportingIntance"), ("action", "action"), ("reason", "reason")] {
-            if root.get(field).is_empty() {
-                errors.push(root.get(field).required(""));
-            }
-            limited(field, blamed, WORD_MAX, errors);
-        }
-        limited("message", "message", NOTE_MAX, errors);
+/// What an event that says when it happened must say besides.
+fn validate_words(root: &At<'_>, errors: &mut Errors) {
+    // Upstream's name, not that of the stored form.
+    let controller = At::new(root.get("reportingComponent").value(), Path::of("reportingController"));
+    if controller.is_empty() {
+        errors.push(controller.required(""));
     }
+    looks(&controller, names::qualified_name, errors);
+    let limited = |at: &At<'_>, max: usize, errors: &mut Errors| {
+        if at.len() > max {
+            errors.push(Error::invalid(at.path(), "", format!("can have at most {max} characters")));
+        }
+    };
+    for field in ["reportingInstance", "action", "reason"] {
+        if root.get(field).is_empty() {
+            errors.push(root.get(field).required(""));
+        }
+        limited(&root.get(field), WORD_MAX, errors);
+    }
+    limited(&root.get("message"), NOTE_MAX, errors);
 }
 
 fn series(root: &At<'_>, errors: &mut Errors) {

@@ -113,6 +113,8 @@ impl Rules for PersistentVolume {
         if context.subresource == "status" {
             return;
         }
+        // Upstream judges the volume twice, and says everything twice.
+        self.validate(object, context, errors);
         self.validate(object, context, errors);
         let (root, before) = (At::root(object), At::root(old));
         let (spec, had) = (root.get("spec"), before.get("spec"));
@@ -169,7 +171,8 @@ fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
         errors.push(capacity.required(""));
     }
     if capacity.entry("storage").is_absent() || capacity.len() > 1 {
-        errors.push(Error::not_supported(capacity.path(), capacity.value(), &["storage"]));
+        let shown = if capacity.is_absent() { Value::object() } else { capacity.value().clone() };
+        errors.push(Error::not_supported(capacity.path(), shown, &["storage"]));
     }
     for (_, amount) in capacity.entries() {
         let value = quantity(amount.value());
@@ -220,6 +223,9 @@ fn validate_same_nodes(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, error
     let mut renamed = before.value().clone();
     rename_labels(&mut renamed, affinity.value());
     if !same(affinity.value(), &renamed) {
+        let restored =
+            go_form::restored(affinity.value(), before.value(), context.version.schema(), &["spec", "nodeAffinity"]);
+        let affinity = At::new(&restored, *affinity.path());
         let shown = go_form::shown_at(&affinity, context.version.schema(), &["spec", "nodeAffinity"]);
         let detail = "field is immutable, except for updating from beta label to GA";
         errors.push(Error::invalid(&Path::of("nodeAffinity"), shown, detail));
@@ -239,7 +245,9 @@ fn rename_labels(old: &mut Value, new: &Value) {
             let Some(new_terms) = new_terms.get(at) else { continue };
             let newer = new_terms["matchExpressions"][place].str_at(&["key"]).unwrap_or_default();
             let older = requirement.str_at(&["key"]).unwrap_or_default();
-            if RENAMED_LABELS.contains(&(older, newer))
+            // A label without a newer name has the empty one upstream, which then may take its place.
+            let renamed = RENAMED_LABELS.iter().find(|(old, _)| *old == older).map_or("", |(_, new)| *new);
+            if newer == renamed
                 && let Some(requirement) = requirement.as_object_mut()
             {
                 requirement.insert("key", newer);

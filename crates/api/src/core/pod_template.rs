@@ -7,7 +7,7 @@ use machinery::meta::MetaMut;
 use machinery::table::{Cell, Column};
 use machinery::{At, Errors, Value};
 
-use super::pod_template_spec;
+use super::{object_meta, pod_template_spec};
 use crate::kind::{Context, Kind, Rules, name_column};
 
 /// The row of PodTemplate.
@@ -69,6 +69,12 @@ impl Rules for PodTemplate {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
+        pod_template_spec::validate(&At::root(object).get("template"), errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        object_meta::updated(object, old, errors);
         pod_template_spec::validate(&At::root(object).get("template"), errors);
     }
 

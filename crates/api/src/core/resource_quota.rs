@@ -7,7 +7,9 @@ use machinery::field::Error;
 use machinery::{At, Errors, Object, Value};
 
 use crate::core::resource_names::{is_integer, is_quota_standard, validate_quota};
-use crate::field_rules::{IMMUTABLE, column, drop_field, keep, keep_for_status, non_negative_quantity, quantity};
+use crate::field_rules::{
+    IMMUTABLE, column, drop_field, emptied, keep, keep_for_status, non_negative_quantity, quantity,
+};
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 
 const SCOPES: &[&str] = &[
@@ -76,7 +78,9 @@ impl Rules for ResourceQuota {
             scopes.iter().filter_map(Value::as_str).map(str::to_owned).collect()
         };
         if set(object) != set(old) {
-            errors.push(root.get("spec").get("scopes").invalid(IMMUTABLE));
+            let (spec, before) = (root.get("spec"), At::root(old));
+            let shown = emptied(&spec.get("scopes"), &before.get("spec").get("scopes"));
+            errors.push(Error::invalid(spec.get("scopes").path(), shown, IMMUTABLE));
         }
     }
 }

@@ -66,7 +66,10 @@ impl Rules for CsiNode {
             let Some(driver) = again else { continue };
             let fixed = ["nodeID", "topologyKeys"];
             if fixed.iter().any(|field| !same(driver.get(field).value(), old_driver.get(field).value())) {
-                let shown = go_form::shown_at(&driver, context.version.schema(), &["spec", "drivers", "[]"]);
+                let path = ["spec", "drivers", "[]"];
+                let restored = go_form::restored(driver.value(), old_driver.value(), context.version.schema(), &path);
+                let driver = At::new(&restored, *driver.path());
+                let shown = go_form::shown_at(&driver, context.version.schema(), &path);
                 errors.push(Error::invalid(drivers.path(), shown, IMMUTABLE));
             }
         }

@@ -117,6 +117,7 @@ fn wrong_syntax_is_named_with_its_place() {
     check("1 +", &format!("Syntax error: mismatched input '<EOF>' expecting {OPERAND}@3"));
     check("(1", "Syntax error: missing ')' at '<EOF>'@2");
     check("1 2", "Syntax error: extraneous input '2' expecting <EOF>@2");
+    check("1 2!", "Syntax error: mismatched input '2' expecting <EOF>@2");
     check("a = b", "Syntax error: token recognition error at: '= '@2");
     check("has(a)", "invalid argument to has() macro@4");
     check("l.all(1, x)", "argument must be a simple name@6");

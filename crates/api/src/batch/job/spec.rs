@@ -94,7 +94,7 @@ pub fn validate_template_update(spec: &At<'_>, old: &Value, errors: &mut Errors)
     }
     if !stopped {
         if !same(template.value(), &allowed) {
-            let shown = workload::shown(&template, ("batch", "v1", "Job"), &["spec", "template"]);
+            let shown = pod_template_spec::shown(template.value());
             errors.push(Error::invalid(template.path(), shown, "field is immutable"));
         }
         return;

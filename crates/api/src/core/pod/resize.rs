@@ -2,6 +2,7 @@
 
 use machinery::{At, Errors, Object, Value};
 
+use super::super::object_meta;
 use super::super::pod_spec::{self, MIRROR};
 use super::prepare::{keep, keep_metadata, raise_generation};
 use super::update::nowhere;
@@ -40,6 +41,8 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
         errors.push(nowhere("windows pods cannot be resized"));
         return;
     }
+    object_meta::updated(object, old, errors);
+    object_meta::judged_as_new(object, errors);
     super::validate(object, errors);
     let (root, before) = (At::root(object), At::root(old));
     let (spec, old_spec) = (root.get("spec"), before.get("spec"));

@@ -6,6 +6,7 @@ use machinery::field::Error;
 use machinery::meta::MetaMut;
 use machinery::{At, Errors, Value, names};
 
+use super::super::object_meta;
 use super::super::pod_spec::{address, address_warning, invalid_int, invalid_text};
 use super::prepare::keep;
 use super::update::annotations;
@@ -60,6 +61,7 @@ pub(super) fn prepare(object: &mut Value, old: &Value) {
 
 /// What is wrong with a status that shall replace that of `old`.
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
+    object_meta::updated(object, old, errors);
     annotations(object, old, errors);
     let (root, before) = (At::root(object), At::root(old));
     let (spec, status) = (root.get("spec"), root.get("status"));

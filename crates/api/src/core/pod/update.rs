@@ -3,6 +3,7 @@
 use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, Object, Value, go, names};
 
+use super::super::object_meta;
 use super::super::pod_spec::{self, APP_ARMOR, MIRROR, diff, invalid_int, print};
 
 /// What may change, as messages list it.
@@ -10,6 +11,8 @@ const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].ima
 
 /// What is wrong with a pod that shall replace `old`.
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
+    object_meta::updated(object, old, errors);
+    object_meta::judged_as_new(object, errors);
     super::validate(object, errors);
     annotations(object, old, errors);
     let (root, before) = (At::root(object), At::root(old));
@@ -45,6 +48,8 @@ pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors:
         errors.push(nowhere("static pods do not support ephemeral containers"));
         return;
     }
+    object_meta::updated(object, old, errors);
+    object_meta::judged_as_new(object, errors);
     super::validate(object, errors);
     annotations(object, old, errors);
     let (root, before) = (At::root(object), At::root(old));

@@ -10,18 +10,21 @@ use types::{Field, Holds};
 /// A value of the internal type `of` in one line.
 pub(crate) fn print(of: &str, value: &Value) -> String {
     let mut out = String::new();
-    Printer { out: &mut out, indented: false }.structure(of, &prepared(of, value), 0);
+    Printer { out: &mut out, indented: false }.structure(of, &prepared(of, value), &Value::Null, 0);
     out
 }
 
 /// What differs between two values of the internal type `of`, as a unified diff of their indented forms.
+///
+/// Decoding has dropped lists and maps that lost their last entry; they are shown as empty, being there in `old`.
 pub(crate) fn diff(of: &str, old: &Value, new: &Value) -> String {
-    let indented = |value: &Value| {
+    let (old, new) = (prepared(of, old), prepared(of, new));
+    let indented = |value: &Value, before: &Value| {
         let mut out = String::new();
-        Printer { out: &mut out, indented: true }.structure(of, &prepared(of, value), 0);
+        Printer { out: &mut out, indented: true }.structure(of, value, before, 0);
         out
     };
-    diff::unified(&indented(old), &indented(new))
+    diff::unified(&indented(&old, &Value::Null), &indented(&new, &old))
 }
 
 /// A specification says in itself what the internal type says in its security context.
@@ -53,7 +56,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn structure(&mut self, of: &str, value: &Value, depth: usize) {
+    fn structure(&mut self, of: &str, value: &Value, old: &Value, depth: usize) {
         let object = value.as_object();
         let fields = types::fields(of).filter_map(|field| {
             let found = object.and_then(|object| find(object, &field)).filter(|value| !value.is_null());
@@ -62,19 +65,22 @@ impl Printer<'_> {
         });
         self.list('{', '}', depth, fields, |printer, (field, found), depth| {
             printer.key(field.name);
-            printer.field(&field, found, depth);
+            let before = old.as_object().and_then(|old| find(old, &field)).unwrap_or(&Value::Null);
+            printer.field(&field, found, before, depth);
         });
     }
 
-    fn field(&mut self, field: &Field, found: Option<&Value>, depth: usize) {
+    fn field(&mut self, field: &Field, found: Option<&Value>, old: &Value, depth: usize) {
         match (field.holds, found) {
-            (Holds::Struct, found) => self.structure(field.of, found.unwrap_or(&Value::Null), depth),
-            (Holds::Pointer, Some(found)) => self.structure(field.of, found, depth),
+            (Holds::Struct, found) => self.structure(field.of, found.unwrap_or(&Value::Null), old, depth),
+            (Holds::Pointer, Some(found)) => self.structure(field.of, found, old, depth),
             (Holds::List, Some(Value::Array(items))) => {
-                self.list('[', ']', depth, items.iter(), |printer, item, depth| {
-                    printer.structure(field.of, item, depth);
+                self.list('[', ']', depth, items.iter().enumerate(), |printer, (index, item), depth| {
+                    printer.structure(field.of, item, &old[index], depth);
                 });
             }
+            (Holds::List | Holds::Nullable, None) if old.as_array().is_some() => self.out.push_str("[]"),
+            (Holds::Nullable, None) if old.as_object().is_some() => self.out.push_str("{}"),
             (_, Some(found)) => self.plain(found, depth),
             (Holds::Text, None) => self.out.push_str("\"\""),
             (Holds::Number, None) => self.out.push('0'),

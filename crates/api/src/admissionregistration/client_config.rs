@@ -1,0 +1,171 @@
+//! Where a webhook is: a URL, or a service of the cluster.
+
+use machinery::field::Error;
+use machinery::{At, Errors, names};
+
+const FORM: &str = "; desired format: https://host[/path]";
+
+/// Exactly one of `url` and `service` must be there, and be right.
+pub fn validate(config: &At<'_>, errors: &mut Errors) {
+    let (url, service) = (config.get("url"), config.get("service"));
+    match (url.is_present(), service.is_present()) {
+        (true, false) => validate_url(&url, errors),
+        (false, true) => validate_service(&service, errors),
+        _ => errors.push(config.required("exactly one of url or service is required")),
+    }
+}
+
+/// What is wrong with the URL of a webhook.
+pub fn validate_url(at: &At<'_>, errors: &mut Errors) {
+    let parts = match Parts::of(at.str()) {
+        Ok(parts) => parts,
+        Err(why) => {
+            errors.push(at.required(format!("url must be a valid URL: {why}{FORM}")));
+            return;
+        }
+    };
+    let mut blame = |value: &str, detail: String| errors.push(Error::invalid(at.path(), value, detail));
+    if parts.scheme != "https" {
+        blame(&parts.scheme, format!("'https' is the only allowed URL scheme{FORM}"));
+    }
+    if parts.host.is_empty() {
+        blame("", format!("host must be specified{FORM}"));
+    }
+    for (part, what) in
+        [(parts.user, "user information is"), (parts.fragment, "fragments are"), (parts.query, "query parameters are")]
+    {
+        if !part.is_empty() {
+            blame(part, format!("{what} not permitted in the URL"));
+        }
+    }
+}
+
+/// What is wrong with the service of a webhook.
+pub fn validate_service(service: &At<'_>, errors: &mut Errors) {
+    // Upstream takes the one for the other when it blames them.
+    for (missing, blamed) in [("namespace", "name"), ("name", "namespace")] {
+        if service.get(missing).is_empty() {
+            errors.push(service.get(blamed).required(""));
+        }
+    }
+    let port = service.get("port");
+    let wrong = names::port_number(port.int());
+    if !wrong.is_empty() {
+        let detail = format!("port is not valid: {}", wrong.join(", "));
+        errors.push(Error::invalid(port.path(), port.int(), detail));
+    }
+    validate_path(&service.get("path"), errors);
+}
+
+fn validate_path(at: &At<'_>, errors: &mut Errors) {
+    let path = at.str();
+    if path.is_empty() || path == "/" {
+        return;
+    }
+    if path == "//" {
+        errors.push(at.invalid("segment[0] may not be empty"));
+        return;
+    }
+    if !path.starts_with('/') {
+        errors.push(at.invalid("must start with a '/'"));
+    }
+    // Whatever stands first is taken for the slash, as upstream does.
+    let inner = path.char_indices().nth(1).map_or("", |(second, _)| &path[second..]);
+    for (index, segment) in inner.strip_suffix('/').unwrap_or(inner).split('/').enumerate() {
+        if segment.is_empty() {
+            errors.push(at.invalid(format!("segment[{index}] may not be empty")));
+            continue;
+        }
+        let wrong = names::dns1123_subdomain(segment);
+        errors.extend(wrong.into_iter().map(|wrong| at.invalid(format!("segment[{index}]: {wrong}"))));
+    }
+}
+
+/// The parts of a URL, as far as they matter here.
+struct Parts<'a> {
+    scheme: String,
+    user: &'a str,
+    host: &'a str,
+    query: &'a str,
+    fragment: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    /// Splits a URL as Go does, and refuses what Go refuses.
+    fn of(url: &'a str) -> Result<Self, String> {
+        let refused = |why: &str| Err(format!("parse {}: {why}", machinery::go::quote(url)));
+        if url.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
+            return refused("net/url: invalid control character in URL");
+        }
+        let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
+        let (scheme, rest) = match rest.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c))) {
+            Some(0) if rest.starts_with(':') => return refused("missing protocol scheme"),
+            Some(at) if rest[at..].starts_with(':') && rest.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                (rest[..at].to_lowercase(), &rest[at + 1..])
+            }
+            _ => (String::new(), rest),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if scheme.is_empty()
+            && !rest.starts_with('/')
+            && rest.split('/').next().is_some_and(|first| first.contains(':'))
+        {
+            return refused("first path segment in URL cannot contain colon");
+        }
+        let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
+        let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        if let Some(bad) = host.chars().find(|c| " <>\"{}|\\^`".contains(*c)) {
+            return refused(&format!("invalid character {} in host name", machinery::go::quote(&bad.to_string())));
+        }
+        Ok(Self { scheme, user, host, query, fragment })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    fn check(config: &machinery::Value, expect: &[&str]) {
+        let mut errors = Errors::new();
+        validate(&At::root(config), &mut errors);
+        let said: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(said, expect);
+    }
+
+    #[test]
+    fn a_url_has_a_scheme_and_a_host_and_nothing_after_the_path() {
+        check(&value!({"url": "https://a.example:8443/x"}), &[]);
+        check(
+            &value!({"url": "http://u@a/x?q#f"}),
+            &[
+                "url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",
+                "url: Invalid value: \"u\": user information is not permitted in the URL",
+                "url: Invalid value: \"f\": fragments are not permitted in the URL",
+                "url: Invalid value: \"q\": query parameters are not permitted in the URL",
+            ],
+        );
+        check(
+            &value!({"url": ":x"}),
+            &[
+                "url: Required value: url must be a valid URL: parse \":x\": missing protocol scheme; desired format: https://host[/path]",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_service_has_a_path_of_names() {
+        check(&value!({"service": {"name": "n", "namespace": "s", "port": 443, "path": "/a/b/"}}), &[]);
+        check(
+            &value!({"service": {"name": "n", "port": 0, "path": "a//"}}),
+            &[
+                "service.name: Required value",
+                "service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
+                "service.path: Invalid value: \"a//\": must start with a '/'",
+                "service.path: Invalid value: \"a//\": segment[0] may not be empty",
+            ],
+        );
+        check(&value!({}), &["<nil>: Required value: exactly one of url or service is required"]);
+    }
+}

@@ -1,0 +1,152 @@
+//! The expressions of policies and webhooks: compiled in the surroundings they will run in, and judged by their type.
+
+use std::collections::BTreeSet;
+
+use cel::{EnvSet, Host, Library, Type};
+use machinery::{At, Errors, Value};
+
+/// What an expression may use besides the objects and the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Uses {
+    /// `params`
+    pub params: bool,
+    /// `authorizer`
+    pub authorizer: bool,
+    /// `Object{…}` and `JSONPatch{…}`
+    pub mutation: bool,
+}
+
+/// The surroundings of the expressions of one object, and which of them it had before.
+pub struct Expressions<'a> {
+    uses: Uses,
+    variables: Vec<(String, Type)>,
+    stored: BTreeSet<&'a str>,
+}
+
+impl<'a> Expressions<'a> {
+    /// Expressions that may use this. `stored` are those that the object had before: they may use whatever they did.
+    pub fn new(uses: Uses, stored: BTreeSet<&'a str>) -> Self {
+        Self { uses, variables: Vec::new(), stored }
+    }
+
+    /// The same for expressions that may use something else.
+    pub fn with(&self, uses: Uses) -> Self {
+        Self { uses, variables: self.variables.clone(), stored: self.stored.clone() }
+    }
+
+    /// Compiles an expression, which is what `at` holds but for the space around it, and blames it if its type is none
+    /// of those that are wanted.
+    pub fn check(&self, source: &str, wanted: &[Type], at: &At<'_>, errors: &mut Errors) {
+        match self.compile(source) {
+            Err(why) => errors.push(at.invalid(why)),
+            Ok(found) if wanted.contains(&found) => {}
+            Ok(found) => {
+                let names: Vec<_> = wanted.iter().map(type_name).collect();
+                let wanted = match names.as_slice() {
+                    [one] => one.clone(),
+                    several => format!("one of [{}]", several.join(" ")),
+                };
+                errors.push(at.invalid(format!("must evaluate to {wanted} but got {}", type_name(&found))));
+            }
+        }
+    }
+
+    /// Compiles the expression of a variable, which the following ones may use by that name.
+    pub fn add_variable(&mut self, name: &str, source: &str, at: &At<'_>, errors: &mut Errors) {
+        match self.compile(source) {
+            Err(why) => errors.push(at.invalid(why)),
+            Ok(ty) => self.variables.push((format!("variables.{name}"), ty)),
+        }
+    }
+
+    fn compile(&self, source: &str) -> Result<Type, String> {
+        let set = self.env_set();
+        let env = if self.stored.contains(source) { set.stored } else { set.new };
+        match env.compile(source) {
+            Ok(compiled) => Ok(compiled.program.result_type().clone()),
+            Err(findings) => Err(format!("compilation failed: {findings}")),
+        }
+    }
+
+    fn env_set(&self) -> EnvSet {
+        EnvSet::default().map(|mut env| {
+            env = env.with_variable("object", Type::Dyn).with_variable("oldObject", Type::Dyn);
+            for variable in ["namespaceObject", "request"] {
+                if let Some(schema) = Host::MatchConditions.schema(variable) {
+                    let set = env.add_types(cel::schema::TypeSet::Static(schema.types()));
+                    env = env.with_object(variable, set, schema.id(), false);
+                }
+            }
+            if self.uses.params {
+                env = env.with_variable("params", Type::Dyn);
+            }
+            if self.uses.authorizer {
+                let checks = Type::Opaque("kubernetes.authorization.ResourceCheck");
+                env = env
+                    .with_variable("authorizer", Type::Opaque("kubernetes.authorization.Authorizer"))
+                    .with_variable("authorizer.requestResource", checks);
+            }
+            if self.uses.mutation {
+                env = env.with_mutation().with_library(Library::JsonPatch);
+            }
+            self.variables.iter().fold(env, |env, (name, ty)| env.with_variable(name, ty.clone()))
+        })
+    }
+}
+
+/// Every expression found under `field` of the items of a list.
+pub fn of_items<'a>(list: Option<&'a Value>, field: &str) -> BTreeSet<&'a str> {
+    let items = list.and_then(Value::as_array).unwrap_or_default();
+    items.iter().filter_map(|item| item.str_at(&[field])).collect()
+}
+
+/// What upstream calls a type.
+fn type_name(ty: &Type) -> String {
+    match ty {
+        Type::Null => "null_type".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::Path;
+
+    use super::*;
+
+    fn check(source: &str, expect: &[&str]) {
+        let uses = Uses { params: false, authorizer: true, mutation: false };
+        let expressions = Expressions::new(uses, BTreeSet::new());
+        let value = Value::from(source);
+        let mut errors = Errors::new();
+        expressions.check(source, &[Type::Bool], &At::new(&value, Path::of("e")), &mut errors);
+        let said: Vec<_> = errors.iter().map(|error| error.detail.lines().next().unwrap_or_default()).collect();
+        assert_eq!(said, expect, "{source}");
+    }
+
+    #[test]
+    fn an_expression_is_held_to_its_type_and_its_variables() {
+        check("request.operation == 'CREATE' && authorizer.group('').resource('pods').check('get').allowed()", &[]);
+        check("object.spec.replicas <= 5", &[]);
+        check("'a'", &["must evaluate to bool but got string"]);
+        check("object.spec.paused", &["must evaluate to bool but got dyn"]);
+        check(
+            "params.x == 1",
+            &["compilation failed: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')"],
+        );
+    }
+
+    #[test]
+    fn variables_are_known_to_those_that_follow() {
+        let uses = Uses { params: true, authorizer: true, mutation: false };
+        let mut expressions = Expressions::new(uses, BTreeSet::new());
+        let value = Value::from("x");
+        let at = At::new(&value, Path::of("e"));
+        let mut errors = Errors::new();
+        expressions.add_variable("many", "params.count > 3", &at, &mut errors);
+        expressions.check("variables.many && true", &[Type::Bool], &at, &mut errors);
+        assert_eq!(errors, []);
+        expressions.check("variables.few", &[Type::Bool], &at, &mut errors);
+        assert_eq!(errors.len(), 1);
+    }
+}
