@@ -15,7 +15,7 @@ mod feed;
 mod shelf;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use api::kind::Kind;
@@ -33,6 +33,10 @@ use crate::storage;
 pub struct Cache {
     shelves: RwLock<BTreeMap<String, Arc<Shelf>>>,
     reached: watch::Sender<Revision>,
+    /// Shelves that were made after the cache was filled, and what is in the store for them is still to be read.
+    unfilled: Mutex<Vec<String>>,
+    /// There are such shelves.
+    made: Notify,
     /// Somebody waits for a revision that no change has brought: the store is to be asked how far it is.
     nudge: Notify,
 }
@@ -45,10 +49,18 @@ pub struct Behind(pub Revision);
 impl Cache {
     /// An empty cache with a shelf for every kind that is known from the start.
     pub fn new(kinds: &[Arc<Kind>]) -> Self {
-        let cache = Self { shelves: RwLock::default(), reached: watch::Sender::new(0), nudge: Notify::new() };
+        let cache = Self {
+            shelves: RwLock::default(),
+            reached: watch::Sender::new(0),
+            unfilled: Mutex::default(),
+            made: Notify::new(),
+            nudge: Notify::new(),
+        };
         for kind in kinds {
             cache.shelf(kind);
         }
+        // The first filling is of all of them.
+        cache.unfilled.lock().expect("no holder panics").clear();
         cache
     }
 
@@ -59,8 +71,23 @@ impl Cache {
             return shelf.clone();
         }
         let mut shelves = self.shelves.write().expect("no holder panics");
-        let shelf = shelves.entry(prefix.to_owned()).or_insert_with(|| Arc::new(Shelf::new(&kind.selectable)));
+        let shelf = shelves.entry(prefix.to_owned()).or_insert_with(|| {
+            self.unfilled.lock().expect("no holder panics").push(prefix.to_owned());
+            self.made.notify_one();
+            Arc::new(Shelf::new(&kind.selectable))
+        });
         shelf.clone()
+    }
+
+    /// Makes the shelf of a kind anew: it came at run time, and may select by other fields than before.
+    pub fn renew(&self, kind: &Kind) -> Arc<Shelf> {
+        self.forget(kind);
+        self.shelf(kind)
+    }
+
+    /// Drops the shelf of a kind that is no longer served.
+    pub fn forget(&self, kind: &Kind) {
+        self.shelves.write().expect("no holder panics").remove(storage::prefix(kind));
     }
 
     /// The revision up to which everything is here.

@@ -24,7 +24,7 @@ use crate::documents::Kept;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
-use crate::{bootstrap, life, tls};
+use crate::{bootstrap, custom, life, tls};
 
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -138,6 +138,7 @@ impl Server {
             bootstrap::run(&starting).await;
             starting.started.store(true, Ordering::Relaxed);
         });
+        tasks.spawn(custom::run(state.clone()));
         tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), state.clone()));
         Ok(Self { address, state, tasks })
     }

@@ -2,11 +2,7 @@
 
 use clap::ArgMatches;
 
-<<<<<<< HEAD
-use crate::{apiserver, convert, etcd, store};
-=======
-use crate::{convert, cri, etcd, image, shim, store};
->>>>>>> runtime
+use crate::{apiserver, convert, cri, etcd, image, shim, store};
 
 /// A command of the binary.
 pub struct Command {
@@ -41,23 +37,22 @@ pub const COMMANDS: &[Command] = &[
         run: etcd::run,
     },
     Command {
-<<<<<<< HEAD
-        name: "kube-apiserver",
-        about: "The API server, started alone, with upstream's flags",
-        arguments: apiserver::arguments,
-        run: apiserver::run,
-=======
         name: "image",
         about: "Images of this machine: list, pull, import, export, build, remove",
         arguments: image::arguments,
         run: image::run,
     },
     Command {
+        name: "kube-apiserver",
+        about: "The API server, started alone, with upstream's flags",
+        arguments: apiserver::arguments,
+        run: apiserver::run,
+    },
+    Command {
         name: "shim",
         about: "Keep the containers of one sandbox (started by the runtime)",
         arguments: shim::arguments,
         run: shim::run,
->>>>>>> runtime
     },
     Command {
         name: "store",

@@ -97,6 +97,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         create_on_update: false,
         dependents: crate::kind::Dependents::Delete,
         returns_deleted: false,
+        update_checks: crate::kind::UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(CustomResource::new(own)),
     })
 }

@@ -10,7 +10,7 @@ use machinery::{At, Errors, Object, Str, Value, names};
 
 use crate::core::resource_names;
 use crate::field_rules::{items_mut, quantity};
-use crate::kind::{Context, Kind, Rules, names as strings};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, names as strings};
 
 /// Above this, thousandths of a quantity do not fit 64 bits.
 const MILLI_MAX: i64 = i64::MAX / 1000;
@@ -21,6 +21,7 @@ pub fn kind() -> Kind {
         short_names: strings(&["limits"]),
         create_on_update: true,
         rules: Arc::new(LimitRange),
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored("", "v1", "LimitRange", "limitranges")
     }
 }

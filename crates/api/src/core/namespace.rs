@@ -7,7 +7,7 @@ use machinery::meta::{Meta, MetaMut, Scope, name_is_dns_label};
 use machinery::{At, Errors, Path, Str, Value, names as rules_of_names, value};
 
 use crate::field_rules::{column, default_empty_to, default_to, keep};
-use crate::kind::{Context, Kind, Rules, Selectable, Subresource, Verb, age_column, name_column, names};
+use crate::kind::{Context, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, age_column, name_column, names};
 
 /// The label by which selectors find a namespace by its name.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -29,6 +29,7 @@ pub fn kind() -> Kind {
         name_rule: name_is_dns_label,
         selectable: vec![Selectable::new("status.phase", phase)],
         rules: Arc::new(Namespace),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("", "v1", "Namespace", "namespaces")
     }
     .with_columns(&[

@@ -13,7 +13,7 @@ use machinery::{At, Errors, Str, Value, names as rules};
 
 use super::object_meta;
 use super::pod_spec::{self, Owner};
-use crate::kind::{Connect, Context, Does, Kind, Rules, Selectable, Subresource, Verb, names};
+use crate::kind::{Connect, Context, Does, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, names};
 
 /// The row of Pod.
 pub fn kind() -> Kind {
@@ -24,6 +24,7 @@ pub fn kind() -> Kind {
         returns_deleted: true,
         selectable: selectable(),
         rules: Arc::new(Pod),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("", "v1", "Pod", "pods")
     }
     .with_columns(&columns::all())

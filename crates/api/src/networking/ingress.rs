@@ -10,7 +10,7 @@ use machinery::{At, Errors, GroupVersion, Path, Value, go, names as rules_of_nam
 
 use crate::field_rules::{column, looks, raise_generation, required_and_looks, start_generation};
 use crate::formats::legacy_ip;
-use crate::kind::{Context, Keeping, Kind, Rules, Subresource, age_column, name_column, names};
+use crate::kind::{Context, Keeping, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
 use crate::{networking, status};
 
 /// The annotation that said the class before there was a field.
@@ -30,6 +30,7 @@ pub fn kind() -> Kind {
         },
         subresources: vec![Subresource::status()],
         rules: Arc::new(Ingress),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("networking.k8s.io", "v1", "Ingress", "ingresses")
     }
     .with_columns(&[

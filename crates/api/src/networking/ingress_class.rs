@@ -11,7 +11,7 @@ use machinery::{At, Errors, Value};
 use super::validate_reference;
 use crate::field_rules::{column, default_to, looks, raise_generation, start_generation};
 use crate::formats::domain_prefixed_path;
-use crate::kind::{Context, Kind, Rules, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
 const CONTROLLER_LENGTH_MAX: usize = 250;
 
@@ -20,6 +20,7 @@ pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         rules: Arc::new(IngressClass),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("networking.k8s.io", "v1", "IngressClass", "ingressclasses")
     }
     .with_columns(&[

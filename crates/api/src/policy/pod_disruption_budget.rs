@@ -6,7 +6,7 @@ use machinery::field::Error;
 use machinery::{At, Errors, Value, meta};
 
 use crate::field_rules::{column, label_selector, one_of_if_present, raise_generation, start_generation};
-use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
+use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
 use crate::{status, workload};
 
 /// The row of PodDisruptionBudget.
@@ -17,6 +17,7 @@ pub fn kind() -> Kind {
         name_rule: meta::name_is_path_segment,
         unconditional_update: false,
         rules: Arc::new(PodDisruptionBudget),
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
     }
     .with_columns(&[

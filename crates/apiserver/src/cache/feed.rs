@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machinery::Str;
-use mvcc::{Range, Record, Revision};
+use mvcc::{Range, Record, Revision, Span};
 use store::client::{Client, ClientError, Freshness};
 
 use super::{Cache, Entry, Shelf};
@@ -30,11 +30,16 @@ async fn feed(cache: &Cache, store: &Client, layout: &Layout) -> Result<(), Clie
     fill(cache, layout, &reply.records, reply.revision);
     let mut watch = store.watch(layout.all(), reply.revision + 1).await?;
     cache.reached.send_replace(reply.revision);
+    fill_late(cache, store, layout).await?;
     loop {
         let batch = tokio::select! {
             batch = watch.next() => batch?,
             () = cache.nudge.notified() => {
                 watch.request_progress().await?;
+                continue;
+            }
+            () = cache.made.notified() => {
+                fill_late(cache, store, layout).await?;
                 continue;
             }
         };
@@ -63,6 +68,25 @@ fn fill(cache: &Cache, layout: &Layout, records: &[Arc<Record>], revision: Revis
     for (prefix, shelf) in shelves.iter() {
         shelf.reset(found.remove(prefix.as_str()).unwrap_or_default(), revision);
     }
+}
+
+/// Fills shelves that were made since, with what the store had at the revision that the others have reached: the changes
+/// after it come to all of them.
+async fn fill_late(cache: &Cache, store: &Client, layout: &Layout) -> Result<(), ClientError> {
+    let made = std::mem::take(&mut *cache.unfilled.lock().expect("no holder panics"));
+    let revision = cache.reached();
+    for prefix in made {
+        let span = Span::prefix(format!("{}/{prefix}/", layout.root).into_bytes());
+        let reply = store.range(Range { revision, ..Range::of(span) }, Freshness::Linearizable).await?;
+        let shelf = cache.shelves.read().expect("no holder panics").get(&prefix).cloned();
+        let Some(shelf) = shelf else { continue };
+        let entries = reply.records.iter().filter_map(|record| {
+            let key = below(layout, record)?.strip_prefix(&prefix)?.strip_prefix('/')?;
+            entry(&shelf, key, record).map(|entry| (entry.key.clone(), entry))
+        });
+        shelf.reset(entries.collect(), revision);
+    }
+    Ok(())
 }
 
 fn take(cache: &Cache, layout: &Layout, record: &Arc<Record>) {

@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock};
 use api::kind::Selectable;
 use machinery::Str;
 use mvcc::Revision;
+use tokio::sync::watch;
 
 use super::{Change, Entry};
 
@@ -21,6 +22,7 @@ const BATCH_MAX: usize = 256;
 pub struct Shelf {
     inner: RwLock<Inner>,
     selectable: Vec<Selectable>,
+    filled: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -44,7 +46,7 @@ pub struct Missed {
 impl Shelf {
     /// An empty shelf of a kind with these selectable fields.
     pub fn new(selectable: &[Selectable]) -> Self {
-        Self { inner: RwLock::default(), selectable: selectable.to_vec() }
+        Self { inner: RwLock::default(), selectable: selectable.to_vec(), filled: watch::Sender::new(false) }
     }
 
     /// The selectable fields of its entries, in their order.
@@ -99,10 +101,28 @@ impl Shelf {
     pub(super) fn reset(&self, entries: BTreeMap<Str, Arc<Entry>>, revision: Revision) {
         let mut inner = self.inner.write().expect("no holder panics");
         *inner = Inner { entries, floor: revision, revision, ..Inner::default() };
+        drop(inner);
+        self.filled.send_replace(true);
+    }
+
+    /// Waits until what the store has is here.
+    pub async fn filled(&self) {
+        let mut filled = self.filled.subscribe();
+        // The sender is this shelf's own.
+        let _ = filled.wait_for(|filled| *filled).await;
+    }
+
+    /// The revision of the last change.
+    pub fn revision(&self) -> Revision {
+        self.inner.read().expect("no holder panics").revision
     }
 
     /// Takes in a change: the new entry of a key, or none if it is gone.
     pub(super) fn change(&self, key: &str, after: Option<Arc<Entry>>, revision: Revision) {
+        if !*self.filled.borrow() {
+            // What comes before the first filling is in it.
+            return;
+        }
         let mut inner = self.inner.write().expect("no holder panics");
         let before = match &after {
             Some(entry) => inner.entries.insert(entry.key.clone(), entry.clone()),

@@ -11,7 +11,7 @@ use registry::options::{WriteKind, WriteOptions};
 use registry::write;
 
 use super::{Call, shown};
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
 use crate::state::{draw, now};
 use crate::storage;
 
@@ -22,16 +22,13 @@ const NAMES_MAX: usize = 8;
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
-    let (object, mut warnings) = create(call, &options, received.object).await?;
-    let mut all = received.warnings;
-    all.append(&mut warnings);
-    let mut answer = shown::one(call, 201, object)?;
-    answer::warn(&mut answer, &all);
-    Ok(answer)
+    call.warn(received.warnings);
+    let object = create(call, &options, received.object).await?;
+    shown::one(call, 201, object)
 }
 
-/// Creates an object that is in the version of the request. Gives it as it is stored, and warnings.
-pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> Result<(Value, Vec<String>), Status> {
+/// Creates an object that is in the version of the request. Gives it as it is stored.
+pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> Result<Value, Status> {
     let made_up = Meta::of(&object).name().is_empty() && !Meta::of(&object).generate_name().is_empty();
     let mut tries = 0;
     loop {
@@ -43,7 +40,7 @@ pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> R
     }
 }
 
-async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<(Value, Vec<String>), Status> {
+async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
     let manager = options.manager(call.asked.user_agent());
     let target = call.target(&manager);
     write::address(&target, &mut object)?;
@@ -52,11 +49,7 @@ async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Res
 }
 
 /// Creates an object whose owners are settled.
-pub async fn create_owned(
-    call: &Call<'_>,
-    options: &WriteOptions,
-    mut object: Value,
-) -> Result<(Value, Vec<String>), Status> {
+pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
     let kind = &*call.kind;
     let now = now();
     to_stored(&mut object, kind, call.version());
@@ -76,7 +69,7 @@ pub async fn create_owned(
     call.state.admission.admit(&attributes, &mut object, &*call.state)?;
     let requester = call.requester();
     let context = Context { version: call.version(), subresource: "", now, requester: &requester };
-    let warnings = write::create(kind, &mut object, &draw(), &context)?;
+    call.warn(write::create(kind, &mut object, &draw(), &context)?);
     call.state.admission.validate(&attributes, &object, &*call.state)?;
     let name = Meta::of(&object).name().to_owned();
     let revision = store(call, options, &object, &name).await?;
@@ -85,7 +78,7 @@ pub async fn create_owned(
     {
         meta.set_resource_version(revision.unsigned_abs());
     }
-    Ok((object, warnings))
+    Ok(object)
 }
 
 /// Writes the object, unless there is one already or nothing shall be written.

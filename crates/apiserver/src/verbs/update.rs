@@ -13,7 +13,7 @@ use registry::options::{WriteKind, WriteOptions};
 use registry::write;
 
 use super::{Call, Current, create, shown};
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
 use crate::state::now;
 use crate::storage;
 
@@ -25,35 +25,23 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
     let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     let manager = options.manager(call.asked.user_agent());
+    call.warn(received.warnings);
     let mut sent = received.object;
     write::address(&call.target(&manager), &mut sent)?;
     let Some(current) = call.current(&call.resource.name).await? else {
         if call.kind.create_on_update && call.resource.subresource.is_empty() {
-            let (object, warnings) = create::create(call, &options, sent).await?;
-            return finish(call, 201, object, received.warnings, warnings);
+            let object = create::create(call, &options, sent).await?;
+            return shown::one(call, 201, object);
         }
         return Err(call.not_found(&call.resource.name));
     };
     let named = !matches!(Meta::of(&sent).resource_version(), "" | "0");
-    let (object, warnings) = retry(call, &options, current, named, |live, now| {
+    let object = retry(call, &options, current, named, |live, now| {
         let owned = write::own(&call.target(&manager), Some(live), sent.clone(), now);
         Ok(Received { object: owned, warnings: Vec::new() })
     })
     .await?;
-    finish(call, 200, object, received.warnings, warnings)
-}
-
-fn finish(
-    call: &Call<'_>,
-    code: u16,
-    object: Value,
-    mut warnings: Vec<String>,
-    more: Vec<String>,
-) -> Result<Answer, Status> {
-    warnings.extend(more);
-    let mut answer = shown::one(call, code, object)?;
-    answer::warn(&mut answer, &warnings);
-    Ok(answer)
+    shown::one(call, 200, object)
 }
 
 /// Makes a new object from the live one and writes it, again and again while others are faster; `once` if the client
@@ -66,7 +54,7 @@ pub async fn retry(
     mut current: Current,
     once: bool,
     make: impl Fn(&Value, Time) -> Result<Received, Status>,
-) -> Result<(Value, Vec<String>), Status> {
+) -> Result<Value, Status> {
     for attempt in 1.. {
         let now = now();
         let mut live = current.object.clone();
@@ -76,7 +64,8 @@ pub async fn retry(
         if let Some(object) = submit(call, options, object, &current).await? {
             let mut all = made.warnings;
             all.append(&mut warnings);
-            return Ok((object, all));
+            call.warn(all);
+            return Ok(object);
         }
         if once || attempt == TRIES_MAX {
             break;
@@ -96,7 +85,7 @@ fn prepare(
     now: Time,
 ) -> Result<(Value, Vec<String>), Status> {
     let kind = &*call.kind;
-    let subresource = call.resource.subresource.as_str();
+    let subresource = call.part();
     to_stored(&mut object, kind, call.version());
     let old = &current.object;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
