@@ -1,11 +1,17 @@
 //! The kinds of resource.k8s.io.
 
+mod allocation;
+mod claim;
+mod common;
+mod conversion;
+mod device;
 pub mod device_class;
 pub mod device_taint_rule;
 pub mod resource_claim;
 pub mod resource_claim_template;
 pub mod resource_pool_status_request;
 pub mod resource_slice;
+mod request_policy;
 
 use crate::kind::Kind;
 
