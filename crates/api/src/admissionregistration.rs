@@ -8,10 +8,10 @@ mod match_resources;
 pub mod mutating_admission_policy;
 pub mod mutating_admission_policy_binding;
 pub mod mutating_webhook_configuration;
+mod policy;
 pub mod validating_admission_policy;
 pub mod validating_admission_policy_binding;
 pub mod validating_webhook_configuration;
-mod policy;
 mod webhooks;
 
 use crate::kind::Kind;

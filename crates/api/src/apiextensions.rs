@@ -1,5 +1,6 @@
-//! The kinds of apiextensions.k8s.io.
+//! The kinds of apiextensions.k8s.io, and those that they make.
 
+pub mod custom_resource;
 pub mod custom_resource_definition;
 
 use crate::kind::Kind;

@@ -1,6 +1,7 @@
 //! The kinds of autoscaling.
 
 pub mod horizontal_pod_autoscaler;
+pub mod scale;
 
 use crate::kind::Kind;
 

@@ -6,14 +6,12 @@ mod load;
 
 use std::sync::OnceLock;
 
-use machinery::schema::{Schema, TypeId, Types};
+use machinery::schema::{Schema, Shape, TypeId, Types};
 use machinery::{GroupVersion, GroupVersionKind};
 
 /// The schema of a kind.
 pub fn schema(kind: &GroupVersionKind) -> Option<Schema<'static>> {
-    let catalogue = open();
-    let at = catalogue.kinds.binary_search_by(|(have, _)| have.cmp(kind)).ok()?;
-    Some(catalogue.types.schema(catalogue.kinds[at].1))
+    open().schema(kind)
 }
 
 /// Every kind with its schema, in the order of group, version and kind.
@@ -29,9 +27,47 @@ pub fn has_version(version: &GroupVersion) -> bool {
     kinds.get(at).is_some_and(|(kind, _)| kind.group == version.group && kind.version == version.version)
 }
 
+/// A type that has a name of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared {
+    /// Its Go package: `k8s.io/api/core/v1`.
+    pub package: &'static str,
+    /// `Pod`.
+    pub name: &'static str,
+    /// The type as it is declared. Where it is used it may differ in how apply merges it.
+    pub schema: Schema<'static>,
+}
+
+/// The declaration of a type, if it has a name of its own.
+pub fn declared(schema: Schema<'static>) -> Option<Declared> {
+    let catalogue = open();
+    let id = catalogue.base(schema.id()).unwrap_or_else(|| schema.id());
+    let (package, name) = *catalogue.names.get(usize::from(id))?;
+    Some(Declared { package, name, schema: catalogue.types.schema(id) })
+}
+
+/// What a field or an item of this type says about merging beyond what its type says by itself: `atomic`, `granular`.
+pub fn merge_word(schema: Schema<'static>) -> Option<&'static str> {
+    let catalogue = open();
+    let id = schema.id();
+    let as_one = match schema.shape() {
+        Shape::List(_) => return catalogue.atomic_lists.binary_search(&id).ok().map(|_| "atomic"),
+        Shape::Map(map) if map.atomic => return Some("atomic"),
+        Shape::Struct(shape) => shape.atomic,
+        _ => return None,
+    };
+    catalogue.base(id).map(|_| if as_one { "atomic" } else { "granular" })
+}
+
 /// Reads the facts afresh. Only of use to those who measure how long it takes.
 pub fn load() -> Catalogue {
     load::catalogue(include_str!("catalogue.txt"))
+}
+
+/// Reads facts about types that no API serves, such as those of a component's configuration file. The text is part of the
+/// program and follows the grammar of `catalogue.txt`.
+pub fn read(text: &'static str) -> Catalogue {
+    load::catalogue(text)
 }
 
 /// All types and kinds.
@@ -39,6 +75,26 @@ pub fn load() -> Catalogue {
 pub struct Catalogue {
     types: Types,
     kinds: Vec<(GroupVersionKind, TypeId)>,
+    /// The package and name of each declared type; those have the first numbers.
+    names: Vec<(&'static str, &'static str)>,
+    /// Types that differ from a declared one only in how apply merges them, with those.
+    variants: Vec<(TypeId, TypeId)>,
+    /// Lists that say that they are one value, ascending.
+    atomic_lists: Vec<TypeId>,
+}
+
+impl Catalogue {
+    fn base(&self, id: TypeId) -> Option<TypeId> {
+        self.variants.iter().find(|(variant, _)| *variant == id).map(|(_, base)| *base)
+    }
+}
+
+impl Catalogue {
+    /// The schema of a kind.
+    pub fn schema(&self, kind: &GroupVersionKind) -> Option<Schema<'_>> {
+        let at = self.kinds.binary_search_by(|(have, _)| have.cmp(kind)).ok()?;
+        Some(self.types.schema(self.kinds[at].1))
+    }
 }
 
 fn open() -> &'static Catalogue {

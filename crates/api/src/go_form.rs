@@ -141,7 +141,8 @@ pub fn difference_of_part(old: &Value, new: &Value, schema: Schema<'_>, part: &s
     let print = |value: &Value| {
         let mut writer = Writer { out: String::new(), indent: Some(" ") };
         let Shape::Struct(ty) = schema.shape() else { return String::new() };
-        let fields = ty.fields.iter().enumerate().filter(|(_, field)| field.inlined.last().is_some_and(|at| at == part));
+        let fields =
+            ty.fields.iter().enumerate().filter(|(_, field)| field.inlined.last().is_some_and(|at| at == part));
         let mut fields: Vec<_> = fields.map(|(at, _)| at).collect();
         let numbers = numbered(ty);
         fields.sort_by_key(|at| numbers.iter().position(|number| number == at));
@@ -307,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    fn check(kind: (&str, &str), field: &str, value: &Value, expect: &str) {
+    fn check(kind: (&'static str, &'static str), field: &str, value: &Value, expect: &str) {
         let (group, kind) = kind;
         let schema = catalogue::schema(&GroupVersionKind::of(group, "v1", kind)).unwrap();
         assert_eq!(compact(value, schema.child(field).unwrap()), expect);

@@ -55,8 +55,20 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`.
     pub selectable: Vec<Selectable>,
+    /// How often its validation of an update looks at the metadata again.
+    pub update_checks: UpdateChecks,
     /// What only this kind knows.
     pub rules: Arc<dyn Rules>,
+}
+
+/// How often a kind's validation of an update looks at metadata that the generic path has looked at. Each look finds
+/// the same again, and clients see every finding among the causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpdateChecks {
+    /// At the metadata by itself.
+    pub whole: u8,
+    /// At how it changed.
+    pub change: u8,
 }
 
 /// One version of a kind.
@@ -209,6 +221,7 @@ impl Kind {
             dependents: Dependents::Delete,
             returns_deleted: false,
             selectable: Vec::new(),
+            update_checks: UpdateChecks { whole: 0, change: 1 },
             rules: Arc::new(NoRules),
         }
     }

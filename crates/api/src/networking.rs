@@ -1,4 +1,4 @@
-//! The kinds of networking.k8s.io.
+//! The kinds of networking.k8s.io, and what they share.
 
 pub mod ingress;
 pub mod ingress_class;
@@ -6,8 +6,52 @@ pub mod ip_address;
 pub mod network_policy;
 pub mod service_cidr;
 
+use machinery::names::{dns1123_subdomain, parse_ip, path_segment};
+use machinery::{At, Errors, Value};
+
+use crate::field_rules::{looks, required_and_looks};
 use crate::kind::Kind;
 
 /// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] =
     &[ingress::kind, ingress_class::kind, ip_address::kind, network_policy::kind, service_cidr::kind];
+
+/// A reference to an object of some kind: its group, kind and name.
+fn validate_reference(reference: &At<'_>, errors: &mut Errors) {
+    let group = reference.get("apiGroup");
+    if group.is_present() {
+        looks(&group, dns1123_subdomain, errors);
+    }
+    required_and_looks(&reference.get("kind"), path_segment, errors);
+    required_and_looks(&reference.get("name"), path_segment, errors);
+}
+
+/// The name of the host where something is served.
+pub(crate) fn validate_balancer_host(host: &At<'_>, errors: &mut Errors) {
+    if host.is_empty() {
+        return;
+    }
+    looks(host, dns1123_subdomain, errors);
+    if parse_ip(host.str()).is_some() {
+        errors.push(host.invalid("must be a DNS name, not an IP address"));
+    }
+}
+
+/// The addresses and hosts where something is served, as a cell.
+pub(crate) fn balancer_cell(object: &Value) -> Value {
+    let served = object.at(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array).unwrap_or_default();
+    let found = served.iter().filter_map(|one| {
+        let text = |field: &str| one.str_at(&[field]).filter(|text| !text.is_empty());
+        text("ip").or_else(|| text("hostname"))
+    });
+    let found: std::collections::BTreeSet<&str> = found.collect();
+    found.into_iter().collect::<Vec<_>>().join(",").into()
+}
+
+/// The first few of a list, and how many there are beyond them.
+pub(crate) fn shortened(texts: &[&str], shown: usize) -> String {
+    match texts.len().checked_sub(shown) {
+        Some(more @ 1..) => format!("{} + {more} more...", texts[..shown].join(",")),
+        _ => texts.join(","),
+    }
+}

@@ -11,8 +11,7 @@ use machinery::{At, Errors};
 use crate::kind::Kind;
 
 /// Every kind of the group.
-pub const KINDS: &[fn() -> Kind] =
-    &[cluster_role::kind, cluster_role_binding::kind, role::kind, role_binding::kind];
+pub const KINDS: &[fn() -> Kind] = &[cluster_role::kind, cluster_role_binding::kind, role::kind, role_binding::kind];
 
 /// The group that roles, users and groups belong to.
 const GROUP: &str = "rbac.authorization.k8s.io";

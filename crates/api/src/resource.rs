@@ -7,11 +7,11 @@ mod conversion;
 mod device;
 pub mod device_class;
 pub mod device_taint_rule;
+mod request_policy;
 pub mod resource_claim;
 pub mod resource_claim_template;
 pub mod resource_pool_status_request;
 pub mod resource_slice;
-mod request_policy;
 
 use crate::kind::Kind;
 

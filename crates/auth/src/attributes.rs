@@ -1,5 +1,12 @@
 //! What a request asks for, as far as authorization cares.
 
+mod question;
+
+use machinery::status::{GroupName, Status};
+use machinery::{fields, labels};
+
+pub use question::{About, OwnedResource, Question};
+
 use crate::User;
 
 /// A request as an authorizer sees it.
@@ -37,6 +44,10 @@ pub struct Resource<'a> {
     pub namespace: &'a str,
     /// The one object that is meant.
     pub name: &'a str,
+    /// What the fields of objects that are listed, watched or deleted together must be, as far as it could be read.
+    pub field_selector: &'a [fields::Requirement],
+    /// What their labels must be, as far as it could be read.
+    pub label_selector: &'a [labels::Requirement],
 }
 
 impl Attributes<'_> {
@@ -62,11 +73,46 @@ impl Attributes<'_> {
         };
         format!("User {user:?} cannot {verb} resource {what:?} in API group {:?} {place}", resource.group)
     }
+
+    /// The answer to a request that is refused for `reason`, which may be empty.
+    pub fn forbidden(&self, reason: &str) -> Status {
+        let cause = if reason.is_empty() { self.refusal() } else { format!("{}: {reason}", self.refusal()) };
+        match self.target {
+            Target::Path(_) => Status::forbidden(GroupName::new("", ""), "", cause),
+            Target::Resource(resource) => {
+                Status::forbidden(GroupName::new(resource.group, resource.resource), resource.name, cause)
+            }
+        }
+    }
+}
+
+/// The selectors of a request as authorizers see them: only requests for many objects have any, and what cannot be read
+/// is left out. That asks for more than the client wants, which is the safe side.
+pub fn selectors(verb: &str, fields: &str, labels: &str) -> (Vec<fields::Requirement>, Vec<labels::Requirement>) {
+    if !matches!(verb, "list" | "watch" | "deletecollection") {
+        return (Vec::new(), Vec::new());
+    }
+    let of_fields = fields::Selector::parse(fields).map(|selector| selector.requirements().to_vec());
+    let of_labels =
+        labels::Selector::parse(labels).map(|selector| selector.requirements().unwrap_or_default().to_vec());
+    (of_fields.unwrap_or_default(), of_labels.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_requests_for_many_objects_have_selectors() {
+        let check = |verb: &str, fields: &str, labels: &str, expect: (usize, usize)| {
+            let (of_fields, of_labels) = selectors(verb, fields, labels);
+            assert_eq!((of_fields.len(), of_labels.len()), expect, "{verb} {fields} {labels}");
+        };
+        check("list", "spec.nodeName=n,a!=b", "app=x", (2, 1));
+        check("watch", "", "", (0, 0));
+        check("deletecollection", "a", "app in (", (0, 0));
+        check("get", "metadata.name=x", "app=x", (0, 0));
+    }
 
     #[test]
     fn a_refusal_reads_as_kubernetes_words_it() {

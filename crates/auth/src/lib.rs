@@ -4,13 +4,31 @@
 //! [`Chain`] of authorizers for a [`Decision`]. Nothing here reads a socket, a file or a clock.
 
 pub mod abac;
+pub mod access_review;
 pub mod attributes;
+pub mod authorization_config;
+pub mod bearer;
+pub mod bootstrap_token;
+pub mod cache;
 pub mod chain;
+mod config_file;
+mod escape;
+mod expression;
+mod extra_key;
+pub mod impersonation;
+pub mod jwt;
+pub mod keys;
+pub mod node;
+pub mod oidc;
 pub mod rbac;
+pub mod request_header;
+pub mod rules_review;
 pub mod service_account;
 pub mod token_file;
+pub mod token_review;
 pub mod user;
+pub mod x509;
 
-pub use attributes::{Attributes, Target};
-pub use chain::{Authorizer, Chain, Decision};
+pub use attributes::{Attributes, Question, Resource, Target};
+pub use chain::{AlwaysAllow, AlwaysDeny, Authorizer, Chain, Decision, Privileged};
 pub use user::User;

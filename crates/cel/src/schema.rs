@@ -12,7 +12,7 @@ use machinery::schema::{FormatKind, Shape, Types};
 use crate::types::{SchemaType, Type};
 
 pub use escape::{escape, unescape};
-pub use size::elements_max;
+pub use size::{elements_max, occurrences_max};
 
 /// A set of types that an environment refers to.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::{convert, etcd, store};
+use crate::{apiserver, convert, cri, etcd, image, shim, store};
 
 /// A command of the binary.
 pub struct Command {
@@ -25,10 +25,34 @@ pub const COMMANDS: &[Command] = &[
         run: convert::run,
     },
     Command {
+        name: "cri",
+        about: "The container runtime, alone, on a socket for any CRI client",
+        arguments: cri::arguments,
+        run: cri::run,
+    },
+    Command {
         name: "etcd",
         about: "The store, started alone, with etcd's own flags",
         arguments: etcd::arguments,
         run: etcd::run,
+    },
+    Command {
+        name: "image",
+        about: "Images of this machine: list, pull, import, export, build, remove",
+        arguments: image::arguments,
+        run: image::run,
+    },
+    Command {
+        name: "kube-apiserver",
+        about: "The API server, started alone, with upstream's flags",
+        arguments: apiserver::arguments,
+        run: apiserver::run,
+    },
+    Command {
+        name: "shim",
+        about: "Keep the containers of one sandbox (started by the runtime)",
+        arguments: shim::arguments,
+        run: shim::run,
     },
     Command {
         name: "store",

@@ -19,6 +19,11 @@ use consensus::{Change, Peer};
 pub(crate) mod identity;
 mod retention;
 
+/// Bytes of a log segment.
+pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
+/// Bytes of log after which a checkpoint is written, at least.
+pub(crate) const CHECKPOINT_BYTES: u64 = 64 << 20;
+
 /// The store, started alone, with etcd's own flags.
 #[derive(Args, Debug, Clone)]
 struct Etcd {
@@ -250,7 +255,7 @@ async fn publish(node: Node, this: Peer) {
     }
 }
 
-async fn signal() -> Result<()> {
+pub(crate) async fn signal() -> Result<()> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         _ = terminate.recv() => Ok(()),
@@ -365,8 +370,8 @@ impl Etcd {
             listeners,
             tls,
             on_apply: Box::new(move |state| hub.publish(state)),
-            segment_bytes: 64 << 20,
-            checkpoint_bytes: 64 << 20,
+            segment_bytes: SEGMENT_BYTES,
+            checkpoint_bytes: CHECKPOINT_BYTES,
         })
     }
 

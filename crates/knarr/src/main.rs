@@ -1,8 +1,12 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
+mod apiserver;
 mod commands;
 mod convert;
+mod cri;
 mod etcd;
+mod image;
+mod shim;
 mod store;
 
 use std::ffi::OsString;

@@ -6,67 +6,99 @@ use crate::{Object, Str, Value};
 /// Fills in the schema's defaults, also inside of what it filled in. A `null` where there can be none counts as absence:
 /// it becomes the default, or goes. Doing it twice is doing it once.
 pub fn default(value: &mut Value, schema: Schema<'_>) {
-    match (value, schema.shape()) {
-        (Value::Object(object), Shape::Struct(shape)) => default_struct(object, shape, schema),
-        (Value::Object(object), Shape::Map(map)) => {
-            let ty = schema.other(map.value);
-            if !ty.ty().nullable && object.values().any(Value::is_null) {
-                match &map.value_default {
-                    Some(default) => fill(object.iter_mut().map(|(_, value)| value), default),
-                    None => object.retain(|_, value| !value.is_null()),
+    Pass { nulls: Nulls::Absent }.value(value, schema);
+}
+
+/// The same for a built-in type, whose trees say `null` where Go prints a nil that it never leaves out: only what has a
+/// default is filled in.
+pub fn default_built_in(value: &mut Value, schema: Schema<'_>) {
+    Pass { nulls: Nulls::Printed }.value(value, schema);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nulls {
+    /// As good as absent, unless the schema allows them.
+    Absent,
+    /// What Go prints for nil.
+    Printed,
+}
+
+#[derive(Clone, Copy)]
+struct Pass {
+    nulls: Nulls,
+}
+
+impl Pass {
+    fn value(self, value: &mut Value, schema: Schema<'_>) {
+        match (value, schema.shape()) {
+            (Value::Object(object), Shape::Struct(shape)) => self.fields(object, shape, schema),
+            (Value::Object(object), Shape::Map(map)) => {
+                let ty = schema.other(map.value);
+                if self.nulls == Nulls::Absent && !ty.ty().nullable && object.values().any(Value::is_null) {
+                    match &map.value_default {
+                        Some(default) => fill(object.iter_mut().map(|(_, value)| value), default),
+                        None => object.retain(|_, value| !value.is_null()),
+                    }
                 }
+                object.iter_mut().for_each(|(_, value)| self.value(value, ty));
             }
-            object.iter_mut().for_each(|(_, value)| default(value, ty));
-        }
-        (Value::Array(items), Shape::List(list)) => {
-            let ty = schema.other(list.item);
-            if let Some(default) = list.item_default.as_ref().filter(|_| !ty.ty().nullable) {
-                fill(items.iter_mut(), default);
+            (Value::Array(items), Shape::List(list)) => {
+                let ty = schema.other(list.item);
+                if let Some(default) = list.item_default.as_ref().filter(|_| !ty.ty().nullable) {
+                    fill(items.iter_mut(), default);
+                }
+                items.iter_mut().for_each(|item| self.value(item, ty));
             }
-            items.iter_mut().for_each(|item| default(item, ty));
+            _ => {}
         }
-        _ => {}
     }
-}
 
-fn default_struct(object: &mut Object, shape: &Struct, schema: Schema<'_>) {
-    if object.values().any(Value::is_null) {
-        object.retain(|key, value| {
-            let kept = |(_, ty): (_, Schema<'_>)| ty.ty().nullable;
-            !value.is_null() || schema.field(key).is_none_or(kept)
-        });
-    }
-    let entries = object.entries_mut();
-    let (mut at, mut next, mut misplaced) = (0, 0, false);
-    while let Some((key, value)) = entries.get_mut(at) {
-        match shape.find(next, key) {
-            Some(found) => {
-                default(value, schema.other(shape.fields[found].ty));
-                at += insert_defaults(entries, at, &shape.fields[next..found], schema);
-                next = found + 1;
+    fn fields(self, object: &mut Object, shape: &Struct, schema: Schema<'_>) {
+        if object.values().any(Value::is_null) {
+            let printed = self.nulls == Nulls::Printed;
+            object.retain(|key, value| {
+                let kept = |(field, ty): (&Field, Schema<'_>)| ty.ty().nullable || printed && field.default.is_none();
+                !value.is_null() || schema.field(key).is_none_or(kept)
+            });
+        }
+        let entries = object.entries_mut();
+        let (mut at, mut next, mut misplaced) = (0, 0, false);
+        while let Some((key, value)) = entries.get_mut(at) {
+            match shape.find(next, key) {
+                Some(found) => {
+                    self.value(value, schema.other(shape.fields[found].ty));
+                    at += self.insert_defaults(entries, at, &shape.fields[next..found], schema);
+                    next = found + 1;
+                }
+                None => misplaced = true,
             }
-            None => misplaced = true,
+            at += 1;
         }
-        at += 1;
+        self.insert_defaults(entries, at, &shape.fields[next..], schema);
+        if misplaced {
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+        }
     }
-    insert_defaults(entries, at, &shape.fields[next..], schema);
-    if misplaced {
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-    }
-}
 
-/// Puts in the defaults of fields that are absent, and says how many it were.
-fn insert_defaults(entries: &mut Vec<(Str, Value)>, at: usize, fields: &[Field], schema: Schema<'_>) -> usize {
-    let mut inserted = 0;
-    for field in fields {
-        if let Some(value) = &field.default {
-            let mut value = value.clone();
-            default(&mut value, schema.other(field.ty));
-            entries.insert(at + inserted, (field.name.clone(), value));
-            inserted += 1;
+    /// Puts in the defaults of fields that are absent, and says how many it were.
+    fn insert_defaults(
+        self,
+        entries: &mut Vec<(Str, Value)>,
+        at: usize,
+        fields: &[Field],
+        schema: Schema<'_>,
+    ) -> usize {
+        let mut inserted = 0;
+        for field in fields {
+            if let Some(value) = &field.default {
+                let mut value = value.clone();
+                self.value(&mut value, schema.other(field.ty));
+                entries.insert(at + inserted, (field.name.clone(), value));
+                inserted += 1;
+            }
         }
+        inserted
     }
-    inserted
 }
 
 fn fill<'a>(values: impl Iterator<Item = &'a mut Value>, default: &Value) {

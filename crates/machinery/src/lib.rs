@@ -6,6 +6,7 @@
 pub mod apply;
 pub mod at;
 pub mod bridge;
+pub mod collection;
 pub mod conform;
 pub mod defaulting;
 pub mod field;
@@ -23,6 +24,7 @@ pub mod path;
 pub mod protobuf;
 pub mod pruning;
 pub mod quantity;
+pub mod resource;
 pub mod schema;
 pub mod status;
 pub mod table;
@@ -32,8 +34,10 @@ pub mod value;
 pub mod yaml;
 
 pub use at::At;
+pub use collection::{Collection, Key};
 pub use field::Errors;
 pub use gvk::{GroupVersion, GroupVersionKind};
 pub use path::Path;
+pub use resource::Resource;
 pub use schema::Schema;
 pub use value::{Object, Str, Value};

@@ -263,6 +263,13 @@ impl From<usize> for TypeId {
     }
 }
 
+/// How many types were added before.
+impl From<TypeId> for usize {
+    fn from(id: TypeId) -> Self {
+        id.0 as Self
+    }
+}
+
 impl<'a> Schema<'a> {
     /// The type itself.
     pub const fn ty(self) -> &'a Type {

@@ -87,7 +87,7 @@ pub fn plain(
     let Parsed { mut tree, duplicate } = parsed;
     let unknown = conform(&mut tree, schema).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
     let warnings = mode.judge(&duplicate, &unknown).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
-    defaulting::default(&mut tree, schema);
+    defaulting::default_built_in(&mut tree, schema);
     name(&mut tree, expected);
     Ok(Received { object: tree, warnings })
 }
@@ -118,7 +118,10 @@ fn fit(parsed: Parsed, version: &Version, mode: FieldValidation) -> Result<Recei
 /// Fills in version, kind and defaults.
 fn complete(object: &mut Value, kind: &Kind, version: &Version) {
     name(object, &kind.gvk(&version.name));
-    defaulting::default(object, version.schema());
+    match version.shape {
+        Shape::BuiltIn(schema) => defaulting::default_built_in(object, schema),
+        Shape::Custom(..) => defaulting::default(object, version.schema()),
+    }
     kind.rules.default(object, &version.name);
 }
 

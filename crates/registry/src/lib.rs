@@ -1,6 +1,8 @@
 //! What each verb of the API means: pure functions from a request and a view to an answer and a store transaction.
 
 pub mod accept;
+pub mod admission;
+pub mod binding;
 pub mod body;
 pub mod conversion;
 pub mod deletion;

@@ -42,6 +42,15 @@ impl Selection {
         self.is_everything || (self.labels.matches_object(object) && self.matches_fields(kind, object))
     }
 
+    /// Whether an object of which only these are known is selected.
+    pub fn matches_by<'a>(
+        &self,
+        label: impl Fn(&str) -> Option<&'a str>,
+        field: impl Fn(&str) -> Option<&'a str>,
+    ) -> bool {
+        self.is_everything || (self.labels.matches(label) && self.fields.matches(field))
+    }
+
     /// The name that an object must have to be selected, if the selectors say so.
     pub fn name(&self) -> Option<&str> {
         self.fields.exact_value("metadata.name")

@@ -68,9 +68,6 @@ pub fn address(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
 
 /// Settles who owns which field. `live` is the object as it is, in the version of the request.
 pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) -> Value {
-    if !target.kind.verbs.contains(&api::kind::Verb::Patch) {
-        return object;
-    }
     let versions = Managed { kind: target.kind, subresource: target.subresource };
     let api_version = target.kind.gvk(&target.version.name).api_version();
     let write = apply::Write {
@@ -102,7 +99,14 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
     meta::prepare_update(object, old);
     kind.rules.prepare_update(object, old, context);
     let mut errors = Errors::new();
-    meta::validate_update(object, old, &Path::of("metadata"), &mut errors);
+    let (metadata, checks) = (Path::of("metadata"), kind.update_checks);
+    meta::validate_create(object, kind.scope, meta::name_is_path_segment, &metadata, &mut errors);
+    for _ in 0..=checks.change {
+        meta::validate_update(object, old, &metadata, &mut errors);
+    }
+    for _ in 0..checks.whole {
+        meta::validate_create(object, kind.scope, kind.name_rule, &metadata, &mut errors);
+    }
     kind.rules.validate_update(object, old, context, &mut errors);
     judge(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, Some(old), context);

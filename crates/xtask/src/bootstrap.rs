@@ -1,7 +1,10 @@
-//! Writes the roles and bindings of a fresh cluster into the tree: `cargo xtask bootstrap [folder]`.
+//! Writes what a fresh cluster holds into the tree: `cargo xtask bootstrap [folder]`.
 //!
-//! The source is a folder of JSON files with what a fresh API server holds. The product is a text that reads as a policy;
-//! its grammar stands at its top, and `auth::rbac::bootstrap` reads it.
+//! The source is a folder of JSON files with what a fresh API server holds. The products are texts that read as a policy;
+//! their grammars stand at their tops. `auth::rbac::bootstrap` reads the roles and bindings, `flowcontrol::bootstrap` the flow
+//! schemas and priority levels.
+
+mod flows;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +25,7 @@ const HEADER: &str = "\
 
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
-/// Reads the objects, and writes the policy into the `auth` crate.
+/// Reads the objects, and writes the policies into the `auth` and `flowcontrol` crates.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let source = args.first().map_or_else(|| root().join("../shared/reference/bootstrap"), PathBuf::from);
     let mut text = HEADER.to_owned();
@@ -32,8 +35,14 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     for file in ["clusterrolebindings", "rolebindings"] {
         read(&source, file)?.iter().for_each(|binding| write_binding(&mut text, binding));
     }
-    let target = root().join("crates/auth/src/rbac/bootstrap.txt");
-    std::fs::write(&target, &text).with_context(|| format!("cannot write {}", target.display()))?;
+    write_text("crates/auth/src/rbac/bootstrap.txt", &text)?;
+    let flows = flows::text(&read(&source, "prioritylevelconfigurations")?, &read(&source, "flowschemas")?);
+    write_text("crates/flowcontrol/src/bootstrap.txt", &flows)
+}
+
+fn write_text(path: &str, text: &str) -> anyhow::Result<()> {
+    let target = root().join(path);
+    std::fs::write(&target, text).with_context(|| format!("cannot write {}", target.display()))?;
     println!("{}: {} lines, {} bytes", target.display(), text.lines().count(), text.len());
     Ok(())
 }

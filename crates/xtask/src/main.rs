@@ -22,7 +22,7 @@ const TASKS: &[Task] = &[
     Task { name: "bench", about: "measure the store beside a real etcd, on this disk: store", run: bench::run },
     Task {
         name: "bootstrap",
-        about: "write the roles and bindings of a fresh cluster into the auth crate, from [folder]",
+        about: "write the roles, bindings, flow schemas and priority levels of a fresh cluster into the tree, from [folder]",
         run: bootstrap::run,
     },
     Task {

@@ -31,11 +31,9 @@ pub fn validate_url(at: &At<'_>, errors: &mut Errors) {
     if parts.host.is_empty() {
         blame("", format!("host must be specified{FORM}"));
     }
-    for (part, what) in [
-        (parts.user, "user information is"),
-        (parts.fragment, "fragments are"),
-        (parts.query, "query parameters are"),
-    ] {
+    for (part, what) in
+        [(parts.user, "user information is"), (parts.fragment, "fragments are"), (parts.query, "query parameters are")]
+    {
         if !part.is_empty() {
             blame(part, format!("{what} not permitted in the URL"));
         }
@@ -108,7 +106,10 @@ impl<'a> Parts<'a> {
             _ => (String::new(), rest),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if scheme.is_empty() && !rest.starts_with('/') && rest.split('/').next().is_some_and(|first| first.contains(':')) {
+        if scheme.is_empty()
+            && !rest.starts_with('/')
+            && rest.split('/').next().is_some_and(|first| first.contains(':'))
+        {
             return refused("first path segment in URL cannot contain colon");
         }
         let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
@@ -147,7 +148,9 @@ mod tests {
         );
         check(
             &value!({"url": ":x"}),
-            &["url: Required value: url must be a valid URL: parse \":x\": missing protocol scheme; desired format: https://host[/path]"],
+            &[
+                "url: Required value: url must be a valid URL: parse \":x\": missing protocol scheme; desired format: https://host[/path]",
+            ],
         );
     }
 

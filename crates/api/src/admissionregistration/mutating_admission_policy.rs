@@ -10,7 +10,7 @@ use super::expressions::Expressions;
 use super::policy;
 use super::validating_admission_policy::param_kind;
 use crate::field_rules::{column, count_cell, one_of, raise_generation, start_generation};
-use crate::kind::{Context, Kind, Rules, age_column, name_column, names};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names};
 
 /// The row of MutatingAdmissionPolicy.
 pub fn kind() -> Kind {
@@ -18,6 +18,7 @@ pub fn kind() -> Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
         rules: Arc::new(MutatingAdmissionPolicy),
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .with_beta("v1beta1")
             .with_beta("v1alpha1")

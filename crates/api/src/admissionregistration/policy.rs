@@ -10,8 +10,27 @@ use super::{match_conditions, match_resources};
 use crate::field_rules::{default_to, one_of, same};
 
 const RESERVED: &[&str] = &[
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-    "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// What a policy says when it is silent.
@@ -46,7 +65,13 @@ pub fn expressions<'a>(spec: &At<'_>, old: Option<&'a Value>, mutation: bool) ->
 }
 
 /// What is wrong with the parts that all policies have, up to their variables, which `expressions` gets to know.
-pub fn validate(spec: &At<'_>, old: Option<&Value>, expressions: &mut Expressions<'_>, mutating: bool, errors: &mut Errors) {
+pub fn validate(
+    spec: &At<'_>,
+    old: Option<&Value>,
+    expressions: &mut Expressions<'_>,
+    mutating: bool,
+    errors: &mut Errors,
+) {
     let policy = spec.get("failurePolicy");
     if policy.is_absent() {
         errors.push(policy.required(""));

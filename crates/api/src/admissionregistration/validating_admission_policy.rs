@@ -13,7 +13,7 @@ use super::policy;
 use crate::field_rules::{
     column, count_cell, drop_field, keep, keep_for_status, one_of_if_present, raise_generation, start_generation,
 };
-use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names as strings};
+use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings};
 
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_EXPRESSION_MAX: usize = 5 * 1024;
@@ -26,6 +26,7 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::status()],
         rules: Arc::new(ValidatingAdmissionPolicy),
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies")
     }
     .with_columns(&[

@@ -8,7 +8,7 @@ use machinery::{At, Errors, Value};
 
 use super::binding;
 use crate::field_rules::{one_of, raise_generation, start_generation};
-use crate::kind::{Context, Kind, Rules, names};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, names};
 
 /// The row of ValidatingAdmissionPolicyBinding.
 pub fn kind() -> Kind {
@@ -16,6 +16,7 @@ pub fn kind() -> Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
         rules: Arc::new(ValidatingAdmissionPolicyBinding),
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored(
             "admissionregistration.k8s.io",
             "v1",

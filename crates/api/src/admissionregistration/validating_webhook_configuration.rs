@@ -7,7 +7,7 @@ use machinery::meta::Scope;
 
 use super::webhooks::Webhooks;
 use crate::field_rules::{column, count_cell};
-use crate::kind::{Kind, age_column, name_column, names};
+use crate::kind::{Kind, UpdateChecks, age_column, name_column, names};
 
 /// The row of ValidatingWebhookConfiguration.
 pub fn kind() -> Kind {
@@ -15,6 +15,7 @@ pub fn kind() -> Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
         rules: Arc::new(Webhooks::Validating),
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored(
             "admissionregistration.k8s.io",
             "v1",

@@ -7,7 +7,9 @@ use machinery::{At, Errors, Value, names};
 
 use super::expressions::{Expressions, Uses};
 use super::{client_config, match_conditions, match_resources};
-use crate::field_rules::{default_to, items_mut, label_selector, one_of_if_present, raise_generation, same, start_generation};
+use crate::field_rules::{
+    default_to, items_mut, label_selector, one_of_if_present, raise_generation, same, start_generation,
+};
 use crate::kind::{Context, Rules};
 
 /// The versions of AdmissionReview that webhooks may ask for.
@@ -82,10 +84,13 @@ impl<'a> Leniency<'a> {
             stored.extend(super::expressions::of_items(webhook.get("matchConditions"), "expression"));
         }
         Self {
-            side_effects: !olds.iter().all(|hook| HARMLESS.contains(&hook.str_at(&["sideEffects"]).unwrap_or_default())),
+            side_effects: !olds
+                .iter()
+                .all(|hook| HARMLESS.contains(&hook.str_at(&["sideEffects"]).unwrap_or_default())),
             review_versions: !olds.iter().all(|hook| {
                 let versions = hook.get("admissionReviewVersions").and_then(Value::as_array).unwrap_or_default();
-                versions.is_empty() || versions.iter().any(|v| REVIEW_VERSIONS.contains(&v.as_str().unwrap_or_default()))
+                versions.is_empty()
+                    || versions.iter().any(|v| REVIEW_VERSIONS.contains(&v.as_str().unwrap_or_default()))
             }),
             names: !olds.iter().all(|hook| names.insert(hook.str_at(&["name"]).unwrap_or_default())),
             selectors: olds.iter().any(|hook| {

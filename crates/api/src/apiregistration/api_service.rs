@@ -7,7 +7,9 @@ use machinery::meta::{Meta, Scope, name_is_path_segment};
 use machinery::{At, Errors, GroupVersion, Value, go, names, value};
 
 use crate::field_rules::{column, default_to, keep, keep_for_status, looks};
-use crate::kind::{Context, Keeping, Kind, Rules, Subresource, age_column, name_column, names as strings};
+use crate::kind::{
+    Context, Keeping, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings,
+};
 
 const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1000;
@@ -25,6 +27,7 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::status()],
         name_rule: name_is_path_segment,
         rules: Arc::new(ApiService),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("apiregistration.k8s.io", "v1", "APIService", "apiservices")
     }
     .with_columns(&[

@@ -1,8 +1,53 @@
 //! ControllerRevision: a state that a workload can go back to.
 
-use crate::kind::Kind;
+use std::sync::Arc;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{At, Errors, GroupVersionKind, Value};
+
+use crate::field_rules::{column, immutable, non_negative};
+use crate::kind::{Context, Kind, Rules, age_column, name_column};
+use crate::workload;
 
 /// The row of ControllerRevision.
 pub fn kind() -> Kind {
-    Kind::stored("apps", "v1", "ControllerRevision", "controllerrevisions")
+    Kind {
+        rules: Arc::new(ControllerRevision),
+        ..Kind::stored("apps", "v1", "ControllerRevision", "controllerrevisions")
+    }
+    .with_columns(&[
+        name_column(),
+        column("Controller", "string", "Whose state it is.", controller),
+        column("Revision", "string", "Its number.", |object, _| workload::int_cell(object, &["revision"])),
+        age_column(),
+    ])
+}
+
+#[derive(Debug)]
+struct ControllerRevision;
+
+impl Rules for ControllerRevision {
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        non_negative(&root.get("revision"), errors);
+        match root.get("data").value() {
+            Value::Null => errors.push(root.get("data").required("data is mandatory")),
+            Value::Object(_) => {}
+            _ => errors.push(root.get("data").required("data must be a valid JSON object")),
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let (root, before) = (At::root(object), At::root(old));
+        non_negative(&root.get("revision"), errors);
+        immutable(&root.get("data"), &before.get("data"), errors);
+    }
+}
+
+fn controller(object: &Value, _now: Time) -> Value {
+    let Some(owner) = Meta::of(object).controller() else { return "<none>".into() };
+    let Ok(kind) = GroupVersionKind::parse(owner.api_version(), owner.kind()) else { return owner.name().into() };
+    let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
+    format!("{}{group}/{}", kind.kind.to_lowercase(), owner.name()).into()
 }

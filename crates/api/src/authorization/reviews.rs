@@ -83,15 +83,14 @@ fn validate_selector(selector: &At<'_>, errors: &mut Errors) {
     let (raw, requirements) = (selector.get("rawSelector"), selector.get("requirements"));
     match (raw.is_empty(), requirements.is_empty()) {
         (false, false) => errors.push(raw.invalid("may not specified at the same time as requirements")),
-        (true, true) => errors.push(requirements.required(format!(
-            "when {} is specified, requirements or rawSelector is required",
-            selector.path()
-        ))),
+        (true, true) => errors.push(
+            requirements
+                .required(format!("when {} is specified, requirements or rawSelector is required", selector.path())),
+        ),
         _ => {}
     }
     for requirement in requirements.items() {
-        let (key, operator, values) =
-            (requirement.get("key"), requirement.get("operator"), requirement.get("values"));
+        let (key, operator, values) = (requirement.get("key"), requirement.get("operator"), requirement.get("values"));
         if key.is_empty() {
             errors.push(key.required("must be specified"));
         }
@@ -119,8 +118,7 @@ mod tests {
     fn check(review: Review, object: &Value, expect: &[&str]) {
         let version = Version::built_in("authorization.k8s.io", "v1", "SubjectAccessReview");
         let requester = Requester::default();
-        let context =
-            Context { version: &version, subresource: "", now: Time::from_unix(0, 0), requester: &requester };
+        let context = Context { version: &version, subresource: "", now: Time::from_unix(0, 0), requester: &requester };
         let mut errors = Errors::new();
         review.validate(object, &context, &mut errors);
         let said: Vec<_> = errors.iter().map(ToString::to_string).collect();

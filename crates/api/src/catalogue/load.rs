@@ -16,19 +16,23 @@ const BROKEN: &str = "the catalogue follows its grammar";
 
 /// Reads the whole text.
 pub fn catalogue(text: &'static str) -> Catalogue {
-    let (declared, kinds) = declarations(text);
+    let (declared, packages, kinds) = declarations(text);
     let mut loader = Loader::new(&declared);
     for (at, declaration) in declared.iter().enumerate() {
         loader.define(TypeId::from(at), declaration);
     }
-    loader.vary();
+    let variants = loader.vary();
     let mut kinds: Vec<_> = kinds.into_iter().map(|(kind, ty)| (kind, loader.names[&ty])).collect();
     kinds.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Catalogue { types: loader.types, kinds }
+    let names = declared.iter().map(|declaration| (packages[declaration.name.0], declaration.name.1)).collect();
+    Catalogue { types: loader.types, kinds, names, variants, atomic_lists: loader.atomic_lists }
 }
 
 /// A type's package and name.
 type Name = (&'static str, &'static str);
+
+/// The path of each package by its alias.
+type Packages = HashMap<&'static str, &'static str>;
 
 #[derive(Clone, Copy)]
 struct Declaration {
@@ -45,8 +49,9 @@ enum What {
 }
 
 /// What the text declares, before any of it is understood.
-fn declarations(text: &'static str) -> (Vec<Declaration>, Vec<(GroupVersionKind, Name)>) {
+fn declarations(text: &'static str) -> (Vec<Declaration>, Packages, Vec<(GroupVersionKind, Name)>) {
     let (mut types, mut kinds) = (Vec::with_capacity(1500), Vec::with_capacity(800));
+    let mut packages = Packages::new();
     let mut package = "";
     let mut rest = text;
     while let Some((line, after)) = rest.split_once('\n') {
@@ -56,6 +61,7 @@ fn declarations(text: &'static str) -> (Vec<Declaration>, Vec<(GroupVersionKind,
         let what = match keyword {
             "package" => {
                 package = name;
+                packages.insert(package, more);
                 continue;
             }
             "kinds" => {
@@ -74,7 +80,7 @@ fn declarations(text: &'static str) -> (Vec<Declaration>, Vec<(GroupVersionKind,
         };
         types.push(Declaration { name: (package, name), what });
     }
-    (types, kinds)
+    (types, packages, kinds)
 }
 
 /// Takes the indented lines off the front.
@@ -103,6 +109,8 @@ struct Loader {
     made: HashMap<Name, TypeId>,
     /// Types that differ from another one only in how apply merges them.
     variants: Vec<(TypeId, TypeId, bool)>,
+    /// Lists that say that they are one value, rather than say nothing.
+    atomic_lists: Vec<TypeId>,
 }
 
 impl Loader {
@@ -114,6 +122,7 @@ impl Loader {
             wrapped: Vec::new(),
             made: HashMap::with_capacity(600),
             variants: Vec::new(),
+            atomic_lists: Vec::new(),
         };
         for declaration in declared {
             let id = loader.types.add(Type::new("", Shape::Any));
@@ -252,6 +261,7 @@ impl Loader {
     fn list(&mut self, package: &'static str, text: &'static str) -> TypeId {
         let (about, item) = text.split_once(']').expect(BROKEN);
         let (kind, default) = about.split_once('=').map_or((about, None), |(kind, json)| (kind, Some(value(json))));
+        let says_atomic = kind == "atomic";
         let kind = match kind.split_once(',') {
             Some(("map", keys)) => ListKind::Map(keys.split(',').map(Str::const_new).collect()),
             None if kind == "set" => ListKind::Set,
@@ -259,7 +269,11 @@ impl Loader {
         };
         let name = self.composite(&["[]"], package, item);
         let item = self.ty(package, item);
-        self.types.add(Type::new(name, Shape::List(List { item, kind, item_default: default })))
+        let id = self.types.add(Type::new(name, Shape::List(List { item, kind, item_default: default })));
+        if says_atomic {
+            self.atomic_lists.push(id);
+        }
+        id
     }
 
     fn map(&mut self, package: &'static str, text: &'static str) -> TypeId {
@@ -288,15 +302,18 @@ impl Loader {
         name
     }
 
-    /// Makes the types that differ from another one in how apply merges them, now that those are complete.
-    fn vary(&mut self) {
-        for (id, base, as_one) in std::mem::take(&mut self.variants) {
+    /// Makes the types that differ from another one in how apply merges them, now that those are complete, and gives
+    /// them with those.
+    fn vary(&mut self) -> Vec<(TypeId, TypeId)> {
+        let variants = std::mem::take(&mut self.variants);
+        for &(id, base, as_one) in &variants {
             let mut ty = self.types.schema(base).ty().clone();
             if let Shape::Struct(Struct { atomic, .. }) | Shape::Map(Map { atomic, .. }) = &mut ty.shape {
                 *atomic = as_one;
             }
             self.types.set(id, ty);
         }
+        variants.into_iter().map(|(id, base, _)| (id, base)).collect()
     }
 }
 

@@ -159,7 +159,8 @@ fn keep_approval(object: &mut Value, old: &Value) {
     let is_verdict = |condition: &&Value| matches!(condition.str_at(&["type"]), Some("Approved" | "Denied"));
     let verdicts = conditions(old).iter().filter(is_verdict);
     let others = conditions(object).iter().filter(|condition| !is_verdict(condition));
-    let same = conditions(object).iter().filter(is_verdict).count() == conditions(old).iter().filter(is_verdict).count();
+    let same =
+        conditions(object).iter().filter(is_verdict).count() == conditions(old).iter().filter(is_verdict).count();
     if !same {
         // Adding or removing one is an error, which validation tells.
         return;

@@ -71,7 +71,9 @@ fn validate_name(object: &Value, signer: &str, errors: &mut Errors) {
     let metadata = root.get("metadata");
     let at = metadata.get("name");
     let (own, wrong) = if signer.is_empty() {
-        let has_signer = name.contains(':').then(|| "ClusterTrustBundle without signer name must not have \":\" in its name".to_owned());
+        let has_signer = name
+            .contains(':')
+            .then(|| "ClusterTrustBundle without signer name must not have \":\" in its name".to_owned());
         (name, has_signer)
     } else {
         let prefix = format!("{}:", signer.replace('/', ":"));

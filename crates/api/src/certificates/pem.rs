@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn blocks_are_found_among_other_text() {
-        let text = "noise\n-----BEGIN A-----\nYWI=\n-----END A-----\nmore\n-----BEGIN B-----\nk: v\n\nYWI=\n-----END B-----\n";
+        let text =
+            "noise\n-----BEGIN A-----\nYWI=\n-----END A-----\nmore\n-----BEGIN B-----\nk: v\n\nYWI=\n-----END B-----\n";
         let found = blocks(text);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0], Block { label: "A".into(), headers: false, bytes: b"ab".to_vec() });
@@ -113,7 +114,10 @@ mod tests {
     #[test]
     fn what_is_no_request_says_why() {
         assert_eq!(check_request(""), Err(Error::NoRequest));
-        assert_eq!(check_request("-----BEGIN CERTIFICATE-----\nYWI=\n-----END CERTIFICATE-----"), Err(Error::NoRequest));
+        assert_eq!(
+            check_request("-----BEGIN CERTIFICATE-----\nYWI=\n-----END CERTIFICATE-----"),
+            Err(Error::NoRequest)
+        );
         let garbage = "-----BEGIN CERTIFICATE REQUEST-----\nYWI=\n-----END CERTIFICATE REQUEST-----";
         assert_eq!(check_request(garbage), Err(Error::MalformedRequest));
         assert_eq!(check_certificates(garbage), Err(Error::Other("CERTIFICATE REQUEST".into())));

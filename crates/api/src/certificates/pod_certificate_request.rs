@@ -5,9 +5,7 @@ use std::sync::Arc;
 use machinery::meta;
 use machinery::{At, Errors, Value, names};
 
-use crate::field_rules::{
-    column, drop_field, immutable_shown, keep, keep_for_status, required_and_looks,
-};
+use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_status, required_and_looks};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Selectable, Subresource, age_column, name_column};
 
@@ -31,7 +29,9 @@ pub fn kind() -> Kind {
     .with_columns(&[
         name_column(),
         column("PodName", "string", "The pod.", |object, _| spec(object, "podName").into()),
-        column("ServiceAccountName", "string", "Who the pod is.", |object, _| spec(object, "serviceAccountName").into()),
+        column("ServiceAccountName", "string", "Who the pod is.", |object, _| {
+            spec(object, "serviceAccountName").into()
+        }),
         column("NodeName", "string", "The node.", |object, _| spec(object, "nodeName").into()),
         column("SignerName", "string", "Who shall sign it.", |object, _| spec(object, "signerName").into()),
         column("State", "string", "What became of it.", |object, _| state(object).into()),
@@ -62,7 +62,8 @@ impl Rules for PodCertificateRequest {
         let root = At::root(object);
         let spec = root.get("spec");
         super::signer_name(&spec.get("signerName"), errors);
-        for (field, id) in [("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")] {
+        for (field, id) in [("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")]
+        {
             required_and_looks(&spec.get(field), names::dns1123_subdomain, errors);
             if spec.get(id).is_empty() {
                 errors.push(spec.get(id).required(""));

@@ -76,7 +76,8 @@ fn version(at: &At<'_>, errors: &mut Errors) -> Option<[u64; 3]> {
     match numbers[..] {
         [Ok(major), Ok(minor), Ok(patch)] => Some([major, minor, patch]),
         _ => {
-            let detail = if numbers.len() == 3 { "Invalid character(s) found" } else { "No Major.Minor.Patch elements found" };
+            let detail =
+                if numbers.len() == 3 { "Invalid character(s) found" } else { "No Major.Minor.Patch elements found" };
             errors.push(Error::invalid(at.path(), at.str(), detail));
             None
         }

@@ -11,7 +11,7 @@ use machinery::{At, Errors, GroupVersion, Path, Str, Value, names};
 use crate::catalogue;
 use crate::field_rules::{IMMUTABLE, column, immutable, immutable_shown, looks, wide_column};
 use crate::go_form;
-use crate::kind::{Context, Keeping, Kind, Rules, Selectable, name_column, names as strings};
+use crate::kind::{Context, Keeping, Kind, Rules, Selectable, UpdateChecks, name_column, names as strings};
 
 /// Reasons, actions and instances are at most this long.
 const WORD_MAX: usize = 128;
@@ -39,6 +39,7 @@ pub fn row(group: &str) -> Kind {
             expires: true,
         },
         create_on_update: true,
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored(group, "v1", "Event", "events")
     }
     .with_columns(&columns())

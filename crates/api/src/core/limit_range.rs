@@ -10,7 +10,7 @@ use machinery::{At, Errors, Object, Str, Value, names};
 
 use crate::core::resource_names;
 use crate::field_rules::{items_mut, quantity};
-use crate::kind::{Context, Kind, Rules, names as strings};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, names as strings};
 
 /// Above this, thousandths of a quantity do not fit 64 bits.
 const MILLI_MAX: i64 = i64::MAX / 1000;
@@ -21,6 +21,7 @@ pub fn kind() -> Kind {
         short_names: strings(&["limits"]),
         create_on_update: true,
         rules: Arc::new(LimitRange),
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored("", "v1", "LimitRange", "limitranges")
     }
 }
@@ -121,7 +122,8 @@ fn validate_limit(limit: &At<'_>, errors: &mut Errors) {
         errors.push(limit.get("limits").required(detail));
     }
     names("maxLimitRequestRatio", errors);
-    let fields: &[&str] = if ty.str() == "Pod" { &["max", "min"] } else { &["max", "min", "default", "defaultRequest"] };
+    let fields: &[&str] =
+        if ty.str() == "Pod" { &["max", "min"] } else { &["max", "min", "default", "defaultRequest"] };
     let mut keys: BTreeSet<&str> = BTreeSet::new();
     for field in fields.iter().chain(&["maxLimitRequestRatio"]) {
         let entries = limit.value().get(field).and_then(Value::as_object);
@@ -145,7 +147,12 @@ fn validate_order(limit: &At<'_>, key: &str, found: &BTreeMap<&str, Quantity>, e
         ("min", "min", ("min", "min value"), ("max", "max value")),
         ("defaultRequest", "defaultRequest", ("min", "min value"), ("defaultRequest", "default request value")),
         ("defaultRequest", "defaultRequest", ("defaultRequest", "default request value"), ("max", "max value")),
-        ("defaultRequest", "defaultRequest", ("defaultRequest", "default request value"), ("default", "default limit value")),
+        (
+            "defaultRequest",
+            "defaultRequest",
+            ("defaultRequest", "default request value"),
+            ("default", "default limit value"),
+        ),
         ("default", "min", ("min", "min value"), ("default", "default value")),
         ("default", "max", ("default", "default value"), ("max", "max value")),
     ];

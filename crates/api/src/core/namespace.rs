@@ -1,8 +1,19 @@
 //! Namespace: where names are unique.
 
-use machinery::meta::{Scope, name_is_dns_label};
+use std::sync::Arc;
 
-use crate::kind::{Kind, Subresource, Verb, names};
+use machinery::field::Error;
+use machinery::meta::{Meta, MetaMut, Scope, name_is_dns_label};
+use machinery::{At, Errors, Path, Str, Value, names as rules_of_names, value};
+
+use crate::field_rules::{column, default_empty_to, default_to, keep};
+use crate::kind::{Context, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, age_column, name_column, names};
+
+/// The label by which selectors find a namespace by its name.
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// What keeps a namespace until all that is in it is gone.
+pub const FINALIZER: &str = "kubernetes";
 
 /// The row of Namespace.
 pub fn kind() -> Kind {
@@ -16,6 +27,153 @@ pub fn kind() -> Kind {
         ],
         returns_deleted: true,
         name_rule: name_is_dns_label,
+        selectable: vec![Selectable::new("status.phase", phase)],
+        rules: Arc::new(Namespace),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("", "v1", "Namespace", "namespaces")
+    }
+    .with_columns(&[
+        name_column(),
+        column("Status", "string", "Whether it is going.", |object, _| phase(object).into()),
+        age_column(),
+    ])
+}
+
+#[derive(Debug)]
+struct Namespace;
+
+impl Rules for Namespace {
+    fn default(&self, object: &mut Value, _version: &str) {
+        label(object);
+        default_to(object, "status", Value::object());
+        if let Some(status) = object.get_mut("status") {
+            default_empty_to(status, "phase", "Active");
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
+        default_to(object, "spec", Value::object());
+        let Some(fields) = object.as_object_mut() else { return };
+        fields.insert("status", value!({"phase": "Active"}));
+        let Some(spec) = fields.get_mut("spec") else { return };
+        default_to(spec, "finalizers", Vec::<Value>::new());
+        if let Some(finalizers) = spec.get_mut("finalizers").and_then(Value::as_array_mut)
+            && !finalizers.iter().any(|finalizer| finalizer.as_str() == Some(FINALIZER))
+        {
+            finalizers.push(FINALIZER.into());
+        }
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        if context.subresource != "finalize" {
+            keep(object, old, "spec");
+        }
+        if context.subresource != "status" {
+            keep(object, old, "status");
+        }
+    }
+
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        let spec = root.get("spec");
+        let finalizers = spec.get("finalizers");
+        finalizers.items().for_each(|finalizer| validate_finalizer(finalizer.str(), finalizers.path(), errors));
+    }
+
+    fn validate_update(&self, object: &Value, _old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        match context.subresource {
+            "status" => validate_phase(object, errors),
+            "finalize" => {
+                let spec = root.get("spec");
+                let finalizers = spec.get("finalizers");
+                for finalizer in finalizers.items() {
+                    validate_finalizer(finalizer.str(), finalizer.path(), errors);
+                }
+            }
+            _ => self.validate(object, context, errors),
+        }
+    }
+
+    fn canonicalize(&self, object: &mut Value) {
+        // The name may have been made up after the defaults.
+        label(object);
+    }
+
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        match subresource {
+            "status" => &["spec"],
+            _ => &["status"],
+        }
+    }
+}
+
+fn label(object: &mut Value) {
+    let name = Meta::of(object).name().to_owned();
+    if !name.is_empty()
+        && let Some(mut meta) = MetaMut::of(object)
+    {
+        meta.set_label(NAME_LABEL, &name);
+    }
+}
+
+fn validate_finalizer(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.extend(rules_of_names::qualified_name(name).into_iter().map(|wrong| Error::invalid(path, name, wrong)));
+    if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        errors.push(Error::invalid(path, name, detail));
+    }
+}
+
+fn validate_phase(object: &Value, errors: &mut Errors) {
+    let status = Path::of("status");
+    // The path is upstream's.
+    let path = status.field("Phase");
+    let phase = phase(object);
+    let (expected, why) = if Meta::of(object).is_deleting() {
+        ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+    } else {
+        ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+    };
+    if phase != expected {
+        errors.push(Error::invalid(&path, phase, why));
+    }
+}
+
+fn phase(object: &Value) -> Str {
+    object.str_at(&["status", "phase"]).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finalizers_have_a_domain_or_are_known() {
+        let check = |name: &str, expect: usize| {
+            let mut errors = Errors::new();
+            validate_finalizer(name, &Path::of("f"), &mut errors);
+            assert_eq!(errors.len(), expect, "{name}");
+        };
+        check("kubernetes", 0);
+        check("example.com/a", 0);
+        check("a", 1);
+        check("", 3);
+    }
+
+    #[test]
+    fn a_phase_follows_from_the_deletion() {
+        let check = |object: Value, expect: Option<&str>| {
+            let mut errors = Errors::new();
+            validate_phase(&object, &mut errors);
+            assert_eq!(errors.first().map(ToString::to_string).as_deref(), expect);
+        };
+        check(value!({"status": {"phase": "Active"}}), None);
+        let deleting = value!({"deletionTimestamp": "2024-01-01T00:00:00Z"});
+        check(value!({"metadata": (deleting), "status": {"phase": "Terminating"}}), None);
+        check(
+            value!({"status": {"phase": "Terminating"}}),
+            Some("status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"),
+        );
     }
 }

@@ -223,7 +223,8 @@ fn validate_same_nodes(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, error
     let mut renamed = before.value().clone();
     rename_labels(&mut renamed, affinity.value());
     if !same(affinity.value(), &renamed) {
-        let restored = go_form::restored(affinity.value(), before.value(), context.version.schema(), &["spec", "nodeAffinity"]);
+        let restored =
+            go_form::restored(affinity.value(), before.value(), context.version.schema(), &["spec", "nodeAffinity"]);
         let affinity = At::new(&restored, *affinity.path());
         let shown = go_form::shown_at(&affinity, context.version.schema(), &["spec", "nodeAffinity"]);
         let detail = "field is immutable, except for updating from beta label to GA";
@@ -246,7 +247,9 @@ fn rename_labels(old: &mut Value, new: &Value) {
             let older = requirement.str_at(&["key"]).unwrap_or_default();
             // A label without a newer name has the empty one upstream, which then may take its place.
             let renamed = RENAMED_LABELS.iter().find(|(old, _)| *old == older).map_or("", |(_, new)| *new);
-            if newer == renamed && let Some(requirement) = requirement.as_object_mut() {
+            if newer == renamed
+                && let Some(requirement) = requirement.as_object_mut()
+            {
                 requirement.insert("key", newer);
             }
         }

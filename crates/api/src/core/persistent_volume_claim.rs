@@ -13,7 +13,9 @@ use crate::field_rules::{
     wide_column,
 };
 use crate::go_form;
-use crate::kind::{Context, Kind, Rules, Selectable, Subresource, age_column, name_column, names as strings};
+use crate::kind::{
+    Context, Kind, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names as strings,
+};
 
 /// Where the class of a claim was named once.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -30,6 +32,7 @@ pub fn kind() -> Kind {
         // Not a field of the object, but older clients select by it.
         selectable: vec![Selectable::new("name", |object| Meta::of(object).name().into())],
         rules: Arc::new(PersistentVolumeClaim),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
     }
     .with_columns(&[
@@ -183,7 +186,11 @@ fn validate_spec_update(object: &Value, old: &Value, context: &Context<'_>, erro
         errors.push(requests.get("storage").forbidden("field can not be less than status.capacity"));
     }
     let had = before.get("spec");
-    immutable(&At::new(spec.get("volumeMode").value(), machinery::Path::of("volumeMode")), &had.get("volumeMode"), errors);
+    immutable(
+        &At::new(spec.get("volumeMode").value(), machinery::Path::of("volumeMode")),
+        &had.get("volumeMode"),
+        errors,
+    );
     let (class, class_before) = (spec.get("volumeAttributesClassName"), had.get("volumeAttributesClassName"));
     if class_before.is_present() && class.is_absent() {
         errors.push(class.forbidden("update from non-nil value to nil is forbidden"));
@@ -248,7 +255,6 @@ fn normalize_sources(spec: &mut Object) {
         _ => {}
     }
 }
-
 
 fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     object.str_at(path).unwrap_or_default()

@@ -7,7 +7,9 @@ use machinery::field::Error;
 use machinery::{At, Errors, Object, Value};
 
 use crate::core::resource_names::{is_integer, is_quota_standard, validate_quota};
-use crate::field_rules::{IMMUTABLE, column, drop_field, emptied, keep, keep_for_status, non_negative_quantity, quantity};
+use crate::field_rules::{
+    IMMUTABLE, column, drop_field, emptied, keep, keep_for_status, non_negative_quantity, quantity,
+};
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 
 const SCOPES: &[&str] = &[

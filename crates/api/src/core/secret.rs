@@ -10,7 +10,7 @@ use machinery::{At, Errors, Value, json, names};
 
 use crate::core::config_map::decoded_length;
 use crate::field_rules::{column, count_cell, default_empty_to, immutable};
-use crate::kind::{Context, Kind, Rules, Selectable, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, Selectable, UpdateChecks, age_column, name_column};
 
 /// All values together may have so many bytes.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -23,6 +23,7 @@ pub fn kind() -> Kind {
     Kind {
         rules: Arc::new(Secret),
         selectable: vec![Selectable::new("type", |object| object.str_at(&["type"]).unwrap_or_default().into())],
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("", "v1", "Secret", "secrets")
     }
     .with_columns(&[
@@ -136,4 +137,3 @@ fn docker_config(at: &At<'_>, errors: &mut Errors) {
     };
     errors.push(Error::invalid(at.path(), "<secret contents redacted>", wrong));
 }
-

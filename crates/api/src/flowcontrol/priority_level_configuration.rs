@@ -6,10 +6,8 @@ use machinery::field::Error;
 use machinery::meta::{Meta, Scope};
 use machinery::{At, Errors, Value};
 
-use crate::field_rules::{
-    column, default_to, drop_field, keep, keep_for_status, raise_generation, start_generation,
-};
-use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
+use crate::field_rules::{column, default_to, drop_field, keep, keep_for_status, raise_generation, start_generation};
+use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
 const QUEUES_MAX: i64 = 10_000_000;
 /// A hand of queues is dealt from a hash of so many bits.
@@ -21,6 +19,7 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::status()],
         rules: Arc::new(PriorityLevelConfiguration),
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored(
             "flowcontrol.apiserver.k8s.io",
             "v1",

@@ -107,7 +107,11 @@ mod tests {
 
     #[test]
     fn a_changed_line_stands_among_its_neighbours() {
-        check("1\n2\n3\n4\n5\n6\n7\n8\n9", "1\n2\n3\n4\nfive\n6\n7\n8\n9", "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n");
+        check(
+            "1\n2\n3\n4\n5\n6\n7\n8\n9",
+            "1\n2\n3\n4\nfive\n6\n7\n8\n9",
+            "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n",
+        );
     }
 
     #[test]

@@ -67,6 +67,11 @@ pub trait Rules: Send + Sync + fmt::Debug {
     /// Brings an object into the form it is stored and compared in, after validation: sorting, dropping duplicates.
     fn canonicalize(&self, _object: &mut Value) {}
 
+    /// The schema of a version as its author wrote it, where that is a CustomResourceDefinition: what clients read.
+    fn published_schema(&self, _version: &str) -> Option<&Value> {
+        None
+    }
+
     /// The fields that a write to the object or to a subresource does not set, whatever it says: nobody comes to own
     /// them by it. Asked only of kinds that have a status by itself.
     fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
@@ -76,6 +81,9 @@ pub trait Rules: Send + Sync + fmt::Debug {
             _ => &[],
         }
     }
+
+    /// Readies an object for its first delete: a kind that must clean up gives it a finalizer here.
+    fn begin_delete(&self, _object: &mut Value, _now: Time) {}
 
     /// Marks an object that is being deleted and stays for now, beyond the deletion timestamp that all kinds have.
     fn mark_deleted(&self, _object: &mut Value) {}

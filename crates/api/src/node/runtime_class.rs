@@ -7,7 +7,7 @@ use machinery::{At, Errors, Value, meta, names};
 
 use crate::core::resource_names;
 use crate::field_rules::{column, immutable, looks, non_negative_quantity};
-use crate::kind::{Context, Kind, Rules, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
 /// The row of RuntimeClass.
 pub fn kind() -> Kind {
@@ -15,6 +15,7 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         create_on_update: true,
         rules: Arc::new(RuntimeClass),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses")
     }
     .with_columns(&[

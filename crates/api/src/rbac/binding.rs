@@ -48,8 +48,7 @@ pub fn validate_same_role(object: &Value, old: &Value, kind: &'static str, error
     let role = root.get("roleRef");
     if role.value() != before.get("roleRef").value() {
         let schema = catalogue::schema(&GroupVersionKind::of(GROUP, "v1", kind));
-        let shown = schema
-            .map_or_else(|| role.value().into(), |schema| go_form::shown_at(&role, schema, &["roleRef"]));
+        let shown = schema.map_or_else(|| role.value().into(), |schema| go_form::shown_at(&role, schema, &["roleRef"]));
         errors.push(Error::invalid(role.path(), shown, "cannot change roleRef"));
     }
 }

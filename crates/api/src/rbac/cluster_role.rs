@@ -8,7 +8,7 @@ use machinery::{At, Errors, Value, labels};
 
 use super::Reach;
 use crate::field_rules::label_selector;
-use crate::kind::{Context, Kind, Rules};
+use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
 /// The row of ClusterRole.
 pub fn kind() -> Kind {
@@ -17,6 +17,7 @@ pub fn kind() -> Kind {
         create_on_update: true,
         name_rule: name_is_path_segment,
         rules: Arc::new(ClusterRole),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles")
     }
 }

@@ -6,7 +6,7 @@ use machinery::meta::name_is_path_segment;
 use machinery::{Errors, Value};
 
 use super::{Reach, binding};
-use crate::kind::{Context, Kind, Rules};
+use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
 /// The row of RoleBinding.
 pub fn kind() -> Kind {
@@ -14,6 +14,7 @@ pub fn kind() -> Kind {
         create_on_update: true,
         name_rule: name_is_path_segment,
         rules: Arc::new(RoleBinding),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
     }
     .with_columns(&binding::columns())

@@ -32,9 +32,15 @@ pub fn validate(object: &Value, old: &Value, context: &Context<'_>, errors: &mut
     });
     let allocation = status.get("allocation");
     let allocated = devices(&allocation);
-    common::set(&status.get("devices"), usize::MAX, |at| key(at).join("/"), errors, |device, errors| {
-        validate_device(device, &allocated, errors);
-    });
+    common::set(
+        &status.get("devices"),
+        usize::MAX,
+        |at| key(at).join("/"),
+        errors,
+        |device, errors| {
+            validate_device(device, &allocated, errors);
+        },
+    );
     if !consumers.is_empty() {
         let added = || consumers.list().iter().any(|new| !had.get("reservedFor").list().contains(new));
         if allocation.is_absent() {

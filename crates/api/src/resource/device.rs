@@ -34,9 +34,8 @@ pub fn validate(device: &At<'_>, old: Option<&Value>, own_nodes: bool, errors: &
         errors.push(Error::invalid(device.path(), count(values), detail));
     }
     keyed(&attributes, errors, validate_attribute);
-    let unchanged = |field: &str| {
-        old.is_some_and(|old| same(old.get(field).unwrap_or(&Value::Null), device.get(field).value()))
-    };
+    let unchanged =
+        |field: &str| old.is_some_and(|old| same(old.get(field).unwrap_or(&Value::Null), device.get(field).value()));
     if !unchanged("capacity") {
         let shared = device.get("allowMultipleAllocations").bool();
         keyed(&capacity, errors, |capacity, errors| {

@@ -8,13 +8,14 @@ use machinery::{At, Errors, Value};
 use super::common::{self, Age};
 use crate::core::resource_names::is_extended;
 use crate::field_rules::{raise_generation, same, start_generation};
-use crate::kind::{Context, Kind, Rules, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
 /// The row of DeviceClass.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         returns_deleted: true,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(DeviceClass),
         ..Kind::stored("resource.k8s.io", "v1", "DeviceClass", "deviceclasses")
             .with_beta("v1beta2")

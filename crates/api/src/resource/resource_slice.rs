@@ -8,9 +8,7 @@ use machinery::{At, Errors, Value, names};
 
 use super::{common, conversion, device};
 use crate::core::node_selector;
-use crate::field_rules::{
-    IMMUTABLE, column, driver_name, items_mut, looks, raise_generation, same, start_generation,
-};
+use crate::field_rules::{IMMUTABLE, column, driver_name, items_mut, looks, raise_generation, same, start_generation};
 use crate::kind::{Context, Kind, Rules, Selectable, age_column, name_column};
 
 const DEVICES_MAX: usize = 128;
@@ -35,9 +33,13 @@ pub fn kind() -> Kind {
     };
     conversion::with_v1beta1(row, conversion::SLICE).with_columns(&[
         name_column(),
-        column("Node", "string", "The node the devices are on.", |object, _| text(object, &["spec", "nodeName"]).into()),
+        column("Node", "string", "The node the devices are on.", |object, _| {
+            text(object, &["spec", "nodeName"]).into()
+        }),
         column("Driver", "string", "Who offers them.", |object, _| text(object, &["spec", "driver"]).into()),
-        column("Pool", "string", "The pool they belong to.", |object, _| text(object, &["spec", "pool", "name"]).into()),
+        column("Pool", "string", "The pool they belong to.", |object, _| {
+            text(object, &["spec", "pool", "name"]).into()
+        }),
         age_column(),
     ])
 }

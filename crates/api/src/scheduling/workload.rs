@@ -15,11 +15,9 @@ const TEMPLATES_MAX: usize = 8;
 
 /// The row of Workload.
 pub fn kind() -> Kind {
-    let mut kind = Kind {
-        rules: Arc::new(Workload),
-        ..Kind::stored("scheduling.k8s.io", "v1alpha2", "Workload", "workloads")
-    }
-    .with_columns(&[name_column(), age_column()]);
+    let mut kind =
+        Kind { rules: Arc::new(Workload), ..Kind::stored("scheduling.k8s.io", "v1alpha2", "Workload", "workloads") }
+            .with_columns(&[name_column(), age_column()]);
     for version in &mut kind.versions {
         version.served = false;
     }

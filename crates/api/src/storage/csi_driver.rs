@@ -92,7 +92,8 @@ impl Rules for CsiDriver {
     fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
         let (root, before) = (At::root(object), At::root(old));
         let (spec, had) = (root.get("spec"), before.get("spec"));
-        for (field, blamed) in [("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")]
+        for (field, blamed) in
+            [("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")]
         {
             if !same(spec.get(field).value(), had.get(field).value()) {
                 errors.push(Error::invalid(spec.get(blamed).path(), spec.get(field).value(), IMMUTABLE));

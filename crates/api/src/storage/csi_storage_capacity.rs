@@ -6,12 +6,13 @@ use machinery::{At, Errors, Value, names};
 
 use crate::field_rules::{immutable, immutable_shown, label_selector, looks, non_negative_quantity};
 use crate::go_form;
-use crate::kind::{Context, Kind, Rules};
+use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
 /// The row of CSIStorageCapacity.
 pub fn kind() -> Kind {
     Kind {
         rules: Arc::new(CsiStorageCapacity),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities")
     }
 }

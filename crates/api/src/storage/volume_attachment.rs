@@ -7,9 +7,7 @@ use machinery::meta::Scope;
 use machinery::{At, Errors, Value, names};
 
 use crate::core::persistent_volume;
-use crate::field_rules::{
-    column, driver_name, drop_field, immutable_shown, keep, keep_for_status, looks,
-};
+use crate::field_rules::{column, driver_name, drop_field, immutable_shown, keep, keep_for_status, looks};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 

@@ -83,9 +83,10 @@ fn validate_status(status: &At<'_>, had: &At<'_>, errors: &mut Errors) {
     let conditions = status.get("conditions");
     meta::validate_conditions(conditions.list(), conditions.path(), errors);
     let is_true = |of: &At<'_>, ty: &str| {
-        of.get("conditions").list().iter().any(|condition| {
-            condition.str_at(&["type"]) == Some(ty) && condition.str_at(&["status"]) == Some("True")
-        })
+        of.get("conditions")
+            .list()
+            .iter()
+            .any(|condition| condition.str_at(&["type"]) == Some(ty) && condition.str_at(&["status"]) == Some("True"))
     };
     let over: BTreeSet<_> = ["Succeeded", "Failed"].into_iter().filter(|ty| is_true(status, ty)).collect();
     if over.len() > 1 {

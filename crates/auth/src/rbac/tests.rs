@@ -26,7 +26,15 @@ fn permits(rule: &Rule, verb: &str, target: Target<'_>) -> bool {
 #[test]
 fn a_rule_permits_the_resources_it_names() {
     let check = |rule: &Rule, verb, resource, subresource, name, expect| {
-        let target = Resource { group: "apps", resource, subresource, name, namespace: "ns", version: "v1" };
+        let target = Resource {
+            group: "apps",
+            resource,
+            subresource,
+            name,
+            namespace: "ns",
+            version: "v1",
+            ..Resource::default()
+        };
         assert_eq!(permits(rule, verb, Target::Resource(target)), expect, "{rule:?} {verb} {target:?}");
     };
     let plain = rule("get list", "apps", "deployments", "", "");

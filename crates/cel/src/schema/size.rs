@@ -58,6 +58,11 @@ fn bytes_min(schema: Schema<'_>, depth: u8) -> u64 {
     }
 }
 
+/// How often a value of the type can occur in one request at most.
+pub fn occurrences_max(schema: Schema<'_>) -> u64 {
+    REQUEST_BYTES / (bytes_min(schema, 0) + 1)
+}
+
 /// The most characters, items or entries a value of the type can have; 0 for what has no size.
 pub fn elements_max(schema: Schema<'_>) -> u64 {
     let limits = Limits::of(schema);

@@ -202,7 +202,7 @@ impl Owners {
     }
 
     /// Writes the list into an object, or removes it if there is no owner.
-    pub(super) fn write(&self, object: &mut Value) {
+    pub fn write(&self, object: &mut Value) {
         if self.0.is_empty() {
             clear(object);
         } else {

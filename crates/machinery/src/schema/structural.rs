@@ -6,6 +6,8 @@ mod defaults;
 mod invariants;
 mod openapi;
 
+use std::sync::Arc;
+
 use super::{Schema, TypeId, Types};
 use crate::field::Errors;
 use crate::{Path, Value};
@@ -15,14 +17,14 @@ pub use build::Error;
 /// The types that one version of a CRD defines.
 #[derive(Debug)]
 pub struct Structural {
-    types: Types,
+    types: Arc<Types>,
     root: TypeId,
 }
 
 impl Structural {
     /// Makes types of a schema (`openAPIV3Schema`). A schema in which [`check`] finds nothing always succeeds.
     pub fn new(schema: &Value) -> Result<Self, Error> {
-        build::types(schema).map(|(types, root)| Self { types, root })
+        build::types(schema).map(|(types, root)| Self { types: Arc::new(types), root })
     }
 
     /// The type of the whole object.
@@ -31,8 +33,13 @@ impl Structural {
     }
 
     /// All types, for those who refer to them by number.
-    pub const fn types(&self) -> &Types {
+    pub fn types(&self) -> &Types {
         &self.types
+    }
+
+    /// All types, for those who keep them.
+    pub fn shared(&self) -> Arc<Types> {
+        Arc::clone(&self.types)
     }
 
     /// The number of the type of the whole object.

@@ -80,7 +80,8 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     }
     let path = spec.get("hostPath");
     let policy = spec.get("persistentVolumeReclaimPolicy");
-    let is_root = path.is_present() && !path.get("path").is_empty() && path.get("path").str().trim_matches('/').is_empty();
+    let is_root =
+        path.is_present() && !path.get("path").is_empty() && path.get("path").str().trim_matches('/').is_empty();
     if is_root && policy.str() == "Recycle" {
         errors.push(policy.forbidden("may not be 'recycle' for a hostPath mount of '/'"));
     }
@@ -103,13 +104,10 @@ pub fn validate_same(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, errors:
     });
     if !unchanged {
         let schema = context.version.schema().child("spec");
-        let difference = schema.map(|schema| {
-            go_form::difference_of_part(&before, spec.value(), schema, "PersistentVolumeSource")
-        });
-        let detail = format!(
-            "spec.persistentvolumesource is immutable after creation\n{}",
-            difference.unwrap_or_default()
-        );
+        let difference =
+            schema.map(|schema| go_form::difference_of_part(&before, spec.value(), schema, "PersistentVolumeSource"));
+        let detail =
+            format!("spec.persistentvolumesource is immutable after creation\n{}", difference.unwrap_or_default());
         errors.push(spec.get("persistentvolumesource").forbidden(detail));
     }
 }

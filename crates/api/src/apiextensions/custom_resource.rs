@@ -1,0 +1,204 @@
+//! The row of a kind that a CustomResourceDefinition makes.
+
+pub mod field_path;
+pub mod rule;
+mod rules;
+mod validator;
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use machinery::jsonpath::JsonPath;
+use machinery::meta::Scope;
+use machinery::schema::structural::{self, Structural};
+use machinery::table::{self, Cell, Column};
+use machinery::{At, GroupVersion, GroupVersionKind, Str, Value, value};
+
+use crate::kind::{
+    Does, Keeping, Kind, ReplicaPaths, Selectable, Selected, Shape, Subresource, Verb, Version, name_column,
+};
+use crate::version_priority::version_priority;
+
+use rules::{CustomResource, CustomVersion};
+
+/// Why a definition makes no kind. One that was validated always does.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A version's schema makes no types.
+    #[error("the schema of version {version} makes no types")]
+    Schema {
+        /// The version.
+        version: String,
+        /// Why.
+        source: structural::Error,
+    },
+    /// No version is stored.
+    #[error("no version is marked as the storage version")]
+    NoStorage,
+}
+
+/// What can be done with custom resources, in the order in which discovery tells it.
+const VERBS: &[Verb] = &[
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Create,
+    Verb::Update,
+    Verb::Watch,
+];
+
+/// What can be done while their definition is being deleted.
+const TERMINATING_VERBS: &[Verb] = &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch];
+
+/// The row of the kind that a definition makes, with the names it was given.
+///
+/// # Errors
+/// If the definition was never validated and is not sound.
+pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
+    let root = At::root(crd);
+    let (spec, status) = (root.get("spec"), root.get("status"));
+    let (accepted, wanted) = (status.get("acceptedNames"), spec.get("names"));
+    let names = if accepted.get("plural").is_empty() { wanted } else { accepted };
+    let name = |field: &str| Str::from(names.get(field).str());
+    let group = spec.get("group").str();
+    let listed = |field: &str| names.get(field).items().map(|one| Str::from(one.str())).collect::<Vec<_>>();
+    let (mut versions, mut own) = (Vec::new(), Vec::new());
+    for version in spec.get("versions").items() {
+        let (row, rules) = version_of(&version, group, names.get("kind").str())?;
+        versions.push(row);
+        own.push(rules);
+    }
+    versions.sort_by_key(|version| Reverse(version_priority(&version.name)));
+    let all = spec.get("versions");
+    let stored = all.items().find(|version| version.get("storage").bool()).ok_or(Error::NoStorage)?;
+    let stored = GroupVersion { group: group.into(), version: stored.get("name").str().into() };
+    let terminating = crd.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null());
+    Ok(Kind {
+        short_names: listed("shortNames"),
+        categories: listed("categories"),
+        singular: name("singular"),
+        scope: if spec.get("scope").str() == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
+        versions,
+        keeping: Keeping::Stored {
+            prefix: format!("{group}/{}", names.get("plural").str()).into(),
+            version: stored,
+            expires: false,
+        },
+        verbs: if terminating { TERMINATING_VERBS } else { VERBS },
+        subresources: subresources_of(&all),
+        unconditional_update: false,
+        selectable: selectable_of(&all),
+        group: group.into(),
+        kind: name("kind"),
+        plural: name("plural"),
+        name_rule: machinery::meta::name_is_dns_subdomain,
+        create_on_update: false,
+        dependents: crate::kind::Dependents::Delete,
+        returns_deleted: false,
+        update_checks: crate::kind::UpdateChecks { whole: 1, change: 1 },
+        rules: Arc::new(CustomResource::new(own)),
+    })
+}
+
+fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, CustomVersion), Error> {
+    let (name, schema) = (version.get("name").str(), version.get("schema"));
+    let schema = match schema.get("openAPIV3Schema").value() {
+        Value::Null => value!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        schema => schema.clone(),
+    };
+    let types =
+        Structural::new(&schema).map_err(|source| Error::Schema { version: name.to_owned(), source }).map(Arc::new)?;
+    let warning = version.get("deprecationWarning");
+    let deprecation = version.get("deprecated").bool().then(|| match warning.value() {
+        Value::String(words) => words.clone(),
+        _ => format!("{group}/{name} {kind} is deprecated").into(),
+    });
+    let row = Version {
+        name: name.into(),
+        served: version.get("served").bool(),
+        shape: Shape::Custom(types.shared(), types.root()),
+        deprecation,
+        columns: columns_of(&version.get("additionalPrinterColumns")),
+        convert: None,
+    };
+    let subresources = version.get("subresources");
+    let rules =
+        CustomVersion::new(name, schema, types, subresources.get("status").is_present(), scale_of(&subresources));
+    Ok((row, rules))
+}
+
+/// The name, and what the definition asks for: without that, the age.
+fn columns_of(asked: &At<'_>) -> Vec<Column> {
+    let mut columns = vec![name_column()];
+    if asked.is_empty() {
+        let description = "Time since the object was created.";
+        columns.push(Column::new("Age", "date", description, Cell::Function(table::age_cell)));
+    }
+    for column in asked.items() {
+        let path = column.get("jsonPath");
+        // A path that cannot be read shows nothing, as one that leads nowhere does.
+        let Ok(path) = JsonPath::parse(path.str()) else { continue };
+        let words = |field: &str| column.get(field).str().to_owned();
+        columns.push(Column {
+            name: words("name"),
+            ty: words("type"),
+            format: words("format"),
+            description: words("description"),
+            priority: i32::try_from(column.get("priority").int()).unwrap_or_default(),
+            cell: Cell::Path(path),
+        });
+    }
+    columns
+}
+
+/// What any version has: the row of a kind has one list of them.
+fn subresources_of(versions: &At<'_>) -> Vec<Subresource> {
+    let mut out = Vec::new();
+    let all: Vec<&Value> = versions.list().iter().filter_map(|version| version.get("subresources")).collect();
+    if all.iter().any(|one| one.get("status").is_some_and(|status| !status.is_null())) {
+        out.push(Subresource::status());
+    }
+    if let Some(paths) = all.iter().find_map(|one| scale_of(&At::root(one))) {
+        out.push(Subresource {
+            kind: Some(GroupVersionKind::of("autoscaling", "v1", "Scale")),
+            does: Does::Scale(paths),
+            ..Subresource::part("scale")
+        });
+    }
+    out
+}
+
+fn scale_of(subresources: &At<'_>) -> Option<ReplicaPaths> {
+    let scale = subresources.get("scale");
+    let steps = |field: &str| {
+        let path = scale.get(field);
+        let steps = path.str().strip_prefix('.')?.split('.').map(Str::from).collect::<Vec<_>>();
+        Some(steps)
+    };
+    Some(ReplicaPaths {
+        wanted: steps("specReplicasPath")?,
+        actual: steps("statusReplicasPath")?,
+        selector: steps("labelSelectorPath"),
+    })
+}
+
+fn selectable_of(versions: &At<'_>) -> Vec<Selectable> {
+    let mut out: Vec<Selectable> = Vec::new();
+    for version in versions.items() {
+        for field in version.get("selectableFields").items() {
+            let path = field.get("jsonPath");
+            let name = path.str().trim_start_matches('.');
+            if let Ok(path) = JsonPath::parse(path.str())
+                && !out.iter().any(|have| have.name == name)
+            {
+                out.push(Selectable { name: name.into(), value: Selected::Path(path) });
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

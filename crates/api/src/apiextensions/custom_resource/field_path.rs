@@ -1,0 +1,191 @@
+//! Paths to fields that a schema describes: what selectable fields and the `fieldPath` of rules are written in.
+
+use machinery::schema::Shape;
+use machinery::{Schema, Value};
+
+/// Which steps a path may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notation {
+    /// `.a.b`.
+    Dots,
+    /// `.a['b']` too.
+    Brackets,
+}
+
+/// Where a path leads.
+#[derive(Debug)]
+pub struct Found<'a> {
+    /// The schema of the field.
+    pub schema: &'a Value,
+    /// The names on the way.
+    pub steps: Vec<String>,
+    /// The path as findings print it: `spec.ports[http]`.
+    pub printed: String,
+}
+
+/// Why a path leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The schema has no such field.
+    #[error("does not refer to a valid field")]
+    NoField,
+    /// Brackets where only dots are allowed.
+    #[error("array notation is not allowed")]
+    Brackets,
+    /// It ends where more must come.
+    #[error("unexpected end of JSON path")]
+    End,
+    /// Something in brackets that is no string.
+    #[error("expected single quoted string but got {0}")]
+    Unquoted(String),
+    /// A bracket that does not close.
+    #[error("expected ] but got {0}")]
+    Unclosed(String),
+    /// A step that begins with neither a dot nor a bracket.
+    #[error("expected [ or . but got: {0}")]
+    Step(String),
+    /// A backslash before something that needs none.
+    #[error("invalid string literal: invalid escape char {0}")]
+    Escape(String),
+}
+
+/// Follows a path from `schema`, an `openAPIV3Schema` or a part of one.
+pub fn resolve<'a>(path: &str, schema: &'a Value, notation: Notation) -> Result<Found<'a>, Error> {
+    let mut found = Found { schema, steps: Vec::new(), printed: String::new() };
+    let mut rest = path;
+    while let Some(token) = token(&mut rest) {
+        match token {
+            "." => {
+                let name = self::token(&mut rest).ok_or(Error::End)?;
+                found.step(name.to_owned())?;
+            }
+            "[" if notation == Notation::Dots => return Err(Error::Brackets),
+            "[" => {
+                let quoted = self::token(&mut rest).ok_or(Error::End)?;
+                let inner = quoted
+                    .strip_prefix('\'')
+                    .and_then(|inner| inner.strip_suffix('\''))
+                    .ok_or_else(|| Error::Unquoted(quoted.to_owned()))?;
+                found.step(unescape(inner)?)?;
+                let close = self::token(&mut rest).ok_or(Error::End)?;
+                if close != "]" {
+                    return Err(Error::Unclosed(close.to_owned()));
+                }
+            }
+            other => return Err(Error::Step(other.to_owned())),
+        }
+    }
+    Ok(found)
+}
+
+/// A path that a schema was checked to have, as findings print it.
+pub fn normalize(path: &str, schema: Schema<'_>) -> String {
+    let (mut rest, mut out, mut schema) = (path, String::new(), Some(schema));
+    while let Some(token) = token(&mut rest) {
+        let name = match token {
+            "." | "[" | "]" => continue,
+            _ => token.strip_prefix('\'').and_then(|name| name.strip_suffix('\'')).unwrap_or(token),
+        };
+        let name = unescape(name).unwrap_or_else(|_| name.to_owned());
+        if schema.is_some_and(|schema| matches!(schema.shape(), Shape::Map(_))) {
+            out.extend(["[", &name, "]"]);
+        } else {
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out.push_str(&name);
+        }
+        schema = schema.and_then(|schema| schema.child(&name));
+    }
+    out
+}
+
+impl Found<'_> {
+    fn step(&mut self, name: String) -> Result<(), Error> {
+        let properties = self.schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty());
+        if let Some(properties) = properties {
+            self.schema = properties.get(&name).ok_or(Error::NoField)?;
+            if !self.printed.is_empty() {
+                self.printed.push('.');
+            }
+            self.printed.push_str(&name);
+        } else {
+            let values = self.schema.get("additionalProperties").filter(|values| values.as_object().is_some());
+            self.schema = values.ok_or(Error::NoField)?;
+            self.printed.extend(["[", &name, "]"]);
+        }
+        self.steps.push(name);
+        Ok(())
+    }
+}
+
+/// Takes the next delimiter, quoted string or name off the front.
+fn token<'a>(rest: &mut &'a str) -> Option<&'a str> {
+    let first = rest.chars().next()?;
+    let end = match first {
+        '.' | '[' | ']' => 1,
+        '\'' => {
+            let bytes = rest.as_bytes();
+            (1..bytes.len()).find(|at| bytes[*at] == b'\'' && bytes[at - 1] != b'\\').map_or(rest.len(), |at| at + 1)
+        }
+        _ => rest.find(['.', '[', ']']).unwrap_or(rest.len()),
+    };
+    let (token, after) = rest.split_at(end);
+    *rest = after;
+    Some(token)
+}
+
+fn unescape(text: &str) -> Result<String, Error> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        if char != '\\' {
+            out.push(char);
+            continue;
+        }
+        out.push(match chars.next() {
+            Some('a') => '\x07',
+            Some('b') => '\x08',
+            Some('f') => '\x0c',
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('v') => '\x0b',
+            Some(same @ ('\'' | '\\')) => same,
+            other => return Err(Error::Escape(format!("\\{}", other.map(String::from).unwrap_or_default()))),
+        });
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_fields() {
+        let schema = value!({"properties": {
+            "spec": {"properties": {"a.b": {"type": "string"}, "c": {"type": "integer"}}},
+            "map": {"additionalProperties": {"type": "string"}},
+        }});
+        let check = |path: &str, notation, expect: &str| {
+            let found = resolve(path, &schema, notation).map(|found| found.printed);
+            assert_eq!(found.unwrap_or_else(|error| error.to_string()), expect, "{path}");
+        };
+        check(".spec.c", Notation::Dots, "spec.c");
+        check(".map.x", Notation::Dots, "map[x]");
+        check(".spec['a.b']", Notation::Brackets, "spec.a.b");
+        check(".map['it\\'s']", Notation::Brackets, "map[it's]");
+        check(".spec['c']", Notation::Dots, "array notation is not allowed");
+        check(".spec.d", Notation::Dots, "does not refer to a valid field");
+        check(".spec.c.d", Notation::Dots, "does not refer to a valid field");
+        check("spec", Notation::Dots, "expected [ or . but got: spec");
+        check(".", Notation::Dots, "unexpected end of JSON path");
+        check(".spec[c]", Notation::Brackets, "expected single quoted string but got c");
+        check(".spec['c'", Notation::Brackets, "unexpected end of JSON path");
+        check(".spec['c'.", Notation::Brackets, "expected ] but got .");
+        check(".spec['\\q']", Notation::Brackets, "invalid string literal: invalid escape char \\q");
+    }
+}

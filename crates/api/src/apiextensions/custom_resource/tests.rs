@@ -1,0 +1,233 @@
+use machinery::time::Time;
+use machinery::{Errors, defaulting, pruning, value};
+
+use super::*;
+use crate::kind::{Context, Requester};
+
+const NOW: Time = Time::from_unix(1_700_000_000, 0);
+
+/// A definition whose `spec` has this schema.
+fn crd(spec: Value) -> Value {
+    value!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList", "shortNames": ["wd"], "categories": ["all"]},
+            "scope": "Namespaced",
+            "versions": [
+                {"name": "v1beta1", "served": true, "storage": false, "deprecated": true, "schema": {"openAPIV3Schema": {"type": "object"}}},
+                {
+                    "name": "v1",
+                    "served": true,
+                    "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": spec,
+                        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+                    }}},
+                    "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
+                    "selectableFields": [{"jsonPath": ".spec.color"}],
+                    "subresources": {
+                        "status": {},
+                        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+                    },
+                },
+            ],
+        },
+    })
+}
+
+fn widget(spec: Value) -> Value {
+    value!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec})
+}
+
+fn in_context<T>(kind: &Kind, subresource: &str, run: impl FnOnce(&Context<'_>) -> T) -> T {
+    let requester = Requester::default();
+    let version = kind.version("v1").unwrap();
+    run(&Context { version, subresource, now: NOW, requester: &requester })
+}
+
+fn findings(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<String> {
+    in_context(kind, "", |context| {
+        let mut errors = Errors::new();
+        match old {
+            Some(old) => kind.rules.validate_update(object, old, context, &mut errors),
+            None => kind.rules.validate(object, context, &mut errors),
+        }
+        errors.iter().map(ToString::to_string).collect()
+    })
+}
+
+fn check(schema: Value, spec: Value, old: Option<Value>, expect: &[&str]) {
+    let kind = kind_of(&crd(schema)).unwrap();
+    assert_eq!(findings(&kind, &widget(spec), old.map(widget).as_ref()), expect);
+}
+
+#[test]
+fn a_definition_makes_a_row() {
+    let kind = kind_of(&crd(value!({"type": "object"}))).unwrap();
+    assert_eq!((kind.kind.as_str(), kind.plural.as_str(), kind.singular.as_str()), ("Widget", "widgets", "widget"));
+    let versions: Vec<_> = kind.versions.iter().map(|version| version.name.as_str()).collect();
+    assert_eq!(versions, ["v1", "v1beta1"], "the preferred one first");
+    assert_eq!(kind.versions[1].deprecation.as_deref(), Some("example.com/v1beta1 Widget is deprecated"));
+    let Keeping::Stored { prefix, version, .. } = &kind.keeping else { panic!("{:?}", kind.keeping) };
+    assert_eq!((prefix.as_str(), version.to_string().as_str()), ("example.com/widgets", "example.com/v1"));
+    let columns: Vec<_> = kind.versions[0].columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(columns, ["Name", "Size"]);
+    let object = widget(value!({"size": 3, "color": "red"}));
+    assert_eq!(kind.versions[0].columns[1].cell(&object, NOW), value!(3));
+    assert_eq!(kind.versions[1].columns[1].name, "Age", "a version that asks for nothing prints the age");
+    assert_eq!((kind.selectable[0].name.as_str(), kind.selectable[0].of(&object).as_str()), ("spec.color", "red"));
+    let Does::Scale(paths) = &kind.subresource("scale").unwrap().does else { panic!() };
+    assert_eq!(paths.wanted, ["spec", "replicas"]);
+    assert!(kind.subresource("status").is_some());
+}
+
+#[test]
+fn schemas_prune_default_and_refuse() {
+    let schema = value!({"type": "object", "required": ["size"], "properties": {
+        "size": {"type": "integer", "maximum": 10}, "color": {"type": "string", "default": "red"},
+    }});
+    let kind = kind_of(&crd(schema.clone())).unwrap();
+    let mut object = widget(value!({"size": 3, "unknown": 1}));
+    let shape = kind.version("v1").unwrap().schema();
+    assert_eq!(pruning::prune(&mut object, shape), ["spec.unknown"]);
+    defaulting::default(&mut object, shape);
+    assert_eq!(object["spec"], value!({"size": 3, "color": "red"}));
+    check(
+        schema.clone(),
+        value!({"size": 11}),
+        None,
+        &["spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10"],
+    );
+    check(schema.clone(), value!({"size": 11, "color": "x"}), Some(value!({"size": 11})), &[]);
+    check(schema, value!({}), None, &["spec.size: Required value"]);
+}
+
+#[test]
+fn rules_are_held_against_objects() {
+    let with = |rules: Value| {
+        value!({"type": "object", "properties": {
+            "size": {"type": "integer"}, "map": {"type": "object", "additionalProperties": {"type": "string"}},
+        }, "x-kubernetes-validations": rules})
+    };
+    let rule = || with(value!([{"rule": "self.size < 9", "message": "too big"}]));
+    check(rule(), value!({"size": 8}), None, &[]);
+    check(rule(), value!({"size": 9}), None, &["spec: Invalid value: too big"]);
+    check(
+        with(value!([{"rule": "self.size < 9"}])),
+        value!({"size": 9}),
+        None,
+        &["spec: Invalid value: failed rule: self.size < 9"],
+    );
+    check(rule(), value!({}), None, &["spec: Invalid value: \"object\": no such key: size evaluating rule: too big"]);
+    check(
+        with(
+            value!([{"rule": "self.size < 9", "messageExpression": "'size is ' + string(self.size)", "reason": "FieldValueForbidden", "fieldPath": ".size"}]),
+        ),
+        value!({"size": 9}),
+        None,
+        &["spec.size: Forbidden: size is 9"],
+    );
+    let scalar = value!({"type": "object", "properties": {"size": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 9"}]}}});
+    check(scalar, value!({"size": 9}), None, &["spec.size: Invalid value: 9: failed rule: self < 9"]);
+}
+
+#[test]
+fn rules_compare_with_what_was_there() {
+    let with = |rules: Value| value!({"type": "object", "properties": {"size": {"type": "integer"}}, "x-kubernetes-validations": rules});
+    let grows = || with(value!([{"rule": "self.size >= oldSelf.size", "message": "must grow"}]));
+    check(grows(), value!({"size": 1}), None, &[]);
+    check(grows(), value!({"size": 1}), Some(value!({"size": 2})), &["spec: Invalid value: must grow"]);
+    check(grows(), value!({"size": 3}), Some(value!({"size": 2})), &[]);
+    let optional = || {
+        with(
+            value!([{"rule": "oldSelf.hasValue() ? self.size == oldSelf.value().size : self.size == 1", "optionalOldSelf": true, "message": "no"}]),
+        )
+    };
+    check(optional(), value!({"size": 1}), None, &[]);
+    check(optional(), value!({"size": 2}), None, &["spec: Invalid value: no"]);
+    check(optional(), value!({"size": 2}), Some(value!({"size": 2})), &[]);
+    check(optional(), value!({"size": 3}), Some(value!({"size": 2})), &["spec: Invalid value: no"]);
+}
+
+#[test]
+fn what_was_wrong_before_is_only_warned_of() {
+    let schema = value!({"type": "object", "properties": {
+        "a": {"type": "object", "properties": {"size": {"type": "integer"}}, "x-kubernetes-validations": [{"rule": "self.size < 9"}]},
+        "b": {"type": "string"},
+    }});
+    let kind = kind_of(&crd(schema)).unwrap();
+    let old = widget(value!({"a": {"size": 10}, "b": "x"}));
+    let new = widget(value!({"a": {"size": 10}, "b": "y"}));
+    assert_eq!(findings(&kind, &new, Some(&old)), [""; 0]);
+    let warnings = in_context(&kind, "", |context| kind.rules.warnings(&new, Some(&old), context));
+    assert_eq!(warnings, ["spec.a: Invalid value: failed rule: self.size < 9"]);
+    let worse = widget(value!({"a": {"size": 11}, "b": "y"}));
+    assert_eq!(findings(&kind, &worse, Some(&old)), ["spec.a: Invalid value: failed rule: self.size < 9"]);
+}
+
+#[test]
+fn items_are_told_apart_by_their_keys() {
+    let schema = value!({"type": "object", "properties": {"parts": {
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "type": "object", "required": ["name"],
+            "properties": {"name": {"type": "string"}, "n": {"type": "integer"}},
+            "x-kubernetes-validations": [{"rule": "self.n >= oldSelf.n", "message": "must grow"}],
+        },
+    }}});
+    check(
+        schema,
+        value!({"parts": [{"name": "b", "n": 1}, {"name": "a", "n": 1}, {"name": "c", "n": 0}]}),
+        Some(value!({"parts": [{"name": "a", "n": 2}, {"name": "b", "n": 1}]})),
+        &["spec.parts[1]: Invalid value: must grow"],
+    );
+}
+
+#[test]
+fn rules_wait_until_the_schema_is_content_and_stop_at_their_budget() {
+    let schema = value!({"type": "object", "properties": {"list": {"type": "array", "items": {"type": "integer"}}},
+        "x-kubernetes-validations": [{"rule": "self.list.all(a, self.list.all(b, a <= b || a > b))"}, {"rule": "false"}]});
+    let kind = kind_of(&crd(schema)).unwrap();
+    let wrong = findings(&kind, &widget(value!({"list": ["x"]})), None);
+    assert_eq!(
+        wrong[1..],
+        [
+            "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
+        ]
+    );
+    let many: Vec<Value> = (0..2000).map(Value::Int).collect();
+    let found = findings(&kind, &widget(value!({"list": many})), None);
+    assert_eq!(found.len(), 1, "no rule runs after the one that cost too much");
+    assert!(found[0].contains("no further validation rules will be run"), "{}", found[0]);
+}
+
+#[test]
+fn a_status_write_changes_nothing_else_and_other_writes_leave_it() {
+    let kind = kind_of(&crd(value!({"type": "object", "properties": {"size": {"type": "integer"}}}))).unwrap();
+    let mut created = widget(value!({"size": 1}));
+    created.as_object_mut().unwrap().insert("status", value!({"replicas": 5}));
+    in_context(&kind, "", |context| kind.rules.prepare_create(&mut created, context));
+    assert_eq!((created.get("status"), &created["metadata"]["generation"]), (None, &value!(1)));
+
+    let mut status = widget(value!({"size": 2}));
+    status.as_object_mut().unwrap().insert("status", value!({"replicas": 5}));
+    in_context(&kind, "status", |context| kind.rules.prepare_update(&mut status, &created, context));
+    assert_eq!((&status["spec"]["size"], &status["status"]["replicas"]), (&value!(1), &value!(5)));
+    assert_eq!(status["metadata"]["generation"], value!(1));
+
+    let mut changed = widget(value!({"size": 2}));
+    in_context(&kind, "", |context| kind.rules.prepare_update(&mut changed, &status, context));
+    assert_eq!((&changed["spec"]["size"], &changed["status"]["replicas"]), (&value!(2), &value!(5)));
+    assert_eq!(changed["metadata"]["generation"], value!(2));
+}
+
+#[test]
+fn what_a_scale_is_made_from_must_make_one() {
+    check(
+        value!({"type": "object", "properties": {"replicas": {"type": "integer"}}}),
+        value!({"replicas": (-1)}),
+        None,
+        &[".spec.replicas: Invalid value: -1: should be a non-negative integer"],
+    );
+}

@@ -1,0 +1,329 @@
+//! The rules of `x-kubernetes-validations` of one version, held against an object.
+
+use std::sync::Arc;
+
+use cel::cost::limits;
+use cel::{Failure, Meter, Val, Variables};
+use machinery::field::{BadValue, Error};
+use machinery::schema::structural::Structural;
+use machinery::schema::{ListKind, Shape, TypeId};
+use machinery::{Errors, Path, Schema, Str, Value};
+
+use super::field_path;
+use super::rule::{COST_MAX, Compiled, Scope};
+
+/// The longest message that an expression may give, in bytes.
+const MESSAGE_MAX: usize = 5 * 1024;
+
+/// All rules of a schema.
+#[derive(Debug)]
+pub struct Validator {
+    types: Arc<Structural>,
+    root: Node,
+}
+
+/// What the rules say.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What is wrong.
+    pub errors: Errors,
+    /// What would be wrong, were it not so before.
+    pub ratcheted: Errors,
+}
+
+/// The rules about values of one type and of what is in them. Types without rules have no node.
+#[derive(Debug)]
+struct Node {
+    id: TypeId,
+    rules: Box<[Compiled]>,
+    fields: Box<[(Str, Node)]>,
+    /// The items of a list, or the values of a map.
+    inner: Option<Box<Node>>,
+}
+
+impl Validator {
+    /// Compiles the rules of a schema; nothing if it has none.
+    pub fn new(types: &Arc<Structural>) -> Option<Self> {
+        let scope = Scope::stored(Arc::clone(types));
+        let root = Node::new(&scope, types.schema(), true)?;
+        Some(Self { types: Arc::clone(types), root })
+    }
+
+    /// Holds the rules against an object, and against what it was before.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Findings {
+        let mut run = Run { types: &self.types, budget: limits::PER_OBJECT, findings: Findings::default() };
+        // Whoever stops early has said why.
+        let _ = run.node(&self.root, object, old, false, &Path::ROOT);
+        run.findings
+    }
+}
+
+impl Node {
+    fn new(scope: &Scope, schema: Schema<'_>, root: bool) -> Option<Self> {
+        let (mut fields, mut inner) = (Vec::new(), None);
+        match schema.shape() {
+            Shape::Struct(shape) => {
+                for field in &shape.fields {
+                    let node = Self::new(scope, schema.other(field.ty), false);
+                    fields.extend(node.map(|node| (field.name.clone(), node)));
+                }
+            }
+            Shape::List(list) => inner = Self::new(scope, schema.other(list.item), false).map(Box::new),
+            Shape::Map(map) => inner = Self::new(scope, schema.other(map.value), false).map(Box::new),
+            _ => {}
+        }
+        let validations = schema.ty().rules.as_ref().map(|rules| &*rules.validations).unwrap_or_default();
+        let written = validations.iter().filter(|validation| !validation.rule.trim().is_empty());
+        let rules: Box<[_]> = written.map(|validation| scope.compile(schema.id(), root, validation)).collect();
+        let useful = !rules.is_empty() || !fields.is_empty() || inner.is_some();
+        useful.then(|| Self { id: schema.id(), rules, fields: fields.into(), inner })
+    }
+}
+
+/// No further rule is held against the object.
+struct Stopped;
+
+struct Run<'a> {
+    types: &'a Structural,
+    budget: u64,
+    findings: Findings,
+}
+
+impl<'a> Run<'a> {
+    /// `unchanged`: whether a part that this value belongs to is as it was.
+    fn node(
+        &mut self,
+        node: &'a Node,
+        value: &'a Value,
+        old: Option<&'a Value>,
+        unchanged: bool,
+        path: &Path,
+    ) -> Result<(), Stopped> {
+        if value.is_null() {
+            return Ok(());
+        }
+        let unchanged = unchanged || old == Some(value);
+        let schema = self.types.types().schema(node.id);
+        for rule in &node.rules {
+            self.rule(rule, schema, value, old, unchanged, path)?;
+        }
+        match value {
+            Value::Array(items) => {
+                let Some(inner) = &node.inner else { return Ok(()) };
+                for (at, item) in items.iter().enumerate() {
+                    let before = old.and_then(|old| correlated(schema, item, old));
+                    self.node(inner, item, before, unchanged, &path.index(at))?;
+                }
+            }
+            Value::Object(object) => {
+                for (key, value) in object.iter() {
+                    let before = old.and_then(|old| old.get(key));
+                    if let Some(inner) = &node.inner {
+                        self.node(inner, value, before, unchanged, &path.key(key))?;
+                    } else if let Some((_, field)) = node.fields.iter().find(|(name, _)| name == key) {
+                        self.node(field, value, before, unchanged, &path.field(key))?;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn rule(
+        &mut self,
+        compiled: &'a Compiled,
+        schema: Schema<'a>,
+        value: &'a Value,
+        old: Option<&'a Value>,
+        unchanged: bool,
+        path: &Path,
+    ) -> Result<(), Stopped> {
+        let validation = &compiled.validation;
+        let kind = type_name(schema);
+        let program = match &compiled.rule {
+            Ok(program) => program,
+            Err(why) => {
+                self.push(Error::invalid(path, kind, format!("rule compile error: {why}")));
+                return Ok(());
+            }
+        };
+        let optional = validation.optional_old_self == Some(true);
+        if compiled.uses_old_self && old.is_none() && !optional {
+            return Ok(());
+        }
+        let said = if validation.message.is_empty() { validation.rule.trim() } else { validation.message.trim() };
+        let meter = Meter::new(COST_MAX);
+        let outcome = variables(schema, value, old, optional)
+            .and_then(|given| program.run(&given, &meter).map(|value| value.as_bool()));
+        self.spend(meter.cost(), kind, path, limits::OUT_OF_BUDGET)?;
+        match outcome {
+            Ok(Some(true)) => return Ok(()),
+            Ok(_) => {}
+            Err(Failure::Message(why)) if why.starts_with("no such overload") => {
+                let detail = format!(
+                    "'{why}': call arguments did not match a supported operator, function or macro signature for rule: \
+                     {said}"
+                );
+                self.push(Error::invalid(path, kind, detail));
+                return Ok(());
+            }
+            Err(Failure::Message(why)) => {
+                self.push(Error::invalid(path, kind, format!("{why} evaluating rule: {said}")));
+                return Ok(());
+            }
+            Err(failure) => {
+                let detail = format!(
+                    "'{failure}': no further validation rules will be run due to call cost exceeds limit for rule: \
+                     {said}"
+                );
+                self.push(Error::invalid(path, kind, detail));
+                return Err(Stopped);
+            }
+        }
+        let at = place(compiled, schema, path);
+        let path = Path::of(&at);
+        let detail = match self.message(compiled, schema, value, old, kind, &path)? {
+            Some(message) => message,
+            None if validation.message.is_empty() => format!("failed rule: {said}"),
+            None => said.to_owned(),
+        };
+        let mut error = failed(compiled, value, kind, &path, detail);
+        if at.is_empty() {
+            error.field = Error::required(&Path::ROOT, "").field;
+        }
+        if unchanged && !compiled.uses_old_self {
+            self.findings.ratcheted.push(error);
+        } else {
+            self.push(error);
+        }
+        Ok(())
+    }
+
+    /// What the message's own expression says, if there is one and it says something.
+    fn message(
+        &mut self,
+        compiled: &'a Compiled,
+        schema: Schema<'a>,
+        value: &'a Value,
+        old: Option<&'a Value>,
+        kind: &str,
+        path: &Path,
+    ) -> Result<Option<String>, Stopped> {
+        let Some(Ok((program, _))) = &compiled.message else { return Ok(None) };
+        let meter = Meter::new(COST_MAX);
+        let outcome = variables(schema, value, old, false)
+            .and_then(|given| program.run(&given, &meter).map(|value| value.as_str().map(str::to_owned)));
+        let words = "messageExpression evaluation failed due to running out of cost budget, no further validation rules \
+                     will be run";
+        self.spend(meter.cost(), kind, path, words)?;
+        match outcome {
+            Ok(text) => Ok(text
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty() && text.len() <= MESSAGE_MAX && !text.contains('\n'))),
+            Err(Failure::Message(_)) => Ok(None),
+            Err(_) => {
+                let detail = format!(
+                    "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
+                    machinery::go::quote(&compiled.validation.message_expression)
+                );
+                self.push(Error::invalid(path, kind, detail));
+                Err(Stopped)
+            }
+        }
+    }
+
+    fn spend(&mut self, cost: u64, kind: &str, path: &Path, words: &str) -> Result<(), Stopped> {
+        match self.budget.checked_sub(cost) {
+            Some(left) => {
+                self.budget = left;
+                Ok(())
+            }
+            None => {
+                self.push(Error::invalid(path, kind, words));
+                Err(Stopped)
+            }
+        }
+    }
+
+    fn push(&mut self, error: Error) {
+        self.findings.errors.push(error);
+    }
+}
+
+/// What a rule may look at.
+struct Given<'a> {
+    now: Val<'a>,
+    before: Option<Val<'a>>,
+}
+
+impl<'a> Variables<'a> for Given<'a> {
+    fn variable(&self, name: &str) -> Option<Result<Val<'a>, Failure>> {
+        match name {
+            "self" => Some(Ok(self.now.clone())),
+            "oldSelf" => self.before.clone().map(Ok),
+            _ => None,
+        }
+    }
+}
+
+fn variables<'a>(
+    schema: Schema<'a>,
+    value: &'a Value,
+    old: Option<&'a Value>,
+    optional: bool,
+) -> Result<Given<'a>, Failure> {
+    let now = Val::json(value, Some(schema))?;
+    let before = old.filter(|old| !old.is_null()).map(|old| Val::json(old, Some(schema))).transpose()?;
+    let before = match (before, optional) {
+        (Some(before), true) => Some(before.some()),
+        (None, true) => Some(Val::Optional(None)),
+        (before, false) => before,
+    };
+    Ok(Given { now, before })
+}
+
+/// The old item that stands for a new one, where the list says how to tell them.
+fn correlated<'v>(schema: Schema<'_>, item: &Value, old: &'v Value) -> Option<&'v Value> {
+    let Shape::List(list) = schema.shape() else { return None };
+    let ListKind::Map(keys) = &list.kind else { return None };
+    let same = |other: &&Value| keys.iter().all(|key| other.get(key) == item.get(key));
+    old.as_array()?.iter().find(same)
+}
+
+/// Which field the finding is about.
+fn place(compiled: &Compiled, schema: Schema<'_>, path: &Path) -> String {
+    let below = &compiled.validation.field_path;
+    let mut at = path.to_string();
+    if below.is_empty() {
+        return at;
+    }
+    let printed = field_path::normalize(below, schema);
+    if !at.is_empty() && !printed.is_empty() {
+        at.push('.');
+    }
+    at + &printed
+}
+
+fn failed(compiled: &Compiled, value: &Value, kind: &str, path: &Path, detail: String) -> Error {
+    let shown = if matches!(kind, "object" | "array") { BadValue::Omitted } else { BadValue::from(value) };
+    match compiled.validation.reason.as_deref() {
+        Some("FieldValueForbidden") => Error::forbidden(path, detail),
+        Some("FieldValueRequired") => Error::required(path, detail),
+        Some("FieldValueDuplicate") => Error::duplicate(path, shown),
+        _ => Error::invalid(path, shown, detail),
+    }
+}
+
+/// The type that the schema names.
+fn type_name(schema: Schema<'_>) -> &'static str {
+    match schema.shape() {
+        Shape::Bool => "boolean",
+        Shape::Int32 | Shape::Int64 => "integer",
+        Shape::Double => "number",
+        Shape::String => "string",
+        Shape::List(_) => "array",
+        Shape::Map(_) | Shape::Struct(_) => "object",
+        _ => "",
+    }
+}

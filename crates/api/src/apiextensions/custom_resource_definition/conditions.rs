@@ -1,0 +1,271 @@
+//! What becomes of a definition's status: which of its names it gets, and whether it is served.
+
+use std::collections::BTreeSet;
+
+use machinery::schema::structural;
+use machinery::time::Time;
+use machinery::{At, Object, Value, field, go, value};
+
+use super::spec::{Approval, approval, is_protected};
+
+/// What keeps a definition that is being deleted until its instances are gone.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// One thing said about a definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `Established`.
+    pub name: &'static str,
+    /// `True`, `False`.
+    pub status: &'static str,
+    /// A word for machines.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// How far the deletion of a definition's instances is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// It has not begun.
+    Pending,
+    /// It goes on.
+    InProgress,
+    /// Some could not be deleted.
+    Failed,
+    /// It is done.
+    Completed,
+}
+
+/// The status that a definition should have beside the others, if it differs from the one it has.
+///
+/// Names are given to whoever asks first: the others' accepted names are taken. All definitions of its group must be
+/// among `others`; it may be one of them itself.
+pub fn conditions<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>, now: Time) -> Option<Value> {
+    let mut next = crd.clone();
+    let (names, accepted) = accept(crd, &taken(crd, others));
+    if let Value::Object(fields) = &mut next {
+        let status = fields.get_or_insert_with("status", Value::object);
+        if let Value::Object(status) = status {
+            status.insert("acceptedNames", names);
+        }
+    }
+    let all_accepted = accepted.status == "True";
+    set(&mut next, &accepted, now);
+    if !is_established(crd) {
+        set(&mut next, &established(all_accepted), now);
+    }
+    let violations = violations(crd);
+    if violations.is_empty() {
+        remove(&mut next, "NonStructuralSchema");
+    } else {
+        let message = violations;
+        set(&mut next, &Condition { name: "NonStructuralSchema", status: "True", reason: "Violations", message }, now);
+    }
+    match approved(crd) {
+        Some(condition) => set(&mut next, &condition, now),
+        None => remove(&mut next, "KubernetesAPIApprovalPolicyConformant"),
+    }
+    let status = next.get("status").cloned();
+    status.filter(|status| Some(status) != crd.get("status"))
+}
+
+/// Whether a definition is served.
+pub fn is_established(crd: &Value) -> bool {
+    let status = find(crd, "Established").and_then(|condition| condition.get("status"));
+    status.and_then(Value::as_str) == Some("True")
+}
+
+/// Says how far the deletion of a definition's instances is.
+pub fn set_terminating(crd: &mut Value, deletion: Deletion, now: Time) {
+    let (status, reason, message) = match deletion {
+        Deletion::Pending => (
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        ),
+        Deletion::InProgress => ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"),
+        Deletion::Failed => ("True", "InstanceDeletionFailed", "could not list instances"),
+        Deletion::Completed => ("False", "InstanceDeletionCompleted", "removed all instances"),
+    };
+    set(crd, &Condition { name: "Terminating", status, reason, message: message.to_owned() }, now);
+}
+
+/// Names that other definitions of the group have.
+#[derive(Debug, Default)]
+struct Taken {
+    resources: BTreeSet<String>,
+    kinds: BTreeSet<String>,
+}
+
+fn taken<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>) -> Taken {
+    let mut taken = Taken::default();
+    let same = |other: &Value, path: &[&str]| other.str_at(path) == crd.str_at(path);
+    for other in
+        others.into_iter().filter(|other| same(other, &["spec", "group"]) && !same(other, &["metadata", "name"]))
+    {
+        let root = At::root(other);
+        let status = root.get("status");
+        let names = status.get("acceptedNames");
+        let single = ["plural", "singular"].map(|field| names.get(field).str().to_owned());
+        taken.resources.extend(single.into_iter().filter(|name| !name.is_empty()));
+        taken.resources.extend(names.get("shortNames").items().map(|name| name.str().to_owned()));
+        let kinds = ["kind", "listKind"].map(|field| names.get(field).str().to_owned());
+        taken.kinds.extend(kinds.into_iter().filter(|name| !name.is_empty()));
+    }
+    taken
+}
+
+/// The names that a definition gets, and what is to be said about it. What is taken it does not get; what it had it
+/// keeps.
+fn accept(crd: &Value, taken: &Taken) -> (Value, Condition) {
+    let root = At::root(crd);
+    let (spec, status) = (root.get("spec"), root.get("status"));
+    let (wanted, had) = (spec.get("names"), status.get("acceptedNames"));
+    let mut names = had.value().as_object().cloned().unwrap_or_default();
+    let mut conflict: Option<(&'static str, String)> = None;
+    let checks = [
+        ("plural", "PluralConflict", &taken.resources),
+        ("singular", "SingularConflict", &taken.resources),
+        ("kind", "KindConflict", &taken.kinds),
+        ("listKind", "ListKindConflict", &taken.kinds),
+    ];
+    let free = |name: &str, had: &str, used: &BTreeSet<String>| name == had || !used.contains(name);
+    for (field, reason, used) in checks {
+        if field == "kind" {
+            accept_short_names(&wanted, &had, taken, &mut names, &mut conflict);
+        }
+        let name = wanted.get(field).str().to_owned();
+        if free(&name, had.get(field).str(), used) {
+            names.insert(field, name);
+        } else {
+            conflict = Some((reason, format!("{} is already in use", go::quote(&name))));
+        }
+    }
+    copy_list(&wanted, "categories", &mut names);
+    names.retain(|field, value| matches!(field, "kind" | "plural") || value.as_str() != Some(""));
+    let condition = match conflict {
+        Some((reason, message)) => Condition { name: "NamesAccepted", status: "False", reason, message },
+        None => Condition {
+            name: "NamesAccepted",
+            status: "True",
+            reason: "NoConflicts",
+            message: "no conflicts found".to_owned(),
+        },
+    };
+    (Value::Object(names), condition)
+}
+
+fn accept_short_names(
+    wanted: &At<'_>,
+    had: &At<'_>,
+    taken: &Taken,
+    names: &mut Object,
+    conflict: &mut Option<(&'static str, String)>,
+) {
+    let kept = |name: &str| had.get("shortNames").items().any(|one| one.str() == name);
+    let short_names = wanted.get("shortNames");
+    let in_use: Vec<_> = short_names
+        .items()
+        .filter(|name| !kept(name.str()) && taken.resources.contains(name.str()))
+        .map(|name| format!("{} is already in use", go::quote(name.str())))
+        .collect();
+    match in_use.as_slice() {
+        [] => copy_list(wanted, "shortNames", names),
+        [one] => *conflict = Some(("ShortNamesConflict", one.clone())),
+        several => *conflict = Some(("ShortNamesConflict", format!("[{}]", several.join(", ")))),
+    }
+}
+
+fn copy_list(from: &At<'_>, field: &str, to: &mut Object) {
+    if from.get(field).is_empty() {
+        to.remove(field);
+    } else {
+        to.insert(field, from.get(field).value().clone());
+    }
+}
+
+/// A definition is served as soon as its names are its own, and from then on whatever becomes of them.
+fn established(accepted: bool) -> Condition {
+    let (status, reason, message) = if accepted {
+        ("True", "InitialNamesAccepted", "the initial names have been accepted")
+    } else {
+        ("False", "NotAccepted", "not all names are accepted")
+    };
+    Condition { name: "Established", status, reason, message: message.to_owned() }
+}
+
+/// What makes schemas not structural, in one line; empty if nothing does. Only definitions from before that was
+/// required can have any.
+fn violations(crd: &Value) -> String {
+    let root = At::root(crd);
+    let spec = root.get("spec");
+    let mut errors = field::Errors::new();
+    if spec.get("preserveUnknownFields").bool() {
+        errors.push(spec.get("preserveUnknownFields").invalid("must be false"));
+        for version in spec.get("versions").items() {
+            let schema = version.get("schema");
+            let schema = schema.get("openAPIV3Schema");
+            if schema.is_present() {
+                errors.extend(structural::check(schema.value(), schema.path()));
+            }
+        }
+    }
+    field::aggregate(&errors).unwrap_or_default()
+}
+
+fn approved(crd: &Value) -> Option<Condition> {
+    let group = crd.str_at(&["spec", "group"]).unwrap_or_default();
+    if !is_protected(group) {
+        return None;
+    }
+    let said = approval(crd);
+    let (status, reason) = match said {
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+    };
+    let name = "KubernetesAPIApprovalPolicyConformant";
+    Some(Condition { name, status, reason, message: said.words(crd) })
+}
+
+fn find<'a>(crd: &'a Value, name: &str) -> Option<&'a Value> {
+    let conditions = crd.at(&["status", "conditions"])?.as_array()?;
+    conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(name))
+}
+
+fn set(crd: &mut Value, condition: &Condition, now: Time) {
+    let Condition { name, status, reason, message } = condition;
+    let before = find(crd, name);
+    let kept = before.filter(|before| before.str_at(&["status"]) == Some(status));
+    let since = kept.and_then(|kept| kept.get("lastTransitionTime")).cloned();
+    let said = value!({
+        "type": (*name),
+        "status": (*status),
+        "lastTransitionTime": (since.unwrap_or_else(|| now.to_string().into())),
+        "reason": (*reason),
+        "message": (message.as_str()),
+    });
+    let Some(Value::Object(status)) =
+        crd.as_object_mut().map(|fields| fields.get_or_insert_with("status", Value::object))
+    else {
+        return;
+    };
+    let conditions = status.get_or_insert_with("conditions", || Value::Array(Vec::new()));
+    if conditions.is_null() {
+        *conditions = Value::Array(Vec::new());
+    }
+    let Value::Array(conditions) = conditions else { return };
+    match conditions.iter_mut().find(|condition| condition.str_at(&["type"]) == Some(name)) {
+        Some(have) => *have = said,
+        None => conditions.push(said),
+    }
+}
+
+fn remove(crd: &mut Value, name: &str) {
+    let status = crd.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    if let Some(Value::Array(conditions)) = status {
+        conditions.retain(|condition| condition.str_at(&["type"]) != Some(name));
+    }
+}

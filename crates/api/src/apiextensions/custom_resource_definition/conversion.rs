@@ -1,0 +1,156 @@
+//! What is wrong with how objects of one version become those of another.
+
+use machinery::field::Error;
+use machinery::{At, Errors, Value, names};
+
+use super::is_established;
+
+/// The versions of ConversionReview that the server speaks, sorted.
+const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+
+/// Adds what is wrong with a conversion. `old`: the definition that is replaced, if there is one.
+pub fn validate(conversion: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
+    if conversion.is_absent() {
+        return;
+    }
+    let strategy = conversion.get("strategy");
+    match strategy.str() {
+        "" => errors.push(strategy.required("")),
+        "None" | "Webhook" => {}
+        _ => errors.push(strategy.not_supported(&["None", "Webhook"])),
+    }
+    let webhook = conversion.get("webhook");
+    let (client, reviews) = (webhook.get("clientConfig"), webhook.get("conversionReviewVersions"));
+    // Both stand one level higher in upstream's own form.
+    let client_path = conversion.path().field("webhookClientConfig");
+    let reviews_path = conversion.path().field("conversionReviewVersions");
+    if strategy.str() != "Webhook" {
+        let detail = "should not be set when strategy is not set to Webhook";
+        if client.is_present() {
+            errors.push(Error::forbidden(&client_path, detail));
+        }
+        if !reviews.is_empty() {
+            errors.push(Error::forbidden(&reviews_path, detail));
+        }
+        return;
+    }
+    if client.is_absent() {
+        errors.push(Error::required(&client_path, "required when strategy is set to Webhook"));
+    } else {
+        validate_client(&At::new(client.value(), client_path), old, errors);
+    }
+    validate_reviews(&At::new(reviews.value(), reviews_path), old, errors);
+}
+
+fn validate_client(client: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
+    let (url, service, bundle) = (client.get("url"), client.get("service"), client.get("caBundle"));
+    match (url.is_present(), service.is_present()) {
+        (true, false) => validate_url(&url, errors),
+        (false, true) => validate_service(&service, errors),
+        (true, true) | (false, false) => errors.push(client.required("exactly one of url or service is required")),
+    }
+    // What was wrong before may stay wrong, and before anything is served nothing is lost by it.
+    let tolerated = old.is_none_or(|old| !is_established(old) || old_bundle(old).is_some_and(|old| !is_bundle(old)));
+    if !bundle.is_empty() && !tolerated && !is_bundle(bundle.str()) {
+        let detail = "unable to load root certificates: data does not contain any valid RSA or ECDSA certificates";
+        errors.push(bundle.invalid(detail));
+    }
+}
+
+fn validate_url(url: &At<'_>, errors: &mut Errors) {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let text = url.str();
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    if scheme != "https" {
+        let detail = format!("'https' is the only allowed URL scheme{FORM}");
+        errors.push(Error::invalid(url.path(), scheme, detail));
+    }
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = if scheme.is_empty() { "" } else { rest.split('/').next().unwrap_or_default() };
+    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    if host.is_empty() {
+        errors.push(Error::invalid(url.path(), host, format!("host must be specified{FORM}")));
+    }
+    if let Some(user) = user {
+        errors.push(Error::invalid(url.path(), user, "user information is not permitted in the URL"));
+    }
+    if !fragment.is_empty() {
+        errors.push(Error::invalid(url.path(), fragment, "fragments are not permitted in the URL"));
+    }
+    if !query.is_empty() {
+        errors.push(Error::invalid(url.path(), query, "query parameters are not permitted in the URL"));
+    }
+}
+
+fn validate_service(service: &At<'_>, errors: &mut Errors) {
+    for (field, words) in [("name", "service name is required"), ("namespace", "service namespace is required")] {
+        if service.get(field).is_empty() {
+            errors.push(service.get(field).required(words));
+        }
+    }
+    let port = service.get("port");
+    if port.is_present() && !names::port_number(port.int()).is_empty() {
+        let why = names::port_number(port.int()).join(",");
+        errors.push(port.invalid(format!("port is not valid: {why}")));
+    }
+    let path = service.get("path");
+    match path.str() {
+        "" | "/" => {}
+        "//" => errors.push(path.invalid("segment[0] may not be empty")),
+        text => {
+            if !text.starts_with('/') {
+                errors.push(path.invalid("must start with a '/'"));
+            }
+            let steps = text.strip_prefix('/').unwrap_or(text);
+            let steps = steps.strip_suffix('/').unwrap_or(steps);
+            for (at, step) in steps.split('/').enumerate() {
+                if step.is_empty() {
+                    errors.push(path.invalid(format!("segment[{at}] may not be empty")));
+                    continue;
+                }
+                let wrong = names::dns1123_subdomain(step);
+                errors.extend(wrong.into_iter().map(|why| path.invalid(format!("segment[{at}]: {why}"))));
+            }
+        }
+    }
+}
+
+fn validate_reviews(reviews: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
+    if reviews.is_empty() {
+        return errors.push(reviews.required(""));
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for (at, review) in reviews.list().iter().enumerate() {
+        let at = At::new(review, reviews.path().index(at));
+        let review = review.as_str().unwrap_or_default();
+        if seen.contains(&review) {
+            errors.push(at.invalid("duplicate version"));
+            continue;
+        }
+        seen.push(review);
+        errors.extend(names::dns1035_label(review).into_iter().map(|why| at.invalid(why)));
+    }
+    let known = |reviews: &[&str]| reviews.iter().any(|review| REVIEWS.contains(review));
+    let before: Vec<&str> = old.map(old_reviews).unwrap_or_default();
+    if !known(&seen) && (before.is_empty() || known(&before)) {
+        errors.push(reviews.invalid(format!("must include at least one of {}", REVIEWS.join(", "))));
+    }
+}
+
+fn old_reviews(old: &Value) -> Vec<&str> {
+    let reviews = old.at(&["spec", "conversion", "webhook", "conversionReviewVersions"]);
+    reviews.and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str).collect()
+}
+
+fn old_bundle(old: &Value) -> Option<&str> {
+    old.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"])
+}
+
+/// Whether base64 holds something that begins like a certificate: enough to tell a bundle from a slip.
+fn is_bundle(base64: &str) -> bool {
+    // "-----BEGIN CERTIFICATE-----" in base64, at each of the three places it can begin at.
+    ["LS0tLS1CRUdJTiBDRVJUSUZJQ0FUR", "0tLS0tQkVHSU4gQ0VSVElGSUNBVEUt", "tLS0tLUJFR0lOIENFUlRJRklDQVRF"]
+        .iter()
+        .any(|begin| base64.contains(begin))
+}

@@ -1,0 +1,234 @@
+//! What is wrong with the schema of a version: that it is structural, and that its rules compile and cost little enough.
+
+use std::sync::Arc;
+
+use cel::cost::limits;
+use cel::schema::occurrences_max;
+use machinery::field::{BadValue, Error};
+use machinery::schema::Shape;
+use machinery::schema::structural::{self, Structural};
+use machinery::{At, Errors, Object, Path, Schema, Value, go};
+
+use crate::apiextensions::custom_resource::field_path::{self, Notation};
+use crate::apiextensions::custom_resource::rule::{Compiled, Scope};
+
+/// What may stand at the root of a schema if the status is written by itself, by Go's names and by JSON's.
+const AT_ROOT: [(&str, &str); 22] = [
+    ("Description", "description"),
+    ("Type", "type"),
+    ("Format", "format"),
+    ("Title", "title"),
+    ("Maximum", "maximum"),
+    ("ExclusiveMaximum", "exclusiveMaximum"),
+    ("Minimum", "minimum"),
+    ("ExclusiveMinimum", "exclusiveMinimum"),
+    ("MaxLength", "maxLength"),
+    ("MinLength", "minLength"),
+    ("Pattern", "pattern"),
+    ("MaxItems", "maxItems"),
+    ("MinItems", "minItems"),
+    ("UniqueItems", "uniqueItems"),
+    ("MultipleOf", "multipleOf"),
+    ("Required", "required"),
+    ("Items", "items"),
+    ("Properties", "properties"),
+    ("ExternalDocs", "externalDocs"),
+    ("Example", "example"),
+    ("XPreserveUnknownFields", "x-kubernetes-preserve-unknown-fields"),
+    ("XValidations", "x-kubernetes-validations"),
+];
+
+/// Adds what is wrong with the `schema` of a version, or of all versions. `status`: whether it is written by itself.
+pub fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
+    let schema = at.get("openAPIV3Schema");
+    if schema.is_absent() {
+        return;
+    }
+    let before = errors.len();
+    if status {
+        validate_root(&schema, errors);
+    }
+    let found = structural::check(schema.value(), schema.path());
+    let sound = found.is_empty();
+    errors.extend(found);
+    match Structural::new(schema.value()) {
+        Ok(types) if sound => validate_rules(&schema, types, errors),
+        Err(error) if errors.len() == before => {
+            errors.push(Error::invalid(schema.path(), "", error.to_string()));
+        }
+        Ok(_) | Err(_) => {}
+    }
+}
+
+/// What is said at the root must not be lost when the status is looked at by itself.
+fn validate_root(schema: &At<'_>, errors: &mut Errors) {
+    let ty = schema.get("type");
+    if !ty.is_empty() && ty.str() != "object" {
+        let detail =
+            "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+        errors.push(ty.invalid(detail));
+    }
+    let said = schema.value().as_object().into_iter().flat_map(Object::iter).filter(|(_, value)| !is_zero(value));
+    if said.into_iter().any(|(key, _)| !AT_ROOT.iter().any(|(_, json)| *json == key)) {
+        let names: Vec<_> = AT_ROOT.iter().map(|(go, _)| *go).collect();
+        let detail = format!(
+            "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+            names.join(" ")
+        );
+        errors.push(schema.invalid(detail));
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(bool) => !bool,
+        Value::String(text) => text.is_empty(),
+        Value::Int(_) | Value::Float(_) | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+/// Adds what is wrong with the rules of a schema that is sound otherwise.
+fn validate_rules(schema: &At<'_>, types: Structural, errors: &mut Errors) {
+    let types = Arc::new(types);
+    let mut walk = Walk { scope: Scope::new(Arc::clone(&types)), total: 0, expensive: Vec::new(), errors };
+    walk.node(schema.value(), types.schema(), Place { root: true, times: Some(1), uncorrelated: None }, schema.path());
+    let Walk { total, mut expensive, .. } = walk;
+    if total <= limits::ESTIMATE_PER_CRD {
+        return;
+    }
+    expensive.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+    for (_, path) in expensive.into_iter().take(EXPENSIVE_MAX) {
+        errors.push(Error::forbidden(&Path::of(&path), limits::CONTRIBUTED));
+    }
+    if let Some(words) = limits::exceeded(limits::CRD, total, limits::ESTIMATE_PER_CRD) {
+        errors.push(Error::forbidden(schema.path(), words));
+    }
+}
+
+/// How many rules are blamed for what all of them cost together.
+const EXPENSIVE_MAX: usize = 4;
+
+struct Walk<'e> {
+    scope: Scope,
+    total: u64,
+    /// Every rule with what it can cost.
+    expensive: Vec<(u64, String)>,
+    errors: &'e mut Errors,
+}
+
+/// What the surroundings of a schema say about its values.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    root: bool,
+    /// How many there can be in one object; nothing if nothing bounds it.
+    times: Option<u64>,
+    /// The innermost part whose values cannot be told from one state of the object to the next.
+    uncorrelated: Option<&'a str>,
+}
+
+impl Walk<'_> {
+    fn node(&mut self, schema: &Value, types: Schema<'_>, place: Place<'_>, path: &Path) {
+        let inner = Place { root: false, ..place };
+        let bound = |limit: &str| {
+            let limit = schema.get(limit).and_then(Value::as_int).and_then(|limit| u64::try_from(limit).ok());
+            place.times.zip(limit).map(|(times, limit)| times.saturating_mul(limit))
+        };
+        match types.shape() {
+            Shape::Struct(_) => {
+                let below = path.field("properties");
+                for (name, property) in entries(schema, "properties") {
+                    if let Some((_, types)) = types.field(name) {
+                        self.node(property, types, inner, &below.key(name));
+                    }
+                }
+            }
+            Shape::Map(map) => {
+                let place = Place { times: bound("maxProperties"), ..inner };
+                let values = &schema["additionalProperties"];
+                self.node(values, types.other(map.value), place, &path.field("additionalProperties"));
+            }
+            Shape::List(list) => {
+                let here = path.to_string();
+                let told = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
+                let uncorrelated = place.uncorrelated.or_else(|| (!told).then_some(here.as_str()));
+                let place = Place { times: bound("maxItems"), uncorrelated, ..inner };
+                self.node(&schema["items"], types.other(list.item), place, &path.field("items"));
+            }
+            _ => {}
+        }
+        self.rules(schema, types, place, path);
+    }
+
+    fn rules(&mut self, schema: &Value, types: Schema<'_>, place: Place<'_>, path: &Path) {
+        let Some(rules) = types.ty().rules.as_ref() else { return };
+        let below = path.field("x-kubernetes-validations");
+        for (at, validation) in rules.validations.iter().enumerate() {
+            let at = below.index(at);
+            if !validation.field_path.is_empty()
+                && field_path::resolve(&validation.field_path, schema, Notation::Brackets).is_err()
+            {
+                let said = validation.field_path.as_str();
+                self.errors.push(Error::invalid(&at.field("fieldPath"), said, "must be a valid path"));
+                continue;
+            }
+            let compiled = self.scope.compile(types.id(), place.root, validation);
+            let shown = || shown(validation);
+            let times = place.times.unwrap_or_else(|| occurrences_max(types));
+            self.cost(&at.field("rule"), limits::RULE, compiled.cost.saturating_mul(times));
+            if let Err(why) = &compiled.rule {
+                self.errors.push(Error::invalid(&at.field("rule"), shown(), why.as_str()));
+            }
+            match &compiled.message {
+                Some(Err(why)) => {
+                    self.errors.push(Error::invalid(&at.field("messageExpression"), shown(), why.as_str()));
+                }
+                Some(Ok((_, cost))) => self.cost(&at.field("messageExpression"), limits::MESSAGE_EXPRESSION, *cost),
+                None => {}
+            }
+            self.old_self(&compiled, place, &at);
+        }
+    }
+
+    fn old_self(&mut self, compiled: &Compiled, place: Place<'_>, at: &Path) {
+        let validation = &compiled.validation;
+        match (compiled.uses_old_self, place.uncorrelated, validation.optional_old_self) {
+            (true, Some(within), _) => {
+                let detail =
+                    format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
+                self.errors.push(Error::invalid(&at.field("rule"), validation.rule.as_str(), detail));
+            }
+            (false, _, Some(said)) => {
+                let detail = "may not be set if oldSelf is not used in rule";
+                self.errors.push(Error::invalid(&at.field("optionalOldSelf"), said, detail));
+            }
+            (true, None, _) | (false, _, None) => {}
+        }
+    }
+
+    fn cost(&mut self, path: &Path, what: &str, cost: u64) {
+        if let Some(words) = limits::exceeded(what, cost, limits::ESTIMATE_PER_EXPRESSION) {
+            self.errors.push(Error::forbidden(path, words));
+        }
+        self.total = self.total.saturating_add(cost);
+        self.expensive.push((cost, path.to_string()));
+    }
+}
+
+/// A rule as a message shows it: with Go's names.
+fn shown(validation: &machinery::schema::Validation) -> BadValue {
+    let text = |text: &str| go::json(&Value::from(text));
+    let reason = validation.reason.as_deref().map_or_else(|| "null".to_owned(), text);
+    let optional = validation.optional_old_self.map_or_else(|| "null".to_owned(), |said| said.to_string());
+    BadValue::Text(format!(
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{reason},"FieldPath":{},"OptionalOldSelf":{optional}}}"#,
+        text(&validation.rule),
+        text(&validation.message),
+        text(&validation.message_expression),
+        text(&validation.field_path),
+    ))
+}
+
+fn entries<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    schema.get(key).and_then(Value::as_object).into_iter().flat_map(Object::iter)
+}

@@ -1,0 +1,330 @@
+//! What is wrong with the spec of a definition.
+//!
+//! Upstream's rules see a spec in which what all versions have in common stands at the top, so that is where they place
+//! their findings: `spec.validation` rather than `spec.versions[0].schema`.
+
+use machinery::field::{BadValue, Error};
+use machinery::meta::Meta;
+use machinery::{At, Errors, Path, Value, go, names};
+
+use super::{conversion, invalid, schema, validate_names, versions};
+
+/// The annotation that says who agreed to a definition in one of Kubernetes' own groups.
+pub const APPROVED: &str = "api-approved.kubernetes.io";
+
+/// A spec with what all its versions have in common.
+pub struct Hoisted<'a> {
+    versions: &'a [Value],
+    /// `schema` of all versions.
+    pub schema: Option<&'a Value>,
+    /// `subresources` of all versions.
+    pub subresources: Option<&'a Value>,
+    /// `additionalPrinterColumns` of all versions.
+    pub columns: Option<&'a Value>,
+    /// `selectableFields` of all versions.
+    pub selectable: Option<&'a Value>,
+}
+
+impl<'a> Hoisted<'a> {
+    /// Looks at a spec.
+    pub fn new(spec: &'a Value) -> Self {
+        let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+        let common = |key: &str| {
+            let first = present(versions.first()?, key);
+            versions.iter().all(|version| present(version, key) == first).then_some(first).flatten()
+        };
+        Self {
+            versions,
+            schema: common("schema"),
+            subresources: common("subresources"),
+            columns: common("additionalPrinterColumns"),
+            selectable: common("selectableFields"),
+        }
+    }
+
+    /// What a version has for itself.
+    fn own(&self, version: &'a Value, key: &str) -> Option<&'a Value> {
+        let common = match key {
+            "schema" => self.schema,
+            "subresources" => self.subresources,
+            "additionalPrinterColumns" => self.columns,
+            _ => self.selectable,
+        };
+        if common.is_some() { None } else { present(version, key) }
+    }
+
+    /// The versions as a message shows them: with Go's names, and without what they have in common.
+    fn shown(&self, versions: &Value) -> BadValue {
+        if versions.as_array().is_none_or(<[_]>::is_empty) {
+            return BadValue::from(versions);
+        }
+        let shown: Vec<_> = self.versions.iter().map(|version| self.shown_version(version)).collect();
+        BadValue::Text(format!("[{}]", shown.join(",")))
+    }
+
+    fn shown_version(&self, version: &'a Value) -> String {
+        let bool = |key: &str| version.get(key).and_then(Value::as_bool).unwrap_or_default();
+        let own = |key: &str| self.own(version, key).map_or_else(|| "null".to_owned(), go::json);
+        let warning = present(version, "deprecationWarning").map_or_else(|| "null".to_owned(), go::json);
+        format!(
+            r#"{{"Name":{},"Served":{},"Storage":{},"Deprecated":{},"DeprecationWarning":{warning},"Schema":{},"Subresources":{},"AdditionalPrinterColumns":{},"SelectableFields":{}}}"#,
+            go::json(&version.get("name").cloned().unwrap_or_else(|| "".into())),
+            bool("served"),
+            bool("storage"),
+            bool("deprecated"),
+            own("schema"),
+            own("subresources"),
+            own("additionalPrinterColumns"),
+            own("selectableFields"),
+        )
+    }
+}
+
+/// Adds what is wrong with a spec. `old`: the definition it replaces, if there is one.
+pub fn validate(spec: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
+    let hoisted = Hoisted::new(spec.value());
+    validate_group_and_scope(spec, errors);
+    validate_schemas_are_there(spec, &hoisted, errors);
+    let unchanged = |schema: &Value| old.is_some_and(|old| has_schema(old, schema));
+    validate_versions(spec, &hoisted, &unchanged, errors);
+    let names = spec.get("names");
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if names.get(field).is_empty() {
+            errors.push(names.get(field).required(""));
+        }
+    }
+    validate_names(&names, errors);
+    if let Some(common) = hoisted.schema {
+        let status = versions::has_status(hoisted.subresources)
+            || hoisted.versions.iter().any(|version| versions::has_status(hoisted.own(version, "subresources")));
+        if !unchanged(common) {
+            schema::validate(&At::new(common, spec.path().field("validation")), status, errors);
+        }
+    }
+    if let Some(common) = hoisted.subresources {
+        versions::validate_subresources(&At::new(common, spec.path().field("subresources")), errors);
+    }
+    if let Some(common) = hoisted.columns {
+        versions::validate_columns(&At::new(common, spec.path().field("additionalPrinterColumns")), errors);
+    }
+    if let Some(common) = hoisted.selectable.filter(|common| !is_empty_list(common)) {
+        let at = At::new(common, spec.path().field("selectableFields"));
+        match hoisted.schema {
+            Some(schema) => versions::validate_selectable(&at, schema, errors),
+            None => {
+                let detail = "may only be set when validations.schema is included";
+                errors.push(Error::invalid(at.path(), "", detail));
+            }
+        }
+    }
+    conversion::validate(&spec.get("conversion"), old, errors);
+}
+
+/// Adds what may not change any more.
+pub fn validate_immutable(spec: &At<'_>, old: &At<'_>, established: bool, errors: &mut Errors) {
+    let mut same = |at: &At<'_>, before: &At<'_>| {
+        if at.str() != before.str() {
+            errors.push(at.invalid("field is immutable"));
+        }
+    };
+    let (names, names_before) = (spec.get("names"), old.get("names"));
+    if established {
+        same(&spec.get("scope"), &old.get("scope"));
+        same(&names.get("kind"), &names_before.get("kind"));
+    }
+    same(&spec.get("group"), &old.get("group"));
+    same(&names.get("plural"), &names_before.get("plural"));
+}
+
+/// Kubernetes' own groups take only definitions that somebody agreed to.
+pub fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let group = object.str_at(&["spec", "group"]).unwrap_or_default();
+    if !is_protected(group) {
+        return;
+    }
+    let said = approval(object);
+    if old.is_some_and(|old| approval(old) == said) {
+        return;
+    }
+    let metadata = Path::of("metadata");
+    let annotations = metadata.field("annotations");
+    let path = annotations.key(APPROVED);
+    match said {
+        Approval::Missing => errors.push(Error::required(&path, said.words(object))),
+        Approval::Invalid => {
+            let value = Meta::of(object).annotation(APPROVED).unwrap_or_default();
+            errors.push(Error::invalid(&path, value, said.words(object)));
+        }
+        Approval::Approved | Approval::Bypassed => {}
+    }
+}
+
+/// Keeping unknown fields is said in schemas now.
+pub fn validate_preserving(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Errors) {
+    let preserving = spec.get("preserveUnknownFields");
+    if preserving.bool() && !old.is_some_and(|old| old.get("preserveUnknownFields").bool()) {
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                      spec.versions[*].schema instead";
+        errors.push(preserving.invalid(detail));
+    }
+}
+
+/// Whether somebody agreed to a definition in one of Kubernetes' own groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// Nothing is said.
+    Missing,
+    /// What is said is neither a link nor a refusal.
+    Invalid,
+    /// There is a link to the review.
+    Approved,
+    /// It says that it was not reviewed.
+    Bypassed,
+}
+
+/// Whether a group is one of Kubernetes' own.
+pub fn is_protected(group: &str) -> bool {
+    ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|own| group == *own || group.strip_suffix(own).is_some_and(|before| before.ends_with('.')))
+}
+
+/// What a definition says about its review.
+pub fn approval(object: &Value) -> Approval {
+    match Meta::of(object).annotation(APPROVED).unwrap_or_default() {
+        "" => Approval::Missing,
+        said if said.starts_with("unapproved") => Approval::Bypassed,
+        said if is_link(said) => Approval::Approved,
+        _ => Approval::Invalid,
+    }
+}
+
+impl Approval {
+    /// What it means, for people.
+    pub fn words(self, object: &Value) -> String {
+        let said = Meta::of(object).annotation(APPROVED).unwrap_or_default();
+        match self {
+            Self::Missing => {
+                format!(
+                    "protected groups must have approval annotation {}, see https://github.com/kubernetes/enhancements/pull/1111",
+                    go::quote(APPROVED)
+                )
+            }
+            Self::Invalid => format!(
+                "protected groups must have approval annotation {} with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111",
+                go::quote(APPROVED)
+            ),
+            Self::Approved => format!("approved in {said}"),
+            Self::Bypassed => format!("not approved: {}", go::quote(said)),
+        }
+    }
+}
+
+fn is_link(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, rest)| {
+        !scheme.is_empty()
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && !rest.starts_with('/')
+            && !rest.is_empty()
+    })
+}
+
+fn validate_group_and_scope(spec: &At<'_>, errors: &mut Errors) {
+    let group = spec.get("group");
+    let wrong = names::dns1123_subdomain(group.str());
+    if group.is_empty() {
+        errors.push(group.required(""));
+    } else if !wrong.is_empty() {
+        invalid(&group, &wrong, "", errors);
+    } else if !group.str().contains('.') {
+        errors.push(group.invalid("should be a domain with at least one dot"));
+    }
+    let scope = spec.get("scope");
+    match scope.str() {
+        "" => errors.push(scope.required("")),
+        "Cluster" | "Namespaced" => {}
+        _ => errors.push(scope.not_supported(&["Cluster", "Namespaced"])),
+    }
+}
+
+fn validate_schemas_are_there(spec: &At<'_>, hoisted: &Hoisted<'_>, errors: &mut Errors) {
+    if hoisted.schema.is_some_and(|common| present(common, "openAPIV3Schema").is_some()) {
+        return;
+    }
+    for version in spec.get("versions").items() {
+        let own = hoisted.own(version.value(), "schema");
+        if own.and_then(|own| present(own, "openAPIV3Schema")).is_none() {
+            errors.push(version.get("schema").get("openAPIV3Schema").required(""));
+        }
+    }
+}
+
+fn validate_versions(spec: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(&Value) -> bool, errors: &mut Errors) {
+    let all = spec.get("versions");
+    let mut stored = 0;
+    let mut seen: Vec<&str> = Vec::new();
+    let mut unique = true;
+    for version in all.items() {
+        let name = version.value().str_at(&["name"]).unwrap_or_default();
+        stored += usize::from(version.get("storage").bool());
+        unique &= !seen.contains(&name);
+        seen.push(name);
+        invalid(&version.get("name"), &names::dns1035_label(name), "", errors);
+        validate_version(&version, hoisted, unchanged, errors);
+    }
+    let shown = || hoisted.shown(all.value());
+    if !unique {
+        errors.push(Error::invalid(all.path(), shown(), "must contain unique version names"));
+    }
+    if stored != 1 {
+        errors.push(Error::invalid(all.path(), shown(), "must have exactly one version marked as storage version"));
+    }
+    // The first version also has a place of its own upstream.
+    if let Some(first) = seen.first().filter(|first| !first.is_empty()) {
+        let wrong = names::dns1035_label(first);
+        if !wrong.is_empty() {
+            errors.push(Error::invalid(&spec.path().field("version"), *first, wrong.join(",")));
+        }
+    }
+}
+
+/// What a version has for itself.
+fn validate_version(version: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(&Value) -> bool, errors: &mut Errors) {
+    versions::validate_deprecation(version, errors);
+    let own = |key: &str| hoisted.own(version.value(), key);
+    let subresources = hoisted.subresources.or_else(|| own("subresources"));
+    if let Some(schema) = own("schema").filter(|schema| !unchanged(schema)) {
+        let status = versions::has_status(subresources);
+        schema::validate(&At::new(schema, version.path().field("schema")), status, errors);
+    }
+    if own("subresources").is_some() {
+        versions::validate_subresources(&version.get("subresources"), errors);
+    }
+    if own("additionalPrinterColumns").is_some() {
+        versions::validate_columns(&version.get("additionalPrinterColumns"), errors);
+    }
+    if own("selectableFields").is_some_and(|fields| !is_empty_list(fields)) {
+        let at = version.get("selectableFields");
+        match present(version.value(), "schema").filter(|schema| present(schema, "openAPIV3Schema").is_some()) {
+            Some(schema) => versions::validate_selectable(&at, schema, errors),
+            None => {
+                let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
+                errors.push(Error::invalid(at.path(), "", detail));
+            }
+        }
+    }
+}
+
+/// Whether a version of a definition has exactly this schema, which therefore was accepted once.
+fn has_schema(crd: &Value, schema: &Value) -> bool {
+    let versions = crd.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
+    versions.iter().any(|version| version.get("schema") == Some(schema))
+}
+
+fn present<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    value.get(key).filter(|value| !value.is_null())
+}
+
+fn is_empty_list(value: &Value) -> bool {
+    value.as_array().is_none_or(<[_]>::is_empty)
+}

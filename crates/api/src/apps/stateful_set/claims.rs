@@ -1,0 +1,109 @@
+//! The claims that a StatefulSet makes for each of its pods, and the volumes that its template gets from them.
+
+use std::collections::BTreeMap;
+
+use machinery::field::Error;
+use machinery::{At, Errors, Value, value};
+
+use crate::field_rules::{default_empty_to, default_to, quantity};
+
+const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
+/// Fills in what a claim leaves out.
+pub fn default(claim: &mut Value) {
+    let Some(fields) = claim.as_object_mut() else { return };
+    fields.insert("apiVersion", "v1");
+    fields.insert("kind", "PersistentVolumeClaim");
+    for part in ["metadata", "spec", "status"] {
+        default_to(claim, part, Value::object());
+    }
+    if let Some(spec) = claim.get_mut("spec") {
+        default_to(spec, "volumeMode", "Filesystem");
+        default_to(spec, "resources", Value::object());
+    }
+    if let Some(status) = claim.get_mut("status") {
+        default_empty_to(status, "phase", "Pending");
+    }
+}
+
+/// What is wrong with a claim.
+pub fn validate(claim: &At<'_>, errors: &mut Errors) {
+    let spec = claim.get("spec");
+    let modes = spec.get("accessModes");
+    if modes.is_empty() {
+        errors.push(modes.required("at least 1 access mode is required"));
+    }
+    let given: Vec<_> = modes.list().iter().map(|mode| mode.as_str().unwrap_or_default()).collect();
+    for mode in &given {
+        if !ACCESS_MODES.contains(mode) {
+            errors.push(Error::not_supported(modes.path(), *mode, ACCESS_MODES));
+        }
+    }
+    if given.len() > 1 && given.contains(&"ReadWriteOncePod") {
+        errors.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+    }
+    let resources = spec.get("resources");
+    let storage = resources.entry("storage");
+    match resources.get("requests").get("storage").value() {
+        Value::Null => errors.push(storage.required("")),
+        found => {
+            let size = quantity(found);
+            if size.is_zero() || size.is_negative() {
+                errors.push(Error::invalid(storage.path(), size.to_string(), "must be greater than zero"));
+            }
+        }
+    }
+}
+
+/// The template of a StatefulSet's specification with a volume for each claim, and without what each pod gets anew.
+pub fn with_volumes(spec: &At<'_>) -> Value {
+    let mut template = spec.get("template").value().clone();
+    let claims = spec.get("volumeClaimTemplates");
+    let name = |of: &Value, path: &[&str]| of.str_at(path).unwrap_or_default().to_owned();
+    let names: BTreeMap<_, _> = claims.list().iter().map(|claim| (name(claim, &["metadata", "name"]), ())).collect();
+    let Some(fields) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
+    fields.remove("hostname");
+    fields.remove("subdomain");
+    if names.is_empty() {
+        return template;
+    }
+    let own = fields.remove("volumes").unwrap_or_default();
+    let own =
+        own.as_array().unwrap_or_default().iter().filter(|own| !names.contains_key(&name(own, &["name"]))).cloned();
+    let made = names
+        .keys()
+        .map(|name| value!({"name": (name.as_str()), "persistentVolumeClaim": {"claimName": (name.as_str())}}));
+    let volumes: Vec<Value> = made.chain(own).collect();
+    fields.insert("volumes", volumes);
+    template
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_takes_the_place_of_a_volume_of_its_name() {
+        let spec = value!({
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+            "template": {"spec": {"hostname": "h", "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp"}]}}
+        });
+        let expect = value!({"spec": {"volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "tmp"}
+        ]}});
+        assert_eq!(with_volumes(&At::root(&spec)), expect);
+    }
+
+    #[test]
+    fn a_claim_needs_an_access_mode_and_a_size() {
+        let mut errors = Errors::new();
+        let claim = value!({"spec": {}});
+        validate(&At::root(&claim), &mut errors);
+        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let expect = [
+            "spec.accessModes: Required value: at least 1 access mode is required",
+            "spec.resources[storage]: Required value",
+        ];
+        assert_eq!(texts, expect);
+    }
+}

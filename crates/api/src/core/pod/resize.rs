@@ -1,0 +1,204 @@
+//! The subresource `resize`: more or less processor and memory for containers that run.
+
+use machinery::{At, Errors, Object, Value};
+
+use super::super::object_meta;
+use super::super::pod_spec::{self, MIRROR};
+use super::prepare::{keep, keep_metadata, raise_generation};
+use super::update::nowhere;
+
+const CPU_AND_MEMORY: [&str; 2] = ["cpu", "memory"];
+
+/// Keeps everything but resources and resize policies. Containers that do not fit are left for validation to blame.
+pub(super) fn prepare(object: &mut Value, old: &Value) {
+    let count = |pod: &Value, field: &str| pod.at(&["spec", field]).and_then(Value::as_array).map_or(0, <[Value]>::len);
+    if ["containers", "initContainers"].iter().any(|field| count(object, field) != count(old, field)) {
+        raise_generation(object, old);
+        return;
+    }
+    let spec = object.get("spec").cloned().unwrap_or_default();
+    keep(object, old, "spec");
+    keep(object, old, "status");
+    keep_metadata(object, old);
+    if let Some(kept) = object.get_mut("spec") {
+        keep(kept, &spec, "resources");
+        for field in ["containers", "initContainers"] {
+            merge(kept, &spec, field);
+        }
+    }
+    raise_generation(object, old);
+}
+
+/// What is wrong with a resize.
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
+    if old.at(&["metadata", "annotations", MIRROR]).is_some() {
+        errors.clear();
+        errors.push(nowhere("static pods cannot be resized"));
+        return;
+    }
+    if old.str_at(&["spec", "os", "name"]) == Some("windows") {
+        errors.clear();
+        errors.push(nowhere("windows pods cannot be resized"));
+        return;
+    }
+    object_meta::updated(object, old, errors);
+    object_meta::judged_as_new(object, errors);
+    super::validate(object, errors);
+    let (root, before) = (At::root(object), At::root(old));
+    let (spec, old_spec) = (root.get("spec"), before.get("spec"));
+    let class = |pod: &Value| pod_spec::qos_class(pod.get("spec").unwrap_or(&Value::Null)).to_owned();
+    let was = old.str_at(&["status", "qosClass"]).map_or_else(|| class(old), str::to_owned);
+    if was != class(object) {
+        let shown = object.str_at(&["status", "qosClass"]).unwrap_or_default();
+        let why = "Pod QOS Class may not change as a result of resizing";
+        errors.push(machinery::field::Error::invalid(spec.path(), shown, why));
+    }
+    if !is_supported(old) {
+        errors.push(spec.forbidden("Pod running on node without support for resize"));
+    }
+    let mut masked = spec.value().clone();
+    pod_level(&mut masked, &spec, &old_spec, errors);
+    if !same_containers(&spec, &old_spec, errors) {
+        return;
+    }
+    for field in ["initContainers", "containers"] {
+        let (now, before) = (spec.get(field), old_spec.get(field));
+        for (container, before) in now.items().zip(before.list()) {
+            kept(&container.get("resources"), &before["resources"], "", errors);
+        }
+    }
+    containers(&mut masked, &spec, &old_spec, errors);
+    if errors.is_empty() && masked != *old_spec.value() {
+        errors.push(spec.forbidden("only cpu and memory resources are mutable"));
+    }
+}
+
+/// A container whose name does not fit is left as it is, with all after it.
+fn merge(kept: &mut Value, new: &Value, field: &str) {
+    let wanted = new.get(field).and_then(Value::as_array).unwrap_or_default();
+    let Some(containers) = kept.get_mut(field).and_then(Value::as_array_mut) else { return };
+    if containers.iter().zip(wanted).any(|(old, new)| old.get("name") != new.get("name")) {
+        *containers = wanted.to_vec();
+        return;
+    }
+    for (container, wanted) in containers.iter_mut().zip(wanted) {
+        keep(container, wanted, "resources");
+        keep(container, wanted, "resizePolicy");
+    }
+}
+
+/// A node that says what its containers use can change it.
+fn is_supported(pod: &Value) -> bool {
+    let statuses = pod.at(&["status", "containerStatuses"]).and_then(Value::as_array).unwrap_or_default();
+    let running = statuses.iter().find(|status| status.at(&["state", "running"]).is_some_and(|it| !it.is_null()));
+    running.is_none_or(|status| status.get("resources").is_some_and(|it| !it.is_null()))
+}
+
+fn pod_level(masked: &mut Value, spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
+    let (now, before) = (spec.get("resources"), old.get("resources"));
+    let is_set = |resources: &At<'_>| !resources.get("requests").is_empty() || !resources.get("limits").is_empty();
+    if !is_set(&now) && !is_set(&before) {
+        return;
+    }
+    if before.is_present() && now.is_absent() {
+        errors.push(now.forbidden("pod-level resources cannot be removed"));
+        return;
+    }
+    if before.is_present() {
+        kept(&now, before.value(), "pod-level ", errors);
+    }
+    if let Some(resources) = masked.get_mut("resources") {
+        mask(resources, before.value());
+        if before.is_absent() && resources.as_object().is_some_and(Object::is_empty) {
+            keep(masked, old.value(), "resources");
+        }
+    }
+    if masked.get("resources") != old.value().get("resources") {
+        errors.push(spec.forbidden("only cpu and memory resources are mutable at pod-level"));
+    }
+}
+
+fn same_containers(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
+    let before = errors.len();
+    for field in ["containers", "initContainers"] {
+        let (now, was) = (spec.get(field), old.get(field));
+        if now.len() != was.len() {
+            errors.push(now.forbidden(format!("{field} may not be added or removed on resize")));
+            continue;
+        }
+        for (container, was) in now.items().zip(was.list()) {
+            let name = container.get("name");
+            if name.str() != was.str_at(&["name"]).unwrap_or_default() {
+                errors.push(name.forbidden(format!("{field} may not be renamed or reordered on resize")));
+            }
+        }
+    }
+    errors.len() == before
+}
+
+/// What was asked for may change but not go.
+fn kept(now: &At<'_>, old: &Value, whose: &str, errors: &mut Errors) {
+    for field in ["requests", "limits"] {
+        let names = |resources: &Value| -> Vec<String> {
+            let amounts = resources.get(field).and_then(Value::as_object);
+            amounts.into_iter().flat_map(Object::keys).map(str::to_owned).collect()
+        };
+        let left = names(now.value());
+        if names(old).iter().any(|name| !left.contains(name)) {
+            errors.push(now.get(field).forbidden(format!("{whose}resource {field} cannot be removed")));
+        }
+    }
+}
+
+fn containers(masked: &mut Value, spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
+    for field in ["containers", "initContainers"] {
+        let was = old.value().get(field).and_then(Value::as_array).unwrap_or_default();
+        let now = masked.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
+        let list = spec.get(field);
+        for ((container, was), at) in now.zip(was).zip(list.items()) {
+            let changed = container != was;
+            if let Some(Value::Object(container)) = Some(&mut *container) {
+                let resources = container.get_or_insert_with("resources", Value::object);
+                mask(resources, &was["resources"]);
+                resources.as_object_mut().map(|resources| resources.remove("claims"));
+            }
+            let differs = container != was;
+            if field == "containers" {
+                if differs {
+                    errors.push(spec.forbidden("only cpu and memory resources are mutable"));
+                }
+                continue;
+            }
+            if differs {
+                let why = "only cpu and memory resources for init or sidecar containers are mutable";
+                errors.push(at.forbidden(why));
+            }
+            let restarts = at.get("restartPolicy").str() == "Always";
+            let policies = container.get("resizePolicy").and_then(Value::as_array).unwrap_or_default();
+            if changed && !restarts {
+                let restarting = policies.iter().filter(|it| it.str_at(&["restartPolicy"]) == Some("RestartContainer"));
+                let why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+                errors.extend(restarting.map(|_| at.forbidden(why)));
+            }
+        }
+    }
+}
+
+/// Takes processor and memory from `old`, so that what still differs is something else.
+fn mask(resources: &mut Value, old: &Value) {
+    let Some(resources) = resources.as_object_mut() else { return };
+    for field in ["requests", "limits"] {
+        let mut amounts = resources.get(field).and_then(Value::as_object).cloned().unwrap_or_default();
+        for name in CPU_AND_MEMORY {
+            match old.at(&[field, name]) {
+                Some(amount) => amounts.insert(name, amount.clone()),
+                None => amounts.remove(name),
+            };
+        }
+        if amounts.is_empty() {
+            resources.remove(field);
+        } else {
+            resources.insert(field, amounts);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The subresource `status`: what kubelets and schedulers say about a pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::field::Error;
+use machinery::meta::MetaMut;
+use machinery::{At, Errors, Value, names};
+
+use super::super::object_meta;
+use super::super::pod_spec::{address, address_warning, invalid_int, invalid_text};
+use super::prepare::keep;
+use super::update::annotations;
+
+/// Conditions that need no domain before their name.
+const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
+
+const STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+
+/// Numbers of users and groups end here.
+const ID_MAX: i64 = i32::MAX as i64;
+/// The message about a device is at most so long: 1 KiB.
+const HEALTH_MESSAGE_MAX: usize = 1 << 10;
+
+/// Keeps everything but the status, and of the status what old kubelets forget.
+pub(super) fn prepare(object: &mut Value, old: &Value) {
+    keep(object, old, "spec");
+    if let Some(mut metadata) = MetaMut::of(object) {
+        match old.at(&["metadata", "ownerReferences"]) {
+            Some(owners) => metadata.set("ownerReferences", owners.clone()),
+            None => {
+                metadata.remove("ownerReferences");
+            }
+        }
+    }
+    let before = old.get("status").unwrap_or(&Value::Null);
+    let Some(object) = object.as_object_mut() else { return };
+    let Some(status) = object.get_or_insert_with("status", Value::object).as_object_mut() else { return };
+    if status.get("qosClass").and_then(Value::as_str).unwrap_or_default().is_empty()
+        && let Some(class) = before.get("qosClass")
+    {
+        status.insert("qosClass", class.clone());
+    }
+    let generation = |of: Option<&Value>| of.and_then(Value::as_int).unwrap_or_default();
+    let observed = generation(before.get("observedGeneration"));
+    if generation(status.get("observedGeneration")) == 0 && observed != 0 {
+        status.insert("observedGeneration", observed);
+    }
+    let mut generations: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    for condition in before.get("conditions").and_then(Value::as_array).unwrap_or_default().iter().rev() {
+        let kind = condition.str_at(&["type"]).unwrap_or_default();
+        generations.entry(kind).or_default().push(generation(condition.get("observedGeneration")));
+    }
+    for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        let kind = condition.str_at(&["type"]).unwrap_or_default();
+        let before = generations.get_mut(kind).and_then(Vec::pop).unwrap_or_default();
+        if generation(condition.get("observedGeneration")) == 0 && before != 0 {
+            condition.as_object_mut().map(|condition| condition.insert("observedGeneration", before));
+        }
+    }
+}
+
+/// What is wrong with a status that shall replace that of `old`.
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
+    object_meta::updated(object, old, errors);
+    annotations(object, old, errors);
+    let (root, before) = (At::root(object), At::root(old));
+    let (spec, status) = (root.get("spec"), root.get("status"));
+    let old_status = before.get("status");
+    conditions(&status.get("conditions"), errors);
+    nominated(&status.get("nominatedNodeName"), old, errors);
+    let observed = status.get("observedGeneration");
+    if observed.int() < 0 {
+        errors.push(invalid_int(&observed, "must be a non-negative integer"));
+    }
+    let class = status.get("qosClass");
+    if class.str() != old_status.get("qosClass").str() {
+        errors.push(invalid_text(&class, "field is immutable"));
+    }
+    for field in STATUSES {
+        transitions(&status.get(field), &old_status.get(field), old, field, errors);
+    }
+    claims(&status, &spec, errors);
+    addresses(&status.get("podIPs"), &old_status.get("podIPs"), errors);
+    let hosts = status.get("hostIPs");
+    let first = &hosts.value()[0]["ip"];
+    if !hosts.is_empty() && first.as_str().unwrap_or_default() != status.get("hostIP").str() {
+        let path = hosts.path().index(0);
+        errors.push(Error::invalid(&path.field("ip"), first.clone(), "must be equal to `hostIP`"));
+    }
+    addresses(&hosts, &old_status.get("hostIPs"), errors);
+    for field in STATUSES {
+        for container in status.get(field).items() {
+            user(&container, spec.value().str_at(&["os", "name"]).unwrap_or("linux"), errors);
+        }
+    }
+    for field in STATUSES {
+        for container in status.get(field).items() {
+            allocated(&container, spec.value(), field, errors);
+        }
+    }
+}
+
+/// What a client should know about the addresses that it reports.
+pub(super) fn warnings(object: &Value) -> Vec<String> {
+    let root = At::root(object);
+    let status = root.get("status");
+    let mut out = Vec::new();
+    for field in ["podIPs", "hostIPs"] {
+        for item in status.get(field).items() {
+            let ip = item.get("ip");
+            out.extend(address_warning(ip.str(), ip.path()));
+        }
+    }
+    out
+}
+
+fn conditions(conditions: &At<'_>, errors: &mut Errors) {
+    for condition in conditions.items() {
+        let (kind, observed) = (condition.get("type").str().to_owned(), condition.get("observedGeneration"));
+        if observed.int() < 0 {
+            errors.push(observed.invalid("must be a non-negative integer"));
+        }
+        if !SYSTEM_CONDITIONS.contains(&kind.as_str()) {
+            let path = condition.path().field("Type");
+            let wrong = names::qualified_name(&kind).into_iter();
+            errors.extend(wrong.map(|why| Error::invalid(&path, kind.as_str(), why)));
+        }
+    }
+}
+
+fn nominated(node: &At<'_>, old: &Value, errors: &mut Errors) {
+    let before = old.str_at(&["status", "nominatedNodeName"]).unwrap_or_default();
+    if node.is_empty() || node.str() == before {
+        return;
+    }
+    errors.extend(names::dns1123_subdomain(node.str()).into_iter().map(|why| node.invalid(why)));
+    if old.str_at(&["spec", "nodeName"]).is_some_and(|bound| !bound.is_empty()) {
+        errors.push(node.forbidden("may not be set on pods that are already bound to a node"));
+    }
+}
+
+/// A container that has ended stays so, unless it is to be started again.
+fn transitions(now: &At<'_>, before: &At<'_>, pod: &Value, field: &str, errors: &mut Errors) {
+    let spec = pod.get("spec").unwrap_or(&Value::Null);
+    let containers = match field {
+        "containerStatuses" => "containers",
+        "initContainerStatuses" => "initContainers",
+        _ => "",
+    };
+    if !containers.is_empty() && all_may_restart(spec) {
+        return;
+    }
+    let path = now.path();
+    for (index, old) in before.list().iter().enumerate() {
+        let Some(ended) = old.at(&["state", "terminated"]).filter(|it| !it.is_null()) else { continue };
+        let name = old.str_at(&["name"]).unwrap_or_default();
+        let is_back = |new: &&Value| {
+            let ended = new.at(&["state", "terminated"]).is_some_and(|it| !it.is_null());
+            new.str_at(&["name"]).unwrap_or_default() == name && !ended
+        };
+        if !now.list().iter().any(|new| is_back(&new)) {
+            continue;
+        }
+        let list = spec.get(containers).and_then(Value::as_array).unwrap_or_default();
+        let container = list.iter().find(|container| container.str_at(&["name"]) == Some(name));
+        let code = ended.get("exitCode").and_then(Value::as_int).unwrap_or_default();
+        if !container.is_some_and(|container| may_restart(container, spec, code)) {
+            let path = path.index(index);
+            let why = "may not be transitioned to non-terminated state";
+            errors.push(Error::forbidden(&path.field("state"), why));
+        }
+    }
+}
+
+fn rules_of(container: &Value) -> &[Value] {
+    container.get("restartPolicyRules").and_then(Value::as_array).unwrap_or_default()
+}
+
+/// Whether some container may take all the others with it.
+fn all_may_restart(spec: &Value) -> bool {
+    ["initContainers", "containers"].iter().any(|field| {
+        let containers = spec.get(field).and_then(Value::as_array).unwrap_or_default();
+        containers.iter().flat_map(rules_of).any(|rule| rule.str_at(&["action"]) == Some("RestartAllContainers"))
+    })
+}
+
+fn may_restart(container: &Value, spec: &Value, code: i64) -> bool {
+    let own = container.str_at(&["restartPolicy"]);
+    if own.is_some() {
+        for rule in rules_of(container) {
+            let codes = rule.at(&["exitCodes", "values"]).and_then(Value::as_array).unwrap_or_default();
+            let listed = codes.contains(&Value::Int(code));
+            let matches = match rule.str_at(&["exitCodes", "operator"]) {
+                Some("In") => listed,
+                Some("NotIn") => !listed,
+                _ => false,
+            };
+            if matches {
+                return rule.str_at(&["action"]) == Some("Restart");
+            }
+        }
+    }
+    match own.or_else(|| spec.str_at(&["restartPolicy"])) {
+        Some("Always") => true,
+        Some("OnFailure") => code != 0,
+        _ => false,
+    }
+}
+
+fn claims(status: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    let known = spec.get("resourceClaims");
+    for claim in status.get("resourceClaimStatuses").items() {
+        let (name, of) = (claim.get("name"), claim.get("resourceClaimName"));
+        if !known.list().iter().any(|it| it.str_at(&["name"]).unwrap_or_default() == name.str()) {
+            errors.push(invalid_text(&name, "must match the name of an entry in `spec.resourceClaims`"));
+        }
+        if !seen.insert(name.str().to_owned()) {
+            errors.push(name.duplicate());
+        }
+        if of.is_present() {
+            errors.extend(names::dns1123_subdomain(of.str()).into_iter().map(|why| of.invalid(why)));
+        }
+    }
+    let extended = status.get("extendedResourceClaimStatus");
+    if extended.is_absent() {
+        return;
+    }
+    let mappings = extended.get("requestMappings");
+    if mappings.is_empty() {
+        errors.push(mappings.required("at least one request mapping is required"));
+    }
+    let name = extended.get("resourceClaimName");
+    if name.is_empty() {
+        errors.push(name.required(""));
+    } else {
+        errors.extend(names::dns1123_subdomain(name.str()).into_iter().map(|why| name.invalid(why)));
+    }
+}
+
+/// New addresses are right, and at most one of each family.
+fn addresses(list: &At<'_>, old: &At<'_>, errors: &mut Errors) {
+    let text = |item: &Value| item.str_at(&["ip"]).unwrap_or_default().to_owned();
+    for item in list.items() {
+        if !old.list().iter().any(|it| text(it) == text(item.value())) {
+            let ip = item.value().get("ip").unwrap_or(&Value::Null);
+            address(&At::new(ip, *item.path()), errors);
+        }
+    }
+    if list.len() <= 1 {
+        return;
+    }
+    let parsed: Vec<_> = list.list().iter().map(|item| names::parse_ip(&text(item))).collect();
+    let is_dual = parsed.iter().flatten().any(std::net::IpAddr::is_ipv4)
+        && parsed.iter().flatten().any(std::net::IpAddr::is_ipv6)
+        && parsed.iter().all(Option::is_some);
+    if let Some(at) = parsed.iter().position(Option::is_none) {
+        let why = format!("failed to check for dual stack with error:invalid IP address: {}", text(&list.list()[at]));
+        errors.push(Error::internal(list.path(), why));
+    }
+    if !is_dual || list.len() > 2 {
+        let shown: Vec<_> =
+            list.list().iter().map(|item| format!("{{\"IP\":{}}}", machinery::go::quote(&text(item)))).collect();
+        let shown = machinery::field::BadValue::Text(format!("[{}]", shown.join(",")));
+        errors.push(Error::invalid(list.path(), shown, "may specify no more than one IP for each IP family"));
+    }
+}
+
+fn user(container: &At<'_>, os: &str, errors: &mut Errors) {
+    let user = container.get("user");
+    let linux = user.get("linux");
+    if linux.is_absent() {
+        return;
+    }
+    match os {
+        "windows" => errors.push(linux.forbidden("cannot be set for a windows pod")),
+        "linux" => {
+            for field in ["uid", "gid"] {
+                let id = linux.get(field);
+                errors.extend(names::in_range(id.int(), 0, ID_MAX).into_iter().map(|why| invalid_int(&id, why)));
+            }
+            for group in linux.get("supplementalGroups").items() {
+                errors.extend(names::in_range(group.int(), 0, ID_MAX).into_iter().map(|why| group.invalid(why)));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn allocated(status: &At<'_>, spec: &Value, field: &str, errors: &mut Errors) {
+    let resources = status.get("allocatedResourcesStatus");
+    if field == "ephemeralContainerStatuses" {
+        if !resources.is_empty() {
+            errors.push(resources.forbidden("must not be specified in container status"));
+        }
+        return;
+    }
+    let list = if field == "containerStatuses" { "containers" } else { "initContainers" };
+    let containers = spec.get(list).and_then(Value::as_array).unwrap_or_default();
+    let container = containers.iter().find(|it| it.get("name") == status.value().get("name"));
+    for resource in resources.items() {
+        let name = resource.get("name");
+        if let Some(container) = container
+            && let Some(why) = unknown(name.str(), container)
+        {
+            errors.push(invalid_text(&name, why));
+        }
+        let mut seen = BTreeSet::new();
+        for device in resource.get("resources").items() {
+            let (health, id, message) = (device.get("health"), device.get("resourceID"), device.get("message"));
+            let known = ["Healthy", "Unhealthy", "Unknown"];
+            if !known.contains(&health.str()) {
+                errors.push(Error::not_supported(health.path(), health.str(), &known));
+            }
+            if message.is_present() && message.is_empty() {
+                errors.push(message.required("must be non-empty if specified"));
+            } else if message.len() > HEALTH_MESSAGE_MAX {
+                errors.push(Error::too_long(message.path(), HEALTH_MESSAGE_MAX));
+            }
+            if !seen.insert(id.str().to_owned()) {
+                errors.push(Error::duplicate(id.path(), id.str()));
+            }
+        }
+    }
+}
+
+/// Why a resource is none that the container asked for.
+fn unknown(name: &str, container: &Value) -> Option<&'static str> {
+    let resources = &container["resources"];
+    if !name.starts_with("claim:") {
+        let asked = resources.at(&["requests", name]).is_some();
+        return (!asked).then_some("must match one of the container's resource requests");
+    }
+    let claims = resources.get("claims").and_then(Value::as_array).unwrap_or_default();
+    let named = |claim: &Value| match claim.str_at(&["request"]).filter(|request| !request.is_empty()) {
+        Some(request) => format!("claim:{}/{request}", claim.str_at(&["name"]).unwrap_or_default()),
+        None => format!("claim:{}", claim.str_at(&["name"]).unwrap_or_default()),
+    };
+    let asked = claims.iter().any(|claim| named(claim) == name);
+    (!asked).then_some(
+        "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
+    )
+}

@@ -1,0 +1,180 @@
+use super::*;
+use crate::kind::Requester;
+use machinery::time::Time;
+use machinery::value;
+
+const NOW: Time = Time::from_unix(1_700_000_000, 0);
+
+fn pod(spec: Value) -> Value {
+    let mut pod = value!({"metadata": {"name": "p", "namespace": "n", "generation": 1}, "spec": spec});
+    Pod.default(&mut pod, "v1");
+    pod
+}
+
+fn small() -> Value {
+    pod(value!({"containers": [{"name": "c", "image": "i", "resources": {}}]}))
+}
+
+/// The findings about replacing `old` through a subresource.
+fn check(old: &Value, new: &Value, subresource: &str, expect: &[&str]) {
+    let kind = kind();
+    let requester = Requester::default();
+    let context = Context { version: &kind.versions[0], subresource, now: NOW, requester: &requester };
+    let mut new = new.clone();
+    Pod.prepare_update(&mut new, old, &context);
+    let mut errors = Errors::new();
+    Pod.validate_update(&new, old, &context, &mut errors);
+    let found: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(found, expect);
+}
+
+fn with(mut pod: Value, path: &[&str], value: Value) -> Value {
+    let (last, path) = path.split_last().unwrap();
+    let holder = path.iter().fold(&mut pod, |holder, key| match key.parse::<usize>() {
+        Ok(index) => &mut holder.as_array_mut().unwrap()[index],
+        Err(_) => holder.as_object_mut().unwrap().get_or_insert_with(key, Value::object),
+    });
+    holder.as_object_mut().unwrap().insert(*last, value);
+    pod
+}
+
+#[test]
+fn an_image_may_change_and_a_name_may_not() {
+    let old = small();
+    check(&old, &with(old.clone(), &["spec", "containers", "0", "image"], "j".into()), "", &[]);
+    let renamed = with(old.clone(), &["spec", "containers", "0", "name"], "d".into());
+    let changes = "@@ -3,7 +3,7 @@\n  \"InitContainers\": null,\n  \"Containers\": [\n   {\n-   \"Name\": \"c\",\n+   \"Name\": \"d\",\n    \"Image\": \"i\",\n    \"Command\": null,\n    \"Args\": null,\n";
+    let why = format!(
+        "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n{changes}"
+    );
+    check(&old, &renamed, "", &[&why]);
+}
+
+#[test]
+fn tolerations_are_only_added() {
+    let old = with(small(), &["spec", "tolerations"], value!([{"key": "a", "operator": "Exists"}]));
+    let more = value!([{"key": "b", "operator": "Exists"}, {"key": "a", "operator": "Exists"}]);
+    check(&old, &with(old.clone(), &["spec", "tolerations"], more), "", &[]);
+    check(
+        &old,
+        &with(old.clone(), &["spec", "tolerations"], value!([])),
+        "",
+        &["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],
+    );
+}
+
+#[test]
+fn a_deadline_only_comes_nearer() {
+    let old = with(small(), &["spec", "activeDeadlineSeconds"], 10.into());
+    check(&old, &with(old.clone(), &["spec", "activeDeadlineSeconds"], 5.into()), "", &[]);
+    check(
+        &old,
+        &with(old.clone(), &["spec", "activeDeadlineSeconds"], 15.into()),
+        "",
+        &["spec.activeDeadlineSeconds: Invalid value: 15: must be less than or equal to previous value"],
+    );
+}
+
+#[test]
+fn a_status_write_leaves_the_specification_and_ended_containers_ended() {
+    let ended = value!([{"name": "c", "state": {"terminated": {"exitCode": 0}}}]);
+    let old = with(small(), &["status"], value!({"qosClass": "BestEffort", "containerStatuses": ended}));
+    let old = with(old, &["spec", "restartPolicy"], "Never".into());
+    let back = with(old.clone(), &["status", "containerStatuses"], value!([{"name": "c", "state": {"running": {}}}]));
+    let back = with(back, &["spec", "nodeName"], "elsewhere".into());
+    check(
+        &old,
+        &back,
+        "status",
+        &["status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"],
+    );
+    let old = with(old, &["spec", "restartPolicy"], "Always".into());
+    check(&old, &back, "status", &[]);
+}
+
+#[test]
+fn containers_to_look_inside_are_only_added() {
+    let container = value!({
+        "name": "e", "image": "i", "resources": {}, "imagePullPolicy": "Always",
+        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"
+    });
+    let old = small();
+    let added = with(old.clone(), &["spec", "ephemeralContainers"], value!([container]));
+    check(&old, &added, "ephemeralcontainers", &[]);
+    check(
+        &added,
+        &old,
+        "ephemeralcontainers",
+        &["spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not be removed\n"],
+    );
+}
+
+#[test]
+fn only_processor_and_memory_are_resized() {
+    let old = pod(value!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}));
+    let resources = ["spec", "containers", "0", "resources"];
+    check(&old, &with(old.clone(), &resources, value!({"requests": {"cpu": "2"}})), "resize", &[]);
+    check(
+        &old,
+        &with(old.clone(), &resources, value!({"requests": {"cpu": "1", "ephemeral-storage": "1"}})),
+        "resize",
+        &["spec: Forbidden: only cpu and memory resources are mutable"],
+    );
+    check(
+        &old,
+        &with(old.clone(), &resources, value!({})),
+        "resize",
+        &[
+            "spec: Invalid value: \"\": Pod QOS Class may not change as a result of resizing",
+            "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
+        ],
+    );
+}
+
+#[test]
+fn a_new_pod_is_pending_and_has_a_class() {
+    let mut pod = pod(value!({
+        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}],
+        "schedulingGates": [{"name": "g"}]
+    }));
+    prepare::create(&mut pod, NOW);
+    assert_eq!(pod["status"]["phase"], value!("Pending"));
+    assert_eq!(pod["status"]["qosClass"], value!("Guaranteed"), "requests follow limits");
+    assert_eq!(pod["status"]["conditions"][0]["reason"], value!("SchedulingGated"));
+}
+
+#[test]
+fn a_pod_goes_at_once_unless_a_node_has_it() {
+    let check = |pod: &Value, wanted, expect| assert_eq!(Pod.grace_seconds(pod, wanted), Some(expect));
+    let bound = with(small(), &["spec", "nodeName"], "n".into());
+    check(&small(), Some(5), 0);
+    check(&bound, None, 30);
+    check(&bound, Some(5), 5);
+    check(&with(bound.clone(), &["status", "phase"], "Failed".into()), Some(5), 0);
+    check(&with(bound, &["spec", "terminationGracePeriodSeconds"], (-3).into()), None, 1);
+}
+
+#[test]
+fn columns_say_why_a_pod_is_stuck() {
+    let check = |status: Value, expect: [&str; 3]| {
+        let pod = with(small(), &["status"], status);
+        let cells: Vec<_> = columns::all()[1..4].iter().map(|column| column.cell(&pod, NOW)).collect();
+        assert_eq!(cells, expect.map(Value::from));
+    };
+    check(value!({"phase": "Pending"}), ["0/1", "Pending", "0"]);
+    check(
+        value!({"phase": "Running", "containerStatuses": [{"name": "c", "ready": true, "state": {"running": {}}}]}),
+        ["1/1", "Running", "0"],
+    );
+    check(
+        value!({"phase": "Running", "containerStatuses": [{
+            "name": "c", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"finishedAt": "2023-11-14T22:12:20Z"}}
+        }]}),
+        ["0/1", "CrashLoopBackOff", "3 (60s ago)"],
+    );
+    check(
+        value!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 2}}}]}),
+        ["0/1", "Init:ExitCode:2", "0"],
+    );
+}

@@ -1,0 +1,247 @@
+//! What of a pod may change once it exists.
+
+use machinery::field::{BadValue, Error};
+use machinery::{At, Errors, Object, Value, go, names};
+
+use super::super::object_meta;
+use super::super::pod_spec::{self, APP_ARMOR, MIRROR, diff, invalid_int, print};
+
+/// What may change, as messages list it.
+const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// What is wrong with a pod that shall replace `old`.
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
+    object_meta::updated(object, old, errors);
+    object_meta::judged_as_new(object, errors);
+    super::validate(object, errors);
+    annotations(object, old, errors);
+    let (root, before) = (At::root(object), At::root(old));
+    let (spec, old_spec) = (root.get("spec"), before.get("spec"));
+    for field in ["containers", "initContainers"] {
+        if !images(&spec.get(field), &old_spec.get(field), errors) {
+            return;
+        }
+    }
+    if !deadline(&spec, &old_spec, errors) {
+        return;
+    }
+    added_tolerations(&spec.get("tolerations"), &old_spec.get("tolerations"), errors);
+    removed_gates(&spec.get("schedulingGates"), &old_spec.get("schedulingGates"), errors);
+    if spec.value() == old_spec.value() {
+        return;
+    }
+    let mut munged = spec.value().clone();
+    munge(&mut munged, old_spec.value());
+    if !old_spec.get("schedulingGates").is_empty() {
+        gated(&mut munged, &spec, old_spec.value(), errors);
+    }
+    if munged != *old_spec.value() {
+        let changes = diff("PodSpec", old_spec.value(), &munged);
+        errors.push(spec.forbidden(format!("pod updates may not change fields other than {CHANGEABLE}\n{changes}")));
+    }
+}
+
+/// What is wrong with containers that are added to look inside.
+pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors: &mut Errors) {
+    if old.at(&["metadata", "annotations", MIRROR]).is_some() {
+        errors.clear();
+        errors.push(nowhere("static pods do not support ephemeral containers"));
+        return;
+    }
+    object_meta::updated(object, old, errors);
+    object_meta::judged_as_new(object, errors);
+    super::validate(object, errors);
+    annotations(object, old, errors);
+    let (root, before) = (At::root(object), At::root(old));
+    let (spec, old_spec) = (root.get("spec"), before.get("spec"));
+    let now = spec.get("ephemeralContainers");
+    for container in old_spec.get("ephemeralContainers").list() {
+        let name = container.str_at(&["name"]).unwrap_or_default();
+        match now.list().iter().rfind(|it| it.str_at(&["name"]).unwrap_or_default() == name) {
+            None => {
+                let name = go::quote(name);
+                errors.push(now.forbidden(format!("existing ephemeral containers {name} may not be removed\n")));
+            }
+            Some(new) if new != container => {
+                let (name, changes) = (go::quote(name), diff("EphemeralContainer", container, new));
+                let why = format!("existing ephemeral containers {name} may not be changed\n{changes}");
+                errors.push(now.forbidden(why));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// An error about the pod as a whole.
+pub(super) fn nowhere(why: &str) -> Error {
+    Error { field: String::new(), ..Error::forbidden(&machinery::Path::ROOT, why) }
+}
+
+/// Annotations that the kubelet goes by stay as they are.
+pub(super) fn annotations(object: &Value, old: &Value, errors: &mut Errors) {
+    let root = At::root(object);
+    let metadata = root.get("metadata");
+    let now = metadata.get("annotations");
+    let before = old.at(&["metadata", "annotations"]).and_then(Value::as_object);
+    let said = |key: &str| {
+        let armor = key.starts_with(APP_ARMOR).then_some("AppArmor annotations");
+        armor.or_else(|| (key == MIRROR).then_some("mirror pod annotation"))
+    };
+    for (key, value) in before.into_iter().flat_map(Object::iter) {
+        if now.value().get(key) != Some(value)
+            && let Some(what) = said(key)
+        {
+            errors.push(now.entry(key).forbidden(format!("may not remove or update {what}")));
+        }
+    }
+    for (key, value) in now.entries() {
+        if before.is_none_or(|before| !before.contains_key(key))
+            && let Some(what) = said(key)
+        {
+            errors.push(value.forbidden(format!("may not add {what}")));
+        }
+    }
+    pod_spec::validate_annotations(now.value(), &root.get("spec"), now.path(), errors);
+}
+
+/// Containers stay, with images. Gives back whether they can be compared one by one.
+fn images(containers: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
+    if containers.len() != old.len() {
+        errors.push(containers.forbidden("pod updates may not add or remove containers"));
+        return false;
+    }
+    for container in containers.items() {
+        let image = container.get("image");
+        if image.is_empty() {
+            errors.push(image.required(""));
+        }
+        pod_spec::only_for_pod(&container, errors);
+    }
+    true
+}
+
+/// A deadline may come and come nearer. Gives back whether it makes sense to look further.
+fn deadline(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
+    let (now, before) = (spec.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"));
+    if now.is_absent() {
+        if before.is_present() {
+            errors.push(now.invalid("must not update from a positive integer to nil value"));
+        }
+        return true;
+    }
+    let wrong = names::in_range(now.int(), 0, i32::MAX.into());
+    if let Some(why) = wrong.into_iter().next() {
+        errors.push(invalid_int(&now, why));
+        return false;
+    }
+    if before.is_present() && before.int() < now.int() {
+        errors.push(invalid_int(&now, "must be less than or equal to previous value"));
+        return false;
+    }
+    true
+}
+
+fn added_tolerations(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
+    let but_seconds = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        toleration.as_object_mut().map(|toleration| toleration.remove("tolerationSeconds"));
+        toleration
+    };
+    let kept: Vec<_> = now.list().iter().map(but_seconds).collect();
+    if old.list().iter().any(|toleration| !kept.contains(&but_seconds(toleration))) {
+        errors.push(now.forbidden("existing toleration can not be modified except its tolerationSeconds"));
+        return;
+    }
+    pod_spec::validate_tolerations(now, errors);
+}
+
+fn removed_gates(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
+    for gate in now.items() {
+        let name = gate.get("name");
+        if !old.list().iter().any(|it| it.str_at(&["name"]).unwrap_or_default() == name.str()) {
+            let why = format!("only deletion is allowed, but found new scheduling gate '{}'", name.str());
+            errors.push(name.forbidden(why));
+        }
+    }
+}
+
+/// Takes back what may change, so that what is left may not.
+fn munge(spec: &mut Value, old: &Value) {
+    for field in ["containers", "initContainers"] {
+        let before = old.get(field).and_then(Value::as_array).unwrap_or_default();
+        let now = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
+        for (container, before) in now.zip(before) {
+            take(container, before, "image");
+        }
+    }
+    for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        take(spec, old, field);
+    }
+    let grace = |spec: &Value| spec.get("terminationGracePeriodSeconds").and_then(Value::as_int);
+    if grace(old).is_some_and(|before| before < 0) && grace(spec) == Some(1) {
+        take(spec, old, "terminationGracePeriodSeconds");
+    }
+}
+
+fn take(object: &mut Value, old: &Value, field: &str) {
+    super::prepare::keep(object, old, field);
+}
+
+/// A pod that waits at a gate may still be narrowed down to fewer nodes.
+fn gated(munged: &mut Value, spec: &At<'_>, old: &Value, errors: &mut Errors) {
+    let selector = spec.get("nodeSelector");
+    let before = old.get("nodeSelector").and_then(Value::as_object);
+    if munged.get("nodeSelector") != old.get("nodeSelector") {
+        let lost = |(key, value): (&str, &Value)| selector.value().get(key) != Some(value);
+        if before.into_iter().flat_map(Object::iter).any(lost) {
+            let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+            errors.push(selector.invalid(why));
+        }
+        take(munged, old, "nodeSelector");
+    }
+    let path = ["affinity", "nodeAffinity"];
+    if munged.at(&path) == old.at(&path) {
+        return;
+    }
+    node_affinity(spec, old.at(&path).unwrap_or(&Value::Null), errors);
+    let lone = |affinity: &Value| affinity.as_object().is_some_and(|it| it.keys().all(|key| key == "nodeAffinity"));
+    let (has, had) = (munged.get("affinity").is_some(), old.get("affinity").is_some());
+    if !has && had && old.get("affinity").is_some_and(lone) || has && !had && munged.get("affinity").is_some_and(lone) {
+        take(munged, old, "affinity");
+    } else if let Some(affinity) = munged.get_mut("affinity") {
+        take(affinity, old.get("affinity").unwrap_or(&Value::Null), "nodeAffinity");
+    }
+}
+
+fn node_affinity(spec: &At<'_>, old: &Value, errors: &mut Errors) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    let Some(needed) = old.get(REQUIRED) else { return };
+    let before = needed.get("nodeSelectorTerms").and_then(Value::as_array).unwrap_or_default();
+    let affinity = spec.get("affinity");
+    let nodes = affinity.get("nodeAffinity");
+    let selector = nodes.get(REQUIRED);
+    let terms = selector.get("nodeSelectorTerms");
+    if !before.is_empty() && before.len() != terms.len() {
+        let shown: Vec<_> = terms.list().iter().map(|term| print("NodeSelectorTerm", term)).collect();
+        let shown = if terms.is_absent() { "null".to_owned() } else { format!("[{}]", shown.join(",")) };
+        let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        errors.push(Error::invalid(terms.path(), BadValue::Text(shown), why));
+        return;
+    }
+    for (term, old) in terms.items().zip(before) {
+        if !only_adds(term.value(), old) {
+            let shown = BadValue::Text(print("NodeSelectorTerm", term.value()));
+            errors.push(Error::invalid(term.path(), shown, "only additions are allowed (no mutations or deletions)"));
+        }
+    }
+}
+
+fn only_adds(term: &Value, old: &Value) -> bool {
+    let list = |term: &Value, field: &str| term.get(field).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let fields = ["matchExpressions", "matchFields"];
+    let matched_nothing = fields.iter().all(|field| list(old, field).is_empty());
+    if matched_nothing {
+        return fields.iter().all(|field| list(term, field).is_empty());
+    }
+    fields.iter().all(|field| list(term, field).starts_with(&list(old, field)))
+}

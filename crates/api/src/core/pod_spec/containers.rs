@@ -1,0 +1,283 @@
+//! The containers of a pod: those that stay, those that run before them, and those that are added to look inside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::field::Error;
+use machinery::{At, Errors, Value, names};
+
+use super::report::{int, invalid_text, one_of, required, required_one_of, text};
+use super::resources::{self, Asking};
+use super::{env, handlers, mounts, security};
+
+/// What containers are judged by, besides themselves.
+pub(crate) struct Pod<'a> {
+    /// The volumes that may be mounted.
+    pub(crate) volumes: BTreeMap<&'a str, &'a Value>,
+    /// The claims that may be used.
+    pub(crate) claims: BTreeSet<&'a str>,
+    /// How long the pod may take to go.
+    pub(crate) grace_seconds: Option<i64>,
+    /// When its containers are started again.
+    pub(crate) restart_policy: &'a str,
+    /// Whether its users are those of the node.
+    pub(crate) host_users: bool,
+}
+
+/// Rules for starting a container again are at most so many.
+const RESTART_RULES_MAX: usize = 20;
+/// Exit codes of one rule are at most so many.
+const EXIT_CODES_MAX: usize = 255;
+
+/// What is wrong with the containers that stay.
+pub(crate) fn regular(containers: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
+    if containers.is_empty() {
+        errors.push(containers.required(""));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for container in containers.items() {
+        common(&container, pod, errors);
+        let name = container.get("name");
+        if !seen.insert(name.str().to_owned()) {
+            errors.push(Error::duplicate(name.path(), name.str()));
+        }
+        let lifecycle = container.get("lifecycle");
+        if lifecycle.is_present() {
+            handlers::lifecycle(&lifecycle, pod.grace_seconds, errors);
+        }
+        handlers::probes(&container, pod.grace_seconds, errors);
+        restart_policy(&container, errors);
+    }
+    let mut taken = BTreeSet::new();
+    for container in containers.items() {
+        host_ports(&container, &mut taken, errors);
+    }
+}
+
+/// What is wrong with the containers that run before those of `spec` that stay, or beside them if always restarted.
+pub(crate) fn init(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
+    const WHY: &str = "may not be set for init containers without restartPolicy=Always";
+    let mut seen: BTreeSet<String> = names_of(spec.value(), "containers").map(str::to_owned).collect();
+    let containers = spec.get("initContainers");
+    for container in containers.items() {
+        common(&container, pod, errors);
+        restart_policy(&container, errors);
+        let stays = container.get("restartPolicy").str() == "Always";
+        let name = container.get("name");
+        if seen.contains(name.str()) {
+            errors.push(Error::duplicate(name.path(), name.str()));
+        } else if !name.is_empty() {
+            seen.insert(name.str().to_owned());
+        }
+        // Upstream numbers these ports as if the container were the only one.
+        let alone = At::new(container.value(), containers.path().index(0));
+        host_ports(&alone, &mut BTreeSet::new(), errors);
+        if stays {
+            let lifecycle = container.get("lifecycle");
+            if lifecycle.is_present() {
+                handlers::lifecycle(&lifecycle, pod.grace_seconds, errors);
+            }
+            handlers::probes(&container, pod.grace_seconds, errors);
+        } else {
+            let fields = ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"];
+            let set = fields.into_iter().filter(|field| container.get(field).is_present());
+            errors.extend(set.map(|field| container.get(field).forbidden(WHY)));
+            for policy in container.get("resizePolicy").items() {
+                let restart = policy.get("restartPolicy");
+                if restart.str() == "RestartContainer" {
+                    let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                    errors.push(restart.invalid(why));
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with the containers that were added to look inside.
+pub(crate) fn ephemeral(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
+    const WHY: &str = "cannot be set for an Ephemeral Container";
+    const FORBIDDEN: [&str; 8] = [
+        "ports",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+    ];
+    let others: BTreeSet<_> =
+        names_of(spec.value(), "containers").chain(names_of(spec.value(), "initContainers")).collect();
+    let mut seen: BTreeSet<String> = others.iter().map(|name| (*name).to_owned()).collect();
+    for container in spec.get("ephemeralContainers").items() {
+        common(&container, pod, errors);
+        only_for_pod(&container, errors);
+        let (name, target) = (container.get("name"), container.get("targetContainerName"));
+        if !seen.insert(name.str().to_owned()) {
+            errors.push(Error::duplicate(name.path(), name.str()));
+        }
+        if !target.is_empty() && !others.contains(target.str()) {
+            errors.push(target.not_found());
+        }
+        for field in FORBIDDEN {
+            if container.get(field).is_present() {
+                errors.push(container.get(field).forbidden(WHY));
+            }
+            if field == "ports" && !container.get("resources").is_empty() {
+                errors.push(container.get("resources").forbidden(WHY));
+            }
+        }
+        for mount in container.get("volumeMounts").items() {
+            let paths = ["subPath", "subPathExpr"].into_iter().filter(|field| !mount.get(field).is_empty());
+            errors.extend(paths.map(|field| mount.get(field).forbidden(WHY)));
+        }
+    }
+}
+
+/// What is wrong with a container of a pod, though a template may have it.
+pub(crate) fn only_for_pod(container: &At<'_>, errors: &mut Errors) {
+    let image = container.get("image");
+    if image.str().trim() != image.str() {
+        errors.push(image.invalid("must not have leading or trailing whitespace"));
+    }
+}
+
+fn names_of<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
+    let containers = spec.get(field).and_then(Value::as_array).unwrap_or_default();
+    containers.iter().map(|container| container.str_at(&["name"]).unwrap_or_default())
+}
+
+/// What holds for containers of all kinds.
+fn common(container: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
+    let name = container.get("name");
+    if required(&name, errors) {
+        text(&name, names::dns1123_label(name.str()), errors);
+    }
+    required(&container.get("image"), errors);
+    let policy = container.get("terminationMessagePolicy");
+    required_one_of(&policy, &["File", "FallbackToLogsOnError"], errors);
+    ports(&container.get("ports"), errors);
+    env::variables(&container.get("env"), errors);
+    env::sources(&container.get("envFrom"), errors);
+    mounts::mounts(container, &pod.volumes, errors);
+    mounts::devices(container, &pod.volumes, errors);
+    required_one_of(&container.get("imagePullPolicy"), &["Always", "IfNotPresent", "Never"], errors);
+    resources::validate(&container.get("resources"), Asking::Container, &pod.claims, errors);
+    resize_policy(&container.get("resizePolicy"), pod.restart_policy, errors);
+    security::container(&container.get("securityContext"), pod.host_users, errors);
+}
+
+fn ports(ports: &At<'_>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for port in ports.items() {
+        let (name, number, host) = (port.get("name"), port.get("containerPort"), port.get("hostPort"));
+        if !name.is_empty() {
+            let wrong = names::port_name(name.str());
+            if !wrong.is_empty() {
+                text(&name, wrong, errors);
+            } else if !seen.insert(name.str().to_owned()) {
+                errors.push(name.duplicate());
+            }
+        }
+        if number.int() == 0 {
+            errors.push(number.required(""));
+        } else {
+            int(&number, names::port_number(number.int()), errors);
+        }
+        if host.int() != 0 {
+            int(&host, names::port_number(host.int()), errors);
+        }
+        required_one_of(&port.get("protocol"), &["SCTP", "TCP", "UDP"], errors);
+    }
+}
+
+/// A port of the node is given away once.
+fn host_ports(container: &At<'_>, taken: &mut BTreeSet<String>, errors: &mut Errors) {
+    for port in container.get("ports").items() {
+        let host = port.get("hostPort");
+        if host.int() == 0 {
+            continue;
+        }
+        let key = format!("{}/{}/{}", port.get("protocol").str(), port.get("hostIP").str(), host.int());
+        if taken.contains(&key) {
+            errors.push(Error::duplicate(host.path(), key));
+        } else {
+            taken.insert(key);
+        }
+    }
+}
+
+/// Upstream blames the list for what is wrong with an item.
+fn resize_policy(policies: &At<'_>, pod_restart_policy: &str, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for policy in policies.items() {
+        let (name, restart) = (policy.get("resourceName"), policy.get("restartPolicy"));
+        if !seen.insert(name.str().to_owned()) {
+            errors.push(Error::duplicate(policy.path(), name.str()));
+        }
+        let at = |value: &At<'_>, supported: &[&str], errors: &mut Errors| match value.str() {
+            "" => errors.push(policies.required("")),
+            text if supported.contains(&text) => {}
+            text => errors.push(Error::not_supported(policies.path(), text, supported)),
+        };
+        at(&name, &["cpu", "memory"], errors);
+        at(&restart, &["NotRequired", "RestartContainer"], errors);
+        if pod_restart_policy == "Never" && restart.str() != "NotRequired" {
+            let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+            errors.push(Error::invalid(policies.path(), restart.str(), why));
+        }
+    }
+}
+
+/// When a container is started again, if not as the pod says.
+fn restart_policy(container: &At<'_>, errors: &mut Errors) {
+    let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
+    if policy.is_present() {
+        one_of(&policy, &["Always", "Never", "OnFailure"], errors);
+    } else if rules.is_empty() {
+        return;
+    } else {
+        errors.push(policy.required("must specify restartPolicy when restart rules are used"));
+    }
+    if rules.len() > RESTART_RULES_MAX {
+        errors.push(Error::too_many(rules.path(), rules.len(), RESTART_RULES_MAX));
+    }
+    for rule in rules.items() {
+        one_of(&rule.get("action"), &["Restart", "RestartAllContainers"], errors);
+        let codes = rule.get("exitCodes");
+        if codes.is_absent() {
+            errors.push(codes.required("must be specified"));
+            continue;
+        }
+        one_of(&codes.get("operator"), &["In", "NotIn"], errors);
+        let values = codes.get("values");
+        if values.len() > EXIT_CODES_MAX {
+            errors.push(Error::too_many(values.path(), values.len(), EXIT_CODES_MAX));
+        }
+    }
+}
+
+/// Volumes that variables are read from must be of the kind that containers write.
+pub(crate) fn file_key_volumes(spec: &At<'_>, errors: &mut Errors) {
+    let volumes = spec.get("volumes");
+    for field in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in spec.get(field).items() {
+            for variable in container.get("env").items() {
+                let from = variable.get("valueFrom");
+                let reference = from.get("fileKeyRef");
+                let name = reference.get("volumeName");
+                if reference.is_absent() {
+                    continue;
+                }
+                let found = volumes.list().iter().rfind(|volume| volume.str_at(&["name"]) == Some(name.str()));
+                match found {
+                    None => errors.push(Error::not_found(name.path(), name.str())),
+                    Some(volume) if volume.get("emptyDir").is_none_or(Value::is_null) => {
+                        errors.push(invalid_text(&name, "referenced volume must be of type emptyDir"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The environment of a container.
+
+use machinery::field::Error;
+use machinery::{At, Errors, names};
+
+use super::paths;
+use super::report::{required, text};
+use super::volumes::{field_ref, resource_field_ref};
+
+/// What judges one source of a variable.
+type Check = fn(&At<'_>, &mut Errors);
+
+/// The fields of a pod that a variable may hold.
+const FIELDS: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// What is wrong with the variables.
+pub(crate) fn variables(variables: &At<'_>, errors: &mut Errors) {
+    for variable in variables.items() {
+        let name = variable.get("name");
+        if required(&name, errors) {
+            text(&name, names::relaxed_env_var_name(name.str()), errors);
+        }
+        let from = variable.get("valueFrom");
+        if from.is_present() {
+            value_from(&from, variable.get("value").is_empty(), errors);
+        }
+    }
+}
+
+/// What is wrong with the sources of many variables.
+pub(crate) fn sources(sources: &At<'_>, errors: &mut Errors) {
+    for source in sources.items() {
+        let prefix = source.get("prefix");
+        if !prefix.is_empty() {
+            text(&prefix, names::relaxed_env_var_name(prefix.str()), errors);
+        }
+        let mut found = 0;
+        for field in ["configMapRef", "secretRef"] {
+            let reference = source.get(field);
+            let name = reference.get("name");
+            if reference.is_present() {
+                found += 1;
+                if required(&name, errors) {
+                    text(&name, prefix_name(name.str()), errors);
+                }
+            }
+        }
+        // Upstream blames the list, not the item.
+        match found {
+            1 => {}
+            0 => errors.push(Error::invalid(sources.path(), "", "must specify one of: `configMapRef` or `secretRef`")),
+            _ => {
+                let why = "may not have more than one field specified at a time";
+                errors.push(Error::invalid(sources.path(), "", why));
+            }
+        }
+    }
+}
+
+fn value_from(from: &At<'_>, value_is_empty: bool, errors: &mut Errors) {
+    let mut found = 0;
+    let sources: [(&str, Check); 5] = [
+        ("fieldRef", |it, errors| field_ref(it, &FIELDS, errors)),
+        ("resourceFieldRef", |it, errors| resource_field_ref(it, false, errors)),
+        ("configMapKeyRef", key_ref),
+        ("secretKeyRef", key_ref),
+        ("fileKeyRef", file_key_ref),
+    ];
+    for (field, check) in sources {
+        let source = from.get(field);
+        if source.is_present() {
+            found += 1;
+            check(&source, errors);
+        }
+    }
+    let why = match found {
+        0 => "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        _ if !value_is_empty => "may not be specified when `value` is not empty",
+        1 => return,
+        _ => "may not have more than one field specified at a time",
+    };
+    errors.push(Error::invalid(from.path(), "", why));
+}
+
+fn key_ref(reference: &At<'_>, errors: &mut Errors) {
+    let (name, key) = (reference.get("name"), reference.get("key"));
+    text(&name, names::dns1123_subdomain(name.str()), errors);
+    if required(&key, errors) {
+        text(&key, names::config_map_key(key.str()), errors);
+    }
+}
+
+fn file_key_ref(reference: &At<'_>, errors: &mut Errors) {
+    let (key, volume, path) = (reference.get("key"), reference.get("volumeName"), reference.get("path"));
+    if required(&key, errors) {
+        text(&key, names::relaxed_env_var_name(key.str()), errors);
+    }
+    if required(&volume, errors) {
+        text(&volume, names::dns1123_label(volume.str()), errors);
+    }
+    if required(&path, errors) {
+        paths::no_backsteps(path.str(), path.path(), errors);
+    }
+}
+
+/// What is wrong with a name that upstream judges as the beginning of one: a dash at its end is let through.
+fn prefix_name(name: &str) -> Vec<String> {
+    match name.strip_suffix('-') {
+        Some(stem) => names::dns1123_subdomain(&format!("{stem}a")),
+        None => names::dns1123_subdomain(name),
+    }
+}

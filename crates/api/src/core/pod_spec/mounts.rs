@@ -1,0 +1,129 @@
+//! Where a container has its volumes: as directories or as devices.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::field::Error;
+use machinery::{At, Errors, Value};
+
+use super::paths;
+use super::report::{invalid_text, required};
+
+type Volumes<'a> = BTreeMap<&'a str, &'a Value>;
+
+/// What is wrong with the mounts of a container.
+pub(crate) fn mounts(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
+    let devices = by_name(&container.get("volumeDevices"), "devicePath");
+    let mut taken = BTreeSet::new();
+    let mounts = container.get("volumeMounts");
+    for mount in mounts.items() {
+        let (name, path) = (mount.get("name"), mount.get("mountPath"));
+        required(&name, errors);
+        if !volumes.contains_key(name.str()) {
+            errors.push(Error::not_found(name.path(), name.str()));
+        }
+        required(&path, errors);
+        if !taken.insert(path.str().to_owned()) {
+            errors.push(invalid_text(&path, "must be unique"));
+        }
+        if devices.contains_key(name.str()) {
+            errors.push(invalid_text(&name, "must not already exist in volumeDevices"));
+        }
+        if devices.values().any(|device| device == path.str()) {
+            errors.push(invalid_text(&path, "must not already exist as a path in volumeDevices"));
+        }
+        sub_paths(&mount, &mounts, errors);
+        propagation(&mount, &mounts, container, errors);
+    }
+}
+
+/// What is wrong with the devices of a container.
+pub(crate) fn devices(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
+    let mounts = by_name(&container.get("volumeMounts"), "mountPath");
+    let (mut names, mut taken) = (BTreeSet::new(), BTreeSet::new());
+    for device in container.get("volumeDevices").items() {
+        let (name, path) = (device.get("name"), device.get("devicePath"));
+        required(&name, errors);
+        if names.contains(name.str()) {
+            errors.push(invalid_text(&name, "must be unique"));
+        }
+        match volumes.get(name.str()) {
+            None => errors.push(Error::not_found(name.path(), name.str())),
+            Some(volume) if is_claim(volume) => {}
+            Some(_) => {
+                let why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                errors.push(invalid_text(&name, why));
+            }
+        }
+        required(&path, errors);
+        if taken.contains(path.str()) {
+            errors.push(invalid_text(&path, "must be unique"));
+        }
+        if paths::has_backsteps(path.str()) {
+            errors.push(invalid_text(&path, "can not contain backsteps ('..')"));
+        } else {
+            taken.insert(path.str().to_owned());
+        }
+        if mounts.contains_key(name.str()) {
+            errors.push(invalid_text(&name, "must not already exist in volumeMounts"));
+        }
+        if mounts.values().any(|mount| mount == path.str()) {
+            errors.push(invalid_text(&path, "must not already exist as a path in volumeMounts"));
+        }
+        if !name.is_empty() {
+            names.insert(name.str().to_owned());
+        }
+    }
+}
+
+fn is_claim(volume: &Value) -> bool {
+    ["persistentVolumeClaim", "ephemeral"].iter().any(|source| volume.get(source).is_some_and(|it| !it.is_null()))
+}
+
+/// Upstream blames the list for what is below a mount, not the mount.
+fn sub_paths(mount: &At<'_>, mounts: &At<'_>, errors: &mut Errors) {
+    let (path, expression) = (mount.get("subPath"), mount.get("subPathExpr"));
+    paths::descending(path.str(), &mounts.path().field("subPath"), errors);
+    if !expression.is_empty() {
+        if !path.is_empty() {
+            errors.push(expression.invalid("subPathExpr and subPath are mutually exclusive"));
+        }
+        paths::descending(expression.str(), &mounts.path().field("subPathExpr"), errors);
+    }
+}
+
+fn propagation(mount: &At<'_>, mounts: &At<'_>, container: &At<'_>, errors: &mut Errors) {
+    const MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
+    let mode = mount.get("mountPropagation");
+    if mode.is_present() {
+        let path = mounts.path().field("mountPropagation");
+        if !MODES.contains(&mode.str()) {
+            errors.push(Error::not_supported(&path, mode.str(), &MODES));
+        }
+        let privileged = container.get("securityContext").get("privileged").bool();
+        if mode.str() == "Bidirectional" && !privileged {
+            let why = "Bidirectional mount propagation is available only to privileged containers";
+            errors.push(Error::forbidden(&path, why));
+        }
+    }
+    let recursive = mount.get("recursiveReadOnly");
+    let path = mounts.path().field("recursiveReadOnly");
+    match recursive.str() {
+        _ if recursive.is_absent() => {}
+        "Disabled" => {}
+        "Enabled" | "IfPossible" => {
+            if !mount.get("readOnly").bool() {
+                errors.push(Error::forbidden(&path, "may only be specified when readOnly is true"));
+            }
+            if mode.is_present() && mode.str() != "None" {
+                let why = "may only be specified when mountPropagation is None or not specified";
+                errors.push(Error::forbidden(&path, why));
+            }
+        }
+        other => errors.push(Error::not_supported(&path, other, &["Disabled", "Enabled", "IfPossible"])),
+    }
+}
+
+fn by_name(list: &At<'_>, path: &str) -> BTreeMap<String, String> {
+    let text = |item: &Value, field: &str| item.str_at(&[field]).unwrap_or_default().to_owned();
+    list.list().iter().map(|item| (text(item, "name"), text(item, path))).collect()
+}

@@ -1,0 +1,95 @@
+//! What a pod may not say about itself on the operating system that it names.
+
+use machinery::field::Error;
+use machinery::{At, Errors};
+
+use super::report::required;
+
+const WINDOWS: &str = "cannot be set for a windows pod";
+
+/// Fields of a pod that Windows does not have, and below what they are blamed.
+const POD_FIELDS: [(&str, Holder); 15] = [
+    ("appArmorProfile", Holder::Context),
+    ("seLinuxOptions", Holder::Context),
+    ("hostUsers", Holder::Spec),
+    ("hostPID", Holder::Spec),
+    ("hostIPC", Holder::Spec),
+    ("seccompProfile", Holder::Context),
+    ("fsGroup", Holder::Context),
+    ("fsGroupChangePolicy", Holder::Context),
+    ("sysctls", Holder::Context),
+    ("shareProcessNamespace", Holder::Spec),
+    ("runAsUser", Holder::Context),
+    ("runAsGroup", Holder::Context),
+    ("supplementalGroups", Holder::Context),
+    ("supplementalGroupsPolicy", Holder::Context),
+    ("seLinuxChangePolicy", Holder::Context),
+];
+
+/// Fields of a container that Windows does not have.
+const CONTAINER_FIELDS: [&str; 10] = [
+    "appArmorProfile",
+    "seLinuxOptions",
+    "seccompProfile",
+    "capabilities",
+    "readOnlyRootFilesystem",
+    "privileged",
+    "allowPrivilegeEscalation",
+    "procMount",
+    "runAsUser",
+    "runAsGroup",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Context,
+    Spec,
+}
+
+/// What is wrong with the operating system, or with the rest because of it.
+pub(crate) fn validate(spec: &At<'_>, errors: &mut Errors) {
+    let os = spec.get("os");
+    let name = os.get("name");
+    if os.is_absent() || !required(&name, errors) {
+        return;
+    }
+    match name.str() {
+        "linux" => linux(spec, errors),
+        "windows" => windows(spec, errors),
+        other => errors.push(Error::not_supported(os.path(), other, &["linux", "windows"])),
+    }
+}
+
+fn linux(spec: &At<'_>, errors: &mut Errors) {
+    let mut check = |holder: &At<'_>| {
+        let context = holder.get("securityContext");
+        let options = context.get("windowsOptions");
+        if options.is_present() {
+            errors.push(options.forbidden("windows options cannot be set for a linux pod"));
+        }
+    };
+    check(spec);
+    super::visit(spec, |container| check(container));
+}
+
+fn windows(spec: &At<'_>, errors: &mut Errors) {
+    let context = spec.get("securityContext");
+    for (field, holder) in POD_FIELDS {
+        let found = match holder {
+            Holder::Context => context.get(field),
+            Holder::Spec => spec.get(field),
+        };
+        let is_plain = matches!(field, "hostPID" | "hostIPC");
+        if if is_plain { found.bool() } else { found.is_present() } {
+            errors.push(found.forbidden(WINDOWS));
+        }
+    }
+    super::visit(spec, |container| {
+        let context = container.get("securityContext");
+        for field in CONTAINER_FIELDS {
+            if context.get(field).is_present() {
+                errors.push(context.get(field).forbidden(WINDOWS));
+            }
+        }
+    });
+}

@@ -1,0 +1,250 @@
+//! What containers and pods ask for and may use.
+
+mod aggregate;
+
+use std::collections::BTreeSet;
+
+use machinery::field::Error;
+use machinery::quantity::Quantity;
+use machinery::{At, Errors, Path, Value, names};
+
+use super::report::{quantity, text};
+
+pub(crate) use aggregate::default_pod_level;
+
+/// Names without a domain that some object knows: a container, a quota, a claim.
+const STANDARD: [&str; 20] = [
+    "configmaps",
+    "cpu",
+    "ephemeral-storage",
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "memory",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+    "requests.storage",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+    "storage",
+];
+
+const COUNTED: [&str; 9] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
+
+const HUGE_PAGES: &str = "hugepages-";
+
+/// Who asks: a pod may name fewer resources than a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// A container.
+    Container,
+    /// The pod as a whole.
+    Pod,
+}
+
+/// What is wrong with requests, limits and claims; `claims` are those that the pod has.
+pub(crate) fn validate(resources: &At<'_>, asking: Asking, claims: &BTreeSet<&str>, errors: &mut Errors) {
+    let (limits, requests) = (resources.get("limits"), resources.get("requests"));
+    amounts(&limits, limits.path(), asking, errors, |_, _, _| {});
+    amounts(&requests, requests.path(), asking, errors, |name, request, errors| {
+        let limit = limits.entry(name);
+        let (amount, cap) = (quantity(request), quantity(limit.value()));
+        let blame = |why: String| Error::invalid(requests.path(), shown(request), why);
+        if limit.is_absent() {
+            if !may_overcommit(name) {
+                errors.push(limits.required("Limit must be set for non overcommitable resources"));
+            }
+        } else if amount != cap && !may_overcommit(name) {
+            errors.push(blame(format!("must be equal to {name} limit of {}", shown(limit.value()))));
+        } else if amount > cap {
+            errors.push(blame(format!("must be less than or equal to {name} limit of {}", shown(limit.value()))));
+        }
+    });
+    let names = || limits.entries().chain(requests.entries()).map(|(name, _)| name);
+    if names().any(is_huge_pages) && !names().any(|name| matches!(name, "cpu" | "memory")) {
+        errors.push(resources.forbidden("HugePages require cpu or memory"));
+    }
+    claim_names(&resources.get("claims"), claims, errors);
+}
+
+/// What is wrong with the overhead of a pod, which is judged as limits.
+pub(crate) fn overhead(overhead: &At<'_>, errors: &mut Errors) {
+    amounts(overhead, &overhead.path().field("limits"), Asking::Container, errors, |_, _, _| {});
+    let names = || overhead.entries().map(|(name, _)| name);
+    if names().any(is_huge_pages) && !names().any(|name| matches!(name, "cpu" | "memory")) {
+        errors.push(overhead.forbidden("HugePages require cpu or memory"));
+    }
+}
+
+/// What is wrong with what a pod asks for as a whole.
+pub(crate) fn pod_level(spec: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Errors) {
+    let resources = spec.get("resources");
+    if resources.is_absent() {
+        return;
+    }
+    if spec.value().str_at(&["os", "name"]) == Some("windows") {
+        errors.push(resources.forbidden("may not be set for a windows pod"));
+        return;
+    }
+    if resources.get("claims").is_present() {
+        errors.push(resources.get("claims").forbidden("claims may not be set for Resources at pod-level"));
+    }
+    validate(&resources, Asking::Pod, claims, errors);
+    aggregate::consistent(spec, &resources, errors);
+}
+
+/// Whether a container may ask for less than its limit.
+pub(crate) fn may_overcommit(name: &str) -> bool {
+    is_native(name) && !is_huge_pages(name)
+}
+
+/// Whether the name is one of pages of memory of some size.
+pub(crate) fn is_huge_pages(name: &str) -> bool {
+    name.starts_with(HUGE_PAGES)
+}
+
+/// Whether a pod as a whole may ask for it.
+pub(crate) fn is_pod_level(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || is_huge_pages(name)
+}
+
+/// Names and amounts, one by one; `also` is asked about each.
+fn amounts(
+    list: &At<'_>,
+    path: &Path<'_>,
+    asking: Asking,
+    errors: &mut Errors,
+    also: impl Fn(&str, &Value, &mut Errors),
+) {
+    for (name, value) in list.entries() {
+        let path = path.key(name);
+        match asking {
+            Asking::Container => container_name(name, &path, errors),
+            Asking::Pod => pod_name(name, &path, errors),
+        }
+        let amount = quantity(value.value());
+        let show = || shown(value.value());
+        if amount.is_negative() {
+            errors.push(Error::invalid(&path, show(), "must be greater than or equal to 0"));
+        }
+        if is_counted(name) && amount.milli_value() % 1000 != 0 {
+            errors.push(Error::invalid(&path, show(), "must be an integer"));
+        }
+        also(name, value.value(), errors);
+        if is_huge_pages(name) && !is_divisible(name, amount) {
+            let why = format!("{} is not positive integer multiple of {name}", show());
+            errors.push(Error::invalid(&path, show(), why));
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| quantity(value).to_string(), str::to_owned)
+}
+
+/// A name as any object may have it. Gives back whether it is right.
+fn any_name(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
+    let wrong = names::qualified_name(name);
+    let qualified = wrong.is_empty();
+    errors.extend(wrong.into_iter().map(|why| Error::invalid(path, name, why)));
+    let is_standard = STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
+    if qualified && !name.contains('/') && !is_standard {
+        errors.push(Error::invalid(path, name, "must be a standard resource type or fully qualified"));
+        return false;
+    }
+    qualified
+}
+
+fn container_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    any_name(name, path, errors);
+    if !name.contains('/') {
+        if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_pages(name) {
+            errors.push(Error::invalid(path, name, "must be a standard resource for containers"));
+        }
+    } else if !is_native(name) && !is_extended(name) {
+        errors.push(Error::invalid(path, name, "doesn't follow extended resource name standard"));
+    }
+}
+
+fn pod_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if any_name(name, path, errors) && !is_pod_level(name) {
+        errors.push(Error::not_supported(path, name, &["cpu", HUGE_PAGES, "memory"]));
+    }
+}
+
+/// Whether Kubernetes itself owns the name.
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+fn is_extended(name: &str) -> bool {
+    let for_quota = format!("requests.{name}");
+    !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&for_quota).is_empty()
+}
+
+/// Whether there are only whole ones.
+fn is_counted(name: &str) -> bool {
+    COUNTED.contains(&name) || is_extended(name)
+}
+
+/// Whether an amount is a whole number of the pages that the name stands for.
+fn is_divisible(name: &str, amount: Quantity) -> bool {
+    let page = name.strip_prefix(HUGE_PAGES).and_then(|size| size.parse::<Quantity>().ok());
+    let Some(page) = page else { return false };
+    let whole = !page.is_zero() && !page.is_negative() && page.milli_value() % 1000 == 0;
+    whole && amount.value() % page.value() == 0
+}
+
+/// Each claim is one of the pod's, and none is named twice.
+fn claim_names(list: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for item in list.items() {
+        let (name, request) = (item.get("name").str().to_owned(), item.get("request"));
+        if name.is_empty() {
+            errors.push(item.required(""));
+            continue;
+        }
+        if seen.contains(&name) {
+            errors.push(Error::duplicate(item.path(), name.as_str()));
+        } else {
+            let mut key = name.clone();
+            if !request.is_empty() {
+                text(&request, names::dns1123_label(request.str()), errors);
+                key = format!("{name}/{}", request.str());
+            }
+            if seen.contains(&key) {
+                errors.push(Error::duplicate(item.path(), key.as_str()));
+            } else if request.is_empty() {
+                let overlaps = seen.iter().filter(|key: &&String| key.split_once('/').is_some_and(|it| it.0 == name));
+                errors.extend(overlaps.map(|_| Error::duplicate(item.path(), name.as_str())));
+            }
+            seen.insert(key);
+        }
+        if !claims.contains(name.as_str()) {
+            let mut error = Error::not_found(item.path(), name.as_str());
+            let known: Vec<_> = claims.iter().copied().collect();
+            error.detail = match known.join(", ").as_str() {
+                "" => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),
+                known => format!("must be one of the names in pod.spec.resourceClaims: {known}"),
+            };
+            errors.push(error);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What else decides where a pod may go: tolerations, spreading, gates and claims.
+
+use std::collections::BTreeSet;
+
+use machinery::field::{BadValue, Error};
+use machinery::{At, Errors, Value, names};
+
+use super::affinity::{label_keys, label_selector};
+use super::report::{invalid_text, one_of, positive, required, text};
+use super::{Owner, internal};
+
+/// What is wrong with tolerations.
+pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
+    for toleration in tolerations.items() {
+        let (key, operator, value) = (toleration.get("key"), toleration.get("operator"), toleration.get("value"));
+        let effect = toleration.get("effect");
+        if !key.is_empty() {
+            text(&key, names::qualified_name(key.str()), errors);
+        }
+        if key.is_empty() && operator.str() != "Exists" {
+            let why = r#"operator must be Exists when `key` is empty, which means "match all values and all keys""#;
+            errors.push(invalid_text(&operator, why));
+        }
+        if toleration.get("tolerationSeconds").is_present() && effect.str() != "NoExecute" {
+            errors.push(invalid_text(&effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"));
+        }
+        match operator.str() {
+            "Equal" | "" => {
+                let wrong = names::label_value(value.str());
+                if !wrong.is_empty() {
+                    errors.push(Error::invalid(operator.path(), value.str(), wrong.join(";")));
+                }
+            }
+            "Exists" => {
+                if !value.is_empty() {
+                    let why = "value must be empty when `operator` is 'Exists'";
+                    errors.push(Error::invalid(operator.path(), value.str(), why));
+                }
+            }
+            // The feature of comparing taints is off.
+            "Lt" | "Gt" => errors.push(operator.not_supported(&["Equal", "Exists", "Lt", "Gt"])),
+            _ => errors.push(operator.not_supported(&["Equal", "Exists"])),
+        }
+        if !effect.is_empty() {
+            one_of(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], errors);
+        }
+    }
+}
+
+/// What is wrong with how a pod's siblings are spread.
+pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
+    for (index, constraint) in constraints.items().enumerate() {
+        let (key, action) = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"));
+        positive(&constraint.get("maxSkew"), errors);
+        if key.is_empty() {
+            errors.push(key.required("can not be empty"));
+        }
+        one_of(&action, &["DoNotSchedule", "ScheduleAnyway"], errors);
+        let same = |other: &Value| {
+            let text = |field: &str| other.str_at(&[field]).unwrap_or_default();
+            text("topologyKey") == key.str() && text("whenUnsatisfiable") == action.str()
+        };
+        if constraints.list()[index + 1..].iter().any(same) {
+            let path = constraint.path().field("{topologyKey, whenUnsatisfiable}");
+            errors.push(Error::duplicate(&path, format!("{{{}, {}}}", key.str(), action.str())));
+        }
+        let domains = constraint.get("minDomains");
+        if domains.is_present() {
+            positive(&domains, errors);
+            if action.str() != "DoNotSchedule" {
+                let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}", action.str());
+                errors.push(domains.invalid(why));
+            }
+        }
+        for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            let policy = constraint.get(policy);
+            if policy.is_present() {
+                one_of(&policy, &["Honor", "Ignore"], errors);
+            }
+        }
+        label_keys(&constraint, errors);
+        let selector = constraint.get("labelSelector");
+        label_selector(selector.value(), selector.path(), errors);
+    }
+}
+
+/// What is wrong with the gates that hold a pod back.
+pub(crate) fn gates(gates: &At<'_>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for gate in gates.items() {
+        let name = gate.get("name").str().to_owned();
+        errors.extend(
+            names::qualified_name(&name).into_iter().map(|why| Error::invalid(gate.path(), name.as_str(), why)),
+        );
+        if !seen.insert(name.clone()) {
+            errors.push(Error::duplicate(gate.path(), name));
+        }
+    }
+}
+
+/// What is wrong with the claims of a pod.
+pub(crate) fn claims(claims: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for claim in claims.items() {
+        if owner.is_mirror() {
+            let error = Error::forbidden(&machinery::Path::ROOT, "static pods do not support resource claims");
+            errors.push(Error { field: String::new(), ..error });
+            continue;
+        }
+        let name = claim.get("name");
+        if required(&name, errors) {
+            if seen.insert(name.str().to_owned()) {
+                text(&name, names::dns1123_label(name.str()), errors);
+            } else {
+                errors.push(name.duplicate());
+            }
+        }
+        let (direct, template) = (claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName"));
+        let blame = |why: &str| {
+            let shown = BadValue::Text(internal::print("PodResourceClaim", claim.value()));
+            Error::invalid(claim.path(), shown, why)
+        };
+        match (direct.is_present(), template.is_present()) {
+            (true, true) => {
+                errors
+                    .push(blame("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"));
+            }
+            (false, false) => {
+                errors.push(blame("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"));
+            }
+            _ => {}
+        }
+        for reference in [&direct, &template] {
+            if reference.is_present() {
+                text(reference, names::dns1123_subdomain(reference.str()), errors);
+            }
+        }
+    }
+}

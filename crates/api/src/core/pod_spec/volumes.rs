@@ -1,0 +1,90 @@
+//! The volumes of a pod: each has a name and exactly one source.
+
+mod claim;
+mod files;
+mod iscsi;
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::field::Error;
+use machinery::{At, Errors, Value, go, names};
+
+use super::Owner;
+use super::report::{invalid_text, required, text};
+
+pub(crate) use files::{field_ref, resource_field_ref};
+
+/// What is wrong with the volumes. Gives back those that are right, by name: containers may mount only them.
+pub(crate) fn validate<'b>(volumes: &'b At<'b>, owner: Owner<'_>, errors: &mut Errors) -> BTreeMap<&'b str, &'b Value> {
+    let made = claims_made(volumes, owner);
+    let mut known = BTreeMap::new();
+    for (volume, value) in volumes.items().zip(volumes.list()) {
+        let before = errors.len();
+        let name = volume.get("name");
+        source(&volume, owner, errors);
+        if required(&name, errors) {
+            text(&name, names::dns1123_label(name.str()), errors);
+        }
+        if known.contains_key(name.str()) {
+            errors.push(Error::duplicate(name.path(), name.str()));
+        }
+        if errors.len() == before {
+            known.insert(value.str_at(&["name"]).unwrap_or_default(), value);
+        }
+        let claim = volume.get("persistentVolumeClaim");
+        let claim_name = claim.get("claimName");
+        if claim.is_present() && made.contains(claim_name.str()) {
+            let why = "must not reference a PVC that gets created for an ephemeral volume";
+            errors.push(invalid_text(&claim_name, why));
+        }
+    }
+    known
+}
+
+/// The claims that will be made for the pod's ephemeral volumes; none if the pod has no name yet.
+fn claims_made(volumes: &At<'_>, owner: Owner<'_>) -> BTreeSet<String> {
+    let pod = owner.name();
+    let ephemeral = volumes.list().iter().filter(|volume| volume.get("ephemeral").is_some_and(|it| !it.is_null()));
+    let claims = ephemeral.map(|volume| format!("{pod}-{}", volume.str_at(&["name"]).unwrap_or_default()));
+    claims.filter(|_| !pod.is_empty()).collect()
+}
+
+/// Exactly one source, and a right one.
+fn source(volume: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
+    let mut found = 0;
+    for row in sources::ALL {
+        let source = volume.get(row.field);
+        if source.is_absent() {
+            continue;
+        }
+        if found > 0 {
+            let path = volume.path().field(row.blamed);
+            errors.push(Error::forbidden(&path, "may not specify more than 1 volume type"));
+        } else {
+            (row.check)(&At::new(source.value(), volume.path().field(row.path)), errors);
+            if row.field == "ephemeral" {
+                claim_name(volume, owner, errors);
+            }
+        }
+        found += 1;
+        if row.field == "iscsi" {
+            iscsi::length(volume, errors);
+        }
+    }
+    if found == 0 {
+        errors.push(volume.required("must specify a volume type"));
+    }
+}
+
+/// The name of the claim that will be made for an ephemeral volume must be one.
+fn claim_name(volume: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
+    let (pod, name) = (owner.name(), volume.get("name"));
+    if pod.is_empty() || name.is_empty() {
+        return;
+    }
+    let claim = format!("{pod}-{}", name.str());
+    for why in names::dns1123_subdomain(&claim) {
+        errors.push(invalid_text(&name, format!("PVC name {}: {why}", go::quote(&claim))));
+    }
+}

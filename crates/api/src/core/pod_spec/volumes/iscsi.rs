@@ -1,0 +1,107 @@
+//! Volumes of iSCSI, whose names have formats of their own.
+
+use machinery::field::Error;
+use machinery::{At, Errors, names};
+
+use super::super::report::{int, required};
+
+/// The name of a volume and its portal become one file name.
+const NAME_AND_PORTAL_MAX: usize = 64;
+
+/// What is wrong with an iSCSI source.
+pub(super) fn validate(source: &At<'_>, errors: &mut Errors) {
+    required(&source.get("targetPortal"), errors);
+    let iqn = source.get("iqn");
+    if required(&iqn, errors) {
+        match fault(iqn.str()) {
+            Some(Fault::Prefix) => errors.push(iqn.invalid("must be valid format starting with iqn, eui, or naa")),
+            Some(Fault::Format) => errors.push(iqn.invalid("must be valid format")),
+            None => {}
+        }
+    }
+    let lun = source.get("lun");
+    int(&lun, names::in_range(lun.int(), 0, 255), errors);
+    let authenticates = source.get("chapAuthDiscovery").bool() || source.get("chapAuthSession").bool();
+    if authenticates && source.get("secretRef").is_absent() {
+        errors.push(source.get("secretRef").required(""));
+    }
+    let initiator = source.get("initiatorName");
+    if initiator.is_present() {
+        let path = source.path().field("initiatorname");
+        let invalid = |why: &str| Error::invalid(&path, initiator.str(), why);
+        match fault(initiator.str()) {
+            Some(Fault::Prefix) => errors.push(invalid("must be valid format starting with iqn, eui, or naa")),
+            Some(Fault::Format) => errors.push(invalid("must be valid format")),
+            None => {}
+        }
+    }
+}
+
+/// A volume that names its initiator must keep its own name and its portal short.
+pub(super) fn length(volume: &At<'_>, errors: &mut Errors) {
+    let (source, name) = (volume.get("iscsi"), volume.get("name"));
+    let length = name.str().len() + 1 + source.get("targetPortal").str().len();
+    if source.get("initiatorName").is_present() && length > NAME_AND_PORTAL_MAX {
+        let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+        errors.push(Error::invalid(name.path(), name.str(), why));
+    }
+}
+
+enum Fault {
+    Prefix,
+    Format,
+}
+
+fn fault(name: &str) -> Option<Fault> {
+    let right = match name.get(..3) {
+        Some("iqn") => is_iqn(name),
+        Some("eui") => is_code(name, 16),
+        Some("naa") => is_code(name, 32),
+        _ => return Some(Fault::Prefix),
+    };
+    (!right).then_some(Fault::Format)
+}
+
+/// `iqn.2003-01.org.linux-iscsi.host:sn.1`: a month, a reversed domain, and anything that is no separator.
+fn is_iqn(name: &str) -> bool {
+    name.match_indices("iqn.").any(|(start, prefix)| {
+        let rest = &name[start + prefix.len()..];
+        let Some((date, rest)) = rest.split_once('.') else { return false };
+        let Some((domain, unique)) = rest.split_once(':') else { return false };
+        let is_date = date.len() == 7
+            && date.bytes().enumerate().all(|(at, c)| if at == 4 { c == b'-' } else { c.is_ascii_digit() });
+        let is_domain =
+            !domain.is_empty() && domain.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.'));
+        let is_unique =
+            !unique.is_empty() && !unique.contains([',', ';', '*', '&', '$', '|', ' ', '\t', '\n', '\r', '\x0c']);
+        is_date && is_domain && is_unique
+    })
+}
+
+/// Three letters, a separator, and so many letters and digits.
+fn is_code(name: &str, length: usize) -> bool {
+    let mut rest = name[3..].chars();
+    let separated = rest.next().is_some_and(|c| c != '\n');
+    let code = rest.as_str();
+    separated && code.len() == length && code.bytes().all(|c| c.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_initiators_have_three_formats() {
+        let check = |name: &str, right: bool| assert_eq!(fault(name).is_none(), right, "{name}");
+        check("iqn.2003-01.org.linux-iscsi.host.x8664:sn.2613", true);
+        check("iqn.2003-01.org:a:b", true);
+        check("iqn.2003-1.org:a", false);
+        check("iqn.2003-01.org", false);
+        check("iqn.2003-01.org:a,b", false);
+        check("eui.0123456789abcdef", true);
+        check("eui.0123456789abcde", false);
+        check(&format!("naa.{}", "0".repeat(32)), true);
+        check("abc", false);
+        check("", false);
+    }
+}

@@ -1,0 +1,126 @@
+//! Files of one volume that are in each other's way.
+
+use std::fmt::Write;
+
+use machinery::{Value, go};
+
+/// A file, and what makes it if the volume has several sources.
+struct File {
+    path: String,
+    source: String,
+}
+
+/// Tells which files of a volume overwrite each other.
+pub(super) fn warnings(spec: &Value, out: &mut Vec<String>) {
+    for volume in spec.get("volumes").and_then(Value::as_array).unwrap_or_default() {
+        let name = go::quote(text(volume, "name"));
+        let quoted = |source: &Value, field: &str| go::quote(text(source, field));
+        if let Some(source) = present(volume, "configMap") {
+            let of = format!("ConfigMap {}", quoted(source, "name"));
+            overlaps(&name, &of, &files(source, ""), out);
+        }
+        if let Some(source) = present(volume, "secret") {
+            let of = format!("Secret {}", quoted(source, "secretName"));
+            overlaps(&name, &of, &files(source, ""), out);
+        }
+        if let Some(source) = present(volume, "downwardAPI") {
+            overlaps(&name, "DownwardAPI", &files(source, ""), out);
+        }
+        if let Some(source) = present(volume, "projected") {
+            let mut all = Vec::new();
+            for source in source.get("sources").and_then(Value::as_array).unwrap_or_default() {
+                match projected(source) {
+                    Some(files) => all.extend(files),
+                    None => out.push(format!("volume {name} (Projected) has no sources provided")),
+                }
+            }
+            overlaps(&name, "Projected", &all, out);
+        }
+    }
+}
+
+/// The files of one of several sources; `None` if it is none.
+fn projected(source: &Value) -> Option<Vec<File>> {
+    let named = |what: &str, holder: &Value| format!("{what} {}", go::quote(text(holder, "name")));
+    if let Some(map) = present(source, "configMap").filter(|it| it.get("items").is_some()) {
+        return Some(files(map, &named("ConfigMap", map)));
+    }
+    if let Some(secret) = present(source, "secret").filter(|it| it.get("items").is_some()) {
+        return Some(files(secret, &named("Secret", secret)));
+    }
+    if let Some(downward) = present(source, "downwardAPI").filter(|it| it.get("items").is_some()) {
+        return Some(files(downward, "DownwardAPI"));
+    }
+    if let Some(token) = present(source, "serviceAccountToken") {
+        let source = "ServiceAccountToken".to_owned();
+        return Some(vec![File { path: text(token, "path").to_owned(), source }]);
+    }
+    let any = ["configMap", "secret", "downwardAPI"].iter().any(|field| present(source, field).is_some());
+    any.then(Vec::new)
+}
+
+fn overlaps(volume: &str, of: &str, files: &[File], out: &mut Vec<String>) {
+    for (index, file) in files.iter().enumerate() {
+        let path = file.path.trim_end_matches('/');
+        for other in &files[..index] {
+            let before = other.path.trim_end_matches('/');
+            if collide(path, before) {
+                let (file, other) = (shown(path, &file.source), shown(before, &other.source));
+                out.push(format!("volume {volume} ({of}): overlapping paths: {file} with {other}"));
+            }
+        }
+    }
+}
+
+/// Whether two paths are the same or one is a directory that the other is in.
+fn collide(one: &str, other: &str) -> bool {
+    let inside = |outer: &str, inner: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
+    !one.is_empty() && !other.is_empty() && (one == other || inside(one, other) || inside(other, one))
+}
+
+fn shown(path: &str, source: &str) -> String {
+    let mut out = go::quote(path);
+    if !source.is_empty() {
+        write!(out, " ({source})").expect("a string takes everything");
+    }
+    out
+}
+
+fn files(holder: &Value, source: &str) -> Vec<File> {
+    let items = holder.get("items").and_then(Value::as_array).unwrap_or_default().iter();
+    items.map(|item| File { path: text(item, "path").to_owned(), source: source.to_owned() }).collect()
+}
+
+fn present<'a>(holder: &'a Value, field: &str) -> Option<&'a Value> {
+    holder.get(field).filter(|value| !value.is_null())
+}
+
+fn text<'a>(holder: &'a Value, field: &str) -> &'a str {
+    holder.str_at(&[field]).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machinery::value;
+
+    #[test]
+    fn files_that_overwrite_each_other_are_told() {
+        let check = |projected: Value, expect: &[&str]| {
+            let mut out = Vec::new();
+            warnings(&value!({"volumes": [{"name": "v", "projected": projected}]}), &mut out);
+            assert_eq!(out, expect);
+        };
+        check(value!({"sources": [{}]}), &["volume \"v\" (Projected) has no sources provided"]);
+        check(value!({"sources": [{"configMap": {"name": "c"}}]}), &[]);
+        check(
+            value!({"sources": [
+                {"serviceAccountToken": {"path": "a"}},
+                {"configMap": {"name": "c", "items": [{"key": "k", "path": "a/b/"}, {"key": "k", "path": "ab"}]}}
+            ]}),
+            &[
+                "volume \"v\" (Projected): overlapping paths: \"a/b\" (ConfigMap \"c\") with \"a\" (ServiceAccountToken)",
+            ],
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! The status of an object: what a new one starts with, and which writes may touch it.
+
+use machinery::conform::zero;
+use machinery::field::Error;
+use machinery::{At, Errors, GroupVersionKind, Value};
+
+use crate::catalogue;
+use crate::field_rules::keep;
+use crate::kind::Context;
+
+/// Gives an object the status that nobody has written yet, whatever the client sent.
+pub fn reset(object: &mut Value) {
+    let text = |key: &str| object.str_at(&[key]).unwrap_or_default();
+    let kind = GroupVersionKind::parse(text("apiVersion"), text("kind")).ok();
+    let schema = kind.and_then(|kind| catalogue::schema(&kind)).and_then(|schema| schema.child("status"));
+    if let (Some(fields), Some(schema)) = (object.as_object_mut(), schema) {
+        fields.insert("status", zero(schema));
+    }
+}
+
+/// Keeps the status on a write to the object, and the spec on a write to the status. Says whether it is the object
+/// that is written.
+pub fn separate(object: &mut Value, old: &Value, context: &Context<'_>) -> bool {
+    let whole = context.subresource.is_empty();
+    keep(object, old, if whole { "status" } else { "spec" });
+    whole
+}
+
+/// None of the numbers may be negative.
+pub fn non_negative(status: &At<'_>, fields: &[&str], errors: &mut Errors) {
+    for field in fields {
+        crate::field_rules::non_negative(&status.get(field), errors);
+    }
+}
+
+/// A number that is part of another may not be greater.
+pub fn at_most(status: &At<'_>, part: &str, whole: &str, called: &str, errors: &mut Errors) {
+    let part = status.get(part);
+    if part.int() > status.get(whole).int() {
+        errors.push(part.invalid(format!("cannot be greater than {called}")));
+    }
+}
+
+/// A counter that once was there only grows.
+pub fn never_decremented(status: &At<'_>, old: &At<'_>, field: &str, errors: &mut Errors) {
+    let (new, old) = (status.get(field), old.get(field));
+    if old.is_present() && (new.is_absent() || new.int() < old.int()) {
+        errors.push(Error::invalid(new.path(), new.int(), "cannot be decremented"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn a_new_object_has_the_status_of_its_type_whatever_was_sent() {
+        let mut object = value!({"apiVersion": "v1", "kind": "Service", "status": {"loadBalancer": {"ingress": []}}});
+        reset(&mut object);
+        assert_eq!(object["status"], value!({"loadBalancer": {}}));
+    }
+
+    #[test]
+    fn a_counter_that_goes_away_counts_as_lowered() {
+        let check = |new: Value, old: Value, expect: usize| {
+            let mut errors = Errors::new();
+            never_decremented(&At::root(&new), &At::root(&old), "n", &mut errors);
+            assert_eq!(errors.len(), expect, "{new:?} {old:?}");
+        };
+        check(value!({}), value!({"n": 1}), 1);
+        check(value!({"n": 1}), value!({"n": 2}), 1);
+        check(value!({"n": 2}), value!({"n": 1}), 0);
+        check(value!({"n": 0}), value!({}), 0);
+    }
+}

@@ -1,0 +1,218 @@
+//! What the kinds that make pods from a template share: selectors, numbers that may be percentages, and columns.
+
+use machinery::field::{BadValue, Error};
+use machinery::labels::{self, Selector};
+use machinery::schema::Schema;
+use machinery::table::Column;
+use machinery::time::Time;
+use machinery::{At, Errors, GroupVersionKind, Value, names};
+
+use crate::core::pod_template_spec;
+use crate::field_rules::wide_column;
+use crate::{catalogue, go_form};
+
+/// What a template and its selector are held to.
+pub struct Shape {
+    /// What a selector without requirements is called wrong for: `deployment`.
+    pub selects_for: &'static str,
+    /// What a selector that cannot be read is called.
+    pub unreadable: &'static str,
+    /// The kind that cannot have a deadline for its pods.
+    pub endless: &'static str,
+}
+
+/// The rules of a selector that is required, and of the template it must match.
+pub fn validate_selected(spec: &At<'_>, shape: &Shape, errors: &mut Errors) {
+    let selector = spec.get("selector");
+    validate_selector(&selector, shape, errors);
+    match labels::from_object(Some(selector.value())) {
+        Ok(read) => {
+            let template = spec.get("template");
+            if !read.is_everything() {
+                matches_template(&read, &template, errors);
+            }
+            pod_template_spec::validate(&template, errors);
+        }
+        Err(_) => errors.push(Error::invalid(selector.path(), shown_selector(selector.value()), shape.unreadable)),
+    }
+}
+
+/// There must be a selector that selects by something.
+pub fn validate_selector(selector: &At<'_>, shape: &Shape, errors: &mut Errors) {
+    if selector.is_absent() {
+        errors.push(selector.required(""));
+        return;
+    }
+    labels::validate_object(selector.value(), selector.path(), errors);
+    not_empty(selector, shape.selects_for, errors);
+}
+
+/// A selector must select by something.
+pub fn not_empty(selector: &At<'_>, selects_for: &str, errors: &mut Errors) {
+    if selector.get("matchLabels").len() + selector.get("matchExpressions").len() == 0 {
+        let detail = format!("empty selector is invalid for {selects_for}");
+        errors.push(Error::invalid(selector.path(), shown_selector(selector.value()), detail));
+    }
+}
+
+/// The selector must match the pods that the template makes.
+pub fn matches_template(selector: &Selector, template: &At<'_>, errors: &mut Errors) {
+    let metadata = template.get("metadata");
+    let found = metadata.get("labels");
+    if !selector.matches_labels(found.value().as_object()) {
+        errors.push(found.invalid("`selector` does not match template `labels`"));
+    }
+}
+
+/// Pods that are kept running restart always and have no deadline.
+pub fn runs_forever(template: &At<'_>, endless: &str, errors: &mut Errors) {
+    let spec = template.get("spec");
+    let policy = spec.get("restartPolicy");
+    if policy.str() != "Always" {
+        errors.push(Error::not_supported(policy.path(), policy.str(), &["Always"]));
+    }
+    if spec.get("activeDeadlineSeconds").is_present() {
+        let detail = format!("activeDeadlineSeconds in {endless} is not Supported");
+        errors.push(spec.get("activeDeadlineSeconds").forbidden(detail));
+    }
+}
+
+/// A selector as messages show it.
+pub fn shown_selector(selector: &Value) -> BadValue {
+    let root = GroupVersionKind { group: "apps".into(), version: "v1".into(), kind: "Deployment".into() };
+    let schema = catalogue::schema(&root).and_then(|root| root.child("spec")).and_then(|spec| spec.child("selector"));
+    match schema {
+        Some(schema) if !selector.is_null() => go_form::shown(selector, schema),
+        _ => BadValue::Value(Value::Null),
+    }
+}
+
+/// A part of an object as messages show it, by the schema of a built-in kind.
+pub fn shown(at: &At<'_>, kind: (&str, &str, &str), path: &[&str]) -> BadValue {
+    let kind = GroupVersionKind { group: kind.0.into(), version: kind.1.into(), kind: kind.2.into() };
+    match catalogue::schema(&kind) {
+        Some(root) if at.is_present() => go_form::shown_at(at, root, path),
+        _ => BadValue::Value(at.value().clone()),
+    }
+}
+
+/// The schema of a built-in kind's part.
+pub fn schema_of(kind: (&str, &str, &str), path: &[&str]) -> Option<Schema<'static>> {
+    let kind = GroupVersionKind { group: kind.0.into(), version: kind.1.into(), kind: kind.2.into() };
+    path.iter().try_fold(catalogue::schema(&kind)?, |schema, step| schema.child(step))
+}
+
+/// A whole number that is not negative, or a percentage.
+pub fn int_or_percent(at: &At<'_>, errors: &mut Errors) {
+    match at.value() {
+        Value::String(text) => errors.extend(names::percent(text).into_iter().map(|wrong| at.invalid(wrong))),
+        _ => crate::field_rules::non_negative(at, errors),
+    }
+}
+
+/// A percentage may not be more than all.
+pub fn at_most_all(at: &At<'_>, errors: &mut Errors) {
+    if percentage(at.value()).is_some_and(|percent| percent > 100) {
+        errors.push(at.invalid("must not be greater than 100%"));
+    }
+}
+
+/// The number, or how many percent it is; zero if it is neither.
+pub fn int_or_percent_value(value: &Value) -> i64 {
+    match value {
+        Value::String(text) => percentage(value).unwrap_or_else(|| text.parse().unwrap_or_default()),
+        _ => value.as_int().unwrap_or_default(),
+    }
+}
+
+/// The columns of the pods' containers.
+pub fn container_columns() -> [Column; 2] {
+    [
+        wide_column("Containers", "string", "The names of the containers.", container_names),
+        wide_column("Images", "string", "The images of the containers.", container_images),
+    ]
+}
+
+/// The column of a label selector in `spec.selector`.
+pub fn selector_column() -> Column {
+    fn selector(object: &Value, _now: Time) -> Value {
+        labels::format_selector(object.at(&["spec", "selector"])).into()
+    }
+    wide_column("Selector", "string", "Which pods belong to it.", selector)
+}
+
+/// A number of an object as a cell shows it, zero if it is absent.
+pub fn int_cell(object: &Value, path: &[&str]) -> Value {
+    Value::Int(object.at(path).and_then(Value::as_int).unwrap_or_default())
+}
+
+/// The names of the containers of a pod's specification, as a cell.
+pub fn names_of(spec: Option<&Value>, field: &str) -> Value {
+    let containers = spec.and_then(|spec| spec.get("containers")).and_then(Value::as_array).unwrap_or_default();
+    let names: Vec<_> = containers.iter().map(|container| container.str_at(&[field]).unwrap_or_default()).collect();
+    names.join(",").into()
+}
+
+/// What a name that becomes part of pods' names should be.
+pub fn pod_name_warning(name: &str) -> Option<String> {
+    let wrong = names::dns1123_label(name);
+    let problem =
+        "this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended";
+    (!wrong.is_empty()).then(|| format!("metadata.name: {problem}: [{}]", wrong.join(" ")))
+}
+
+/// The warnings about a template, which on an update are given only if the object's desired state changed.
+pub fn template_warnings(template: &At<'_>, object: &Value, old: Option<&Value>, path: &[&str]) -> Vec<String> {
+    let generation = |of: &Value| machinery::meta::Meta::of(of).generation();
+    match old {
+        Some(old) if generation(old) == generation(object) => Vec::new(),
+        Some(old) => {
+            let before = At::new(old.at(path).unwrap_or(&Value::Null), *template.path());
+            pod_template_spec::warnings(template, Some(&before))
+        }
+        None => pod_template_spec::warnings(template, None),
+    }
+}
+
+fn percentage(value: &Value) -> Option<i64> {
+    let text = value.as_str()?;
+    // What does not fit is as much as can be: it is over every limit.
+    names::percent(text).is_empty().then(|| text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
+}
+
+fn container_names(object: &Value, _now: Time) -> Value {
+    names_of(object.at(&["spec", "template", "spec"]), "name")
+}
+
+fn container_images(object: &Value, _now: Time) -> Value {
+    names_of(object.at(&["spec", "template", "spec"]), "image")
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn a_number_may_be_a_percentage_but_not_anything_else() {
+        let check = |value: Value, number: i64, wrong: usize| {
+            let mut errors = Errors::new();
+            int_or_percent(&At::root(&value), &mut errors);
+            assert_eq!((int_or_percent_value(&value), errors.len()), (number, wrong), "{value:?}");
+        };
+        check(value!(3), 3, 0);
+        check(value!(-1), -1, 1);
+        check(value!("25%"), 25, 0);
+        check(value!("25"), 25, 1);
+        check(value!("x"), 0, 1);
+        check(Value::Null, 0, 0);
+    }
+
+    #[test]
+    fn selectors_are_shown_in_the_order_of_their_type() {
+        let selector = value!({"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchLabels": {"b": "c"}});
+        let shown = shown_selector(&selector).to_string();
+        assert_eq!(shown, r#"{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}"#);
+    }
+}

@@ -1,0 +1,117 @@
+//! What goes back to a client: bodies, statuses, objects in the form that was asked for.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use api::catalogue;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use machinery::status::Status;
+use machinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
+use registry::accept::{Accepted, Encoding};
+use tokio::sync::mpsc;
+
+/// A response of this server.
+pub type Answer = Response<Body>;
+
+/// The body of a response.
+pub enum Body {
+    /// All of it.
+    Whole(Bytes),
+    /// Piece by piece; the sender waits while the client does not read.
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Stream(pieces) => pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Bytes of a type.
+pub fn bytes(code: u16, media_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Body::Whole(body.into()));
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    // Upstream forbids caches to keep what an authorizer decided over.
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    answer
+}
+
+/// Plain text.
+pub fn text(code: u16, body: impl Into<String>) -> Answer {
+    bytes(code, "text/plain; charset=utf-8", body.into())
+}
+
+/// A failure, or a success that has nothing else to say.
+pub fn status(status: &Status, accepted: Accepted) -> Answer {
+    let code = if status.code == 0 { 200 } else { status.code };
+    let mut value = status.to_value();
+    if let (Value::Object(fields), true) = (&mut value, !status.success) {
+        fields.insert("code", i64::from(code));
+    }
+    let mut answer = encoded(code, &value, accepted, None);
+    if let Some(seconds) = status.retry_after_seconds() {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
+}
+
+/// An object in the encoding that was asked for. Custom resources have no protobuf form and are given as JSON.
+pub fn encoded(code: u16, value: &Value, accepted: Accepted, schema: Option<Schema<'_>>) -> Answer {
+    let encoding = accepted.encoding;
+    match encoding {
+        Encoding::Json if accepted.pretty => bytes(code, encoding.media_type(), json::to_string_pretty(value)),
+        Encoding::Json => bytes(code, encoding.media_type(), json::to_vec(value)),
+        Encoding::Yaml => bytes(code, encoding.media_type(), yaml::to_string(value)),
+        Encoding::Protobuf => match as_protobuf(value, schema) {
+            Some(body) => bytes(code, encoding.media_type(), body),
+            None => bytes(code, Encoding::Json.media_type(), json::to_vec(value)),
+        },
+    }
+}
+
+/// An object in its protobuf envelope, if its kind has one.
+pub fn as_protobuf(value: &Value, schema: Option<Schema<'_>>) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let schema = match schema {
+        Some(schema) => schema,
+        None => catalogue::schema(&GroupVersionKind::of_object(value).ok()?)?,
+    };
+    protobuf::encode_object(value, schema, &mut out).ok()?;
+    Some(out)
+}
+
+/// Adds warnings to an answer, as the headers that kubectl shows.
+pub fn warn(answer: &mut Answer, warnings: &[String]) {
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            answer.headers_mut().append(http::header::WARNING, value);
+        }
+    }
+}

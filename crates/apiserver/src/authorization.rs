@@ -1,0 +1,196 @@
+//! Who may do what: the configured authorizers, of which some learn from the store.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, RwLock};
+
+use api::kind::Kind;
+use auth::node::{Node, graph};
+use auth::rbac::{Binding, Policy, Rule};
+use auth::{Attributes, Authorizer, Decision};
+use machinery::{Str, Value};
+use mvcc::Revision;
+
+use crate::cache::{Cache, Shelf};
+
+/// The configured authorizers, in their order.
+#[derive(Default)]
+pub struct Authorization {
+    modes: Vec<Mode>,
+}
+
+enum Mode {
+    /// Decides by roles and bindings.
+    Rbac(Arc<RwLock<Policy>>),
+    /// Decides over kubelets by what their pods need.
+    Node(Arc<RwLock<Node>>),
+    /// Decides by something that never changes.
+    Fixed(Box<dyn Authorizer>),
+}
+
+/// Something that is kept what the objects in the cache say.
+pub trait Learner: Send + Sync {
+    /// An object is there now.
+    fn set(&self, kind: &Kind, object: &Value);
+    /// An object is gone.
+    fn remove(&self, kind: &Kind, namespace: &str, name: &str);
+}
+
+impl Authorization {
+    /// Members of `system:masters` may do everything, whatever is configured.
+    pub fn new() -> Self {
+        Self { modes: vec![Mode::Fixed(Box::new(auth::Privileged(auth::user::MASTERS)))] }
+    }
+
+    /// Adds an authorizer that never changes.
+    pub fn add(&mut self, authorizer: Box<dyn Authorizer>) {
+        self.modes.push(Mode::Fixed(authorizer));
+    }
+
+    /// Adds RBAC by a policy that [`follow`] keeps.
+    pub fn add_rbac(&mut self, policy: Arc<RwLock<Policy>>) {
+        self.modes.push(Mode::Rbac(policy));
+    }
+
+    /// Adds the authorizer of kubelets, whose graph [`follow`] keeps.
+    pub fn add_node(&mut self, node: Arc<RwLock<Node>>) {
+        self.modes.push(Mode::Node(node));
+    }
+
+    /// The policy of RBAC, if it is configured.
+    pub fn policy(&self) -> Option<&Arc<RwLock<Policy>>> {
+        self.modes.iter().find_map(|mode| match mode {
+            Mode::Rbac(policy) => Some(policy),
+            Mode::Node(_) | Mode::Fixed(_) => None,
+        })
+    }
+}
+
+impl Authorizer for Authorization {
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        let mut reasons = Vec::new();
+        for mode in &self.modes {
+            let decision = match mode {
+                Mode::Rbac(policy) => policy.read().expect("no holder panics").authorize(attributes),
+                Mode::Node(node) => node.read().expect("no holder panics").authorize(attributes),
+                Mode::Fixed(authorizer) => authorizer.authorize(attributes),
+            };
+            match decision {
+                Decision::NoOpinion(reason) if reason.is_empty() => {}
+                Decision::NoOpinion(reason) => reasons.push(reason),
+                decided => return decided,
+            }
+        }
+        Decision::NoOpinion(reasons.join("\n"))
+    }
+}
+
+impl Learner for RwLock<Policy> {
+    fn set(&self, kind: &Kind, object: &Value) {
+        let meta = machinery::meta::Meta::of(object);
+        let mut policy = self.write().expect("no holder panics");
+        if kind.kind.ends_with("Binding") {
+            policy.set_binding(meta.namespace(), meta.name(), Binding::from_object(object));
+        } else {
+            policy.set_role(meta.namespace(), meta.name(), Rule::all_from_object(object));
+        }
+    }
+
+    fn remove(&self, kind: &Kind, namespace: &str, name: &str) {
+        let mut policy = self.write().expect("no holder panics");
+        if kind.kind.ends_with("Binding") {
+            policy.remove_binding(namespace, name);
+        } else {
+            policy.remove_role(namespace, name);
+        }
+    }
+}
+
+/// The kinds that say which node needs what.
+pub const NODE_KINDS: [&str; 5] =
+    ["Pod", "PersistentVolume", "VolumeAttachment", "ResourceSlice", "PodCertificateRequest"];
+
+fn in_graph(kind: &Kind) -> Option<graph::Kind> {
+    match kind.kind.as_str() {
+        "Pod" => Some(graph::Kind::Pod),
+        "PersistentVolume" => Some(graph::Kind::Volume),
+        "VolumeAttachment" => Some(graph::Kind::VolumeAttachment),
+        "ResourceSlice" => Some(graph::Kind::ResourceSlice),
+        "PodCertificateRequest" => Some(graph::Kind::PodCertificateRequest),
+        _ => None,
+    }
+}
+
+impl Learner for RwLock<Node> {
+    fn set(&self, kind: &Kind, object: &Value) {
+        if let Some(kind) = in_graph(kind) {
+            self.write().expect("no holder panics").graph.set(kind, object);
+        }
+    }
+
+    fn remove(&self, kind: &Kind, namespace: &str, name: &str) {
+        if let Some(kind) = in_graph(kind) {
+            self.write().expect("no holder panics").graph.remove(kind, namespace, name);
+        }
+    }
+}
+
+/// One kind that is followed.
+struct Followed {
+    kind: Arc<Kind>,
+    shelf: Arc<Shelf>,
+    /// Everything up to here is known; `None` before the first look.
+    at: Option<Revision>,
+    known: BTreeSet<Str>,
+}
+
+/// Keeps a learner what the objects of these kinds in the cache say, for as long as the process lives.
+pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, learner: Arc<dyn Learner>) {
+    let follow = |kind: Arc<Kind>| Followed { shelf: cache.shelf(&kind), kind, at: None, known: BTreeSet::new() };
+    let mut followed: Vec<Followed> = kinds.into_iter().map(follow).collect();
+    let mut reached = cache.follow();
+    loop {
+        let now = *reached.borrow_and_update();
+        if now > 0 {
+            followed.iter_mut().for_each(|one| one.bring_up(now, &*learner));
+        }
+        if reached.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Followed {
+    /// Takes in what changed, or everything if that is no longer told.
+    fn bring_up(&mut self, now: Revision, learner: &dyn Learner) {
+        while let Some(at) = self.at {
+            let Ok(changes) = self.shelf.changes_after(at) else { break };
+            let Some(last) = changes.last().map(|change| change.revision) else {
+                self.at = Some(at.max(now));
+                return;
+            };
+            for change in &changes {
+                let entry = change.shown();
+                if let Some(entry) = &change.after {
+                    self.known.insert(entry.key.clone());
+                    learner.set(&self.kind, &entry.object());
+                } else {
+                    self.known.remove(&entry.key);
+                    learner.remove(&self.kind, entry.namespace(), entry.name());
+                }
+            }
+            self.at = Some(last);
+        }
+        let (entries, revision) = self.shelf.snapshot("", |_| true);
+        let mut gone = std::mem::take(&mut self.known);
+        for entry in entries {
+            gone.remove(&entry.key);
+            self.known.insert(entry.key.clone());
+            learner.set(&self.kind, &entry.object());
+        }
+        for key in gone {
+            let (namespace, name) = key.rsplit_once('/').unwrap_or(("", &key));
+            learner.remove(&self.kind, namespace, name);
+        }
+        self.at = Some(revision);
+    }
+}

@@ -1,0 +1,98 @@
+//! One change of one object, with the bytes that watchers are sent of it.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use machinery::Str;
+use machinery::table::IncludeObject;
+use mvcc::Revision;
+use registry::accept::{Encoding, Form};
+
+use super::Entry;
+
+/// A change: what was, and what is.
+#[derive(Debug)]
+pub struct Change {
+    /// When.
+    pub revision: Revision,
+    /// The object before, if there was one.
+    pub before: Option<Arc<Entry>>,
+    /// The object after, if there is one.
+    pub after: Option<Arc<Entry>>,
+    frames: Mutex<Vec<(FrameKey, Bytes)>>,
+}
+
+/// What a watcher is told that a change is; a selector may see another than there was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum What {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// Everything that tells the bytes for one watcher from those for another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameKey {
+    /// `apps/v1`.
+    pub api_version: Str,
+    /// How.
+    pub encoding: Encoding,
+    /// What of it.
+    pub form: Form,
+    /// What of it in a row.
+    pub include: IncludeObject,
+    /// As what.
+    pub what: What,
+}
+
+/// More forms of one change than any cluster's clients ask for; beyond that each watcher makes its own.
+const FRAMES_MAX: usize = 8;
+
+impl Change {
+    /// A change that nobody has asked for yet.
+    pub fn new(revision: Revision, before: Option<Arc<Entry>>, after: Option<Arc<Entry>>) -> Self {
+        Self { revision, before, after, frames: Mutex::default() }
+    }
+
+    /// The bytes for a watcher, made once for all who ask for the same.
+    pub fn frame(&self, key: &FrameKey, make: impl FnOnce() -> Bytes) -> Bytes {
+        let mut frames = self.frames.lock().expect("no holder panics");
+        if let Some((_, bytes)) = frames.iter().find(|(have, _)| have == key) {
+            return bytes.clone();
+        }
+        let bytes = make();
+        if frames.len() < FRAMES_MAX {
+            frames.push((key.clone(), bytes.clone()));
+        }
+        bytes
+    }
+
+    /// The object that a watcher is shown: what is, or what was last.
+    pub fn shown(&self) -> &Arc<Entry> {
+        self.after.as_ref().or(self.before.as_ref()).expect("a change has a before or an after")
+    }
+
+    /// What this change is to a watcher that selects by `matches`: nothing, if it sees neither side.
+    pub fn seen_by(&self, matches: impl Fn(&Entry) -> bool) -> Option<(What, &Arc<Entry>)> {
+        let before = self.before.as_ref().filter(|entry| matches(entry));
+        let after = self.after.as_ref().filter(|entry| matches(entry));
+        match (before, after) {
+            (None, None) => None,
+            (None, Some(after)) => Some((What::Added, after)),
+            (Some(_), Some(after)) => Some((What::Modified, after)),
+            (Some(before), None) => Some((What::Deleted, before)),
+        }
+    }
+}
+
+impl What {
+    /// `ADDED`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! One object in the cache.
+
+use api::kind::Selectable;
+use bytes::Bytes;
+use machinery::meta::Meta;
+use machinery::{Str, Value};
+use mvcc::Revision;
+
+use crate::storage::{self, Unreadable};
+
+/// An object: its bytes, and what selectors ask about it.
+#[derive(Debug)]
+pub struct Entry {
+    /// The key below the kind's prefix: `namespace/name`, or the name.
+    pub key: Str,
+    /// The object as it is stored.
+    pub bytes: Bytes,
+    /// Where its metadata begins.
+    head: u32,
+    /// Its version.
+    pub revision: Revision,
+    labels: Box<[(Str, Str)]>,
+    fields: Box<[Str]>,
+}
+
+impl Entry {
+    /// Reads what is needed of an object.
+    pub fn new(key: &str, bytes: Bytes, revision: Revision, selectable: &[Selectable]) -> Result<Self, Unreadable> {
+        let (bytes, head) = storage::served_form(bytes)?;
+        let object = storage::decode(&bytes, revision)?;
+        let labels = Meta::of(&object).labels().into_iter().flat_map(machinery::Object::iter);
+        let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect();
+        let fields = selectable.iter().map(|field| field.of(&object)).collect();
+        let head = u32::try_from(head).map_err(|_| Unreadable::NotAnObject)?;
+        Ok(Self { key: key.into(), bytes, head, revision, labels, fields })
+    }
+
+    /// The namespace, empty for a cluster-wide object.
+    pub fn namespace(&self) -> &str {
+        self.key.rsplit_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.key.rsplit_once('/').map_or(self.key.as_str(), |(_, name)| name)
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(have, _)| have == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of the selectable field of that number.
+    pub fn field(&self, number: usize) -> &str {
+        self.fields.get(number).map_or("", Str::as_str)
+    }
+
+    /// The object as a tree, with its version.
+    pub fn object(&self) -> Value {
+        storage::decode(&self.bytes, self.revision).expect("it was read when it came")
+    }
+
+    /// Appends the object as JSON with a version: its own, or that of its deletion.
+    pub fn write(&self, revision: Revision, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes[..self.head as usize]);
+        write_version(revision, out);
+        out.extend_from_slice(&self.bytes[self.head as usize..]);
+    }
+
+    /// Appends the object as an item of a list of a built-in kind, which does not say again what it is.
+    pub fn write_item(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"metadata\":{");
+        write_version(self.revision, out);
+        out.extend_from_slice(&self.bytes[self.head as usize..]);
+    }
+
+    /// How many bytes it takes in an answer, about.
+    pub fn size(&self) -> usize {
+        self.bytes.len() + 40
+    }
+}
+
+fn write_version(revision: Revision, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"resourceVersion\":\"");
+    out.extend_from_slice(revision.to_string().as_bytes());
+    out.extend_from_slice(b"\",");
+}

@@ -1,0 +1,121 @@
+//! The one writer of the cache: a watch of everything in the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinery::Str;
+use mvcc::{Range, Record, Revision, Span};
+use store::client::{Client, ClientError, Freshness};
+
+use super::{Cache, Entry, Shelf};
+use crate::storage::Layout;
+
+/// After the store was lost, the cache waits so long before it looks again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Feeds the cache for as long as the process lives. When the watch ends (the store is lost, or history was compacted
+/// while it was) everything is read anew.
+pub async fn run(cache: Arc<Cache>, store: Client, layout: Layout) {
+    loop {
+        if let Err(error) = feed(&cache, &store, &layout).await {
+            tracing::warn!(%error, "the watch of the store ended; reading everything anew");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn feed(cache: &Cache, store: &Client, layout: &Layout) -> Result<(), ClientError> {
+    let reply = store.range(Range::of(layout.all()), Freshness::Linearizable).await?;
+    fill(cache, layout, &reply.records, reply.revision);
+    let mut watch = store.watch(layout.all(), reply.revision + 1).await?;
+    cache.reached.send_replace(reply.revision);
+    fill_late(cache, store, layout).await?;
+    loop {
+        let batch = tokio::select! {
+            batch = watch.next() => batch?,
+            () = cache.nudge.notified() => {
+                watch.request_progress().await?;
+                continue;
+            }
+            () = cache.made.notified() => {
+                fill_late(cache, store, layout).await?;
+                continue;
+            }
+        };
+        for event in &batch.events {
+            take(cache, layout, &event.record);
+        }
+        // A batch without a revision of its own must not set the cache back.
+        cache.reached.send_if_modified(|reached| {
+            let moved = batch.revision > *reached;
+            *reached = (*reached).max(batch.revision);
+            moved
+        });
+    }
+}
+
+/// Puts every shelf into the state of `revision`.
+fn fill(cache: &Cache, layout: &Layout, records: &[Arc<Record>], revision: Revision) {
+    let shelves = cache.shelves.read().expect("no holder panics");
+    let mut found: BTreeMap<&str, BTreeMap<Str, Arc<Entry>>> = BTreeMap::new();
+    for record in records {
+        let Some((prefix, key)) = below(layout, record).and_then(|key| split(&shelves, key)) else { continue };
+        if let Some(entry) = entry(&shelves[prefix], key, record) {
+            found.entry(prefix).or_default().insert(entry.key.clone(), entry);
+        }
+    }
+    for (prefix, shelf) in shelves.iter() {
+        shelf.reset(found.remove(prefix.as_str()).unwrap_or_default(), revision);
+    }
+}
+
+/// Fills shelves that were made since, with what the store had at the revision that the others have reached: the changes
+/// after it come to all of them.
+async fn fill_late(cache: &Cache, store: &Client, layout: &Layout) -> Result<(), ClientError> {
+    let made = std::mem::take(&mut *cache.unfilled.lock().expect("no holder panics"));
+    let revision = cache.reached();
+    for prefix in made {
+        let span = Span::prefix(format!("{}/{prefix}/", layout.root).into_bytes());
+        let reply = store.range(Range { revision, ..Range::of(span) }, Freshness::Linearizable).await?;
+        let shelf = cache.shelves.read().expect("no holder panics").get(&prefix).cloned();
+        let Some(shelf) = shelf else { continue };
+        let entries = reply.records.iter().filter_map(|record| {
+            let key = below(layout, record)?.strip_prefix(&prefix)?.strip_prefix('/')?;
+            entry(&shelf, key, record).map(|entry| (entry.key.clone(), entry))
+        });
+        shelf.reset(entries.collect(), revision);
+    }
+    Ok(())
+}
+
+fn take(cache: &Cache, layout: &Layout, record: &Arc<Record>) {
+    let shelves = cache.shelves.read().expect("no holder panics");
+    let Some((prefix, key)) = below(layout, record).and_then(|key| split(&shelves, key)) else { return };
+    let shelf = &shelves[prefix];
+    let after = if record.is_tombstone() { None } else { entry(shelf, key, record) };
+    shelf.change(key, after, record.mod_revision);
+}
+
+/// The prefix of the kind that a key below the root belongs to, and the rest. A prefix has one part or two.
+fn split<'k>(shelves: &BTreeMap<String, Arc<Shelf>>, key: &'k str) -> Option<(&'k str, &'k str)> {
+    let cuts: Vec<usize> = key.match_indices('/').map(|(at, _)| at).take(2).collect();
+    let cut = cuts.into_iter().rev().find(|cut| shelves.contains_key(&key[..*cut]))?;
+    Some((&key[..cut], &key[cut + 1..]))
+}
+
+/// The key below the root.
+fn below<'r>(layout: &Layout, record: &'r Record) -> Option<&'r str> {
+    std::str::from_utf8(record.key()).ok()?.strip_prefix(&layout.root)?.strip_prefix('/')
+}
+
+/// The entry of a record. One that cannot be read is as good as absent to clients, and said to the operator.
+fn entry(shelf: &Shelf, key: &str, record: &Record) -> Option<Arc<Entry>> {
+    match Entry::new(key, record.value_bytes(), record.mod_revision, shelf.selectable()) {
+        Ok(entry) => Some(Arc::new(entry)),
+        Err(error) => {
+            tracing::error!(key, %error, "an object in the store cannot be read");
+            None
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What is no resource: health, version, and the documents that describe the API.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use api::kind::{Kind, Version};
+use auth::service_account::openid;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use machinery::{Object, Str, Value, json};
+use openapi::discovery::{self, Aggregated};
+use openapi::{Packed, v2, v3};
+use registry::query::Query;
+
+use crate::answer::{self, Answer};
+use crate::life::Asked;
+use crate::state::State;
+
+/// The version of Kubernetes whose behaviour this is.
+pub const VERSION: &str = "v1.36.4";
+
+/// Documents that were asked for, by path and the hash of what they are made from.
+#[derive(Default)]
+pub struct Kept(Mutex<BTreeMap<String, (String, Arc<Packed>)>>);
+
+/// The form of an aggregated document in the words of `Accept`.
+const AGGREGATED: [(&str, Aggregated, &str); 2] = [
+    (
+        "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        Aggregated::V2,
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+    ),
+    (
+        "g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        Aggregated::V2Beta1,
+        "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    ),
+];
+
+/// The answer to a path that is no resource; `None` if nothing is there.
+pub fn serve(state: &State, asked: &Asked) -> Option<Answer> {
+    let path = asked.info.path.trim_end_matches('/');
+    match path {
+        "/version" => Some(plain(&version())),
+        "/healthz" | "/livez" | "/readyz" => Some(health(state, path, &asked.query)),
+        "/openapi/v2" => Some(swagger(state, asked)),
+        "/openapi/v3" => Some(with_table(state, |table| plain(&v3::index(table)))),
+        "/metrics" => Some(metrics(state)),
+        openid::DISCOVERY_PATH | openid::KEYS_PATH => issuer(state, path),
+        "" => Some(with_table(state, |table| plain(&paths(table)))),
+        _ => match path.strip_prefix("/openapi/v3/") {
+            Some(document) => with_table(state, |table| openapi3(state, asked, table, document)),
+            None => with_table(state, |table| described(state, asked, table, path)),
+        },
+    }
+}
+
+fn with_table<R>(state: &State, make: impl FnOnce(&openapi::Table<'_>) -> R) -> R {
+    let table = state.table();
+    let served = |_: &Kind, version: &Version| version.served;
+    make(&openapi::Table { kinds: &table.kinds, served: &served })
+}
+
+/// Discovery: groups, versions and resources.
+fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &str) -> Option<Answer> {
+    let aggregated = aggregated(asked);
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let document = match (parts.as_slice(), aggregated) {
+        (["api"], Some((form, media))) => {
+            return Some(tagged(asked, &discovery::legacy_aggregated(table, form), media));
+        }
+        (["apis"], Some((form, media))) => return Some(tagged(asked, &discovery::aggregated(table, form), media)),
+        (["api"], None) => discovery::legacy_versions(table, &state.external_address),
+        (["apis"], None) => discovery::groups(table),
+        (["api", version], _) => discovery::resources(table, "", version)?,
+        (["apis", group], _) => discovery::group(table, group)?,
+        (["apis", group, version], _) => discovery::resources(table, group, version)?,
+        _ => return None,
+    };
+    let accepted = registry::accept::negotiate(header(asked, &ACCEPT), asked.query.flag("pretty")).ok();
+    Some(match accepted {
+        Some(accepted) => answer::encoded(200, &document, accepted, None),
+        None => plain(&document),
+    })
+}
+
+/// Which aggregated form is asked for, before any other.
+fn aggregated(asked: &Asked) -> Option<(Aggregated, &'static str)> {
+    let compact: String = header(asked, &ACCEPT).chars().filter(|letter| !letter.is_whitespace()).collect();
+    compact.split(',').find_map(|clause| {
+        let (_, parameters) = clause.split_once(';')?;
+        let found = AGGREGATED.iter().find(|(words, ..)| words.split(';').all(|word| parameters.contains(word)));
+        found.map(|(_, form, media)| (*form, *media))
+    })
+}
+
+/// A document that a client may have already.
+fn tagged(asked: &Asked, document: &Value, media: &'static str) -> Answer {
+    let body = json::to_vec(document);
+    let tag = format!("\"{}\"", openapi::etag(&body));
+    if header(asked, &IF_NONE_MATCH) == tag {
+        return stamped(answer::bytes(304, media, Vec::new()), &tag);
+    }
+    stamped(answer::bytes(200, media, body), &tag)
+}
+
+fn stamped(mut answer: Answer, tag: &str) -> Answer {
+    let headers = answer.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        headers.insert(ETAG, tag);
+    }
+    answer
+}
+
+/// OpenAPI version 2, as JSON or protobuf.
+fn swagger(state: &State, asked: &Asked) -> Answer {
+    with_table(state, |table| {
+        let protobuf = header(asked, &ACCEPT).contains("com.github.proto-openapi.spec.v2");
+        let (key, media) = if protobuf { ("v2.pb", v2::PROTOBUF) } else { ("v2", "application/json") };
+        let packed = state.documents.get(key, v2::document_hash(table), || {
+            let document = v2::document(table);
+            if protobuf { Packed::new(&v2::to_protobuf(&document)) } else { Packed::json(&document) }
+        });
+        packed_answer(asked, &packed, media)
+    })
+}
+
+/// One document of OpenAPI version 3. With the right hash in the URL it may be kept for good.
+fn openapi3(state: &State, asked: &Asked, table: &openapi::Table<'_>, document: &str) -> Option<Answer> {
+    let hash = v3::document_hash(table, document)?;
+    let key = format!("v3/{document}");
+    let packed = state.documents.get(&key, hash.clone(), || {
+        let document = v3::document(table, document).expect("what has a hash has a document");
+        Packed::json(&document)
+    });
+    let mut answer = packed_answer(asked, &packed, "application/json");
+    if asked.query.get("hash") == Some(hash.as_str()) {
+        answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    }
+    Some(answer)
+}
+
+fn packed_answer(asked: &Asked, packed: &Packed, media: &'static str) -> Answer {
+    let tag = format!("\"{}\"", packed.etag());
+    if header(asked, &IF_NONE_MATCH) == tag {
+        return stamped(answer::bytes(304, media, Vec::new()), &tag);
+    }
+    if header(asked, &ACCEPT_ENCODING).contains("gzip") {
+        let mut answer = stamped(answer::bytes(200, media, packed.gzip().to_vec()), &tag);
+        answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        return answer;
+    }
+    stamped(answer::bytes(200, media, packed.bytes()), &tag)
+}
+
+impl Kept {
+    /// The document, made anew if what it is made from has changed.
+    fn get(&self, key: &str, hash: String, make: impl FnOnce() -> Packed) -> Arc<Packed> {
+        if let Some((have, packed)) = self.0.lock().expect("no holder panics").get(key)
+            && *have == hash
+        {
+            return packed.clone();
+        }
+        // Made without the lock: it takes long, and making it twice does no harm.
+        let packed = Arc::new(make());
+        self.0.lock().expect("no holder panics").insert(key.to_owned(), (hash, packed.clone()));
+        packed
+    }
+}
+
+/// The documents by which others learn to check service account tokens.
+fn issuer(state: &State, path: &str) -> Option<Answer> {
+    let accounts = state.authenticators.service_accounts.as_ref()?;
+    let keys: Vec<_> = accounts.checker.keys.0.iter().map(|(_, key)| key.clone()).collect();
+    if path == openid::KEYS_PATH {
+        let body = json::to_vec(&auth::keys::jwks(&keys));
+        return Some(cached(answer::bytes(200, "application/jwk-set+json", body)));
+    }
+    let document = openid::discovery(&accounts.config.issuer, "", &state.external_address, &keys).ok()?;
+    Some(cached(plain(&document)))
+}
+
+fn cached(mut answer: Answer) -> Answer {
+    let seconds = openid::MAX_AGE_SECONDS;
+    if let Ok(value) = HeaderValue::from_str(&format!("public, max-age={seconds}")) {
+        answer.headers_mut().insert(CACHE_CONTROL, value);
+    }
+    answer
+}
+
+fn plain(document: &Value) -> Answer {
+    answer::bytes(200, "application/json", json::to_vec(document))
+}
+
+fn header<'a>(asked: &'a Asked, name: &http::HeaderName) -> &'a str {
+    asked.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// `/`: where one can go from here.
+fn paths(table: &openapi::Table<'_>) -> Value {
+    let mut paths: Vec<String> = vec!["/.well-known/openid-configuration".into(), "/api".into(), "/api/v1".into()];
+    paths.push("/apis".into());
+    for group in table.groups().into_iter().filter(|group| !group.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(table.versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    let others =
+        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"];
+    paths.extend(others.map(str::to_owned));
+    paths.sort();
+    let mut document = Object::new();
+    document.insert("paths", paths.iter().map(|path| Value::from(path.as_str())).collect::<Vec<_>>());
+    Value::Object(document)
+}
+
+fn version() -> Value {
+    let fields = [
+        ("major", "1"),
+        ("minor", "36"),
+        ("emulationMajor", "1"),
+        ("emulationMinor", "36"),
+        ("minCompatibilityMajor", "1"),
+        ("minCompatibilityMinor", "35"),
+        ("gitVersion", VERSION),
+        ("gitCommit", ""),
+        ("gitTreeState", "clean"),
+        ("buildDate", "1970-01-01T00:00:00Z"),
+        ("goVersion", ""),
+        ("compiler", "rustc"),
+        ("platform", "linux/amd64"),
+    ];
+    Value::Object(fields.into_iter().map(|(key, value)| (key, Str::from(value))).collect())
+}
+
+/// Health by named checks, each of which can be left out or shown.
+fn health(state: &State, path: &str, query: &Query) -> Answer {
+    let excluded = query.all("exclude");
+    let ready = state.started.load(std::sync::atomic::Ordering::Relaxed);
+    let checks = [("ping", true), ("etcd", state.cache.reached() > 0), ("poststarthook/bootstrap", ready)];
+    let failed = checks.iter().any(|(name, well)| !well && !excluded.contains(name));
+    if !failed && !query.has("verbose") {
+        return answer::text(200, "ok");
+    }
+    let mut lines: String = checks
+        .iter()
+        .map(|(name, well)| match (excluded.contains(name), well) {
+            (true, _) => format!("[+]{name} excluded: ok\n"),
+            (false, true) => format!("[+]{name} ok\n"),
+            (false, false) => format!("[-]{name} failed: reason withheld\n"),
+        })
+        .collect();
+    let name = path.trim_start_matches('/');
+    lines.push_str(&format!("{name} check {}\n", if failed { "failed" } else { "passed" }));
+    answer::text(if failed { 500 } else { 200 }, lines)
+}
+
+/// The main series, under upstream's names.
+fn metrics(state: &State) -> Answer {
+    let table = state.table();
+    let mut out = String::from(
+        "# HELP apiserver_storage_objects Number of stored objects at the time of last check split by kind.\n\
+         # TYPE apiserver_storage_objects gauge\n",
+    );
+    for kind in table.kinds.iter().filter(|kind| matches!(kind.keeping, api::kind::Keeping::Stored { .. })) {
+        let count = state.cache.shelf(kind).len();
+        out.push_str(&format!("apiserver_storage_objects{{resource=\"{}\"}} {count}\n", kind.qualified_resource()));
+    }
+    answer::bytes(200, "text/plain; version=0.0.4; charset=utf-8", out)
+}

@@ -1,0 +1,206 @@
+//! A running API server: a listener, its connections, and the tasks behind them.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use api::kind::Kind;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use registry::admission;
+use store::client::Client;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::authentication::{Authenticators, Peer};
+use crate::authorization::{self, Authorization};
+use crate::cache::{self, Cache};
+use crate::documents::Kept;
+use crate::state::State;
+use crate::storage::Layout;
+use crate::table::Table;
+use crate::{bootstrap, custom, life, tls};
+
+/// How long a client may take to say who it is.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Headers may take so many bytes; upstream's limit.
+const HEADER_BYTES_MAX: u32 = 1 << 20;
+/// How long a client may take to send the headers of a request.
+const HEADER_TIME: Duration = Duration::from_secs(32);
+/// Requests at once on one connection; upstream's limit.
+const STREAMS_MAX: u32 = 250;
+
+/// How a server runs; given at start.
+pub struct Config {
+    /// Where it listens; port 0 chooses one.
+    pub address: SocketAddr,
+    /// Where its keys are in the store: `/registry`.
+    pub etcd_prefix: String,
+    /// Certificates.
+    pub tls: tls::Files,
+    /// Names and addresses for a certificate that the server makes itself.
+    pub names: Vec<String>,
+    /// See [`Self::names`].
+    pub addresses: Vec<IpAddr>,
+    /// Who asks.
+    pub authenticators: Authenticators,
+    /// `--authorization-mode`.
+    pub modes: Vec<Mode>,
+    /// Where others reach this server, if not where it listens.
+    pub external_address: Option<String>,
+    /// The built-in kinds, with the versions that are served.
+    pub kinds: Vec<Arc<Kind>>,
+}
+
+/// The authorizers that a flag can name.
+#[derive(Debug)]
+pub enum Mode {
+    /// Everything is allowed.
+    AlwaysAllow,
+    /// Nothing is.
+    AlwaysDeny,
+    /// Roles and bindings.
+    Rbac,
+    /// What kubelets may do.
+    Node,
+    /// A file of policies.
+    Abac(auth::abac::Policies),
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] std::io::Error),
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+}
+
+/// A running server; it stops when it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    state: Arc<State>,
+    tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Starts to listen, to fill the cache, and to make what a cluster starts with.
+    pub async fn start(config: Config, store: Client) -> Result<Self, StartError> {
+        let tls = tls::server_config(&config.tls, &config.names, &config.addresses)?;
+        let listener = TcpListener::bind(config.address).await;
+        let listener = listener.map_err(|error| StartError::Listen(config.address, error))?;
+        let address = listener.local_addr().map_err(|error| StartError::Listen(config.address, error))?;
+        let cache = Arc::new(Cache::new(&config.kinds));
+        let layout = Layout { root: config.etcd_prefix };
+        let mut tasks = JoinSet::new();
+        let mut authorization = Authorization::new();
+        for mode in config.modes {
+            match mode {
+                Mode::AlwaysAllow => authorization.add(Box::new(auth::AlwaysAllow)),
+                Mode::AlwaysDeny => authorization.add(Box::new(auth::AlwaysDeny)),
+                Mode::Abac(policies) => authorization.add(Box::new(policies)),
+                Mode::Node => {
+                    let node = Arc::new(RwLock::new(auth::node::Node::new()));
+                    let kinds = rows(&config.kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));
+                    tasks.spawn(authorization::follow(cache.clone(), kinds, node.clone()));
+                    authorization.add_node(node);
+                }
+                Mode::Rbac => {
+                    let policy = Arc::new(RwLock::<auth::rbac::Policy>::default());
+                    let kinds = rows(&config.kinds, |kind| kind.group == "rbac.authorization.k8s.io");
+                    tasks.spawn(authorization::follow(cache.clone(), kinds, policy.clone()));
+                    authorization.add_rbac(policy);
+                }
+            }
+        }
+        tasks.spawn(cache::run(cache.clone(), store.clone(), layout.clone()));
+        let state = Arc::new(State {
+            table: RwLock::new(Arc::new(Table::new(config.kinds))),
+            store,
+            layout,
+            cache,
+            authenticators: config.authenticators,
+            authorization,
+            admission: admission::Chain::defaults(),
+            external_address: config.external_address.unwrap_or_else(|| address.to_string()),
+            documents: Kept::default(),
+            started: AtomicBool::new(false),
+        });
+        let starting = state.clone();
+        tasks.spawn(async move {
+            bootstrap::run(&starting).await;
+            starting.started.store(true, Ordering::Relaxed);
+        });
+        tasks.spawn(custom::run(state.clone()));
+        tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), state.clone()));
+        Ok(Self { address, state, tasks })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What its requests work with.
+    pub const fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Stops everything.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+fn rows(kinds: &[Arc<Kind>], wanted: impl Fn(&Kind) -> bool) -> Vec<Arc<Kind>> {
+    kinds.iter().filter(|kind| wanted(kind)).cloned().collect()
+}
+
+/// Takes connections for as long as the server runs.
+async fn accept(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(connection(stream, tls.clone(), state.clone()))),
+                Err(error) => {
+                    // Out of descriptors, mostly: others will close theirs.
+                    tracing::warn!(%error, "a connection could not be taken");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Serves one connection.
+async fn connection(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) {
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
+    let (_, session) = stream.get_ref();
+    let certificate = session.peer_certificates().and_then(|chain| chain.first());
+    let peer = Peer { user: certificate.and_then(tls::user_of), proxy: None };
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let (state, peer) = (state.clone(), peer.clone());
+        async move { Ok::<_, Infallible>(life::serve(state, peer, request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(HEADER_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(Duration::from_secs(30));
+    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "a connection ended");
+    }
+}

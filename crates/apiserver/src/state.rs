@@ -1,0 +1,104 @@
+//! What every request works with.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use machinery::status::Status;
+use machinery::time::Time;
+use mvcc::{Reply, Revision, Txn};
+use registry::write::Draw;
+use store::client::{Client, ClientError};
+
+use crate::authentication::Authenticators;
+use crate::authorization::Authorization;
+use crate::cache::Cache;
+use crate::documents::Kept;
+use crate::storage::Layout;
+use crate::table::Table;
+
+/// How long a request waits for the cache to have what the store has.
+pub const CACHE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What every request works with.
+pub struct State {
+    /// The kinds that are served now.
+    pub table: RwLock<Arc<Table>>,
+    /// The truth.
+    pub store: Client,
+    /// Where objects are in it.
+    pub layout: Layout,
+    /// What is in the store, for reads and watches.
+    pub cache: Arc<Cache>,
+    /// Who asks.
+    pub authenticators: Authenticators,
+    /// Who may do what.
+    pub authorization: Authorization,
+    /// The plug-ins that change and judge objects, in their order.
+    pub admission: registry::admission::Chain,
+    /// Where others reach this server.
+    pub external_address: String,
+    /// Documents that were asked for.
+    pub documents: Kept,
+    /// Whether everything that a cluster starts with is there.
+    pub started: AtomicBool,
+}
+
+impl State {
+    /// The kinds that are served now.
+    pub fn table(&self) -> Arc<Table> {
+        self.table.read().expect("no holder panics").clone()
+    }
+
+    /// Submits a transaction: the revision it made, or none if its compares did not hold.
+    pub async fn submit(&self, txn: Txn) -> Result<Option<Revision>, Status> {
+        let outcome = self.store.txn(txn).await.map_err(|error| unavailable(&error))?;
+        match outcome.reply {
+            Reply::Txn { succeeded: true, .. } => Ok(Some(outcome.revision)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits until the cache has everything that was acknowledged before now.
+    pub async fn catch_up(&self) -> Result<Revision, Status> {
+        let revision = self.store.revision().await.map_err(|error| unavailable(&error))?;
+        let caught_up = self.cache.wait(revision, CACHE_PATIENCE).await;
+        caught_up.map_err(|behind| Status::timeout(&behind.to_string(), 1))?;
+        Ok(revision)
+    }
+}
+
+/// The store cannot do it.
+pub fn unavailable(error: &ClientError) -> Status {
+    match error {
+        ClientError::Refused(mvcc::Error::Compacted { .. }) => {
+            Status::expired("The resourceVersion for the provided list is too old.")
+        }
+        ClientError::Refused(error) => Status::internal_error(error),
+        error => Status::service_unavailable(format!("the store is not available: {error}")),
+    }
+}
+
+/// The time, to the second, as objects have it.
+pub fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+/// What a new object gets from nowhere.
+pub fn draw() -> Draw {
+    let mut random = [0_u8; 24];
+    // The generator of the TLS provider fails only if the kernel has no randomness to give.
+    aws_lc_rs::rand::fill(&mut random).expect("the kernel gives random bytes");
+    let seed = u64::from_le_bytes(random[16..].try_into().expect("eight bytes are left"));
+    Draw { uid: uuid(&random), suffix: machinery::meta::name_suffix(seed) }
+}
+
+/// A version 4 UUID of random bytes.
+fn uuid(random: &[u8; 24]) -> String {
+    let mut id = *random;
+    id[6] = (id[6] & 0x0f) | 0x40;
+    id[8] = (id[8] & 0x3f) | 0x80;
+    let hex = |from: usize, to: usize| id[from..to].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("{}-{}-{}-{}-{}", hex(0, 4), hex(4, 6), hex(6, 8), hex(8, 10), hex(10, 16))
+}

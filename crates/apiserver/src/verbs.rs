@@ -1,0 +1,198 @@
+//! What is done with a resource: one module a verb, found by method and place.
+
+mod bind;
+mod create;
+mod delete;
+mod list;
+mod patch;
+mod question;
+mod read;
+mod scale;
+mod shown;
+mod token;
+mod update;
+mod view;
+mod watch;
+
+use std::sync::Arc;
+
+use api::kind::{Does, Keeping, Kind, Requester, Subresource, Verb, Version};
+use auth::User;
+use bytes::Bytes;
+use http::Method;
+use machinery::Value;
+use machinery::status::{Reason, Status};
+use mvcc::Revision;
+use registry::accept::Accepted;
+use registry::body::Media;
+use registry::route::Resource;
+use registry::write::Target;
+use store::client::Freshness;
+
+use crate::answer::Answer;
+use crate::life::{Asked, not_served};
+use crate::state::{State, unavailable};
+use crate::storage;
+
+/// A request that may be served.
+pub struct Call<'a> {
+    /// What every request works with.
+    pub state: Arc<State>,
+    /// The request without its body.
+    pub asked: &'a Asked,
+    /// The resource it is about.
+    pub resource: &'a Resource,
+    /// Its kind.
+    pub kind: Arc<Kind>,
+    /// What the client wants back.
+    pub accepted: Accepted,
+    /// Who asks.
+    pub user: User,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// An object as it is in the store.
+pub struct Current {
+    /// The object, in the stored version, with its resourceVersion.
+    pub object: Value,
+    /// Its revision.
+    pub revision: Revision,
+}
+
+/// Does what a request asks.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    if let Keeping::Answered(question) = call.kind.keeping {
+        return question::serve(call, question).await;
+    }
+    match call.resource.subresource.as_str() {
+        "" => object(call).await,
+        name => {
+            let subresource = call.kind.subresource(name).ok_or_else(not_served)?;
+            part(call, subresource).await
+        }
+    }
+}
+
+/// The object itself, or the collection.
+async fn object(call: &Call<'_>) -> Result<Answer, Status> {
+    let verb = call.asked.info.verb;
+    let here = call.resource.in_url;
+    // A collection over all namespaces can be read and nothing else.
+    let everywhere = call.kind.is_namespaced() && call.resource.namespace.is_empty();
+    let verb = match (&call.asked.method, here, verb) {
+        (&Method::GET | &Method::HEAD, _, "watch") => Verb::Watch,
+        (&Method::GET | &Method::HEAD, false, _) => Verb::List,
+        (&Method::GET | &Method::HEAD, true, _) if !everywhere => Verb::Get,
+        (&Method::POST, false, _) if !everywhere => Verb::Create,
+        (&Method::DELETE, false, _) if !everywhere => Verb::DeleteCollection,
+        (&Method::PUT, true, _) if !everywhere => Verb::Update,
+        (&Method::PATCH, true, _) if !everywhere => Verb::Patch,
+        (&Method::DELETE, true, _) if !everywhere => Verb::Delete,
+        _ => return Err(method_not_allowed()),
+    };
+    if !call.kind.verbs.contains(&verb) {
+        return Err(method_not_allowed());
+    }
+    match verb {
+        Verb::Get => read::serve(call).await,
+        Verb::List => list::serve(call).await,
+        Verb::Watch => watch::serve(call).await,
+        Verb::Create => create::serve(call).await,
+        Verb::Update => update::serve(call).await,
+        Verb::Patch => patch::serve(call).await,
+        Verb::Delete => delete::serve(call).await,
+        Verb::DeleteCollection => delete::serve_collection(call).await,
+    }
+}
+
+/// A subresource.
+async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Status> {
+    let verb = match call.asked.method {
+        Method::GET | Method::HEAD => Verb::Get,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::POST => Verb::Create,
+        Method::DELETE => Verb::Delete,
+        _ => return Err(method_not_allowed()),
+    };
+    if !subresource.verbs.contains(&verb) {
+        return Err(method_not_allowed());
+    }
+    match (&subresource.does, verb) {
+        (Does::Part, Verb::Get) => read::serve(call).await,
+        (Does::Part, Verb::Update) => update::serve(call).await,
+        (Does::Part, Verb::Patch) => patch::serve(call).await,
+        (Does::Scale(paths), verb) => scale::serve(call, paths, verb).await,
+        (Does::Bind, _) => bind::serve_part(call).await,
+        (Does::Token, _) => token::serve(call).await,
+        _ => Err(method_not_allowed()),
+    }
+}
+
+/// The URL is right and the method is not.
+fn method_not_allowed() -> Status {
+    let message = "the server does not allow this method on the requested resource";
+    Status::failure(Reason::MethodNotAllowed, message).with_details(Default::default())
+}
+
+impl Call<'_> {
+    /// The version that the client speaks.
+    fn version(&self) -> &Version {
+        self.kind.version(&self.resource.version).expect("only served versions are found")
+    }
+
+    /// The namespace that objects get; none for a cluster-wide kind, whatever the URL says.
+    fn namespace(&self) -> &str {
+        if self.kind.is_namespaced() { &self.resource.namespace } else { "" }
+    }
+
+    fn target<'c>(&'c self, manager: &'c str) -> Target<'c> {
+        Target {
+            kind: &self.kind,
+            version: self.version(),
+            namespace: self.namespace(),
+            name: &self.resource.name,
+            subresource: &self.resource.subresource,
+            manager,
+        }
+    }
+
+    fn requester(&self) -> Requester {
+        Requester {
+            name: self.user.name.clone(),
+            uid: self.user.uid.clone(),
+            groups: self.user.groups.clone(),
+            extra: self.user.extra.iter().map(|(key, values)| (key.clone(), values.clone())).collect(),
+        }
+    }
+
+    fn media(&self) -> Result<Media, Status> {
+        Media::of(self.asked.content_type()).ok_or_else(registry::body::unsupported_media)
+    }
+
+    /// The object that the URL names, fresh from the store.
+    async fn current(&self, name: &str) -> Result<Option<Current>, Status> {
+        self.find(&self.kind, self.namespace(), name).await
+    }
+
+    /// An object of any kind, fresh from the store; it is an error if there is none.
+    async fn object_of(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Current, Status> {
+        let found = self.find(kind, namespace, name).await?;
+        found.ok_or_else(|| Status::not_found(registry::body::resource_name(kind), name))
+    }
+
+    async fn find(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Current>, Status> {
+        let key = self.state.layout.key(kind, namespace, name);
+        let (record, _) =
+            self.state.store.get(key, Freshness::Linearizable).await.map_err(|error| unavailable(&error))?;
+        let Some(record) = record else { return Ok(None) };
+        let revision = record.mod_revision;
+        let object = storage::decode(record.value(), revision).map_err(Status::internal_error)?;
+        Ok(Some(Current { object, revision }))
+    }
+
+    fn not_found(&self, name: &str) -> Status {
+        Status::not_found(registry::body::resource_name(&self.kind), name)
+    }
+}

@@ -1,0 +1,61 @@
+//! Binding: a pod gets its node, once.
+
+use machinery::field_validation::FieldValidation;
+use machinery::meta::{Meta, MetaMut};
+use machinery::status::Status;
+use machinery::{GroupVersionKind, Value};
+use registry::binding;
+use registry::body::{self, Media};
+use registry::options::{WriteKind, WriteOptions};
+
+use super::Call;
+use crate::answer::{self, Answer};
+use crate::state::now;
+use crate::storage;
+
+/// How often a binding is made anew on a fresh pod.
+const TRIES_MAX: usize = 32;
+
+/// The `binding` subresource of a pod.
+pub async fn serve_part(call: &Call<'_>) -> Result<Answer, Status> {
+    let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
+    let gvk = GroupVersionKind::of("", "v1", "Binding");
+    let received = body::plain(&call.body, media(call)?, &gvk, FieldValidation::Ignore)?;
+    bind(call, &options, &call.resource.name, &received.object).await
+}
+
+/// A Binding that is created in its namespace: it names the pod.
+pub async fn serve(call: &Call<'_>, options: &WriteOptions, binding: &Value) -> Result<Answer, Status> {
+    bind(call, options, Meta::of(binding).name(), binding).await
+}
+
+async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Value) -> Result<Answer, Status> {
+    let table = call.state.table();
+    let kind = table.kind("", "pods").ok_or_else(|| Status::internal_error("pods are not served"))?;
+    binding::validate(binding)?;
+    for _ in 0..TRIES_MAX {
+        let current = call.object_of(kind, &call.resource.namespace, name).await?;
+        let mut pod = binding::apply(&current.object, binding, name, now())?;
+        if options.dry_run {
+            return Ok(done(call));
+        }
+        let key = call.state.layout.key(kind, &call.resource.namespace, name);
+        if let Some(mut meta) = MetaMut::of(&mut pod) {
+            meta.remove("resourceVersion");
+        }
+        if call.state.submit(storage::replace(key, storage::encode(&pod), current.revision)).await?.is_some() {
+            return Ok(done(call));
+        }
+    }
+    Err(registry::write::modified(kind, name))
+}
+
+fn media(call: &Call<'_>) -> Result<Media, Status> {
+    call.media()
+}
+
+fn done(call: &Call<'_>) -> Answer {
+    let mut answer = answer::status(&Status { code: 201, ..Status::success() }, call.accepted);
+    *answer.status_mut() = http::StatusCode::CREATED;
+    answer
+}

@@ -1,0 +1,138 @@
+//! DELETE of an object or of a collection.
+
+use machinery::field_validation::FieldValidation;
+use machinery::meta::MetaMut;
+use machinery::status::Status;
+use machinery::{GroupVersionKind, Value};
+use registry::admission::{Attributes, Operation};
+use registry::body;
+use registry::deletion::{self, Plan};
+use registry::options::{DeleteOptions, ListOptions};
+use registry::selection::Selection;
+use registry::write;
+
+use super::{Call, list, shown};
+use crate::answer::{self, Answer};
+use crate::state::now;
+use crate::storage;
+
+/// How often a delete is made anew on a fresh object.
+const TRIES_MAX: usize = 32;
+
+/// What became of an object.
+enum Outcome {
+    /// It is gone; this was its last state.
+    Gone(Value),
+    /// It stays for now.
+    Going(Value),
+}
+
+/// Deletes the object that the URL names.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    let options = options(call)?;
+    match delete(call, &call.resource.name, &options).await? {
+        Outcome::Gone(object) if !call.kind.returns_deleted => {
+            Ok(answer::status(&deletion::deleted(&call.kind, &object), call.accepted))
+        }
+        Outcome::Gone(object) | Outcome::Going(object) => shown::one(call, 200, object),
+    }
+}
+
+/// Deletes every selected object of a collection, and answers with them.
+pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
+    let options = options(call)?;
+    let listing = ListOptions::of_list(&call.asked.query)?;
+    let selection = Selection::of(&call.kind, &listing)?;
+    let revision = call.state.catch_up().await?;
+    let shelf = call.state.cache.shelf(&call.kind);
+    let entries = shelf.list(call.namespace(), |entry| list::matches(&shelf, &selection, entry));
+    let mut deleted = Vec::with_capacity(entries.len());
+    for entry in entries {
+        match delete(call, entry.name(), &options).await {
+            Ok(Outcome::Gone(mut object) | Outcome::Going(mut object)) => {
+                registry::conversion::from_stored(&mut object, &call.kind, call.version());
+                deleted.push(object);
+            }
+            // Somebody else deleted it meanwhile: it is gone all the same.
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    let mut metadata = machinery::Object::new();
+    metadata.insert("resourceVersion", revision.to_string().as_str());
+    shown::many(call, deleted, metadata)
+}
+
+async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<Outcome, Status> {
+    let kind = &*call.kind;
+    for _ in 0..TRIES_MAX {
+        let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+        let now = now();
+        admit(call, name, &current.object, options)?;
+        let planned = deletion::plan(kind, &current.object, options, now)?;
+        let (txn, outcome) = {
+            let key = call.state.layout.key(kind, call.namespace(), name);
+            match planned {
+                Plan::Keep => return Ok(Outcome::Going(current.object)),
+                Plan::Mark(object) => {
+                    let value = storage::encode(&object);
+                    if value == storage::encode(&current.object) {
+                        return Ok(Outcome::Going(object));
+                    }
+                    (storage::replace(key, value, current.revision), Outcome::Going(object))
+                }
+                Plan::Remove(object) => (storage::remove(key, current.revision), Outcome::Gone(object)),
+            }
+        };
+        if options.dry_run {
+            return Ok(outcome);
+        }
+        if let Some(revision) = call.state.submit(txn).await? {
+            return Ok(outcome.at(revision));
+        }
+    }
+    Err(write::modified(kind, name))
+}
+
+fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    let attributes = Attributes {
+        kind: &call.kind,
+        version: call.version(),
+        namespace: call.namespace(),
+        name,
+        subresource: "",
+        operation: Operation::Delete,
+        user: &call.user,
+        now: now(),
+        dry_run: options.dry_run,
+        old: Some(object),
+    };
+    let mut nothing = Value::Null;
+    call.state.admission.admit(&attributes, &mut nothing, &*call.state)?;
+    call.state.admission.validate(&attributes, &nothing, &*call.state)
+}
+
+/// The options, from the body if there is one.
+fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
+    if call.body.is_empty() {
+        return DeleteOptions::of(&call.asked.query, None);
+    }
+    let expected = GroupVersionKind { group: "".into(), version: "v1".into(), kind: "DeleteOptions".into() };
+    let received = body::plain(&call.body, call.media()?, &expected, FieldValidation::Ignore)?;
+    DeleteOptions::of(&call.asked.query, Some(&received.object))
+}
+
+impl Outcome {
+    fn at(self, revision: i64) -> Self {
+        let stamp = |mut object: Value| {
+            if let Some(mut meta) = MetaMut::of(&mut object) {
+                meta.set_resource_version(revision.unsigned_abs());
+            }
+            object
+        };
+        match self {
+            Self::Gone(object) => Self::Gone(stamp(object)),
+            Self::Going(object) => Self::Going(stamp(object)),
+        }
+    }
+}

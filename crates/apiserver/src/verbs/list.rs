@@ -1,0 +1,210 @@
+//! GET of a collection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use machinery::status::Status;
+use machinery::{Object, Value};
+use mvcc::{Range, Revision, Span};
+use registry::accept::{Encoding, Form};
+use registry::conversion::{from_stored, is_stored};
+use registry::options::ListOptions;
+use registry::paging::{self, Continue};
+use registry::selection::Selection;
+use store::client::{ClientError, Freshness};
+
+use super::read::{parse_version, wait};
+use super::{Call, shown};
+use crate::answer::{self, Answer};
+use crate::cache::{Entry, Shelf};
+use crate::state::unavailable;
+
+/// A page of a list.
+struct Page {
+    entries: Vec<Arc<Entry>>,
+    revision: Revision,
+    /// Where the next page begins, and how many objects are left if that is known.
+    rest: Option<(String, Option<i64>)>,
+}
+
+/// Answers with the objects of a collection that are selected.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    let options = ListOptions::of_list(&call.asked.query)?;
+    let selection = Selection::of(&call.kind, &options)?;
+    let page = page(call, &options, &selection).await?;
+    let mut metadata = Object::new();
+    metadata.insert("resourceVersion", page.revision.to_string().as_str());
+    if let Some((start, remaining)) = &page.rest {
+        let token = Continue { revision: page.revision, start: start.clone() }.token();
+        metadata.insert("continue", token.as_str());
+        if let Some(remaining) = remaining {
+            metadata.insert("remainingItemCount", *remaining);
+        }
+    }
+    let accepted = call.accepted;
+    let version = call.version();
+    if accepted.encoding == Encoding::Json
+        && !accepted.pretty
+        && accepted.form == Form::Whole
+        && is_stored(&call.kind, version)
+    {
+        return Ok(answer::bytes(200, Encoding::Json.media_type(), spliced(call, &page.entries, &metadata)));
+    }
+    let items = page.entries.iter().map(|entry| {
+        let mut object = entry.object();
+        from_stored(&mut object, &call.kind, version);
+        object
+    });
+    shown::many(call, items.collect(), metadata)
+}
+
+/// The list as JSON, made of the bytes of its objects.
+fn spliced(call: &Call<'_>, entries: &[Arc<Entry>], metadata: &Object) -> Bytes {
+    let gvk = call.kind.gvk(&call.resource.version);
+    let size: usize = entries.iter().map(|entry| entry.size()).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    out.extend_from_slice(
+        format!(
+            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+            gvk.kind,
+            gvk.api_version(),
+            Value::Object(metadata.clone())
+        )
+        .as_bytes(),
+    );
+    let is_built_in = matches!(call.version().shape, api::kind::Shape::BuiltIn(_));
+    for (at, entry) in entries.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        if is_built_in {
+            entry.write_item(&mut out);
+        } else {
+            entry.write(entry.revision, &mut out);
+        }
+    }
+    out.extend_from_slice(b"]}");
+    Bytes::from(out)
+}
+
+/// The objects, as of the revision that the options ask for.
+async fn page(call: &Call<'_>, options: &ListOptions, selection: &Selection) -> Result<Page, Status> {
+    if !options.continue_token.is_empty() {
+        let token = Continue::parse(&options.continue_token)?;
+        if !matches!(options.resource_version.as_str(), "" | "0") {
+            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        return continued(call, options, selection, token).await;
+    }
+    let version = match options.resource_version.as_str() {
+        "" => None,
+        text => Some(parse_version(text)?),
+    };
+    let exact = options.resource_version_match == "Exact"
+        || (options.resource_version_match.is_empty()
+            && options.limit > 0
+            && version.is_some_and(|version| version > 0));
+    match version {
+        Some(version) if exact => stored(call, options, selection, version, None).await,
+        Some(version) => {
+            wait(call, version).await?;
+            Ok(cached(call, options, selection))
+        }
+        None => {
+            call.state.catch_up().await?;
+            Ok(cached(call, options, selection))
+        }
+    }
+}
+
+/// From the cache, as it is now.
+fn cached(call: &Call<'_>, options: &ListOptions, selection: &Selection) -> Page {
+    let shelf = call.state.cache.shelf(&call.kind);
+    // Read first: the entries are at least as new as it says.
+    let revision = call.state.cache.reached();
+    let mut entries = shelf.list(call.namespace(), |entry| matches(&shelf, selection, entry));
+    let rest = cut(call, &mut entries, options.limit, selection);
+    Page { entries, revision, rest }
+}
+
+/// Cuts a page after its limit, and says where the next begins.
+fn cut(
+    call: &Call<'_>,
+    entries: &mut Vec<Arc<Entry>>,
+    limit: i64,
+    selection: &Selection,
+) -> Option<(String, Option<i64>)> {
+    let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0 && entries.len() > *limit)?;
+    let left = i64::try_from(entries.len() - limit).ok();
+    entries.truncate(limit);
+    let last = entries.last().map(|entry| below(call, &entry.key)).unwrap_or_default();
+    // How many are left is not told when a selector decides.
+    Some((format!("{last}\u{0}"), left.filter(|_| selection.is_everything())))
+}
+
+/// A key in a continue token: below the namespace, if the list is of one.
+fn below(call: &Call<'_>, key: &str) -> String {
+    let namespace = call.namespace();
+    match key.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) {
+        Some(rest) if !namespace.is_empty() => rest.to_owned(),
+        _ => key.to_owned(),
+    }
+}
+
+/// The rest of a list: at the revision of its beginning, or, if that is gone and the token says so, at the latest.
+async fn continued(
+    call: &Call<'_>,
+    options: &ListOptions,
+    selection: &Selection,
+    token: Continue,
+) -> Result<Page, Status> {
+    if token.revision < 0 {
+        call.state.catch_up().await?;
+        let revision = call.state.cache.reached();
+        return stored(call, options, selection, revision, Some(&token.start)).await;
+    }
+    stored(call, options, selection, token.revision, Some(&token.start)).await
+}
+
+/// From the store, at a revision. Objects are read until the page is full of selected ones.
+async fn stored(
+    call: &Call<'_>,
+    options: &ListOptions,
+    selection: &Selection,
+    revision: Revision,
+    start: Option<&str>,
+) -> Result<Page, Status> {
+    let prefix = call.state.layout.span_start(&call.kind, call.namespace());
+    let whole = Span::prefix(prefix.clone().into_bytes());
+    let from = start.map_or_else(|| whole.start.clone(), |start| Bytes::from(format!("{prefix}{start}")));
+    let range = Range { revision, ..Range::of(Span { start: from, end: whole.end.clone() }) };
+    let reply =
+        call.state.store.range(range, Freshness::Linearizable).await.map_err(|error| match (&error, start) {
+            (ClientError::Refused(mvcc::Error::Compacted { .. }), Some(start)) => paging::expired(start),
+            _ => unavailable(&error),
+        })?;
+    let shelf = call.state.cache.shelf(&call.kind);
+    let kind_start = call.state.layout.span_start(&call.kind, "");
+    let entries = reply.records.iter().filter_map(|record| {
+        let key = std::str::from_utf8(record.key()).ok()?.strip_prefix(&kind_start)?;
+        Entry::new(key, record.value_bytes(), record.mod_revision, shelf.selectable()).ok().map(Arc::new)
+    });
+    let mut entries: Vec<_> = entries.filter(|entry| matches(&shelf, selection, entry)).collect();
+    let rest = cut(call, &mut entries, options.limit, selection);
+    Ok(Page { entries, revision, rest })
+}
+
+/// Whether an entry is selected.
+pub fn matches(shelf: &Shelf, selection: &Selection, entry: &Entry) -> bool {
+    selection.matches_by(
+        |label| entry.label(label),
+        |field| match field {
+            "metadata.name" => Some(entry.name()),
+            "metadata.namespace" => Some(entry.namespace()),
+            field => {
+                let number = shelf.selectable().iter().position(|one| one.name == field)?;
+                Some(entry.field(number))
+            }
+        },
+    )
+}

@@ -1,0 +1,181 @@
+//! PATCH of an object: JSON Patch, merge patches, strategic merge patches, and apply.
+
+use api::kind::Shape;
+use machinery::field::Cause;
+use machinery::field_validation::FieldValidation;
+use machinery::patch::{self, Patch, PatchType};
+use machinery::status::{Details, Reason, Status};
+use machinery::time::Time;
+use machinery::{Value, apply, yaml};
+use registry::body::{self, Received};
+use registry::conversion::Managed;
+use registry::options::{WriteKind, WriteOptions};
+use registry::write;
+
+use super::{Call, create, shown, update};
+use crate::answer::{self, Answer};
+use crate::state::now;
+
+/// What a PATCH asks.
+pub struct Asked {
+    /// How the body is meant.
+    pub sort: PatchType,
+    /// The options.
+    pub options: WriteOptions,
+}
+
+/// Changes the object that the URL names.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    let asked = Asked::of(call)?;
+    if asked.sort == PatchType::Apply {
+        return serve_apply(call, &asked.options).await;
+    }
+    let options = &asked.options;
+    let name = &call.resource.name;
+    let (patch, complaints) = Patch::decode(asked.sort, &call.body).map_err(|error| refused(&error))?;
+    if options.field_validation == FieldValidation::Strict && !complaints.is_empty() {
+        return Err(Status::bad_request(format!("strict decoding error: {}", complaints.join(", "))));
+    }
+    let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+    let manager = options.manager(call.asked.user_agent());
+    let named = patched_version(&patch).is_some();
+    let (object, mut warnings) = update::retry(call, options, current, named, |live, now| {
+        let changed = patch.clone().apply(live.clone(), schema(call)).map_err(|error| refused(&error))?;
+        remake(call, options, &manager, live, changed, now)
+    })
+    .await?;
+    let mut all = match options.field_validation {
+        FieldValidation::Ignore => Vec::new(),
+        _ => complaints,
+    };
+    all.append(&mut warnings);
+    let mut answer = shown::one(call, 200, object)?;
+    answer::warn(&mut answer, &all);
+    Ok(answer)
+}
+
+impl Asked {
+    /// Reads content type and query.
+    pub fn of(call: &Call<'_>) -> Result<Self, Status> {
+        let sort = PatchType::from_content_type(call.asked.content_type()).map_err(|_| unsupported())?;
+        if sort == PatchType::Strategic && !matches!(call.version().shape, Shape::BuiltIn(_)) {
+            return Err(unsupported());
+        }
+        let kind = if sort == PatchType::Apply { WriteKind::Apply } else { WriteKind::Patch };
+        Ok(Self { sort, options: WriteOptions::of(&call.asked.query, kind)? })
+    }
+}
+
+/// The new object from a patched tree: decoded anew, named as before, its owners settled.
+fn remake(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    manager: &str,
+    live: &Value,
+    changed: Value,
+    now: Time,
+) -> Result<Received, Status> {
+    let mut made = body::again(changed, &call.kind, call.version(), options.field_validation)?;
+    let target = call.target(manager);
+    write::address(&target, &mut made.object)?;
+    made.object = write::own(&target, Some(live), made.object, now);
+    Ok(made)
+}
+
+/// The version that a patch names: then a lost race is the client's.
+fn patched_version(patch: &Patch) -> Option<&str> {
+    match patch {
+        Patch::Merge(fields) | Patch::Strategic(fields) => {
+            fields.get("metadata")?.str_at(&["resourceVersion"]).filter(|version| !version.is_empty())
+        }
+        _ => None,
+    }
+}
+
+async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, Status> {
+    let name = &call.resource.name;
+    let text = std::str::from_utf8(&call.body).map_err(|error| Status::bad_request(error.to_string()))?;
+    let config = yaml::parse(text).map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+    let manager = options.field_manager.clone();
+    let target = call.target(&manager);
+    let apply = |live: Option<&Value>, now: Time| -> Result<Received, Status> {
+        let versions = Managed { kind: &call.kind, subresource: &call.resource.subresource };
+        let api_version = call.kind.gvk(&call.resource.version).api_version();
+        let write = apply::Write {
+            versions: &versions,
+            api_version: &api_version,
+            kind: &call.kind.kind,
+            subresource: &call.resource.subresource,
+            manager: &manager,
+            now,
+        };
+        let applied = write.apply(live, &config, options.force).map_err(|error| unapplied(&error))?;
+        let mut made = body::again(applied.object, &call.kind, call.version(), options.field_validation)?;
+        write::address(&target, &mut made.object)?;
+        Ok(made)
+    };
+    let (code, object, warnings) = match call.current(name).await? {
+        Some(current) => {
+            let named = config.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty());
+            let (object, warnings) =
+                update::retry(call, options, current, named, |live, now| apply(Some(live), now)).await?;
+            (200, object, warnings)
+        }
+        None if call.resource.subresource.is_empty() => {
+            let made = apply(None, now())?;
+            let (object, warnings) = create::create_owned(call, options, made.object).await?;
+            (201, object, warnings)
+        }
+        None => return Err(call.not_found(name)),
+    };
+    let mut answer = shown::one(call, code, object)?;
+    answer::warn(&mut answer, &warnings);
+    Ok(answer)
+}
+
+fn schema<'c>(call: &'c Call<'_>) -> Option<machinery::Schema<'c>> {
+    Some(call.version().schema())
+}
+
+fn unsupported() -> Status {
+    Status::failure(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Details::default())
+}
+
+/// What is wrong with a patch.
+pub fn refused(error: &patch::Error) -> Status {
+    let message = match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    };
+    match error.blame() {
+        patch::Blame::BadRequest => Status::bad_request(message),
+        patch::Blame::TooLarge => Status::failure(Reason::RequestEntityTooLarge, message),
+        patch::Blame::MediaType => unsupported(),
+        patch::Blame::Unprocessable => {
+            let message = "the server rejected our request due to an error in our request";
+            Status::failure(Reason::Invalid, message).with_details(Details::default())
+        }
+        patch::Blame::Internal => failed(message),
+    }
+}
+
+/// Why an apply was not made.
+pub fn unapplied(error: &apply::Error) -> Status {
+    match error {
+        apply::Error::Conflict(conflicts) => {
+            let cause = |cause: apply::Cause| Cause {
+                reason: "FieldManagerConflict".to_owned(),
+                message: cause.message,
+                field: cause.field,
+            };
+            Status::apply_conflict(conflicts.causes().map(cause).collect(), conflicts.to_string())
+        }
+        apply::Error::WrongType(_) | apply::Error::NamesOwners => Status::bad_request(error.to_string()),
+        error => failed(error.to_string()),
+    }
+}
+
+/// A failure that upstream gives no reason.
+fn failed(message: String) -> Status {
+    Status { code: 500, ..Status::failure(Reason::Unknown, message) }
+}

@@ -1,0 +1,88 @@
+//! Kinds that are questions: what is sent is not kept, and the answer comes back in its status.
+
+use api::kind::Question;
+use auth::access_review::{self, Kind as Review};
+use auth::{Authorizer, rules_review, token_review};
+use machinery::Value;
+use machinery::meta::MetaMut;
+use machinery::status::Status;
+use registry::body;
+use registry::options::{WriteKind, WriteOptions};
+use registry::write;
+
+use super::{Call, bind, method_not_allowed, shown};
+use crate::answer::{self, Answer};
+use crate::state::now;
+
+/// Answers the question in the body.
+pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status> {
+    if call.asked.method != http::Method::POST || call.resource.in_url {
+        return Err(method_not_allowed());
+    }
+    let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
+    let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
+    let mut asked = received.object;
+    if question == Question::Binding {
+        return bind::serve(call, &options, &asked).await;
+    }
+    let manager = options.manager(call.asked.user_agent());
+    let target = call.target(&manager);
+    if question == Question::LocalSubjectAccessReview {
+        place(call, &mut asked);
+    } else {
+        write::address(&target, &mut asked)?;
+    }
+    let sent = asked.clone();
+    let mut asked = write::own(&target, None, asked, now());
+    let status = match question {
+        Question::SelfSubjectReview => {
+            let api_version = call.kind.gvk(&call.resource.version).api_version();
+            let review = token_review::self_subject_review(&api_version, &call.user, now());
+            return shown::formed(call, 201, &review, &call.version().columns);
+        }
+        Question::SubjectAccessReview => access(call, Review::Subject, &sent)?,
+        Question::LocalSubjectAccessReview => access(call, Review::LocalSubject, &sent)?,
+        Question::SelfSubjectAccessReview => access(call, Review::SelfSubject, &sent)?,
+        Question::SelfSubjectRulesReview => rules(call, &sent)?,
+        Question::TokenReview => token(call, &sent)?,
+        Question::Binding | Question::ComponentStatus => return Err(method_not_allowed()),
+    };
+    if let Value::Object(fields) = &mut asked {
+        fields.insert("status", status);
+    }
+    if question == Question::LocalSubjectAccessReview {
+        place(call, &mut asked);
+    }
+    let mut answer = shown::formed(call, 201, &asked, &call.version().columns)?;
+    answer::warn(&mut answer, &received.warnings);
+    Ok(answer)
+}
+
+fn access(call: &Call<'_>, kind: Review, sent: &Value) -> Result<Value, Status> {
+    let review = access_review::read(kind, sent, &call.user)?;
+    let decision = call.state.authorization.authorize(&review.question.attributes());
+    Ok(access_review::status(&review, &decision))
+}
+
+fn rules(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
+    let namespace = rules_review::namespace(sent)?;
+    let policy = call.state.authorization.policy().map(|policy| policy.read().expect("no holder panics"));
+    let (rules, errors) = policy.as_ref().map(|policy| policy.rules_for(&call.user, namespace)).unwrap_or_default();
+    let incomplete = policy.is_none() || auth::node::Node::hides_rules_of(&call.user);
+    Ok(rules_review::status(&rules_review::Known { rules, errors, incomplete }))
+}
+
+fn token(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
+    let asked = token_review::read(sent, call.state.authenticators.audiences())?;
+    let found = call.state.authenticators.by_token(&asked.token, &asked.audiences, &*call.state);
+    token_review::status(&asked, found.map(Some))
+}
+
+/// A local review says in which namespace it was asked.
+fn place(call: &Call<'_>, review: &mut Value) {
+    if let Some(mut meta) = MetaMut::of(review)
+        && meta.view().namespace().is_empty()
+    {
+        meta.set("namespace", call.resource.namespace.as_str());
+    }
+}

@@ -1,0 +1,82 @@
+//! GET of one object.
+
+use machinery::status::Status;
+use machinery::value::Value;
+use mvcc::Revision;
+use registry::accept::{Encoding, Form};
+use registry::conversion::is_stored;
+use store::client::Freshness;
+
+use super::{Call, shown};
+use crate::answer::{self, Answer};
+use crate::cache::Entry;
+use crate::state::{CACHE_PATIENCE, unavailable};
+use crate::storage;
+
+/// Answers with the object that the URL names. Without a version it is read from the store; with one from the cache,
+/// which is at least as new.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    let (bytes, revision) = match call.asked.query.text("resourceVersion") {
+        "" => fresh(call).await?,
+        version => cached(call, version).await?,
+    };
+    if call.accepted.encoding == Encoding::Json
+        && !call.accepted.pretty
+        && call.accepted.form == Form::Whole
+        && is_stored(&call.kind, call.version())
+    {
+        let entry = Entry::new("", bytes, revision, &[]).map_err(Status::internal_error)?;
+        let mut out = Vec::with_capacity(entry.size());
+        entry.write(revision, &mut out);
+        return Ok(answer::bytes(200, Encoding::Json.media_type(), out));
+    }
+    let object: Value = storage::decode(&bytes, revision).map_err(Status::internal_error)?;
+    shown::one(call, 200, object)
+}
+
+async fn fresh(call: &Call<'_>) -> Result<(bytes::Bytes, Revision), Status> {
+    let name = &call.resource.name;
+    let key = call.state.layout.key(&call.kind, call.namespace(), name);
+    let (record, _) = call.state.store.get(key, Freshness::Linearizable).await.map_err(|error| unavailable(&error))?;
+    let record = record.ok_or_else(|| call.not_found(name))?;
+    Ok((record.value_bytes(), record.mod_revision))
+}
+
+async fn cached(call: &Call<'_>, version: &str) -> Result<(bytes::Bytes, Revision), Status> {
+    let version = parse_version(version)?;
+    wait(call, version).await?;
+    let name = &call.resource.name;
+    let namespace = call.namespace();
+    let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+    let entry = call.state.cache.shelf(&call.kind).get(&key).ok_or_else(|| call.not_found(name))?;
+    Ok((entry.bytes.clone(), entry.revision))
+}
+
+/// Waits until the cache is not older than a version that a client has seen.
+pub async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
+    let current = call.state.cache.reached();
+    call.state.cache.wait(version, CACHE_PATIENCE).await.map_err(|_| {
+        let message = format!("Too large resource version: {version}, current: {current}");
+        let mut status = Status::timeout(&message, 1);
+        if let Some(details) = &mut status.details {
+            details.causes.push(machinery::field::Cause {
+                reason: "ResourceVersionTooLarge".to_owned(),
+                message: "Too large resource version".to_owned(),
+                field: String::new(),
+            });
+        }
+        status
+    })
+}
+
+/// A version from a query.
+pub fn parse_version(text: &str) -> Result<Revision, Status> {
+    let number: Result<u64, _> = text.parse();
+    number.ok().and_then(|number| Revision::try_from(number).ok()).ok_or_else(|| {
+        let problem = if text.bytes().all(|byte| byte.is_ascii_digit()) { "value out of range" } else { "invalid syntax" };
+        let quoted = machinery::go::quote(text);
+        Status::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {problem}"
+        ))
+    })
+}

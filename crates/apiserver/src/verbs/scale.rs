@@ -1,0 +1,146 @@
+//! The `scale` subresource: the number of replicas, read and written as a `Scale`.
+
+use api::kind::{ReplicaPaths, Verb, age_column};
+use machinery::apply::scale::{ReplicasPaths, owners_after_scale, owners_of_scale};
+use machinery::apply::{self, FieldSet, OneVersion, Owners};
+use machinery::meta::{Meta, MetaMut};
+use machinery::patch::{Patch, PatchType};
+use machinery::status::{GroupName, Status};
+use machinery::table::{Cell, Column};
+use machinery::time::Time;
+use machinery::{GroupVersionKind, Schema, Value, yaml};
+use registry::body::{self, Received};
+use registry::options::{WriteKind, WriteOptions};
+use registry::scale;
+
+use super::patch::{Asked, refused, unapplied};
+use super::{Call, Current, shown, update};
+use crate::answer::Answer;
+
+const API_VERSION: &str = "autoscaling/v1";
+
+/// Reads or writes the scale of the object that the URL names.
+pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<Answer, Status> {
+    let name = &call.resource.name;
+    let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+    let object = match verb {
+        Verb::Update => put(call, paths, current).await?,
+        Verb::Patch => patch(call, paths, current).await?,
+        _ => current.object,
+    };
+    shown::formed(call, 200, &scale::of(&object, paths), &columns())
+}
+
+async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
+    let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
+    let sent = body::plain(&call.body, call.media()?, &gvk(), options.field_validation)?.object;
+    let named = !Meta::of(&sent).resource_version().is_empty();
+    let manager = options.manager(call.asked.user_agent());
+    let written = update::retry(call, &options, current, named, |live, now| {
+        replace(call, paths, live, &manager, now, |write, old| {
+            check_version(call, &sent, old)?;
+            write.update(Some(old), sent.clone()).map_err(|error| unapplied(&error))
+        })
+    });
+    Ok(written.await?.0)
+}
+
+async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
+    let Asked { sort, options } = Asked::of(call)?;
+    let manager = options.manager(call.asked.user_agent());
+    let written = update::retry(call, &options, current, false, |live, now| {
+        replace(call, paths, live, &manager, now, |write, old| {
+            if sort == PatchType::Apply {
+                let text = std::str::from_utf8(&call.body).map_err(|error| Status::bad_request(error.to_string()))?;
+                let config =
+                    yaml::parse(text).map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+                let applied = write.apply(Some(old), &config, options.force);
+                return applied.map(|applied| applied.object).map_err(|error| unapplied(&error));
+            }
+            let (patch, _) = Patch::decode(sort, &call.body).map_err(|error| refused(&error))?;
+            let mut plain = old.clone();
+            if let Some(mut meta) = MetaMut::of(&mut plain) {
+                meta.remove("managedFields");
+            }
+            let mut changed = patch.apply(plain, Some(schema())).map_err(|error| refused(&error))?;
+            machinery::conform::conform(&mut changed, schema())
+                .map_err(|error| Status::bad_request(error.to_string()))?;
+            check_version(call, &changed, old)?;
+            write.update(Some(old), changed).map_err(|error| unapplied(&error))
+        })
+    });
+    Ok(written.await?.0)
+}
+
+/// The parent with the scale that `make` gives, and with the owners of its number of replicas.
+fn replace(
+    call: &Call<'_>,
+    paths: &ReplicaPaths,
+    live: &Value,
+    manager: &str,
+    now: Time,
+    make: impl Fn(&apply::Write<'_>, &Value) -> Result<Value, Status>,
+) -> Result<Received, Status> {
+    let owners = Owners::of(live).unwrap_or_default();
+    let parent_version = live.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
+    let replicas = ReplicasPaths::spec_replicas(&parent_version);
+    let mut old = scale::of(live, paths);
+    owners_of_scale(&owners, &replicas).write(&mut old);
+    let schema = schema();
+    let reset_fields = FieldSet::of_fields(&["status"]);
+    let versions = OneVersion { api_version: API_VERSION, schema, reset_fields, empty: apply::zero(schema) };
+    let write = apply::Write {
+        versions: &versions,
+        api_version: API_VERSION,
+        kind: "Scale",
+        subresource: "scale",
+        manager,
+        now,
+    };
+    let scaled = make(&write, &old)?;
+    scale::validate(&scaled)?;
+    let mut object = live.clone();
+    scale::write(&mut object, &scaled, paths);
+    let scaled_owners = Owners::of(&scaled).unwrap_or_default();
+    owners_after_scale(&owners, &scaled_owners, &parent_version, &replicas).write(&mut object);
+    let _ = call;
+    Ok(Received { object, warnings: Vec::new() })
+}
+
+fn check_version(call: &Call<'_>, sent: &Value, old: &Value) -> Result<(), Status> {
+    let (sent, old) = (Meta::of(sent), Meta::of(old));
+    if !sent.uid().is_empty() && sent.uid() != old.uid() {
+        let cause =
+            format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", sent.uid(), old.uid());
+        return Err(Status::conflict(GroupName::new(&call.kind.group, &call.kind.plural), old.name(), cause));
+    }
+    if !sent.resource_version().is_empty() && sent.resource_version() != old.resource_version() {
+        return Err(registry::write::modified(&call.kind, old.name()));
+    }
+    Ok(())
+}
+
+fn gvk() -> GroupVersionKind {
+    GroupVersionKind { group: "autoscaling".into(), version: "v1".into(), kind: "Scale".into() }
+}
+
+fn schema() -> Schema<'static> {
+    api::catalogue::schema(&gvk()).expect("the catalogue has Scale")
+}
+
+fn columns() -> Vec<Column> {
+    fn wanted(scale: &Value, _: Time) -> Value {
+        Value::Int(scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or_default())
+    }
+    fn available(scale: &Value, _: Time) -> Value {
+        Value::Int(scale.at(&["status", "replicas"]).and_then(Value::as_int).unwrap_or_default())
+    }
+    let name = Column { format: String::new(), ..api::kind::name_column() };
+    let number = |name, description, cell| Column::new(name, "integer", description, Cell::Function(cell));
+    vec![
+        name,
+        number("Desired", "How many replicas are wanted.", wanted),
+        number("Available", "How many replicas there are.", available),
+        age_column(),
+    ]
+}

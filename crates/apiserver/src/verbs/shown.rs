@@ -1,0 +1,65 @@
+//! Objects in the form that a client asked for: whole, as rows of a table, or as metadata.
+
+use api::kind::{Kind, Shape, Version};
+use machinery::status::Status;
+use machinery::table::{self, Column, IncludeObject};
+use machinery::{Object, Value};
+use registry::accept::{Form, include_object};
+use registry::conversion::from_stored;
+
+use super::Call;
+use crate::answer::{self, Answer};
+use crate::state::now;
+
+/// One object, which is in the stored version.
+pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<Answer, Status> {
+    from_stored(&mut object, &call.kind, call.version());
+    formed(call, code, &object, &call.version().columns)
+}
+
+/// One object, in the version of the request, with the columns of its table.
+pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<Answer, Status> {
+    let accepted = call.accepted;
+    let value = match accepted.form {
+        Form::Whole => return Ok(answer::encoded(code, object, accepted, None)),
+        Form::Table => table::table(columns, object, include(call)?, now()),
+        Form::Metadata => table::partial_metadata(object),
+        Form::MetadataList => return Err(Status::not_acceptable(&registry::body::MEDIA_TYPES)),
+    };
+    Ok(answer::encoded(code, &value, accepted, None))
+}
+
+/// A list of objects in the version of the request, with the metadata of the list.
+pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<Answer, Status> {
+    let (kind, version) = (&*call.kind, call.version());
+    // A list of a built-in kind says once what its items are.
+    if call.accepted.form == Form::Whole && matches!(version.shape, Shape::BuiltIn(_)) {
+        for fields in items.iter_mut().filter_map(Value::as_object_mut) {
+            fields.remove("apiVersion");
+            fields.remove("kind");
+        }
+    }
+    let list = list_of(kind, version, items, metadata);
+    let value = match call.accepted.form {
+        Form::Whole => list,
+        Form::Table => table::table(&version.columns, &list, include(call)?, now()),
+        Form::MetadataList => table::partial_metadata_list(&list),
+        Form::Metadata => return Err(Status::not_acceptable(&registry::body::MEDIA_TYPES)),
+    };
+    Ok(answer::encoded(200, &value, call.accepted, None))
+}
+
+/// What of each object the rows of a table have.
+pub fn include(call: &Call<'_>) -> Result<IncludeObject, Status> {
+    let word = call.asked.query.text("includeObject");
+    include_object(word).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {word:?}")))
+}
+
+fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {
+    let mut list = Object::new();
+    list.insert("apiVersion", kind.gvk(&version.name).api_version());
+    list.insert("kind", format!("{}List", kind.kind).as_str());
+    list.insert("metadata", Value::Object(metadata));
+    list.insert("items", items);
+    Value::Object(list)
+}

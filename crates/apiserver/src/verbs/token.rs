@@ -1,0 +1,71 @@
+//! The `token` subresource of a service account.
+
+use auth::service_account::request::{self, Kind, Reference};
+use machinery::field_validation::FieldValidation;
+use machinery::status::{GroupName, Status};
+use machinery::{GroupVersionKind, Value, apply};
+use registry::admission::View;
+use registry::body;
+use registry::options::{WriteKind, WriteOptions};
+
+use super::{Call, shown};
+use crate::answer::{self, Answer};
+use crate::state::{draw, now};
+
+/// Makes a token of the service account that the URL names.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
+    let gvk = GroupVersionKind::of("authentication.k8s.io", "v1", "TokenRequest");
+    let received = body::plain(&call.body, call.media()?, &gvk, FieldValidation::Ignore)?;
+    let mut asked = received.object;
+    request::set_defaults(&mut asked);
+    let (namespace, name) = (call.namespace(), call.resource.name.as_str());
+    request::check_path(&asked, namespace, name)?;
+    asked = own(call, &options, asked);
+    let account = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
+    let issuer = call.state.authenticators.service_accounts.as_ref();
+    let issuer = issuer.ok_or_else(|| Status::internal_error("no key to sign service account tokens is configured"))?;
+    request::prepare(&mut asked, &account, &issuer.config.audiences, now())?;
+    let reference = request::reference(&asked)?;
+    call.state.catch_up().await?;
+    let bound = reference.as_ref().map(|reference| Ok((reference, find(call, reference)?))).transpose()?;
+    let node = bound.as_ref().filter(|(reference, _)| reference.kind == Kind::Pod).and_then(|(_, pod)| {
+        let node = request::node_of(pod)?;
+        call.state.object("", "nodes", "", node)
+    });
+    let bound = bound.as_ref().map(|(reference, object)| (*reference, object));
+    let claims = request::claims(&account, bound, node.as_ref(), &draw().uid)?;
+    let answered = request::answer(&mut asked, claims, &issuer.key, &issuer.config, now())
+        .map_err(|error| Status::internal_error(format!("failed to generate token: {error}")))?;
+    let mut answer = shown::formed(call, 201, &asked, &[])?;
+    answer::warn(&mut answer, &answered.warnings);
+    Ok(answer)
+}
+
+fn find(call: &Call<'_>, reference: &Reference) -> Result<Value, Status> {
+    let (plural, namespace) = match reference.kind {
+        Kind::Pod => ("pods", call.namespace()),
+        Kind::Secret => ("secrets", call.namespace()),
+        Kind::Node => ("nodes", ""),
+    };
+    let found = call.state.object("", plural, namespace, &reference.name);
+    found.ok_or_else(|| Status::not_found(GroupName::new("", plural), &reference.name))
+}
+
+fn own(call: &Call<'_>, options: &WriteOptions, asked: Value) -> Value {
+    let api_version = "authentication.k8s.io/v1";
+    let gvk = GroupVersionKind::of("authentication.k8s.io", "v1", "TokenRequest");
+    let schema = api::catalogue::schema(&gvk).expect("the catalogue has TokenRequest");
+    let versions =
+        apply::OneVersion { api_version, schema, reset_fields: apply::FieldSet::EMPTY, empty: apply::zero(schema) };
+    let manager = options.manager(call.asked.user_agent());
+    let write = apply::Write {
+        versions: &versions,
+        api_version,
+        kind: "TokenRequest",
+        subresource: "token",
+        manager: &manager,
+        now: now(),
+    };
+    write.update_or_keep(None, asked)
+}

@@ -1,0 +1,147 @@
+//! PUT of an object, and what PUT and PATCH share: reading, changing and writing again until nobody else was faster.
+
+use api::kind::Context;
+use machinery::meta::{Meta, MetaMut};
+use machinery::status::Status;
+use machinery::time::Time;
+use machinery::{Value, apply};
+use registry::admission::{Attributes, Operation};
+use registry::body::{self, Received};
+use registry::conversion::{from_stored, to_stored};
+use registry::deletion;
+use registry::options::{WriteKind, WriteOptions};
+use registry::write;
+
+use super::{Call, Current, create, shown};
+use crate::answer::{self, Answer};
+use crate::state::now;
+use crate::storage;
+
+/// How often a write that names no version is made anew on a fresh object.
+const TRIES_MAX: usize = 32;
+
+/// Replaces the object that the URL names.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
+    let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
+    let manager = options.manager(call.asked.user_agent());
+    let mut sent = received.object;
+    write::address(&call.target(&manager), &mut sent)?;
+    let Some(current) = call.current(&call.resource.name).await? else {
+        if call.kind.create_on_update && call.resource.subresource.is_empty() {
+            let (object, warnings) = create::create(call, &options, sent).await?;
+            return finish(call, 201, object, received.warnings, warnings);
+        }
+        return Err(call.not_found(&call.resource.name));
+    };
+    let named = !matches!(Meta::of(&sent).resource_version(), "" | "0");
+    let (object, warnings) = retry(call, &options, current, named, |live, now| {
+        let owned = write::own(&call.target(&manager), Some(live), sent.clone(), now);
+        Ok(Received { object: owned, warnings: Vec::new() })
+    })
+    .await?;
+    finish(call, 200, object, received.warnings, warnings)
+}
+
+fn finish(
+    call: &Call<'_>,
+    code: u16,
+    object: Value,
+    mut warnings: Vec<String>,
+    more: Vec<String>,
+) -> Result<Answer, Status> {
+    warnings.extend(more);
+    let mut answer = shown::one(call, code, object)?;
+    answer::warn(&mut answer, &warnings);
+    Ok(answer)
+}
+
+/// Makes a new object from the live one and writes it, again and again while others are faster; `once` if the client
+/// names a version, because then it is the client's to look again.
+///
+/// `make` gets the live object in the version of the request and gives the new one in the same.
+pub async fn retry(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    mut current: Current,
+    once: bool,
+    make: impl Fn(&Value, Time) -> Result<Received, Status>,
+) -> Result<(Value, Vec<String>), Status> {
+    for attempt in 1.. {
+        let now = now();
+        let mut live = current.object.clone();
+        from_stored(&mut live, &call.kind, call.version());
+        let made = make(&live, now)?;
+        let (object, mut warnings) = prepare(call, options, made.object, &current, now)?;
+        if let Some(object) = submit(call, options, object, &current).await? {
+            let mut all = made.warnings;
+            all.append(&mut warnings);
+            return Ok((object, all));
+        }
+        if once || attempt == TRIES_MAX {
+            break;
+        }
+        let name = &call.resource.name;
+        current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+    }
+    Err(write::modified(&call.kind, &call.resource.name))
+}
+
+/// Everything between the new object and the store.
+fn prepare(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    mut object: Value,
+    current: &Current,
+    now: Time,
+) -> Result<(Value, Vec<String>), Status> {
+    let kind = &*call.kind;
+    let subresource = call.resource.subresource.as_str();
+    to_stored(&mut object, kind, call.version());
+    let old = &current.object;
+    let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
+    write::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
+    let attributes = Attributes {
+        kind,
+        version: call.version(),
+        namespace: call.namespace(),
+        name: &call.resource.name,
+        subresource,
+        operation: Operation::Update,
+        user: &call.user,
+        now,
+        dry_run: options.dry_run,
+        old: Some(old),
+    };
+    call.state.admission.admit(&attributes, &mut object, &*call.state)?;
+    let requester = call.requester();
+    let context = Context { version: call.version(), subresource, now, requester: &requester };
+    let warnings = write::update(kind, &mut object, old, &context)?;
+    call.state.admission.validate(&attributes, &object, &*call.state)?;
+    Ok((object, warnings))
+}
+
+/// Writes the object over the one that was read, or removes it if this was the last thing that kept it. `None` if
+/// somebody else was faster.
+async fn submit(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    mut object: Value,
+    current: &Current,
+) -> Result<Option<Value>, Status> {
+    // What changes nothing but the time of a manager is no change.
+    apply::keep_times(&current.object, &mut object);
+    let value = storage::encode(&object);
+    let ends = deletion::ends(&call.kind, &object, &current.object);
+    if options.dry_run || (!ends && value == storage::encode(&current.object)) {
+        return Ok(Some(object));
+    }
+    let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
+    let txn =
+        if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
+    let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.set_resource_version(revision.unsigned_abs());
+    }
+    Ok(Some(object))
+}

@@ -1,0 +1,290 @@
+//! A watch: what changes in a collection, for as long as the client reads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::kind::{Shape, Version};
+use bytes::Bytes;
+use http::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use machinery::status::Status;
+use machinery::table::{self, IncludeObject};
+use machinery::{Object, Value, json};
+use mvcc::Revision;
+use registry::accept::{Encoding, Form};
+use registry::conversion::{from_stored, is_stored};
+use registry::options::ListOptions;
+use registry::selection::Selection;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::read::{parse_version, wait};
+use super::{Call, list, shown};
+use crate::answer::{Answer, Body, as_protobuf};
+use crate::cache::{Entry, FrameKey, Shelf, What};
+use crate::state::{State, now};
+
+/// Without a wish of the client a watch ends after this long and up to as long again, so that not all end at once.
+const LIFE: Duration = Duration::from_secs(1800);
+/// How often a client that wants bookmarks is told how far it is.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A client that takes nothing for so long is cut off.
+const STALLED: Duration = Duration::from_secs(60);
+/// Pieces on their way to the client.
+const PIECES_MAX: usize = 16;
+
+/// A watch that runs.
+struct Watching {
+    state: Arc<State>,
+    shelf: Arc<Shelf>,
+    kind: Arc<api::kind::Kind>,
+    version: String,
+    namespace: String,
+    selection: Selection,
+    encoding: Encoding,
+    form: Form,
+    include: IncludeObject,
+    bookmarks: bool,
+    pieces: mpsc::Sender<Bytes>,
+    /// Everything up to here was sent.
+    at: Revision,
+    /// Whether columns were described already: a table says it once.
+    described: bool,
+}
+
+/// The client is gone, or must be cut off.
+struct Gone;
+
+/// Begins a watch.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    let options = ListOptions::of_watch(&call.asked.query)?;
+    let selection = Selection::of(&call.kind, &options)?;
+    let initial = match (options.send_initial_events, options.resource_version.as_str()) {
+        (Some(initial), _) => initial,
+        (None, "" | "0") => true,
+        (None, _) => false,
+    };
+    let from = match options.resource_version.as_str() {
+        "" | "0" => None,
+        version => Some(parse_version(version)?),
+    };
+    match from {
+        Some(version) => wait(call, version).await?,
+        None if options.resource_version.is_empty() => drop(call.state.catch_up().await?),
+        None => {}
+    }
+    let (pieces, received) = mpsc::channel(PIECES_MAX);
+    let encoding = if call.accepted.encoding == Encoding::Yaml { Encoding::Json } else { call.accepted.encoding };
+    let watching = Watching {
+        state: call.state.clone(),
+        shelf: call.state.cache.shelf(&call.kind),
+        kind: call.kind.clone(),
+        version: call.resource.version.clone(),
+        namespace: call.namespace().to_owned(),
+        selection,
+        encoding,
+        form: call.accepted.form,
+        include: shown::include(call)?,
+        bookmarks: options.allow_watch_bookmarks,
+        pieces,
+        at: from.unwrap_or_default(),
+        described: false,
+    };
+    let end = Instant::now() + life(&options);
+    // A watch of one object by name, under `/watch/`, sees only that object.
+    let name = (call.resource.in_url).then(|| call.resource.name.clone());
+    let first = initial.then_some(options.send_initial_events.is_some());
+    tokio::spawn(watching.run(first, name, end));
+    let mut answer = Response::new(Body::Stream(received));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(encoding.stream_type()));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    Ok(answer)
+}
+
+fn life(options: &ListOptions) -> Duration {
+    match options.timeout_seconds {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
+        _ => {
+            let mut random = [0_u8; 2];
+            aws_lc_rs::rand::fill(&mut random).expect("the kernel gives random bytes");
+            LIFE + LIFE * u32::from(u16::from_le_bytes(random)) / u32::from(u16::MAX)
+        }
+    }
+}
+
+impl Watching {
+    /// Sends what there is, if that is asked for, and then every change until the end.
+    async fn run(mut self, initial: Option<bool>, name: Option<String>, end: Instant) {
+        // Upstream cannot make a list of one event, and ends such a watch at once.
+        if self.form != Form::MetadataList {
+            let _ = self.stream(initial, name.as_deref(), end).await;
+        }
+    }
+
+    async fn stream(&mut self, initial: Option<bool>, name: Option<&str>, end: Instant) -> Result<(), Gone> {
+        let mut reached = self.state.cache.follow();
+        if let Some(marked) = initial {
+            self.send_all(name).await?;
+            if marked && self.bookmarks {
+                self.send_bookmark(true).await?;
+            }
+        }
+        let mut bookmark_at = Instant::now() + BOOKMARK_EVERY;
+        loop {
+            let now = *reached.borrow_and_update();
+            if !self.send_changes(name, now).await? {
+                return Ok(());
+            }
+            let until = if self.bookmarks { end.min(bookmark_at) } else { end };
+            tokio::select! {
+                changed = timeout_at(until, reached.changed()) => match changed {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Ok(()),
+                    Err(_) if Instant::now() >= end => return Ok(()),
+                    Err(_) => {
+                        self.send_bookmark(false).await?;
+                        bookmark_at = Instant::now() + BOOKMARK_EVERY;
+                    }
+                },
+                () = self.pieces.closed() => return Err(Gone),
+            }
+        }
+    }
+
+    /// Everything that is there now, as if it had just been added.
+    async fn send_all(&mut self, name: Option<&str>) -> Result<(), Gone> {
+        // Read first: the shelf is at least as new.
+        let reached = self.state.cache.reached();
+        let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.sees(entry, name));
+        for entry in entries {
+            let frame = self.frame(What::Added, &entry, entry.revision);
+            self.send(frame).await?;
+        }
+        self.at = self.at.max(reached).max(revision);
+        Ok(())
+    }
+
+    /// The changes since the last ones. False if some are no longer kept: the client is told, and must list anew.
+    async fn send_changes(&mut self, name: Option<&str>, now: Revision) -> Result<bool, Gone> {
+        loop {
+            let Ok(changes) = self.shelf.changes_after(self.at) else {
+                let message = format!("too old resource version: {} ({now})", self.at);
+                self.send(self.event("ERROR", Status::expired(message).to_value())).await?;
+                return Ok(false);
+            };
+            let Some(last) = changes.last().map(|change| change.revision) else { break };
+            for change in &changes {
+                let Some((what, entry)) = change.seen_by(|entry| self.sees(entry, name)) else { continue };
+                let key = self.key(what);
+                let frame = match self.form == Form::Table && !self.described {
+                    true => self.frame(what, entry, change.revision),
+                    false => change.frame(&key, || self.frame(what, entry, change.revision)),
+                };
+                self.send(frame).await?;
+            }
+            self.at = last;
+        }
+        self.at = self.at.max(now);
+        Ok(true)
+    }
+
+    fn sees(&self, entry: &Entry, name: Option<&str>) -> bool {
+        (self.namespace.is_empty() || entry.namespace() == self.namespace)
+            && name.is_none_or(|name| entry.name() == name)
+            && list::matches(&self.shelf, &self.selection, entry)
+    }
+
+    async fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
+        self.described = true;
+        let sent = tokio::time::timeout(STALLED, self.pieces.send(piece)).await;
+        sent.map_err(|_| Gone)?.map_err(|_| Gone)
+    }
+
+    async fn send_bookmark(&mut self, initial: bool) -> Result<(), Gone> {
+        let mut metadata = Object::new();
+        metadata.insert("resourceVersion", self.at.to_string().as_str());
+        if initial {
+            let mut annotations = Object::new();
+            annotations.insert("k8s.io/initial-events-end", "true");
+            metadata.insert("annotations", Value::Object(annotations));
+        }
+        let gvk = self.kind.gvk(&self.version);
+        let mut object = Object::new();
+        object.insert("apiVersion", gvk.api_version());
+        object.insert("kind", gvk.kind.clone());
+        object.insert("metadata", Value::Object(metadata));
+        let mut object = Value::Object(object);
+        if let Shape::BuiltIn(schema) = &self.version().shape {
+            // Upstream sends an empty object of the kind, with what Go prints of one.
+            let _ = machinery::conform::conform(&mut object, *schema);
+        }
+        let object = match self.form {
+            Form::Whole => object,
+            Form::Table => self.as_table(&object),
+            Form::Metadata | Form::MetadataList => table::partial_metadata(&object),
+        };
+        let event = self.event("BOOKMARK", object);
+        self.send(event).await
+    }
+
+    fn version(&self) -> &Version {
+        self.kind.version(&self.version).expect("only served versions are watched")
+    }
+
+    fn key(&self, what: What) -> FrameKey {
+        FrameKey {
+            api_version: self.kind.gvk(&self.version).api_version(),
+            encoding: self.encoding,
+            form: self.form,
+            include: self.include,
+            what,
+        }
+    }
+
+    /// One change in the form that the client asked for.
+    fn frame(&self, what: What, entry: &Entry, revision: Revision) -> Bytes {
+        let version = self.version();
+        if self.encoding == Encoding::Json && self.form == Form::Whole && is_stored(&self.kind, version) {
+            let mut out = Vec::with_capacity(entry.size() + 40);
+            out.extend_from_slice(format!("{{\"type\":\"{}\",\"object\":", what.name()).as_bytes());
+            entry.write(revision, &mut out);
+            out.extend_from_slice(b"}\n");
+            return Bytes::from(out);
+        }
+        let mut object = entry.object();
+        if let Some(mut meta) = machinery::meta::MetaMut::of(&mut object) {
+            meta.set_resource_version(revision.unsigned_abs());
+        }
+        from_stored(&mut object, &self.kind, version);
+        let object = match self.form {
+            Form::Whole => object,
+            Form::Table => self.as_table(&object),
+            Form::Metadata | Form::MetadataList => table::partial_metadata(&object),
+        };
+        self.event(what.name(), object)
+    }
+
+    fn as_table(&self, object: &Value) -> Value {
+        let mut table = table::table(&self.version().columns, object, self.include, now());
+        if let (Value::Object(fields), true) = (&mut table, self.described) {
+            fields.insert("columnDefinitions", Value::Null);
+        }
+        table
+    }
+
+    /// An event in the encoding of the watch.
+    fn event(&self, what: &str, object: Value) -> Bytes {
+        if self.encoding == Encoding::Protobuf
+            && let Some(inner) = as_protobuf(&object, None)
+        {
+            return machinery::protobuf::watch_event(what, &inner).into();
+        }
+        let mut event = Object::new();
+        event.insert("type", what);
+        event.insert("object", object);
+        let mut line = json::to_vec(&Value::Object(event));
+        line.push(b'\n');
+        line.into()
+    }
+}

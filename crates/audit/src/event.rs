@@ -1,0 +1,242 @@
+//! An event: what is written down about a request at one of its stages.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use machinery::time::Time;
+use machinery::{Object, Str, Value, go};
+
+use crate::policy::{Level, Stage};
+use crate::request::User;
+
+/// The version of the events that are written.
+pub const API_VERSION: &str = "audit.k8s.io/v1";
+
+/// What is written down about a request at one of its stages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// How much is written down.
+    pub level: Level,
+    /// What tells this request from all others.
+    pub audit_id: Str,
+    /// How far the request is.
+    pub stage: Stage,
+    /// What was asked for, as the client wrote it.
+    pub request_uri: String,
+    /// The API verb, or the HTTP method in lower case.
+    pub verb: Str,
+    /// Who asked.
+    pub user: User,
+    /// As whom they asked.
+    pub impersonated_user: Option<User>,
+    /// The verb by which they were allowed to, if it was one that allows only some of it.
+    pub impersonation_constraint: Option<Str>,
+    /// Where from: the client first, then the proxies between.
+    pub source_ips: Vec<Str>,
+    /// What the client says it is.
+    pub user_agent: String,
+    /// What it was about.
+    pub object_ref: Option<ObjectRef>,
+    /// What came of it: the fields of a `Status`.
+    pub response_status: Option<Value>,
+    /// The object that was sent.
+    pub request_object: Option<Value>,
+    /// The object that was answered.
+    pub response_object: Option<Value>,
+    /// When the request arrived.
+    pub received_at: Time,
+    /// When it reached this stage.
+    pub stage_at: Time,
+    /// What others had to say about it.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// The object that a request is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// Its plural name.
+    pub resource: Str,
+    /// Its namespace.
+    pub namespace: Str,
+    /// Its name.
+    pub name: Str,
+    /// Its unique identifier.
+    pub uid: Str,
+    /// Its API group.
+    pub api_group: Str,
+    /// The version of the group.
+    pub api_version: Str,
+    /// The version of the object.
+    pub resource_version: Str,
+    /// The part of it that is meant.
+    pub subresource: Str,
+}
+
+impl Event {
+    /// The event as an object.
+    pub fn to_value(&self) -> Value {
+        self.fields(Form::Whole).into_value()
+    }
+
+    /// The event as one line of JSON, its fields in the order in which upstream prints them.
+    pub fn to_json(&self) -> String {
+        self.fields(Form::Whole).to_json()
+    }
+
+    /// The bytes that the event takes where it is written, its line end included.
+    pub fn size(&self) -> usize {
+        self.to_json().len() + 1
+    }
+
+    /// The fields in upstream's order.
+    fn fields(&self, form: Form) -> Fields {
+        let mut fields = Fields::default();
+        if form == Form::Whole {
+            fields.always("kind", "Event");
+            fields.always("apiVersion", API_VERSION);
+        }
+        fields.always("level", self.level.name());
+        fields.always("auditID", self.audit_id.clone());
+        fields.always("stage", self.stage.name());
+        fields.always("requestURI", self.request_uri.as_str());
+        fields.always("verb", self.verb.clone());
+        fields.nested("user", Some(user(&self.user)));
+        fields.nested("impersonatedUser", self.impersonated_user.as_ref().map(user));
+        fields.nested("authenticationMetadata", self.impersonation_constraint.as_ref().map(constraint));
+        fields.list("sourceIPs", &self.source_ips);
+        fields.text("userAgent", &self.user_agent);
+        fields.nested("objectRef", self.object_ref.as_ref().map(ObjectRef::fields));
+        fields.nested("responseStatus", self.response_status.as_ref().map(status));
+        fields.some("requestObject", self.request_object.as_ref());
+        fields.some("responseObject", self.response_object.as_ref());
+        fields.always("requestReceivedTimestamp", self.received_at.micro().to_string());
+        fields.always("stageTimestamp", self.stage_at.micro().to_string());
+        if !self.annotations.is_empty() {
+            let annotations: Object = self.annotations.iter().map(|(key, value)| (&**key, &**value)).collect();
+            fields.always("annotations", annotations);
+        }
+        fields
+    }
+}
+
+impl ObjectRef {
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::default();
+        fields.text("resource", &self.resource);
+        fields.text("namespace", &self.namespace);
+        fields.text("name", &self.name);
+        fields.text("uid", &self.uid);
+        fields.text("apiGroup", &self.api_group);
+        fields.text("apiVersion", &self.api_version);
+        fields.text("resourceVersion", &self.resource_version);
+        fields.text("subresource", &self.subresource);
+        fields
+    }
+}
+
+/// Several events as the body of a call to a webhook.
+pub fn list_to_json(events: &[Event]) -> String {
+    let items: Vec<String> = events.iter().map(|event| event.fields(Form::Item).to_json()).collect();
+    format!(r#"{{"kind":"EventList","apiVersion":"{API_VERSION}","metadata":{{}},"items":[{}]}}"#, items.join(","))
+}
+
+/// Whether an event says of itself what it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// It stands alone.
+    Whole,
+    /// It stands in a list, whose items have no kind of their own.
+    Item,
+}
+
+/// Fields in upstream's order, which the tree does not keep.
+#[derive(Default)]
+struct Fields(Vec<(&'static str, Node)>);
+
+enum Node {
+    Value(Value),
+    Fields(Fields),
+}
+
+impl Fields {
+    fn always(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.0.push((name, Node::Value(value.into())));
+    }
+
+    fn some(&mut self, name: &'static str, value: Option<&Value>) {
+        if let Some(value) = value {
+            self.always(name, value.clone());
+        }
+    }
+
+    fn nested(&mut self, name: &'static str, fields: Option<Self>) {
+        self.0.extend(fields.map(|fields| (name, Node::Fields(fields))));
+    }
+
+    fn text(&mut self, name: &'static str, text: &str) {
+        if !text.is_empty() {
+            self.always(name, text);
+        }
+    }
+
+    fn list(&mut self, name: &'static str, items: &[Str]) {
+        if !items.is_empty() {
+            self.always(name, strings(items));
+        }
+    }
+
+    fn into_value(self) -> Value {
+        let value = |node| match node {
+            Node::Value(value) => value,
+            Node::Fields(fields) => fields.into_value(),
+        };
+        Value::Object(self.0.into_iter().map(|(name, node)| (name, value(node))).collect())
+    }
+
+    /// Each value as Go prints it.
+    fn to_json(&self) -> String {
+        let mut out = String::from("{");
+        for (at, (name, node)) in self.0.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            let value = match node {
+                Node::Value(value) => go::json(value),
+                Node::Fields(fields) => fields.to_json(),
+            };
+            write!(out, "{comma}\"{name}\":{value}").expect("writing into memory cannot fail");
+        }
+        out.push('}');
+        out
+    }
+}
+
+fn user(user: &User) -> Fields {
+    let mut fields = Fields::default();
+    fields.text("username", &user.username);
+    fields.text("uid", &user.uid);
+    fields.list("groups", &user.groups);
+    if !user.extra.is_empty() {
+        let extra: Object = user.extra.iter().map(|(key, values)| (key.clone(), strings(values))).collect();
+        fields.always("extra", extra);
+    }
+    fields
+}
+
+fn constraint(verb: &Str) -> Fields {
+    let mut fields = Fields::default();
+    fields.text("impersonationConstraint", verb);
+    fields
+}
+
+/// A `Status` always has metadata, which is empty.
+fn status(status: &Value) -> Fields {
+    let mut fields = Fields::default();
+    fields.always("metadata", Value::object());
+    for name in ["status", "message", "reason", "details", "code"] {
+        fields.some(name, status.get(name));
+    }
+    fields
+}
+
+fn strings(items: &[Str]) -> Value {
+    Value::Array(items.iter().map(|item| Value::from(item.clone())).collect())
+}

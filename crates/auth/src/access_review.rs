@@ -1,0 +1,170 @@
+//! Access reviews: "may they?" asked as an object, and the answer in its status.
+
+mod selectors;
+pub mod webhook;
+
+use machinery::field::{self, BadValue, Errors};
+use machinery::meta::Meta;
+use machinery::status::{GroupName, Status};
+use machinery::{Object, Path, Str, Value};
+
+use crate::attributes::{About, OwnedResource, Question};
+use crate::{Decision, User};
+
+/// Which of the reviews it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// May somebody?
+    Subject,
+    /// May somebody, in one namespace?
+    LocalSubject,
+    /// May I?
+    SelfSubject,
+}
+
+/// A review as a question, and what of it could not be understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Review {
+    /// What the authorizers are to be asked.
+    pub question: Question,
+    /// What is left out of the question: the answer says so.
+    pub ignored: Vec<&'static str>,
+}
+
+/// Reads a review that `requester` sent, or says what is wrong with it. In the metadata of a local one stands the
+/// namespace of its path.
+pub fn read(kind: Kind, review: &Value, requester: &User) -> Result<Review, Status> {
+    let errors = validate(kind, review);
+    if !errors.is_empty() {
+        // Upstream leaves out the kind here, and clients see it.
+        return Err(Status::invalid(GroupName::new("authorization.k8s.io", ""), "", &errors));
+    }
+    let spec = &review["spec"];
+    let text = |key: &str| Str::from(spec.str_at(&[key]).unwrap_or_default());
+    let user = match kind {
+        Kind::SelfSubject => requester.clone(),
+        Kind::Subject | Kind::LocalSubject => User { name: text("user"), ..User::from_parts(spec) },
+    };
+    Ok(match given(spec, "resourceAttributes") {
+        Some(resource) => resource_question(user, resource),
+        None => {
+            let path = &spec["nonResourceAttributes"];
+            let text = |key| Str::from(path.str_at(&[key]).unwrap_or_default());
+            Review {
+                question: Question { user, verb: text("verb"), about: About::Path(text("path")) },
+                ignored: Vec::new(),
+            }
+        }
+    })
+}
+
+/// The status that answers a review.
+pub fn status(review: &Review, decision: &Decision) -> Value {
+    let mut status = Object::new();
+    let (allowed, denied, reason) = match decision {
+        Decision::Allow(reason) => (true, false, reason),
+        Decision::Deny(reason) => (false, true, reason),
+        Decision::NoOpinion(reason) => (false, false, reason),
+    };
+    status.insert("allowed", allowed);
+    if denied {
+        status.insert("denied", true);
+    }
+    if !reason.is_empty() {
+        status.insert("reason", reason.as_str());
+    }
+    if !review.ignored.is_empty() {
+        status.insert("evaluationError", review.ignored.join("; "));
+    }
+    Value::Object(status)
+}
+
+/// Everything wrong with a review.
+pub fn validate(kind: Kind, review: &Value) -> Errors {
+    let (spec, at) = (&review["spec"], Path::of("spec"));
+    let mut errors = Errors::new();
+    let (resource, path) = (given(spec, "resourceAttributes"), given(spec, "nonResourceAttributes"));
+    match (resource, path) {
+        (Some(_), Some(path)) => {
+            let detail = "cannot be specified in combination with resourceAttributes";
+            errors.push(field::Error::invalid(&at.field("nonResourceAttributes"), path, detail));
+        }
+        (None, None) => {
+            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            errors.push(field::Error::invalid(&at.field("resourceAttributes"), Value::Null, detail));
+        }
+        _ => {}
+    }
+    let has_groups = spec.get("groups").and_then(Value::as_array).is_some_and(|groups| !groups.is_empty());
+    if kind != Kind::SelfSubject && spec.str_at(&["user"]).unwrap_or_default().is_empty() && !has_groups {
+        errors.push(field::Error::invalid(&at.field("user"), "", "at least one of user or group must be specified"));
+    }
+    if let Some(resource) = resource {
+        selectors::validate(resource, &at.field("resourceAttributes"), &mut errors);
+    }
+    validate_metadata(kind, review, &mut errors);
+    if kind == Kind::LocalSubject {
+        validate_place(review, resource, path, &mut errors);
+    }
+    errors
+}
+
+/// A review is not stored, so that nothing in its metadata could mean anything.
+fn validate_metadata(kind: Kind, review: &Value, errors: &mut Errors) {
+    let Some(metadata) = review.get("metadata").and_then(Value::as_object) else { return };
+    let allowed = |key: &str| key == "managedFields" || kind == Kind::LocalSubject && key == "namespace";
+    let is_set = |value: &Value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        _ => true,
+    };
+    if metadata.iter().any(|(key, value)| !allowed(key) && is_set(value)) {
+        let detail = if kind == Kind::LocalSubject { "must be empty except for namespace" } else { "must be empty" };
+        let shown = BadValue::Value(Value::Object(metadata.clone()));
+        errors.push(field::Error::invalid(&Path::of("metadata"), shown, detail));
+    }
+}
+
+fn validate_place(review: &Value, resource: Option<&Value>, path: Option<&Value>, errors: &mut Errors) {
+    let spec = Path::of("spec");
+    if let Some(resource) = resource {
+        let namespace = resource.str_at(&["namespace"]).unwrap_or_default();
+        if namespace != Meta::of(review).namespace() {
+            let attributes = spec.field("resourceAttributes");
+            let error =
+                field::Error::invalid(&attributes.field("namespace"), namespace, "must match metadata.namespace");
+            errors.push(error);
+        }
+    }
+    if let Some(path) = path {
+        let at = spec.field("nonResourceAttributes");
+        errors.push(field::Error::invalid(&at, path, "disallowed on this kind of request"));
+    }
+}
+
+fn resource_question(user: User, resource: &Value) -> Review {
+    let text = |key: &str| Str::from(resource.str_at(&[key]).unwrap_or_default());
+    let mut ignored = Vec::new();
+    let (field_selector, label_selector) = selectors::read(resource, &mut ignored);
+    let version = Some(text("version")).filter(|version| !version.is_empty()).unwrap_or("*".into());
+    let about = About::Resource(OwnedResource {
+        group: text("group"),
+        version,
+        resource: text("resource"),
+        subresource: text("subresource"),
+        namespace: text("namespace"),
+        name: text("name"),
+        field_selector,
+        label_selector,
+    });
+    Review { question: Question { user, verb: text("verb"), about }, ignored }
+}
+
+fn given<'a>(spec: &'a Value, key: &str) -> Option<&'a Value> {
+    spec.get(key).filter(|value| !value.is_null())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Where a token is in a request: in the header that is made for it, or where a browser can put one.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// What a protocol of a WebSocket starts with that is a token.
+const PROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Said to a client whose header has a space too many: its token is not seen.
+pub const EXTRA_SPACE: &str =
+    "the provided Authorization header contains extra space before the bearer token, and is ignored";
+
+/// Why the protocols of a WebSocket hold no token.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// More than one is a token.
+    #[error("multiple base64.bearer.authorization tokens specified")]
+    Several,
+    /// The token is not text in base64.
+    #[error("invalid base64.bearer.authorization token encoding")]
+    Encoding,
+    /// Nothing is left to speak.
+    #[error("missing additional subprotocol")]
+    Alone,
+}
+
+/// The token of an `Authorization` header.
+pub fn from_header(authorization: &str) -> Option<&str> {
+    let mut words = authorization.trim().splitn(3, ' ');
+    let is_bearer = words.next()?.eq_ignore_ascii_case("bearer");
+    words.next().filter(|token| is_bearer && !token.is_empty())
+}
+
+/// Whether a header would hold a token were it not for a space.
+pub fn has_extra_space(authorization: &str) -> bool {
+    let mut words = authorization.trim().splitn(3, ' ');
+    words.next().is_some_and(|word| word.eq_ignore_ascii_case("bearer"))
+        && words.next() == Some("")
+        && words.next().is_some()
+}
+
+/// The token among the protocols of a WebSocket, and the protocols that are left. `None` if none is a token.
+pub fn from_protocols(protocols: &str) -> Result<Option<(String, Vec<&str>)>, Error> {
+    let is_token = |protocol: &&str| protocol.starts_with(PROTOCOL_PREFIX);
+    let (tokens, others): (Vec<&str>, Vec<&str>) = protocols.split(',').map(str::trim).partition(is_token);
+    let encoded = match tokens.as_slice() {
+        [] => return Ok(None),
+        [one] => &one[PROTOCOL_PREFIX.len()..],
+        _ => return Err(Error::Several),
+    };
+    let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let token = token.ok_or(Error::Encoding)?;
+    // A client that offers only its token would get it back as the protocol that was chosen.
+    if others.is_empty() { Err(Error::Alone) } else { Ok(Some((token, others))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_follows_its_scheme() {
+        let check = |header: &str, expect: Option<&str>| assert_eq!(from_header(header), expect, "{header:?}");
+        check("Bearer abc", Some("abc"));
+        check("bearer abc rest", Some("abc"));
+        check(" Bearer abc ", Some("abc"));
+        check("Bearer", None);
+        check("Bearer  abc", None);
+        check("Basic abc", None);
+        check("", None);
+        assert!(has_extra_space("Bearer  abc") && !has_extra_space("Bearer abc") && !has_extra_space("Basic  abc"));
+    }
+
+    #[test]
+    fn a_browser_puts_its_token_among_the_protocols() {
+        let token = format!("{PROTOCOL_PREFIX}{}", URL_SAFE_NO_PAD.encode("abc"));
+        let both = format!("v5.channel.k8s.io, {token}");
+        assert_eq!(from_protocols(&both), Ok(Some(("abc".to_owned(), vec!["v5.channel.k8s.io"]))));
+        assert_eq!(from_protocols("v5.channel.k8s.io"), Ok(None));
+        assert_eq!(from_protocols(&token), Err(Error::Alone));
+        assert_eq!(from_protocols(&format!("{token},{token},a")), Err(Error::Several));
+        assert_eq!(from_protocols(&format!("{PROTOCOL_PREFIX}!,a")), Err(Error::Encoding));
+    }
+}

@@ -1,0 +1,192 @@
+//! Bootstrap tokens: secrets by which a machine that has no certificate yet may ask for one.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Str, Value};
+
+use crate::User;
+
+/// The namespace that the secrets are in.
+pub const NAMESPACE: &str = "kube-system";
+/// The type of the secrets.
+pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
+/// The group that all their bearers are in.
+pub const GROUP: &str = "system:bootstrappers";
+
+const SECRET_PREFIX: &str = "bootstrap-token-";
+const USER_PREFIX: &str = "system:bootstrap:";
+
+/// A token taken apart. It is shown without its secret half.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Token<'a> {
+    /// The half that names the secret.
+    pub id: &'a str,
+    secret: &'a str,
+}
+
+/// Why a secret of the right name does not confirm a token. For the log: the client learns only that it is not known.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// The secret is on its way out.
+    #[error("is deleted and awaiting removal")]
+    Deleted,
+    /// The secret is of another type.
+    #[error("has invalid type, expected {SECRET_TYPE}")]
+    Type,
+    /// The secret holds another value.
+    #[error("has invalid value for key {0}")]
+    Mismatch(&'static str),
+    /// The token's time is over, or nobody can say when it would be.
+    #[error("has expired")]
+    Expired,
+    /// The token is not for this.
+    #[error("not marked usage-bootstrap-authentication=true")]
+    Usage,
+    /// The secret names a group that such tokens may not give.
+    #[error("has invalid value for key auth-extra-groups: invalid group {0:?}")]
+    Group(String),
+}
+
+impl<'a> Token<'a> {
+    /// Takes a token apart: `abcdef.0123456789abcdef`. `None` for anything else.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (id, secret) = text.split_once('.')?;
+        let is =
+            |part: &str, len| part.len() == len && part.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        (is(id, 6) && is(secret, 16)).then_some(Self { id, secret })
+    }
+
+    /// The name of the secret that would confirm it.
+    pub fn secret_name(&self) -> String {
+        format!("{SECRET_PREFIX}{}", self.id)
+    }
+
+    /// The user that the token makes, if the secret of its name confirms it.
+    pub fn user(&self, secret: &Value, now: Time) -> Result<User, Rejection> {
+        let data = |key: &str| {
+            let text = secret.str_at(&["data", key]).unwrap_or_default();
+            STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+        };
+        if Meta::of(secret).is_deleting() {
+            return Err(Rejection::Deleted);
+        }
+        if secret.str_at(&["type"]) != Some(SECRET_TYPE) || secret.get("data").and_then(Value::as_object).is_none() {
+            return Err(Rejection::Type);
+        }
+        verify_slices_are_equal(data("token-secret").as_bytes(), self.secret.as_bytes())
+            .map_err(|_| Rejection::Mismatch("token-secret"))?;
+        if data("token-id") != self.id {
+            return Err(Rejection::Mismatch("token-id"));
+        }
+        let expiration = data("expiration");
+        if !expiration.is_empty() && Time::parse(&expiration).ok().is_none_or(|at| at <= now) {
+            return Err(Rejection::Expired);
+        }
+        if data("usage-bootstrap-authentication") != "true" {
+            return Err(Rejection::Usage);
+        }
+        Ok(User::authenticated(format!("{USER_PREFIX}{}", self.id), groups(&data("auth-extra-groups"))?))
+    }
+}
+
+/// The group of all, and the extra ones that the secret lists, sorted.
+fn groups(extra: &str) -> Result<Vec<Str>, Rejection> {
+    let mut groups = vec![Str::from(GROUP)];
+    if !extra.is_empty() {
+        for group in extra.split(',') {
+            if !is_extra_group(group) {
+                return Err(Rejection::Group(group.to_owned()));
+            }
+            groups.push(group.into());
+        }
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    Ok(groups)
+}
+
+/// `system:bootstrappers:` and up to 256 letters, digits, colons and dashes, of which the last is a letter or a digit.
+fn is_extra_group(group: &str) -> bool {
+    let is_end = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let rest = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')).map(str::as_bytes);
+    rest.and_then(<[u8]>::split_last).is_some_and(|(last, before)| {
+        before.len() <= 255 && is_end(*last) && before.iter().all(|c| is_end(*c) || matches!(*c, b':' | b'-'))
+    })
+}
+
+impl std::fmt::Debug for Token<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Token({})", self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::{Object, value};
+
+    use super::*;
+
+    const NOW: Time = Time::from_unix(0, 0);
+    const TOKEN: &str = "abcdef.0123456789abcdef";
+
+    fn secret(changes: &[(&str, &str)]) -> Value {
+        let mut data = vec![
+            ("token-id", "abcdef"),
+            ("token-secret", "0123456789abcdef"),
+            ("usage-bootstrap-authentication", "true"),
+            ("expiration", "1970-01-01T00:00:01Z"),
+        ];
+        data.extend(changes);
+        let data: Object = data.into_iter().map(|(key, text)| (key, STANDARD.encode(text))).collect();
+        value!({"metadata": {"name": "bootstrap-token-abcdef"}, "type": SECRET_TYPE, "data": data})
+    }
+
+    #[test]
+    fn a_token_has_a_name_and_a_secret() {
+        assert_eq!(Token::parse(TOKEN).unwrap().secret_name(), "bootstrap-token-abcdef");
+        for other in
+            ["", "abcdef", "abcdef.", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde", "abcdef.0123456789abcdef0"]
+        {
+            assert_eq!(Token::parse(other), None, "{other}");
+        }
+        assert_eq!(format!("{:?}", Token::parse(TOKEN)), "Some(Token(abcdef))");
+    }
+
+    #[test]
+    fn a_secret_confirms_the_token_it_holds() {
+        let user = |changes: &[(&str, &str)]| Token::parse(TOKEN).unwrap().user(&secret(changes), NOW);
+        let plain = user(&[]).unwrap();
+        assert_eq!(plain, User::authenticated("system:bootstrap:abcdef", ["system:bootstrappers".into()]));
+        let extra = user(&[("auth-extra-groups", "system:bootstrappers:z,system:bootstrappers:a-b:c")]).unwrap();
+        let expect =
+            ["system:bootstrappers", "system:bootstrappers:a-b:c", "system:bootstrappers:z", "system:authenticated"];
+        assert_eq!(extra.groups, expect);
+        assert!(user(&[("expiration", "")]).is_ok());
+    }
+
+    #[test]
+    fn a_secret_that_says_otherwise_does_not() {
+        let check = |changes: &[(&str, &str)], expect: Rejection| {
+            assert_eq!(Token::parse(TOKEN).unwrap().user(&secret(changes), NOW), Err(expect));
+        };
+        check(&[("token-secret", "0123456789abcdee")], Rejection::Mismatch("token-secret"));
+        check(&[("token-secret", "")], Rejection::Mismatch("token-secret"));
+        check(&[("token-id", "abcdee")], Rejection::Mismatch("token-id"));
+        check(&[("expiration", "1970-01-01T00:00:00Z")], Rejection::Expired);
+        check(&[("expiration", "soon")], Rejection::Expired);
+        check(&[("usage-bootstrap-authentication", "yes")], Rejection::Usage);
+        for group in ["system:masters", "system:bootstrappers", "system:bootstrappers:", "system:bootstrappers:a-", ""]
+        {
+            let list = format!("system:bootstrappers:a,{group}");
+            check(&[("auth-extra-groups", &list)], Rejection::Group(group.to_owned()));
+        }
+        let token = Token::parse(TOKEN).unwrap();
+        let other = value!({"type": "Opaque", "data": {}});
+        assert_eq!(token.user(&other, NOW), Err(Rejection::Type));
+        let going = value!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}});
+        assert_eq!(token.user(&going, NOW), Err(Rejection::Deleted));
+    }
+}

@@ -1,0 +1,143 @@
+//! What a token was found to be, remembered for a few seconds: the same token comes with every request of a client.
+
+use std::collections::{BTreeMap, HashMap};
+
+use aws_lc_rs::digest;
+use aws_lc_rs::hmac;
+use machinery::Str;
+use machinery::time::{Duration, Time};
+
+/// How long an answer is good, either way.
+pub const TTL: Duration = Duration::from_seconds(10);
+
+/// A bounded memory of answers by token and audiences.
+///
+/// Tokens are not kept: the key is a hash that only this process can compute, so that a dump of memory gives nothing
+/// away.
+pub struct Cache<T> {
+    secret: hmac::Key,
+    entries: HashMap<[u8; 32], Entry<T>>,
+    /// The keys by when their entries end, so that the oldest is found without a search.
+    by_end: BTreeMap<(Time, u64), [u8; 32]>,
+    made: u64,
+    entries_max: usize,
+}
+
+struct Entry<T> {
+    answer: T,
+    end: (Time, u64),
+}
+
+impl<T> Cache<T> {
+    /// An empty memory for at most `entries_max` answers. `secret` are random bytes.
+    pub fn new(secret: &[u8; 32], entries_max: usize) -> Self {
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        Self { secret, entries: HashMap::new(), by_end: BTreeMap::new(), made: 0, entries_max }
+    }
+
+    /// What was answered of this token for these audiences, if that was not long ago.
+    pub fn get(&self, token: &str, audiences: &[Str], now: Time) -> Option<&T> {
+        let entry = self.entries.get(&self.key(token, audiences))?;
+        (now < entry.end.0).then_some(&entry.answer)
+    }
+
+    /// Remembers an answer for `ttl`. What is over goes first, then what ends soonest.
+    pub fn insert(&mut self, token: &str, audiences: &[Str], answer: T, now: Time, ttl: Duration) {
+        let key = self.key(token, audiences);
+        self.forget(&key);
+        while let Some((end, oldest)) = self.by_end.first_key_value().map(|(end, key)| (*end, *key)) {
+            if end.0 > now && self.entries.len() < self.entries_max {
+                break;
+            }
+            self.by_end.remove(&end);
+            self.entries.remove(&oldest);
+        }
+        if self.entries_max == 0 {
+            return;
+        }
+        self.made += 1;
+        let end = (now.plus(ttl), self.made);
+        self.by_end.insert(end, key);
+        self.entries.insert(key, Entry { answer, end });
+    }
+
+    /// How many answers are kept, those that are over but not yet dropped included.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn forget(&mut self, key: &[u8; 32]) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.by_end.remove(&entry.end);
+        }
+    }
+
+    /// Lengths go in as well as bytes, so that no two questions read alike.
+    fn key(&self, token: &str, audiences: &[Str]) -> [u8; 32] {
+        let mut context = hmac::Context::with_key(&self.secret);
+        for part in std::iter::once(token).chain(audiences.iter().map(Str::as_str)) {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part.as_bytes());
+        }
+        let mut key = [0; digest::SHA256_OUTPUT_LEN];
+        key.copy_from_slice(context.sign().as_ref());
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: i64) -> Time {
+        Time::from_unix(seconds, 0)
+    }
+
+    #[test]
+    fn an_answer_is_good_for_ten_seconds_and_for_its_audiences() {
+        let mut cache = Cache::new(&[7; 32], 10);
+        cache.insert("t", &["a".into()], 1, at(0), TTL);
+        assert_eq!(cache.get("t", &["a".into()], at(9)), Some(&1));
+        assert_eq!(cache.get("t", &["a".into()], at(10)), None);
+        assert_eq!(cache.get("t", &[], at(0)), None);
+        assert_eq!(cache.get("ta", &[], at(0)), None);
+        cache.insert("t", &["a".into()], 2, at(5), TTL);
+        assert_eq!(cache.get("t", &["a".into()], at(14)), Some(&2));
+        assert_eq!(cache.len(), 1);
+    }
+
+    #[test]
+    fn no_room_means_no_memory() {
+        let mut cache = Cache::new(&[7; 32], 0);
+        cache.insert("t", &[], 1, at(0), TTL);
+        assert!(cache.is_empty());
+    }
+
+    proptest! {
+        /// Whatever is asked and remembered, there is a bound, and an answer is the last one given and not too old.
+        #[test]
+        fn memory_is_bounded_and_never_stale(steps in prop::collection::vec((0u8..8, 0i64..4), 0..200)) {
+            let mut cache = Cache::new(&[7; 32], 4);
+            let mut model: BTreeMap<u8, (usize, i64)> = BTreeMap::new();
+            let mut now = 0;
+            for (value, (token, pause)) in steps.into_iter().enumerate() {
+                now += pause;
+                cache.insert(&token.to_string(), &[], value, at(now), TTL);
+                model.insert(token, (value, now));
+                prop_assert!(cache.len() <= 4 && cache.by_end.len() == cache.entries.len());
+                for (token, (value, made)) in &model {
+                    let got = cache.get(&token.to_string(), &[], at(now));
+                    prop_assert!(got.is_none() || got == Some(value) && now - made < 10);
+                }
+                prop_assert_eq!(cache.get(&token.to_string(), &[], at(now)), Some(&value));
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The ways in which somebody may be allowed to act as somebody else.
+
+use std::collections::BTreeMap;
+
+use machinery::{Path, Str, field, go, names};
+
+use super::{Impersonated, Mode, Step, Weight};
+use crate::attributes::{About, Attributes, OwnedResource, Question};
+use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, NODE_PREFIX, NODES, UNAUTHENTICATED};
+use crate::{User, service_account};
+
+/// Whether the constrained ways are open (`--feature-gates=ConstrainedImpersonation`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gate {
+    /// They are tried before the one that has always been.
+    #[default]
+    Constrained,
+    /// Only the way that has always been is open.
+    Legacy,
+}
+
+/// From so many groups or extras on, one question for all of them is asked first.
+const MANY: usize = 4;
+
+/// What tells a way from the others.
+#[derive(Clone, Copy)]
+struct Way {
+    /// `impersonate:<name>`, or plain `impersonate`.
+    verb: &'static str,
+    /// What stands before the verb of the request itself; empty for no such check.
+    on: &'static str,
+    constraint: &'static str,
+}
+
+const ASSOCIATED_NODE: Way = constrained("impersonate:associated-node", "impersonate-on:associated-node:");
+const ARBITRARY_NODE: Way = constrained("impersonate:arbitrary-node", "impersonate-on:arbitrary-node:");
+const SERVICE_ACCOUNT: Way = constrained("impersonate:serviceaccount", "impersonate-on:serviceaccount:");
+const USER_INFO: Way = constrained("impersonate:user-info", "impersonate-on:user-info:");
+const LEGACY: Way = Way { verb: "impersonate", on: "", constraint: "" };
+
+const fn constrained(verb: &'static str, on: &'static str) -> Way {
+    Way { verb, on, constraint: verb }
+}
+
+/// The ways that are open for `wanted`, in the order they are tried: what grants least comes first.
+pub fn all(wanted: &User, attributes: &Attributes<'_>, gate: Gate) -> Vec<Mode> {
+    let mut modes = Vec::new();
+    if gate == Gate::Constrained {
+        let only_name = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
+        let node = node_name(&wanted.name);
+        let is_account = service_account::parse(&wanted.name).is_some();
+        if let Some(node) = node.filter(|_| only_name) {
+            if is_on_node(attributes.user, node) {
+                modes.push(mode(ASSOCIATED_NODE, wanted, &without_extras(attributes)));
+            }
+            modes.push(mode(ARBITRARY_NODE, wanted, &Question::from(attributes)));
+        }
+        if is_account && only_name {
+            modes.push(mode(SERVICE_ACCOUNT, wanted, &Question::from(attributes)));
+        }
+        if node.is_none() && !is_account {
+            modes.push(mode(USER_INFO, wanted, &Question::from(attributes)));
+        }
+    }
+    modes.push(mode(LEGACY, wanted, &Question::from(attributes)));
+    modes
+}
+
+fn mode(way: Way, wanted: &User, request: &Question) -> Mode {
+    let mut steps = Vec::new();
+    if !way.on.is_empty() {
+        let verb = format!("{}{}", way.on, request.verb).into();
+        steps.push(must(Question { verb, ..request.clone() }));
+    }
+    let checks = Checks { way, requester: &request.user };
+    steps.push(checks.name(wanted));
+    if !wanted.uid.is_empty() {
+        steps.push(must(checks.question(AUTHENTICATION, "uids", "", &wanted.uid)));
+    }
+    checks.groups(wanted, &mut steps);
+    checks.extras(wanted, &mut steps);
+    Mode { steps, outcome: Impersonated { user: outcome(way, wanted), constraint: way.constraint } }
+}
+
+/// The group and version of most of what is impersonated.
+const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
+
+struct Checks<'a> {
+    way: Way,
+    requester: &'a User,
+}
+
+impl Checks<'_> {
+    fn name(&self, wanted: &User) -> Step {
+        let group = self.name_group();
+        let question = match (node_name(&wanted.name), service_account::parse(&wanted.name)) {
+            (Some(node), _) if self.is_constrained() => {
+                // A daemon's own node stands for every node it may be on: the question is about all of them, and so is
+                // what is remembered of its answer.
+                let name = if self.way.verb == ASSOCIATED_NODE.verb { "*" } else { node };
+                self.question(group, "nodes", "", name)
+            }
+            (_, Some((namespace, name))) => {
+                let mut question = self.question(group, "serviceaccounts", "", name);
+                if let About::Resource(resource) = &mut question.about {
+                    resource.namespace = namespace.into();
+                }
+                question
+            }
+            _ => self.question(group, "users", "", &wanted.name),
+        };
+        must(question)
+    }
+
+    fn groups(&self, wanted: &User, steps: &mut Vec<Step>) {
+        if wanted.groups.is_empty() {
+            return;
+        }
+        let question = |name: &str| self.question(self.name_group(), "groups", "", name);
+        let refuse = |name: &str, why: &str| Step { question: question(name), weight: Weight::Never(why.to_owned()) };
+        if self.is_constrained() && wanted.groups.iter().any(Str::is_empty) {
+            return steps.push(refuse("", "impersonating the empty string group is not allowed"));
+        }
+        if self.is_constrained() && wanted.is_in(MASTERS) {
+            return steps.push(refuse(MASTERS, "impersonating the system:masters group is not allowed"));
+        }
+        let each = wanted.groups.iter().map(|group| question(group));
+        self.push(steps, wanted.groups.len() >= MANY, question("*"), each);
+    }
+
+    fn extras(&self, wanted: &User, steps: &mut Vec<Step>) {
+        if wanted.extra.is_empty() {
+            return;
+        }
+        let question = |key: &str, value: &str| self.question(AUTHENTICATION, "userextras", key, value);
+        if let Some(why) = self.is_constrained().then(|| wrong_extra(&wanted.extra)).flatten() {
+            return steps.push(Step { question: question("", ""), weight: Weight::Never(why) });
+        }
+        let count: usize = wanted.extra.values().map(Vec::len).sum();
+        let each = wanted.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| question(key, value)));
+        self.push(steps, wanted.extra.len() >= MANY || count >= MANY, question("*", "*"), each);
+    }
+
+    fn push(&self, steps: &mut Vec<Step>, many: bool, all: Question, each: impl Iterator<Item = Question>) {
+        let each: Vec<Step> = each.map(must).collect();
+        if many && self.is_constrained() {
+            steps.push(Step { question: all, weight: Weight::Spares(each.len()) });
+        }
+        steps.extend(each);
+    }
+
+    fn question(&self, (group, version): (&str, &str), resource: &str, subresource: &str, name: &str) -> Question {
+        let about = About::Resource(OwnedResource {
+            group: group.into(),
+            version: version.into(),
+            resource: resource.into(),
+            subresource: subresource.into(),
+            name: name.into(),
+            ..OwnedResource::default()
+        });
+        Question { user: self.requester.clone(), verb: self.way.verb.into(), about }
+    }
+
+    /// Names and groups were in the core group before there was another.
+    const fn name_group(&self) -> (&'static str, &'static str) {
+        if self.is_constrained() { AUTHENTICATION } else { ("", "v1") }
+    }
+
+    const fn is_constrained(&self) -> bool {
+        !self.way.constraint.is_empty()
+    }
+}
+
+const fn must(question: Question) -> Step {
+    Step { question, weight: Weight::Must }
+}
+
+/// Who the request then comes from: groups that follow from the name are added.
+fn outcome(way: Way, wanted: &User) -> User {
+    let mut user = wanted.clone();
+    if !way.constraint.is_empty() && node_name(&wanted.name).is_some() {
+        user.groups = vec![NODES.into()];
+    }
+    if let Some((namespace, _)) = service_account::parse(&wanted.name).filter(|_| wanted.groups.is_empty()) {
+        user.groups = service_account::groups(namespace).into();
+    }
+    if user.name == ANONYMOUS {
+        user.join(UNAUTHENTICATED);
+    } else if !user.is_in(UNAUTHENTICATED) {
+        user.join(AUTHENTICATED);
+    }
+    user
+}
+
+/// The node that a user name stands for.
+fn node_name(user_name: &str) -> Option<&str> {
+    user_name.strip_prefix(NODE_PREFIX).filter(|name| names::dns1123_subdomain(name).is_empty())
+}
+
+/// Whether the requester is a service account whose token says that it runs on the node.
+fn is_on_node(requester: &User, node: &str) -> bool {
+    let told = requester.extra.get(service_account::NODE_NAME).map(Vec::as_slice);
+    service_account::parse(&requester.name).is_some() && told.is_some_and(|told| told == [node])
+}
+
+/// The request without what differs from node to node of its requester's extras: what is allowed to a daemon on one
+/// node is then the same question on every node. Which extras there were is kept.
+fn without_extras(attributes: &Attributes<'_>) -> Question {
+    let mut question = Question::from(attributes);
+    let keys: Vec<Str> = question.user.extra.keys().cloned().collect();
+    question.user.extra = BTreeMap::from([("authentication.kubernetes.io/associated-node-keys".into(), keys)]);
+    question
+}
+
+fn wrong_extra(extra: &BTreeMap<Str, Vec<Str>>) -> Option<String> {
+    extra.iter().find_map(|(key, values)| {
+        if key.is_empty() {
+            return Some("impersonating the empty string key in extra is not allowed".to_owned());
+        }
+        if let Some(wrong) = field::aggregate(&domain_prefixed_path(key)) {
+            return Some(format!("impersonating an invalid key in extra is not allowed: {wrong}"));
+        }
+        if key.chars().any(char::is_uppercase) {
+            return Some(format!("impersonating a non-lowercase key in extra is not allowed: {}", go::quote(key)));
+        }
+        let empty = values.iter().any(Str::is_empty);
+        empty.then(|| "impersonating the empty string value in extra is not allowed".to_owned())
+    })
+}
+
+fn domain_prefixed_path(key: &str) -> field::Errors {
+    let extra = Path::of("extra");
+    crate::extra_key::validate(key, &extra.field("key"))
+}

@@ -1,0 +1,204 @@
+//! Who may act as whom, by the questions that are asked.
+
+use super::*;
+use crate::attributes::Resource;
+use crate::{Target, service_account};
+
+const LIST_PODS: Target<'static> = Target::Resource(Resource {
+    group: "",
+    version: "v1",
+    resource: "pods",
+    subresource: "",
+    namespace: "ns",
+    name: "",
+    field_selector: &[],
+    label_selector: &[],
+});
+
+/// One line for a question: verb, resource, subresource and name.
+fn line(attributes: &Attributes<'_>) -> String {
+    match attributes.target {
+        Target::Path(path) => format!("{} {path}", attributes.verb),
+        Target::Resource(Resource { group, resource, subresource, namespace, name, .. }) => {
+            format!("{} {resource}.{group}/{subresource} {namespace}/{name}", attributes.verb)
+        }
+    }
+}
+
+/// The questions that are asked when those in `allowed` are allowed, and the outcome.
+fn trial(wanted: &User, requester: &User, gate: Gate, allowed: &[&str]) -> (Vec<String>, Result<Impersonated, String>) {
+    let attributes = Attributes { user: requester, verb: "list", target: LIST_PODS };
+    let mut asked = Vec::new();
+    let outcome = Trial::new(wanted, &attributes, gate).run(|attributes| {
+        asked.push(line(attributes));
+        if allowed.contains(&line(attributes).as_str()) {
+            Decision::Allow(String::new())
+        } else {
+            Decision::NoOpinion("why".into())
+        }
+    });
+    (asked, outcome.map_err(|status| status.message))
+}
+
+fn named(name: &str) -> User {
+    User { name: name.into(), ..User::default() }
+}
+
+fn admin() -> User {
+    User::authenticated("admin", [])
+}
+
+#[test]
+fn headers_say_whom_to_act_as() {
+    let headers = [
+        ("impersonate-user", "jane"),
+        ("Impersonate-Uid", "u"),
+        ("Impersonate-Group", "a"),
+        ("impersonate-group", "b"),
+        ("Impersonate-Extra-Acme.com%2FScopes", "view"),
+        ("impersonate-extra-acme.com%2fscopes", "edit"),
+        ("Accept", "*/*"),
+    ];
+    let user = User { uid: "u".into(), groups: vec!["a".into(), "b".into()], ..named("jane") };
+    let expect = user.with_extra("acme.com/scopes", "view").with_extra("acme.com/scopes", "edit");
+    assert_eq!(wanted(&headers), Ok(Some(expect)));
+    assert_eq!(headers.iter().filter(|(name, _)| owns(name)).count(), headers.len() - 1);
+    assert_eq!(wanted(&[("Accept", "*/*"), ("Impersonate-User", "")]), Ok(None));
+}
+
+#[test]
+fn a_user_must_be_named() {
+    let said = |headers: &[(&str, &str)]| wanted(headers).unwrap_err().message;
+    assert_eq!(
+        said(&[("Impersonate-Group", "only")]),
+        r#"requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"only"}, Extra:map[string][]string(nil)} without impersonating a user name"#
+    );
+    assert_eq!(
+        said(&[("Impersonate-Uid", "u"), ("Impersonate-Extra-a", "1"), ("Impersonate-Extra-a", "2")]),
+        r#"requested &user.DefaultInfo{Name:"", UID:"u", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"1", "2"}}} without impersonating a user name"#
+    );
+}
+
+#[test]
+fn the_way_that_has_always_been_asks_for_each_part() {
+    let wanted = User { uid: "u".into(), groups: vec!["a".into(), "b".into()], ..named("jane") }.with_extra("k", "v");
+    let allowed = [
+        "impersonate users./ /jane",
+        "impersonate uids.authentication.k8s.io/ /u",
+        "impersonate groups./ /a",
+        "impersonate groups./ /b",
+        "impersonate userextras.authentication.k8s.io/k /v",
+    ];
+    let (asked, outcome) = trial(&wanted, &admin(), Gate::Legacy, &allowed);
+    assert_eq!(asked, allowed);
+    let mut user = wanted.clone();
+    user.join("system:authenticated");
+    assert_eq!(outcome, Ok(Impersonated { user, constraint: "" }));
+    let (asked, outcome) = trial(&wanted, &admin(), Gate::Legacy, &allowed[..3]);
+    assert_eq!(asked, allowed[..4]);
+    let said = r#"groups "b" is forbidden: User "admin" cannot impersonate resource "groups" in API group "" at the cluster scope: why"#;
+    assert_eq!(outcome.unwrap_err(), said);
+}
+
+#[test]
+fn constrained_ways_come_first_and_the_first_refusal_is_told() {
+    let (asked, outcome) = trial(&named("jane"), &admin(), Gate::Constrained, &["impersonate users./ /jane"]);
+    assert_eq!(asked, ["impersonate-on:user-info:list pods./ ns/", "impersonate users./ /jane"]);
+    assert_eq!(outcome.unwrap().constraint, "");
+    let (_, refused) = trial(&named("jane"), &admin(), Gate::Constrained, &[]);
+    let said = r#"pods is forbidden: User "admin" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns": why"#;
+    assert_eq!(refused.unwrap_err(), said);
+    let allowed =
+        ["impersonate-on:user-info:list pods./ ns/", "impersonate:user-info users.authentication.k8s.io/ /jane"];
+    let (asked, outcome) = trial(&named("jane"), &admin(), Gate::Constrained, &allowed);
+    assert_eq!(asked, allowed);
+    assert_eq!(outcome.unwrap().constraint, "impersonate:user-info");
+}
+
+#[test]
+fn service_accounts_and_nodes_have_the_groups_that_follow_from_their_names() {
+    let account = "system:serviceaccount:ns:robot";
+    let allowed = [
+        "impersonate-on:serviceaccount:list pods./ ns/",
+        "impersonate:serviceaccount serviceaccounts.authentication.k8s.io/ ns/robot",
+    ];
+    let (asked, outcome) = trial(&named(account), &admin(), Gate::Constrained, &allowed);
+    assert_eq!(asked, allowed);
+    assert_eq!(outcome.unwrap().user, service_account::user("ns", "robot", ""));
+    let (asked, outcome) = trial(&named(account), &admin(), Gate::Legacy, &["impersonate serviceaccounts./ ns/robot"]);
+    assert_eq!(asked, ["impersonate serviceaccounts./ ns/robot"]);
+    assert_eq!(outcome.unwrap().user, service_account::user("ns", "robot", ""));
+
+    let allowed =
+        ["impersonate-on:arbitrary-node:list pods./ ns/", "impersonate:arbitrary-node nodes.authentication.k8s.io/ /n"];
+    let (asked, outcome) = trial(&named("system:node:n"), &admin(), Gate::Constrained, &allowed);
+    assert_eq!(asked, allowed);
+    assert_eq!(outcome.unwrap().user.groups, ["system:nodes", "system:authenticated"]);
+    let (_, outcome) = trial(&named("system:node:n"), &admin(), Gate::Legacy, &["impersonate users./ /system:node:n"]);
+    assert_eq!(outcome.unwrap().user.groups, ["system:authenticated"], "the old way takes a node for any user");
+}
+
+#[test]
+fn a_daemon_may_act_as_the_node_it_runs_on() {
+    let daemon = service_account::user("ns", "daemon", "u").with_extra(service_account::NODE_NAME, "n");
+    let allowed = [
+        "impersonate-on:associated-node:list pods./ ns/",
+        "impersonate:associated-node nodes.authentication.k8s.io/ /*",
+    ];
+    let (asked, outcome) = trial(&named("system:node:n"), &daemon, Gate::Constrained, &allowed);
+    assert_eq!(asked, allowed);
+    assert_eq!(outcome.unwrap().constraint, "impersonate:associated-node");
+    let (asked, _) = trial(&named("system:node:other"), &daemon, Gate::Constrained, &[]);
+    assert_eq!(asked[0], "impersonate-on:arbitrary-node:list pods./ ns/");
+    let attributes = Attributes { user: &daemon, verb: "list", target: LIST_PODS };
+    let mut trial = Trial::new(&named("system:node:n"), &attributes, Gate::Constrained);
+    let Next::Ask(asked) = trial.needs() else { panic!("a question") };
+    let keys = &asked.user.extra["authentication.kubernetes.io/associated-node-keys"];
+    assert_eq!(keys, &[service_account::NODE_NAME]);
+}
+
+#[test]
+fn many_groups_are_asked_for_at_once_and_masters_never() {
+    let user =
+        |groups: &[&str]| User { groups: groups.iter().map(|group| Str::from(*group)).collect(), ..named("jane") };
+    let base = ["impersonate-on:user-info:list pods./ ns/", "impersonate:user-info users.authentication.k8s.io/ /jane"];
+    let group = |name: &str| format!("impersonate:user-info groups.authentication.k8s.io/ /{name}");
+    let all = group("*");
+    let (asked, outcome) = trial(&user(&["a", "b", "c", "d"]), &admin(), Gate::Constrained, &[base[0], base[1], &all]);
+    assert_eq!(asked, [base[0], base[1], &all]);
+    assert!(outcome.is_ok());
+    let each: Vec<_> = ["a", "b", "c", "d"].map(group).into();
+    let allowed: Vec<&str> = base.into_iter().chain(each.iter().map(String::as_str)).collect();
+    let (asked, outcome) = trial(&user(&["a", "b", "c", "d"]), &admin(), Gate::Constrained, &allowed);
+    assert_eq!(asked.len(), 7);
+    assert!(outcome.is_ok());
+    let (asked, refused) = trial(&user(&["system:masters"]), &admin(), Gate::Constrained, &base);
+    assert_eq!(asked.last().unwrap(), "impersonate users./ /jane", "the old way is still open");
+    let said = r#"groups.authentication.k8s.io "system:masters" is forbidden: User "admin" cannot impersonate:user-info resource "groups" in API group "authentication.k8s.io" at the cluster scope: impersonating the system:masters group is not allowed"#;
+    assert_eq!(refused.unwrap_err(), said);
+}
+
+#[test]
+fn strange_extras_are_refused_by_constrained_ways() {
+    let base = ["impersonate-on:user-info:list pods./ ns/", "impersonate:user-info users.authentication.k8s.io/ /jane"];
+    let check = |key: &str, value: &str, expect: &str| {
+        let (_, refused) = trial(&named("jane").with_extra(key, value), &admin(), Gate::Constrained, &base);
+        let said = refused.unwrap_err();
+        assert!(said.ends_with(expect), "{said}");
+    };
+    check("", "v", "impersonating the empty string key in extra is not allowed");
+    check(
+        "k",
+        "v",
+        "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: \"k\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+    );
+    check("acme.io/K", "v", "impersonating a non-lowercase key in extra is not allowed: \"acme.io/K\"");
+    check("acme.io/k", "", "impersonating the empty string value in extra is not allowed");
+}
+
+#[test]
+fn nobody_stays_nobody() {
+    let (_, outcome) =
+        trial(&named("system:anonymous"), &admin(), Gate::Legacy, &["impersonate users./ /system:anonymous"]);
+    assert_eq!(outcome.unwrap().user.groups, ["system:unauthenticated"]);
+}

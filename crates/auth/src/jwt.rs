@@ -1,0 +1,212 @@
+//! JSON Web Tokens in their compact form: made, taken apart, checked against a key.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use machinery::time::Time;
+use machinery::{Str, Value, json, value};
+
+use crate::keys::{self, Algorithm, PrivateKey, PublicKey};
+
+/// How far clocks of issuer and server may be apart, in seconds.
+pub const LEEWAY_SECONDS: i64 = 60;
+
+/// Why a text is not a token. The text itself is never part of a message.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is not three parts of base64.
+    #[error("the token is not in compact form")]
+    Form,
+    /// A part does not hold a JSON object.
+    #[error("the token's {0} is not a JSON object")]
+    Part(&'static str),
+    /// It is signed in a way that is not accepted.
+    #[error("unexpected signature algorithm {0:?}")]
+    Algorithm(String),
+}
+
+/// A token whose signature nobody has checked yet.
+#[derive(Clone, Debug)]
+pub struct Token<'a> {
+    /// How it claims to be signed.
+    pub algorithm: Algorithm,
+    /// Which key it claims to be signed with; may be empty.
+    pub key_id: Str,
+    /// What it claims. Not to be trusted before [`Token::verify`].
+    pub claims: Value,
+    signed: &'a str,
+    signature: Vec<u8>,
+}
+
+impl<'a> Token<'a> {
+    /// Takes a token apart.
+    pub fn parse(text: &'a str) -> Result<Self, Error> {
+        let (signed, signature) = text.rsplit_once('.').ok_or(Error::Form)?;
+        let (header, payload) = signed.split_once('.').ok_or(Error::Form)?;
+        let header = object(header, "header")?;
+        let name = header.str_at(&["alg"]).unwrap_or_default();
+        let algorithm = Algorithm::named(name).ok_or_else(|| Error::Algorithm(name.to_owned()))?;
+        // Whoever marks a header critical asks that it be understood, and none of those is here.
+        if header.get("crit").is_some() {
+            return Err(Error::Part("header"));
+        }
+        Ok(Self {
+            algorithm,
+            key_id: header.str_at(&["kid"]).unwrap_or_default().into(),
+            claims: object(payload, "payload")?,
+            signed,
+            signature: URL_SAFE_NO_PAD.decode(signature).map_err(|_| Error::Form)?,
+        })
+    }
+
+    /// Checks that `key` signed it.
+    pub fn verify(&self, key: &PublicKey) -> Result<(), keys::Error> {
+        key.verify(self.algorithm, self.signed.as_bytes(), &self.signature)
+    }
+
+    /// Whether one of the keys signed it.
+    pub fn is_signed_by_any<'k>(&self, keys: impl IntoIterator<Item = &'k PublicKey>) -> bool {
+        keys.into_iter().any(|key| self.verify(key).is_ok())
+    }
+
+    /// A claim that is text; empty if it is absent or something else.
+    pub fn text(&self, claim: &str) -> &str {
+        self.claims.str_at(&[claim]).unwrap_or_default()
+    }
+
+    /// Whom the token is for: one name or several.
+    pub fn audiences(&self) -> Vec<Str> {
+        match self.claims.get("aud") {
+            Some(Value::String(one)) => vec![one.clone()],
+            Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).map(Str::from).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A point in time that the token claims, in seconds since 1970.
+    pub fn seconds(&self, claim: &str) -> Option<i64> {
+        numeric_date(self.claims.get(claim)?)
+    }
+}
+
+/// A date as tokens carry it: seconds since 1970, of which a fraction is dropped.
+pub fn numeric_date(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(seconds) => Some(*seconds),
+        Value::Float(seconds) => Some(*seconds as i64),
+        _ => None,
+    }
+}
+
+/// What the payload of `text` claims as its issuer, if `text` looks like a token at all. Costs no cryptography, so that
+/// a token is checked only by whoever issued it.
+pub fn claimed_issuer(text: &str) -> Option<Str> {
+    let mut parts = text.split('.');
+    let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    Some(object(payload, "payload").ok()?.str_at(&["iss"]).unwrap_or_default().into())
+}
+
+/// Signs claims.
+pub fn sign(key: &PrivateKey, claims: &Value) -> Result<String, keys::Error> {
+    let public = key.public();
+    let header = value!({"alg": (public.algorithm().name()), "kid": (public.id())});
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(json::to_vec(value));
+    let signed = format!("{}.{}", part(&header), part(claims));
+    let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes())?);
+    Ok(format!("{signed}.{signature}"))
+}
+
+/// Where `now` stands to the token's `nbf` and `exp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// It may be used.
+    Valid,
+    /// It was made for later.
+    NotYet,
+    /// Its time is over.
+    Expired,
+    /// It says that it was made later than now.
+    Future,
+}
+
+impl Token<'_> {
+    /// Where `now` stands to the token's `nbf`, `iat` and `exp`, with the leeway that clocks need.
+    pub fn age(&self, now: Time) -> Age {
+        let now = now.unix_seconds();
+        let after = |claim| self.seconds(claim).is_some_and(|at: i64| now.saturating_add(LEEWAY_SECONDS) < at);
+        match self.seconds("exp") {
+            _ if after("nbf") => Age::NotYet,
+            Some(at) if now.saturating_sub(LEEWAY_SECONDS) > at => Age::Expired,
+            _ if after("iat") => Age::Future,
+            _ => Age::Valid,
+        }
+    }
+}
+
+fn object(part: &str, name: &'static str) -> Result<Value, Error> {
+    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| Error::Form)?;
+    json::parse(&bytes).ok().filter(|value| value.as_object().is_some()).ok_or(Error::Part(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::tests::{p256_pem, rsa_pem};
+
+    #[test]
+    fn what_is_signed_is_read_back_and_only_its_key_confirms_it() {
+        let key = PrivateKey::from_pem(rsa_pem()).unwrap();
+        let other = PrivateKey::from_pem(&p256_pem()).unwrap();
+        let claims = value!({"iss": "me", "aud": ["a", "b"], "exp": 10, "nbf": 5.9});
+        let text = sign(&key, &claims).unwrap();
+        let token = Token::parse(&text).unwrap();
+        assert_eq!((token.algorithm, token.key_id.clone()), (Algorithm::Rs256, key.public().id()));
+        assert_eq!(token.claims, claims);
+        assert_eq!(token.audiences(), ["a", "b"]);
+        assert_eq!((token.seconds("exp"), token.seconds("nbf"), token.seconds("iat")), (Some(10), Some(5), None));
+        assert!(token.is_signed_by_any([other.public(), key.public()]));
+        assert!(!token.is_signed_by_any([other.public()]));
+        assert_eq!(claimed_issuer(&text).as_deref(), Some("me"));
+    }
+
+    #[test]
+    fn a_changed_token_is_not_confirmed() {
+        let key = PrivateKey::from_pem(&p256_pem()).unwrap();
+        let text = sign(&key, &value!({"sub": "a"})).unwrap();
+        let changed = URL_SAFE_NO_PAD.encode(br#"{"sub":"b"}"#);
+        let (header, signature) = (text.split('.').next().unwrap(), text.rsplit('.').next().unwrap());
+        let forged = format!("{header}.{changed}.{signature}");
+        assert!(!Token::parse(&forged).unwrap().is_signed_by_any([key.public()]));
+    }
+
+    #[test]
+    fn what_is_no_token_is_told_apart() {
+        let part = |json: &str| URL_SAFE_NO_PAD.encode(json);
+        let check = |text: &str, expect: Error| assert_eq!(Token::parse(text).unwrap_err(), expect, "{text}");
+        check("", Error::Form);
+        check("a.b", Error::Form);
+        check("a.b.c.d", Error::Form);
+        check(&format!("{}.{}.AA", part("1"), part("{}")), Error::Part("header"));
+        check(&format!("{}.{}.AA", part(r#"{"alg":"RS256"}"#), part("[]")), Error::Part("payload"));
+        check(&format!("{}.{}.AA", part(r#"{"alg":"RS256","crit":["x"]}"#), part("{}")), Error::Part("header"));
+        for algorithm in ["none", "HS256", "EdDSA", ""] {
+            let header = part(&format!(r#"{{"alg":"{algorithm}"}}"#));
+            check(&format!("{header}.{}.", part("{}")), Error::Algorithm(algorithm.to_owned()));
+        }
+    }
+
+    #[test]
+    fn clocks_may_differ_by_a_minute() {
+        let key = PrivateKey::from_pem(&p256_pem()).unwrap();
+        let text = sign(&key, &value!({"nbf": 1000, "iat": 1000, "exp": 2000})).unwrap();
+        let token = Token::parse(&text).unwrap();
+        let check = |now, expect| assert_eq!(token.age(Time::from_unix(now, 0)), expect, "{now}");
+        check(939, Age::NotYet);
+        check(940, Age::Valid);
+        check(2060, Age::Valid);
+        check(2061, Age::Expired);
+        let early = sign(&key, &value!({"iat": 1000})).unwrap();
+        assert_eq!(Token::parse(&early).unwrap().age(Time::from_unix(939, 0)), Age::Future);
+    }
+}

@@ -1,0 +1,232 @@
+//! The Node authorizer: a kubelet may have what its own pods need, and nothing of other nodes.
+//!
+//! Who needs what is kept by [`Graph`]; what may be done with it is decided here. What is not about single objects is
+//! allowed by the rules of the role `system:node`, the same for all nodes.
+
+pub mod audience;
+pub mod graph;
+mod references;
+
+pub use graph::{Graph, Kind};
+
+use crate::attributes::{Attributes, Resource, Target};
+use crate::rbac::{Rule, bootstrap};
+use crate::user::{NODE_PREFIX, NODES};
+use crate::{Authorizer, Decision, User};
+
+/// Said where rules of a kubelet are to be listed: what it may depends on its pods.
+pub const NO_RULES: &str = "node authorizer does not support user rule resolution";
+
+/// Decides over requests of kubelets.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What each node's pods need.
+    pub graph: Graph,
+    rules: Vec<Rule>,
+}
+
+impl Node {
+    /// With the rules that every cluster starts with, and no pods yet.
+    pub fn new() -> Self {
+        let is_node = |object: &machinery::Value| {
+            object["kind"].as_str() == Some("ClusterRole")
+                && object.str_at(&["metadata", "name"]) == Some("system:node")
+        };
+        let rules = bootstrap::objects().iter().find(|object| is_node(object)).map(Rule::all_from_object);
+        Self { graph: Graph::default(), rules: rules.expect("the bootstrap policy has a role for nodes") }
+    }
+
+    /// Whether the user is a kubelet, whose rules cannot be listed.
+    pub fn hides_rules_of(user: &User) -> bool {
+        user.name.starts_with(NODE_PREFIX) && user.is_in(NODES)
+    }
+
+    fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Result<Decision, String> {
+        let Target::Resource(resource) = attributes.target else { return Ok(self.by_rules(attributes)) };
+        let asked = Asked { graph: &self.graph, node, verb: attributes.verb, resource };
+        match (resource.group, resource.resource) {
+            ("", "secrets") => asked.read(Kind::Secret),
+            ("", "configmaps") => asked.read(Kind::ConfigMap),
+            ("", "persistentvolumeclaims") if resource.subresource == "status" => asked.write_status(Kind::Claim),
+            ("", "persistentvolumeclaims") => asked.get(Kind::Claim),
+            ("", "persistentvolumes") => asked.get(Kind::Volume),
+            ("resource.k8s.io", "resourceclaims") => asked.get(Kind::ResourceClaim),
+            ("storage.k8s.io", "volumeattachments") => asked.get(Kind::VolumeAttachment),
+            ("", "serviceaccounts") => asked.service_account(),
+            ("coordination.k8s.io", "leases") => asked.lease(),
+            ("storage.k8s.io", "csinodes") => asked.csi_node(),
+            ("resource.k8s.io", "resourceslices") => asked.resource_slice(),
+            ("certificates.k8s.io", "podcertificaterequests") => asked.pod_certificate_request(),
+            ("", "nodes") => asked.node(),
+            ("", "pods") => asked.pod(),
+            _ => return Ok(self.by_rules(attributes)),
+        }
+        .map(|()| Decision::Allow(String::new()))
+    }
+
+    fn by_rules(&self, attributes: &Attributes<'_>) -> Decision {
+        if self.rules.iter().any(|rule| rule.permits(attributes)) {
+            Decision::Allow(String::new())
+        } else {
+            Decision::NoOpinion(String::new())
+        }
+    }
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Authorizer for Node {
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        let user = attributes.user;
+        match user.node() {
+            Some(node) => self.decide(node, attributes).unwrap_or_else(Decision::NoOpinion),
+            None if user.name == NODE_PREFIX && user.is_in(NODES) => {
+                Decision::NoOpinion(format!("unknown node for user {:?}", user.name))
+            }
+            None => Decision::NoOpinion(String::new()),
+        }
+    }
+}
+
+/// A kubelet's request about a resource. Its methods allow it, or say why not.
+struct Asked<'a> {
+    graph: &'a Graph,
+    node: &'a str,
+    verb: &'a str,
+    resource: Resource<'a>,
+}
+
+type Verdict = Result<(), String>;
+
+impl Asked<'_> {
+    fn get(&self, kind: Kind) -> Verdict {
+        self.require(self.verb == "get", "can only get individual resources of this type")?;
+        self.require(self.is_whole(), "cannot get subresource")?;
+        self.related(kind)
+    }
+
+    /// Kubelets watch single secrets and config maps rather than asking again and again.
+    fn read(&self, kind: Kind) -> Verdict {
+        self.require(matches!(self.verb, "get" | "list" | "watch"), "can only read resources of this type")?;
+        self.require(self.is_whole(), "cannot read subresource")?;
+        self.require(!self.resource.namespace.is_empty(), "can only read namespaced object of this type")?;
+        self.related(kind)
+    }
+
+    fn write_status(&self, kind: Kind) -> Verdict {
+        self.require(matches!(self.verb, "update" | "patch"), "can only get/update/patch this type")?;
+        self.related(kind)
+    }
+
+    fn service_account(&self) -> Verdict {
+        if self.verb == "get" && self.is_whole() {
+            return self.read(Kind::ServiceAccount);
+        }
+        let single = self.verb == "create" && !self.resource.name.is_empty();
+        self.require(single, "can only create tokens for individual service accounts")?;
+        self.require(self.resource.subresource == "token", "can only create token subresource of serviceaccount")?;
+        self.related(Kind::ServiceAccount)
+    }
+
+    /// On create the name is not known yet: admission compares it.
+    fn lease(&self) -> Verdict {
+        self.require(self.owns_by_name(), "can only get, create, update, patch, or delete a node lease")?;
+        let place = "can only access leases in the \"kube-node-lease\" system namespace";
+        self.require(self.resource.namespace == "kube-node-lease", place)?;
+        let own = self.verb == "create" || self.resource.name == self.node;
+        self.require(own, "can only access node lease with the same name as the requesting node")
+    }
+
+    fn csi_node(&self) -> Verdict {
+        self.require(self.owns_by_name(), "can only get, create, update, patch, or delete a CSINode")?;
+        self.require(self.is_whole(), "cannot authorize CSINode subresources")?;
+        let own = self.verb == "create" || self.resource.name == self.node;
+        self.require(own, "can only access CSINode with the same name as the requesting node")
+    }
+
+    fn resource_slice(&self) -> Verdict {
+        self.require(self.is_whole(), "cannot authorize ResourceSlice subresources")?;
+        match self.verb {
+            "create" => Ok(()),
+            "get" | "update" | "patch" | "delete" => self.related(Kind::ResourceSlice),
+            "watch" | "list" | "deletecollection" => self.require(
+                self.selects_own("spec.nodeName"),
+                "can only list/watch/deletecollection resourceslices with nodeName field selector",
+            ),
+            _ => Err("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection".to_owned()),
+        }
+    }
+
+    fn pod_certificate_request(&self) -> Verdict {
+        self.require(self.is_whole(), "nodes may not access the status subresource of PodCertificateRequests")?;
+        match self.verb {
+            "create" => Ok(()),
+            "get" => self.related(Kind::PodCertificateRequest),
+            "list" | "watch" => self.require(
+                self.selects_own("spec.nodeName"),
+                "can only list/watch podcertificaterequests with nodeName field selector",
+            ),
+            verb => Err(format!("nodes may not {verb} podcertificaterequests")),
+        }
+    }
+
+    /// Its own name is compared rather than looked up, so that a kubelet can read its node before there is one.
+    fn node(&self) -> Verdict {
+        let node = self.node;
+        match (self.resource.subresource, self.verb) {
+            ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+            ("", "get" | "list" | "watch") => match self.resource.name {
+                "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
+                name if name == node => Ok(()),
+                name => Err(format!("node '{node}' cannot read '{name}', only its own Node object")),
+            },
+            _ => Err(String::new()),
+        }
+    }
+
+    /// What a kubelet writes of pods, admission holds against the pod itself.
+    fn pod(&self) -> Verdict {
+        match (self.resource.subresource, self.verb) {
+            ("", "get") => self.get(Kind::Pod),
+            ("", "list" | "watch") if self.selects_own("spec.nodeName") => Ok(()),
+            ("", "list" | "watch") if !self.resource.name.is_empty() => self.related(Kind::Pod),
+            ("", "list" | "watch") => Err("can only list/watch pods with spec.nodeName field selector".to_owned()),
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
+            _ => Err(String::new()),
+        }
+    }
+
+    fn related(&self, kind: Kind) -> Verdict {
+        let Resource { namespace, name, .. } = self.resource;
+        self.require(!name.is_empty(), "No Object name found")?;
+        if self.graph.relates(kind, namespace, name, self.node) {
+            return Ok(());
+        }
+        Err(format!("no relationship found between node '{}' and this object", self.node))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.resource.subresource.is_empty()
+    }
+
+    fn owns_by_name(&self) -> bool {
+        matches!(self.verb, "get" | "create" | "update" | "patch" | "delete")
+    }
+
+    fn selects_own(&self, field: &str) -> bool {
+        let equals = machinery::fields::Operator::Equals;
+        let mut terms = self.resource.field_selector.iter();
+        terms.any(|term| term.field == field && term.operator == equals && term.value == self.node)
+    }
+
+    fn require(&self, holds: bool, otherwise: &str) -> Verdict {
+        if holds { Ok(()) } else { Err(otherwise.to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Which node needs which object: kept up to date with every change at the cost of that change alone.
+//!
+//! ```text
+//! node <── pod <── secret, config map, service account, resource claim
+//!           └───── volume claim <── volume <── secret
+//! node <── volume attachment, resource slice, pod certificate request
+//! ```
+//!
+//! The way from an object over pods to nodes is not walked but counted: each object has, per node, the number of pods
+//! that name it. So a question costs a look-up, however many pods use an object.
+
+use std::collections::BTreeMap;
+
+use machinery::meta::Meta;
+use machinery::{Str, Value};
+
+use super::references;
+
+/// What an object is, as far as the graph cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A Pod: belongs to the node it is bound to.
+    Pod,
+    /// A Secret: named by pods, or by volumes that pods claim.
+    Secret,
+    /// A ConfigMap.
+    ConfigMap,
+    /// A PersistentVolumeClaim.
+    Claim,
+    /// A PersistentVolume: claimed by a claim.
+    Volume,
+    /// A ServiceAccount.
+    ServiceAccount,
+    /// A ResourceClaim.
+    ResourceClaim,
+    /// A VolumeAttachment: names its node.
+    VolumeAttachment,
+    /// A ResourceSlice: names its node.
+    ResourceSlice,
+    /// A PodCertificateRequest: names its node.
+    PodCertificateRequest,
+}
+
+/// An object by kind, namespace and name.
+pub type Key = (Kind, Str, Str);
+
+/// What is known of the objects that relate to nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// What each pod, attachment, slice and request adds, to be taken back when it changes.
+    added: BTreeMap<Key, Added>,
+    /// By object: how many of those name it, by node.
+    needed: BTreeMap<Key, BTreeMap<Str, u32>>,
+    /// By volume: the claim it is bound to and the secrets it needs.
+    volumes: BTreeMap<Str, Bound>,
+    /// By secret: the volumes that need it.
+    volumes_of_secret: BTreeMap<(Str, Str), Vec<Str>>,
+}
+
+#[derive(Clone, Debug)]
+struct Added {
+    node: Str,
+    objects: Vec<Key>,
+}
+
+#[derive(Clone, Debug)]
+struct Bound {
+    claim: Key,
+    secrets: Vec<(Str, Str)>,
+}
+
+impl Graph {
+    /// Takes note of an object that is there now. Only pods, volumes, attachments, slices and requests say anything of
+    /// nodes.
+    pub fn set(&mut self, kind: Kind, object: &Value) {
+        let meta = Meta::of(object);
+        let (namespace, name) = (meta.namespace(), meta.name());
+        let text = |path: &[&str]| object.str_at(path).unwrap_or_default();
+        match kind {
+            Kind::Volume => self.set_volume(name, object),
+            Kind::Pod => {
+                let objects = references::of_pod(object);
+                self.set_added((kind, namespace.into(), name.into()), text(&["spec", "nodeName"]), objects);
+            }
+            Kind::VolumeAttachment | Kind::ResourceSlice | Kind::PodCertificateRequest => {
+                let key = (kind, namespace.into(), name.into());
+                self.set_added(key, text(&["spec", "nodeName"]), Vec::new());
+            }
+            Kind::Secret | Kind::ConfigMap | Kind::Claim | Kind::ServiceAccount | Kind::ResourceClaim => {}
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) {
+        if kind == Kind::Volume {
+            self.remove_volume(name);
+        } else {
+            self.remove_added(&(kind, namespace.into(), name.into()));
+        }
+    }
+
+    /// Whether the node has to do with the object.
+    pub fn relates(&self, kind: Kind, namespace: &str, name: &str, node: &str) -> bool {
+        let key = (kind, Str::from(namespace), Str::from(name));
+        match kind {
+            Kind::Volume => self.volume_relates(name, node),
+            Kind::Secret => {
+                let volumes = self.volumes_of_secret.get(&(key.1.clone(), key.2.clone()));
+                self.needs(&key, node)
+                    || volumes.is_some_and(|volumes| volumes.iter().any(|name| self.volume_relates(name, node)))
+            }
+            Kind::Pod | Kind::VolumeAttachment | Kind::ResourceSlice | Kind::PodCertificateRequest => {
+                self.added.get(&key).is_some_and(|added| added.node == node)
+            }
+            Kind::ConfigMap | Kind::Claim | Kind::ServiceAccount | Kind::ResourceClaim => self.needs(&key, node),
+        }
+    }
+
+    /// Whether nothing is known of any node: what was added has been taken back.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.needed.is_empty() && self.volumes.is_empty() && self.volumes_of_secret.is_empty()
+    }
+
+    fn needs(&self, key: &Key, node: &str) -> bool {
+        self.needed.get(key).is_some_and(|nodes| nodes.contains_key(node))
+    }
+
+    fn volume_relates(&self, name: &str, node: &str) -> bool {
+        self.volumes.get(name).is_some_and(|bound| self.needs(&bound.claim, node))
+    }
+
+    fn set_added(&mut self, key: Key, node: &str, objects: Vec<Key>) {
+        self.remove_added(&key);
+        if node.is_empty() {
+            return;
+        }
+        for object in &objects {
+            *self.needed.entry(object.clone()).or_default().entry(node.into()).or_default() += 1;
+        }
+        self.added.insert(key, Added { node: node.into(), objects });
+    }
+
+    fn remove_added(&mut self, key: &Key) {
+        let Some(Added { node, objects }) = self.added.remove(key) else { return };
+        for object in objects {
+            let nodes = self.needed.get_mut(&object).expect("what was added is counted");
+            let count = nodes.get_mut(&node).expect("what was added is counted under its node");
+            *count -= 1;
+            if *count == 0 {
+                nodes.remove(&node);
+                if nodes.is_empty() {
+                    self.needed.remove(&object);
+                }
+            }
+        }
+    }
+
+    fn set_volume(&mut self, name: &str, volume: &Value) {
+        self.remove_volume(name);
+        let Some(claim) = volume.at(&["spec", "claimRef"]).filter(|claim| !claim.is_null()) else { return };
+        let text = |key| Str::from(claim.str_at(&[key]).unwrap_or_default());
+        let secrets = references::secrets_of_volume(volume, &text("namespace"));
+        for secret in &secrets {
+            self.volumes_of_secret.entry(secret.clone()).or_default().push(name.into());
+        }
+        let claim = (Kind::Claim, text("namespace"), text("name"));
+        self.volumes.insert(name.into(), Bound { claim, secrets });
+    }
+
+    fn remove_volume(&mut self, name: &str) {
+        let Some(bound) = self.volumes.remove(name) else { return };
+        for secret in bound.secrets {
+            if let Some(volumes) = self.volumes_of_secret.get_mut(&secret) {
+                volumes.retain(|have| have != name);
+                if volumes.is_empty() {
+                    self.volumes_of_secret.remove(&secret);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Which objects a pod or a volume names.
+
+use std::collections::BTreeSet;
+
+use machinery::meta::Meta;
+use machinery::{Str, Value};
+
+use super::graph::{Key, Kind};
+
+/// The mark of a pod that a kubelet made itself from a file.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Volumes of a pod that name a secret under `secretRef`.
+const WITH_SECRET_REF: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
+
+/// Every object that a pod needs, each once.
+///
+/// A pod that a kubelet made gives it nothing: else a kubelet could give itself whatever it likes.
+pub fn of_pod(pod: &Value) -> Vec<Key> {
+    let meta = Meta::of(pod);
+    if meta.annotation(MIRROR).is_some() {
+        return Vec::new();
+    }
+    let mut found = Found { namespace: meta.namespace(), keys: BTreeSet::new() };
+    let spec = &pod["spec"];
+    found.add(Kind::ServiceAccount, spec.str_at(&["serviceAccountName"]));
+    for secret in items(spec, "imagePullSecrets") {
+        found.add(Kind::Secret, secret.str_at(&["name"]));
+    }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        items(spec, list).iter().for_each(|container| found.add_container(container));
+    }
+    for volume in items(spec, "volumes") {
+        found.add_volume(volume, meta.name());
+    }
+    for claim in items(spec, "resourceClaims") {
+        found.add(Kind::ResourceClaim, resource_claim(pod, claim));
+    }
+    found.add(Kind::ResourceClaim, pod.str_at(&["status", "extendedResourceClaimStatus", "resourceClaimName"]));
+    found.keys.into_iter().collect()
+}
+
+/// The secrets that a kubelet needs to mount a volume, by namespace and name; `namespace` is that of the claim.
+pub fn secrets_of_volume(volume: &Value, namespace: &str) -> Vec<(Str, Str)> {
+    let spec = &volume["spec"];
+    let mut secrets = BTreeSet::new();
+    let mut add = |place: Option<&str>, name: Option<&str>| {
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            let place = place.filter(|place| !place.is_empty()).unwrap_or(namespace);
+            secrets.insert((Str::from(place), Str::from(name)));
+        }
+    };
+    add(spec.str_at(&["azureFile", "secretNamespace"]), spec.str_at(&["azureFile", "secretName"]));
+    let references = WITH_SECRET_REF.iter().map(|kind| [*kind, "secretRef"]);
+    // Secrets for attaching and expanding from outside are the controller's alone.
+    let csi = ["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"].iter().map(|key| ["csi", *key]);
+    for [source, key] in references.chain(csi) {
+        let reference = &spec[source][key];
+        add(reference.str_at(&["namespace"]), reference.str_at(&["name"]));
+    }
+    secrets.into_iter().collect()
+}
+
+struct Found<'a> {
+    namespace: &'a str,
+    keys: BTreeSet<Key>,
+}
+
+impl Found<'_> {
+    fn add(&mut self, kind: Kind, name: Option<&str>) {
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            self.keys.insert((kind, self.namespace.into(), name.into()));
+        }
+    }
+
+    fn add_container(&mut self, container: &Value) {
+        for variable in items(container, "env") {
+            self.add(Kind::Secret, variable.str_at(&["valueFrom", "secretKeyRef", "name"]));
+            self.add(Kind::ConfigMap, variable.str_at(&["valueFrom", "configMapKeyRef", "name"]));
+        }
+        for source in items(container, "envFrom") {
+            self.add(Kind::Secret, source.str_at(&["secretRef", "name"]));
+            self.add(Kind::ConfigMap, source.str_at(&["configMapRef", "name"]));
+        }
+    }
+
+    fn add_volume(&mut self, volume: &Value, pod: &str) {
+        self.add(Kind::Secret, volume.str_at(&["secret", "secretName"]));
+        self.add(Kind::ConfigMap, volume.str_at(&["configMap", "name"]));
+        self.add(Kind::Secret, volume.str_at(&["azureFile", "secretName"]));
+        self.add(Kind::Secret, volume.str_at(&["csi", "nodePublishSecretRef", "name"]));
+        for kind in WITH_SECRET_REF {
+            self.add(Kind::Secret, volume.str_at(&[kind, "secretRef", "name"]));
+        }
+        for source in items(&volume["projected"], "sources") {
+            self.add(Kind::Secret, source.str_at(&["secret", "name"]));
+            self.add(Kind::ConfigMap, source.str_at(&["configMap", "name"]));
+        }
+        let claim = volume.str_at(&["persistentVolumeClaim", "claimName"]);
+        self.add(Kind::Claim, claim);
+        if claim.is_none() && volume.get("ephemeral").is_some_and(|ephemeral| !ephemeral.is_null()) {
+            let name = volume.str_at(&["name"]).unwrap_or_default();
+            self.add(Kind::Claim, Some(&format!("{pod}-{name}")));
+        }
+    }
+}
+
+/// The name of a pod's claim: given, or made from a template and told in the status.
+fn resource_claim<'a>(pod: &'a Value, claim: &'a Value) -> Option<&'a str> {
+    let given = claim.str_at(&["resourceClaimName"]);
+    given.or_else(|| {
+        claim.str_at(&["resourceClaimTemplateName"])?;
+        let mut made = items(&pod["status"], "resourceClaimStatuses").iter();
+        made.find(|made| made.str_at(&["name"]) == claim.str_at(&["name"]))?.str_at(&["resourceClaimName"])
+    })
+}
+
+fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).unwrap_or_default()
+}

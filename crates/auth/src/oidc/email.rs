@@ -1,0 +1,52 @@
+//! Whether an expression looks at a claim: whoever takes an address for a name must look at whether it is verified.
+
+use cel::ast::{Ast, Expr, ExprId, Literal};
+use cel::parser::{Syntax, parse};
+
+/// Whether the expression reads `claims.<field>`, however deep inside. One that does not parse reads nothing.
+pub fn reads_claim(source: &str, field: &str) -> bool {
+    let syntax = Syntax { optional: true, two_variables: true, bind: false, sort_by: true, math: false };
+    let Ok(ast) = parse(source, syntax) else { return false };
+    reads(&ast, ast.root(), field)
+}
+
+/// Trees are limited in depth by the parser.
+fn reads(ast: &Ast, id: ExprId, field: &str) -> bool {
+    let is_claims = |id: ExprId| matches!(ast.expr(id), Expr::Ident(name) if name == "claims");
+    let here = match ast.expr(id) {
+        Expr::Select { operand, field: selected, .. } => is_claims(*operand) && selected == field,
+        Expr::Call { function, target: None, args } if function == "_?._" => match args.as_ref() {
+            [operand, selected] => {
+                is_claims(*operand)
+                    && matches!(ast.expr(*selected), Expr::Literal(Literal::String(name)) if name == field)
+            }
+            _ => false,
+        },
+        _ => false,
+    };
+    let mut below = false;
+    if !here {
+        ast.expr(id).children(|child| below = below || reads(ast, child, field));
+    }
+    here || below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_found_wherever_it_is_read() {
+        let check = |source: &str, expect: bool| assert_eq!(reads_claim(source, "email"), expect, "{source}");
+        check("claims.email", true);
+        check("'a' + claims.email", true);
+        check("claims.?email.orValue('')", true);
+        check("[1].all(x, claims.email == 'a')", true);
+        check("{'a': [claims.email]}", true);
+        check("has(claims.email) ? 'a' : 'b'", true);
+        check("claims.email_verified", false);
+        check("claims.other.email", false);
+        check("user.email", false);
+        check("claims.(", false);
+    }
+}

@@ -1,0 +1,92 @@
+//! What a user may do in a namespace, as a SelfSubjectRulesReview lists it.
+
+use machinery::status::Status;
+use machinery::{Object, Str, Value, value};
+
+use crate::rbac::Rule;
+
+/// What the authorizers know of a user's rules.
+#[derive(Clone, Debug, Default)]
+pub struct Known<'a> {
+    /// The rules that hold.
+    pub rules: Vec<&'a Rule>,
+    /// Why some may be missing.
+    pub errors: Vec<String>,
+    /// Whether an authorizer cannot list what it would allow.
+    pub incomplete: bool,
+}
+
+/// The namespace that a review asks about.
+pub fn namespace(review: &Value) -> Result<&str, Status> {
+    let namespace = review.str_at(&["spec", "namespace"]).unwrap_or_default();
+    if namespace.is_empty() { Err(Status::bad_request("no namespace on request")) } else { Ok(namespace) }
+}
+
+/// The status that answers a review.
+pub fn status(known: &Known<'_>) -> Value {
+    let resources = known.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
+        let parts =
+            [("apiGroups", &rule.api_groups), ("resources", &rule.resources), ("resourceNames", &rule.resource_names)];
+        listed(rule, &parts)
+    });
+    let paths = known.rules.iter().filter(|rule| !rule.non_resource_urls.is_empty());
+    let paths = paths.map(|rule| listed(rule, &[("nonResourceURLs", &rule.non_resource_urls)]));
+    let mut status = value!({
+        "resourceRules": (Value::Array(resources.collect())),
+        "nonResourceRules": (Value::Array(paths.collect())),
+        "incomplete": (known.incomplete),
+    });
+    let error = match known.errors.as_slice() {
+        [] => return status,
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    status.as_object_mut().expect("made as an object above").insert("evaluationError", error);
+    status
+}
+
+fn listed(rule: &Rule, parts: &[(&str, &Vec<Str>)]) -> Value {
+    let list = |words: &[Str]| Value::Array(words.iter().cloned().map(Value::String).collect());
+    let mut out: Object = [("verbs", list(&rule.verbs))].into_iter().collect();
+    for (key, words) in parts.iter().filter(|(_, words)| !words.is_empty()) {
+        out.insert(*key, list(words));
+    }
+    Value::Object(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(verbs: &[&str], groups: &[&str], resources: &[&str], paths: &[&str]) -> Rule {
+        let list = |words: &[&str]| words.iter().map(|word| Str::from(*word)).collect();
+        Rule {
+            verbs: list(verbs),
+            api_groups: list(groups),
+            resources: list(resources),
+            resource_names: Vec::new(),
+            non_resource_urls: list(paths),
+        }
+    }
+
+    #[test]
+    fn rules_are_listed_by_what_they_are_about() {
+        let (pods, health) = (rule(&["get"], &[""], &["pods"], &[]), rule(&["get"], &[], &[], &["/healthz"]));
+        let known = Known { rules: vec![&pods, &health], errors: vec!["a".into(), "b".into()], incomplete: true };
+        let expect = value!({
+            "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}],
+            "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/healthz"]}],
+            "incomplete": true,
+            "evaluationError": "[a, b]",
+        });
+        assert_eq!(status(&known), expect);
+        let nothing = value!({"resourceRules": [], "nonResourceRules": [], "incomplete": false});
+        assert_eq!(status(&Known::default()), nothing);
+    }
+
+    #[test]
+    fn a_review_is_about_one_namespace() {
+        assert_eq!(namespace(&value!({"spec": {"namespace": "a"}})).ok(), Some("a"));
+        assert_eq!(namespace(&value!({})).unwrap_err().message, "no namespace on request");
+    }
+}

@@ -1,0 +1,297 @@
+//! What a token is bound to, and whether that still exists.
+
+use machinery::meta::Meta;
+use machinery::status::{GroupName, Status};
+use machinery::time::{Duration, Time};
+use machinery::{Str, Value};
+
+use super::legacy::{self, Legacy};
+use super::token::{Claims, ObjectRef};
+use super::{NODE_NAME, NODE_UID, POD_NAME, POD_UID};
+use crate::jwt::LEEWAY_SECONDS;
+use crate::user::CREDENTIAL_ID;
+use crate::{User, service_account};
+
+/// What must still exist for a token to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// What the token names.
+    Claims {
+        /// The service account, and the pod, secret or node.
+        claims: Claims,
+        /// The token's subject.
+        subject: Str,
+    },
+    /// The secret that holds the token, and the service account.
+    Legacy(Legacy),
+}
+
+/// One object to look up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup<'a> {
+    /// A ServiceAccount by namespace and name.
+    Account(&'a str, &'a str),
+    /// A Pod by namespace and name.
+    Pod(&'a str, &'a str),
+    /// A Secret by namespace and name.
+    Secret(&'a str, &'a str),
+    /// A Node by name.
+    Node(&'a str),
+}
+
+/// What was found of the objects to look up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found<'a> {
+    /// The service account.
+    pub account: Option<&'a Value>,
+    /// The pod.
+    pub pod: Option<&'a Value>,
+    /// The secret.
+    pub secret: Option<&'a Value>,
+    /// The node.
+    pub node: Option<&'a Value>,
+}
+
+/// Who the bearer of a token is, and what is to be done besides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Who it is.
+    pub user: User,
+    /// What the audit log should say.
+    pub annotations: Vec<(&'static str, String)>,
+    /// What the client should be warned of.
+    pub warnings: Vec<String>,
+    /// The day that the secret's label of last use should say, if it says another.
+    pub mark_used: Option<String>,
+}
+
+/// Why a token no longer counts.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such service account.
+    #[error("{}", Status::not_found(GroupName::new("", "serviceaccounts"), .0).message)]
+    NoAccount(Str),
+    /// The service account is on its way out.
+    #[error("service account {0}/{1} has been deleted")]
+    AccountDeleted(Str, Str),
+    /// There is another object of that name now.
+    #[error("{what} UID ({found}) does not match {claim} ({claimed})")]
+    Uid {
+        /// What kind of object.
+        what: &'static str,
+        /// The uid it has.
+        found: Str,
+        /// What the claim is called.
+        claim: &'static str,
+        /// The uid it should have.
+        claimed: Str,
+    },
+    /// What it is bound to is gone.
+    #[error("service account token has been invalidated")]
+    Invalidated,
+    /// A token of the old kind does not count any more.
+    #[error(transparent)]
+    Legacy(#[from] legacy::Refusal),
+}
+
+impl Bound {
+    /// Which objects [`judge`] must see.
+    pub fn lookups(&self) -> Vec<Lookup<'_>> {
+        match self {
+            Self::Claims { claims, .. } => {
+                let namespace = claims.namespace.as_str();
+                let account = Lookup::Account(namespace, &claims.account.name);
+                let pod = claims.pod.iter().map(|pod| Lookup::Pod(namespace, &pod.name));
+                let secret = claims.secret.iter().map(|secret| Lookup::Secret(namespace, &secret.name));
+                // The node of a pod is told, not checked: the pod's end is the token's end.
+                let node = claims.node.iter().filter(|_| claims.pod.is_none()).map(|node| Lookup::Node(&node.name));
+                [account].into_iter().chain(secret).chain(pod).chain(node).collect()
+            }
+            Self::Legacy(token) => {
+                let namespace = token.namespace.as_str();
+                vec![Lookup::Secret(namespace, &token.secret), Lookup::Account(namespace, &token.account.name)]
+            }
+        }
+    }
+}
+
+/// Whether a token counts, given what was found of the objects that [`Bound::lookups`] names.
+pub fn judge(bound: &Bound, found: &Found<'_>, now: Time) -> Result<Verdict, Refusal> {
+    match bound {
+        Bound::Legacy(token) => Ok(legacy::judge(token, found, now)?),
+        Bound::Claims { claims, subject } => {
+            judge_account(claims, found, now)?;
+            let secret = ("secret", "service account secret ref claim");
+            judge_object(claims.secret.as_ref(), found.secret, secret, now)?;
+            judge_object(claims.pod.as_ref(), found.pod, ("pod", "service account pod ref claim"), now)?;
+            let node = claims.node.as_ref().filter(|_| claims.pod.is_none());
+            judge_object(node, found.node, ("node", "service account node ref claim"), now)?;
+            Ok(Verdict { user: user(claims), annotations: stale(claims, subject, now), ..Verdict::default() })
+        }
+    }
+}
+
+fn judge_account(claims: &Claims, found: &Found<'_>, now: Time) -> Result<(), Refusal> {
+    let Claims { namespace, account, .. } = claims;
+    let meta = Meta::of(found.account.ok_or_else(|| Refusal::NoAccount(account.name.clone()))?);
+    same_uid(account, meta, ("service account", "claim"))?;
+    if is_gone(meta, now) {
+        return Err(Refusal::AccountDeleted(namespace.clone(), account.name.clone()));
+    }
+    Ok(())
+}
+
+fn judge_object(
+    claimed: Option<&ObjectRef>,
+    found: Option<&Value>,
+    words: (&'static str, &'static str),
+    now: Time,
+) -> Result<(), Refusal> {
+    let Some(claimed) = claimed else { return Ok(()) };
+    let meta = Meta::of(found.ok_or(Refusal::Invalidated)?);
+    same_uid(claimed, meta, words)?;
+    if is_gone(meta, now) { Err(Refusal::Invalidated) } else { Ok(()) }
+}
+
+fn same_uid(claimed: &ObjectRef, meta: Meta<'_>, (what, claim): (&'static str, &'static str)) -> Result<(), Refusal> {
+    if claimed.uid == meta.uid() {
+        return Ok(());
+    }
+    Err(Refusal::Uid { what, found: meta.uid().into(), claim, claimed: claimed.uid.clone() })
+}
+
+/// Whether the object's time was over a leeway ago: until then its own tokens may be needed to end it well.
+fn is_gone(meta: Meta<'_>, now: Time) -> bool {
+    meta.deletion_timestamp().is_some_and(|at| at < now.plus(Duration::from_seconds(-LEEWAY_SECONDS)))
+}
+
+fn user(claims: &Claims) -> User {
+    let mut user = service_account::user(&claims.namespace, &claims.account.name, &claims.account.uid);
+    if let Some(pod) = &claims.pod {
+        user = user.with_extra(POD_NAME, pod.name.clone()).with_extra(POD_UID, pod.uid.clone());
+    }
+    if !claims.id.is_empty() {
+        user = user.with_extra(CREDENTIAL_ID, format!("JTI={}", claims.id));
+    }
+    if let Some(node) = &claims.node {
+        user = user.with_extra(NODE_NAME, node.name.clone());
+        if !node.uid.is_empty() {
+            user = user.with_extra(NODE_UID, node.uid.clone());
+        }
+    }
+    user
+}
+
+/// A token that lasts longer than was asked for is told of once it is older than that.
+fn stale(claims: &Claims, subject: &str, now: Time) -> Vec<(&'static str, String)> {
+    let late = claims.warn_after.map(|after| now.unix_seconds().saturating_sub(after)).filter(|late| *late > 0);
+    let told = |late| format!("subject: {subject}, seconds after warning threshold: {late}");
+    late.map(|late| ("authentication.k8s.io/stale-token", told(late))).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    const NOW: Time = Time::from_unix(1_000_000, 0);
+
+    fn object(uid: &str) -> Value {
+        value!({"metadata": {"uid": uid}})
+    }
+
+    fn deleted(uid: &str, at: i64) -> Value {
+        value!({"metadata": {"uid": uid, "deletionTimestamp": (Time::from_unix(at, 0).to_string())}})
+    }
+
+    fn reference(name: &str, uid: &str) -> Option<ObjectRef> {
+        Some(ObjectRef { name: name.into(), uid: uid.into() })
+    }
+
+    fn bound(pod: Option<ObjectRef>, secret: Option<ObjectRef>, node: Option<ObjectRef>) -> Bound {
+        let account = ObjectRef { name: "robot".into(), uid: "u1".into() };
+        let claims = Claims { namespace: "ns".into(), account, pod, secret, node, id: "j".into(), warn_after: None };
+        Bound::Claims { claims, subject: "s".into() }
+    }
+
+    #[test]
+    fn a_token_counts_while_everything_it_names_is_there() {
+        let account = object("u1");
+        let found = Found { account: Some(&account), ..Found::default() };
+        let user = judge(&bound(None, None, None), &found, NOW).unwrap().user;
+        assert_eq!(user, service_account::user("ns", "robot", "u1").with_extra(CREDENTIAL_ID, "JTI=j"));
+
+        let pod = object("u2");
+        let found = Found { pod: Some(&pod), ..found };
+        let verdict = judge(&bound(reference("p", "u2"), None, reference("n", "u3")), &found, NOW).unwrap();
+        let expect = service_account::user("ns", "robot", "u1")
+            .with_extra(POD_NAME, "p")
+            .with_extra(POD_UID, "u2")
+            .with_extra(CREDENTIAL_ID, "JTI=j")
+            .with_extra(NODE_NAME, "n")
+            .with_extra(NODE_UID, "u3");
+        assert_eq!(verdict.user, expect);
+    }
+
+    #[test]
+    fn a_token_ends_with_what_it_is_bound_to() {
+        let (account, good, other) = (object("u1"), object("u2"), object("u9"));
+        let (going, gone) = (deleted("u2", 999_940), deleted("u2", 999_939));
+        let (account_gone, account_other) = (deleted("u1", 999_000), object("u8"));
+        let check = |bound: &Bound, found: Found<'_>, expect: &str| {
+            let said = judge(bound, &found, NOW).err().map(|refusal| refusal.to_string()).unwrap_or_default();
+            assert_eq!(said, expect, "{bound:?}");
+        };
+        let plain = bound(None, None, None);
+        let with = |account| Found { account, ..Found::default() };
+        check(&plain, with(None), r#"serviceaccounts "robot" not found"#);
+        check(&plain, with(Some(&account_gone)), "service account ns/robot has been deleted");
+        check(&plain, with(Some(&account_other)), "service account UID (u8) does not match claim (u1)");
+        let found = with(Some(&account));
+        let invalidated = "service account token has been invalidated";
+
+        let pod = bound(reference("p", "u2"), None, None);
+        check(&pod, found, invalidated);
+        check(&pod, Found { pod: Some(&good), ..found }, "");
+        check(&pod, Found { pod: Some(&going), ..found }, "");
+        check(&pod, Found { pod: Some(&gone), ..found }, invalidated);
+        let said = "pod UID (u9) does not match service account pod ref claim (u2)";
+        check(&pod, Found { pod: Some(&other), ..found }, said);
+
+        let secret = bound(None, reference("s", "u2"), None);
+        check(&secret, found, invalidated);
+        let said = "secret UID (u9) does not match service account secret ref claim (u2)";
+        check(&secret, Found { secret: Some(&other), ..found }, said);
+
+        let node = bound(None, None, reference("n", "u2"));
+        check(&node, found, invalidated);
+        let said = "node UID (u9) does not match service account node ref claim (u2)";
+        check(&node, Found { node: Some(&other), ..found }, said);
+        check(&node, Found { node: Some(&good), ..found }, "");
+    }
+
+    #[test]
+    fn only_what_counts_is_looked_up() {
+        let check = |bound: &Bound, expect: &[Lookup<'_>]| assert_eq!(bound.lookups(), expect);
+        let account = Lookup::Account("ns", "robot");
+        check(&bound(None, None, None), &[account]);
+        check(&bound(reference("p", ""), None, reference("n", "")), &[account, Lookup::Pod("ns", "p")]);
+        check(&bound(None, reference("s", ""), None), &[account, Lookup::Secret("ns", "s")]);
+        check(&bound(None, None, reference("n", "")), &[account, Lookup::Node("n")]);
+    }
+
+    #[test]
+    fn the_use_of_a_stale_token_is_told() {
+        let account = object("u1");
+        let found = Found { account: Some(&account), ..Found::default() };
+        let told = |warn_after| {
+            let Bound::Claims { claims, subject } = bound(None, None, None) else { unreachable!("made of claims") };
+            let bound = Bound::Claims { claims: Claims { warn_after: Some(warn_after), ..claims }, subject };
+            judge(&bound, &found, NOW).unwrap().annotations
+        };
+        assert_eq!(told(1_000_000), []);
+        let expect = "subject: s, seconds after warning threshold: 5".to_owned();
+        assert_eq!(told(999_995), [("authentication.k8s.io/stale-token", expect)]);
+    }
+}

@@ -1,0 +1,270 @@
+//! TokenRequests: what may be asked for, what the token is bound to, and the answer.
+//!
+//! The steps stand in the order that the server takes them; between them it looks up the service account and what
+//! [`reference`] names.
+
+use machinery::field::{self, Errors};
+use machinery::meta::{Meta, MetaMut};
+use machinery::status::{GroupName, Status};
+use machinery::time::{Duration, Time};
+use machinery::{GroupVersionKind, Path, Str, Value, go, value};
+
+use super::token::{self, Claims, ObjectRef, Terms};
+use crate::keys::{self, PrivateKey};
+
+/// How long a token lasts if the request does not say.
+pub const DEFAULT_SECONDS: i64 = 60 * 60;
+/// The least that may be asked for.
+pub const MIN_SECONDS: i64 = 10 * 60;
+/// The most that may be asked for.
+pub const MAX_SECONDS: i64 = 1 << 32;
+/// What pods of the default kind ask for: an hour and a mark by which they are known.
+pub const WARN_ONLY_SECONDS: i64 = 60 * 60 + 7;
+/// What they get while tokens that do not expire are being unlearnt: a year.
+pub const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
+
+const KIND: GroupName<'static> = GroupName::new("authentication.k8s.io", "TokenRequest");
+
+/// What a token can be bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A Pod of the service account's namespace.
+    Pod,
+    /// A Secret of the service account's namespace.
+    Secret,
+    /// A Node.
+    Node,
+}
+
+/// The object that a token is to be bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Str,
+    /// Its uid, if the request insists on one.
+    pub uid: Str,
+}
+
+/// How the server answers requests.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Who issues the tokens.
+    pub issuer: Str,
+    /// Whom a token is for if the request does not say: the server's own audiences.
+    pub audiences: Vec<Str>,
+    /// `--service-account-extend-token-expiration`
+    pub extend_expiration: bool,
+    /// `--service-account-max-token-expiration`, if it is set.
+    pub max_seconds: Option<i64>,
+}
+
+/// What comes with a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// What the client should be warned of.
+    pub warnings: Vec<String>,
+    /// What the audit log should say.
+    pub annotations: Vec<(&'static str, String)>,
+}
+
+/// Sets what a request leaves open.
+pub fn set_defaults(request: &mut Value) {
+    let Some(spec) = request.as_object_mut().map(|request| request.get_or_insert_with("spec", Value::object)) else {
+        return;
+    };
+    let Some(spec) = spec.as_object_mut() else { return };
+    if spec.get("expirationSeconds").is_none_or(Value::is_null) {
+        spec.insert("expirationSeconds", DEFAULT_SECONDS);
+    }
+}
+
+/// Refuses a request whose metadata is for another service account than its path.
+pub fn check_path(request: &Value, namespace: &str, name: &str) -> Result<(), Status> {
+    let meta = Meta::of(request);
+    let metadata = Path::of("metadata");
+    let named = [("name", meta.name(), name), ("namespace", meta.namespace(), namespace)];
+    match named.into_iter().find(|(_, have, path)| !have.is_empty() && have != path) {
+        None => Ok(()),
+        Some((field, have, _)) => {
+            let detail = format!("must match the service account {field} if specified");
+            let error = field::Error::invalid(&metadata.field(field), have, detail);
+            Err(Status::invalid(KIND, name, &[error]))
+        }
+    }
+}
+
+/// Makes the request say all that it means, and refuses what may not be asked for.
+pub fn prepare(request: &mut Value, account: &Value, audiences: &[Str], now: Time) -> Result<(), Status> {
+    let account = Meta::of(account);
+    if let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut)
+        && spec.get("audiences").and_then(Value::as_array).is_none_or(<[Value]>::is_empty)
+    {
+        spec.insert("audiences", Value::Array(audiences.iter().cloned().map(Value::String).collect()));
+    }
+    if let Some(mut meta) = MetaMut::of(request) {
+        let named = [("name", account.name()), ("namespace", account.namespace()), ("uid", account.uid())];
+        for (field, value) in named {
+            if meta.view().value(field).and_then(Value::as_str).is_none_or(str::is_empty) {
+                meta.set(field, value);
+            }
+        }
+        let uid = meta.view().uid();
+        if uid != account.uid() {
+            let (have, name) = (account.uid(), account.name());
+            let cause =
+                format!("the UID in the token request ({uid}) does not match the UID of the service account ({have})");
+            return Err(Status::conflict(KIND, name, cause));
+        }
+        meta.set("creationTimestamp", now.to_string());
+    }
+    if let Some(request) = request.as_object_mut() {
+        request.remove("status");
+    }
+    let errors = validate(request);
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(KIND, "", &errors)) }
+}
+
+/// Everything wrong with a request.
+pub fn validate(request: &Value) -> Errors {
+    let spec = Path::of("spec");
+    let at = spec.field("expirationSeconds");
+    let seconds = expiration_seconds(request);
+    let mut errors = Errors::new();
+    if seconds < MIN_SECONDS {
+        errors.push(field::Error::invalid(&at, seconds, "may not specify a duration less than 10 minutes"));
+    }
+    if seconds > MAX_SECONDS {
+        errors.push(field::Error::invalid(&at, seconds, "may not specify a duration larger than 2^32 seconds"));
+    }
+    errors
+}
+
+/// What the token is to be bound to, if the request says so.
+pub fn reference(request: &Value) -> Result<Option<Reference>, Status> {
+    let Some(object) = request.at(&["spec", "boundObjectRef"]).filter(|object| !object.is_null()) else {
+        return Ok(None);
+    };
+    let text = |key| object.str_at(&[key]).unwrap_or_default();
+    let api_version = text("apiVersion");
+    // A version with two slashes names no group, as everywhere in Kubernetes.
+    let kind = GroupVersionKind::parse(api_version, text("kind")).unwrap_or_default();
+    let found = match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Pod") => Kind::Pod,
+        ("", "Secret") => Kind::Secret,
+        ("", "Node") => Kind::Node,
+        (group, _) => {
+            let shown = format!("{group}/{}, Kind={}", kind.version, kind.kind);
+            return Err(Status::bad_request(format!("cannot bind token to object of type {shown}")));
+        }
+    };
+    Ok(Some(Reference { kind: found, name: text("name").into(), uid: text("uid").into() }))
+}
+
+/// The name of the node that a pod runs on, if it runs on one: the token tells it, with the node's uid if there is such
+/// a node.
+pub fn node_of(pod: &Value) -> Option<&str> {
+    pod.str_at(&["spec", "nodeName"]).filter(|name| !name.is_empty())
+}
+
+/// What the token says: the service account, and the object it is bound to. `node` is what was found under [`node_of`]
+/// a pod.
+pub fn claims(
+    account: &Value,
+    bound: Option<(&Reference, &Value)>,
+    node: Option<&Value>,
+    id: &str,
+) -> Result<Claims, Status> {
+    let meta = Meta::of(account);
+    let mut claims =
+        Claims { namespace: meta.namespace().into(), account: object_ref(account), id: id.into(), ..Claims::default() };
+    let Some((reference, object)) = bound else { return Ok(claims) };
+    match reference.kind {
+        Kind::Pod => {
+            if object.str_at(&["spec", "serviceAccountName"]).unwrap_or_default() != meta.name() {
+                let name = go::quote(meta.name());
+                let said = format!(
+                    "cannot bind token for serviceaccount {name} to pod running with different serviceaccount name."
+                );
+                return Err(Status::bad_request(said));
+            }
+            claims.pod = Some(object_ref(object));
+            claims.node = node_of(object).map(|name| ObjectRef {
+                name: name.into(),
+                uid: node.map(|node| Meta::of(node).uid()).unwrap_or_default().into(),
+            });
+        }
+        Kind::Secret => claims.secret = Some(object_ref(object)),
+        Kind::Node => claims.node = Some(object_ref(object)),
+    }
+    if !reference.uid.is_empty() && reference.uid != Meta::of(object).uid() {
+        let resource = GroupName::new("", reference.kind.name());
+        let uid = &reference.uid;
+        let cause = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
+        return Err(Status::conflict(resource, &reference.name, cause));
+    }
+    Ok(claims)
+}
+
+/// Makes the token and puts it into the request.
+pub fn answer(
+    request: &mut Value,
+    mut claims: Claims,
+    key: &PrivateKey,
+    config: &Config,
+    now: Time,
+) -> Result<Answered, keys::Error> {
+    let mut answered = Answered::default();
+    let asked = expiration_seconds(request);
+    let granted = config.max_seconds.filter(|max| *max > 0 && asked > *max).unwrap_or(asked);
+    if granted != asked {
+        answered.warnings.push(format!("requested expiration of {asked} seconds shortened to {granted} seconds"));
+        if let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("expirationSeconds", granted);
+        }
+    }
+    let audiences = request.at(&["spec", "audiences"]).and_then(Value::as_array).unwrap_or_default();
+    let audiences: Vec<Str> = audiences.iter().filter_map(Value::as_str).map(Str::from).collect();
+    let for_server = audiences.iter().all(|audience| config.audiences.contains(audience));
+    let extended = config.extend_expiration && claims.pod.is_some() && granted == WARN_ONLY_SECONDS && for_server;
+    let expiration_seconds = if extended { EXTENDED_SECONDS } else { granted };
+    claims.warn_after = extended.then(|| now.unix_seconds() + granted);
+    let terms = Terms { issuer: &config.issuer, audiences: &audiences, issued_at: now, expiration_seconds };
+    let token = token::issue(key, &claims, &terms)?;
+    // What the client is told is what it asked for: it renews the token by that, and the longer life is a net below it.
+    let expires = now.plus(Duration::from_seconds(granted)).to_string();
+    if let Some(request) = request.as_object_mut() {
+        request.insert("status", value!({"token": token, "expirationTimestamp": expires}));
+    }
+    if !claims.id.is_empty() {
+        let annotation = "authentication.kubernetes.io/issued-credential-id";
+        answered.annotations.push((annotation, format!("JTI={}", claims.id)));
+    }
+    Ok(answered)
+}
+
+impl Kind {
+    /// The kind's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Secret => "Secret",
+            Self::Node => "Node",
+        }
+    }
+}
+
+fn expiration_seconds(request: &Value) -> i64 {
+    request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int).unwrap_or_default()
+}
+
+fn object_ref(object: &Value) -> ObjectRef {
+    let meta = Meta::of(object);
+    ObjectRef { name: meta.name().into(), uid: meta.uid().into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Token reviews: "whose token is this?" as an object, asked of us or by us; and who the asker is, told as an object.
+
+use machinery::status::Status;
+use machinery::time::Time;
+use machinery::{Object, Str, Value, value};
+
+use crate::User;
+
+/// What a review asks.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The token.
+    pub token: String,
+    /// Whom it must be for; the server's own audiences if the review names none.
+    pub audiences: Vec<Str>,
+}
+
+/// Whose token it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Who.
+    pub user: User,
+    /// Which of the wanted audiences it is for.
+    pub audiences: Vec<Str>,
+}
+
+/// Why a review by another server says nothing about a token.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The answer is not a review.
+    #[error("the webhook's answer is not a TokenReview")]
+    Kind,
+    /// The answer says why.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Reads a review.
+pub fn read(review: &Value, own_audiences: &[Str]) -> Result<Asked, Status> {
+    let token = review.str_at(&["spec", "token"]).unwrap_or_default();
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let audiences = texts(&review["spec"]["audiences"]);
+    let audiences = if audiences.is_empty() { own_audiences.to_vec() } else { audiences };
+    Ok(Asked { token: token.to_owned(), audiences })
+}
+
+/// The status that answers a review: whose token it is, or why nobody's.
+pub fn status(asked: &Asked, found: Result<Option<Answer>, String>) -> Result<Value, Status> {
+    let mut status = Object::new();
+    status.insert("user", Value::object());
+    match found {
+        Ok(None) => {}
+        Err(why) => drop(status.insert("error", why)),
+        Ok(Some(answer)) => {
+            let shared = asked.audiences.iter().any(|audience| answer.audiences.contains(audience));
+            // An authenticator that ignores audiences would make a token good for everybody.
+            if !asked.audiences.is_empty() && !shared {
+                return Err(Status::internal_error("error validating audiences"));
+            }
+            status.insert("authenticated", true);
+            status.insert("user", answer.user.to_user_info());
+            if !answer.audiences.is_empty() {
+                status.insert("audiences", Value::Array(answer.audiences.into_iter().map(Value::String).collect()));
+            }
+        }
+    }
+    Ok(Value::Object(status))
+}
+
+/// The review to send to an authenticator outside.
+pub fn request(api_version: &str, token: &str, audiences: &[Str]) -> Value {
+    let mut spec: Object = [("token", token)].into_iter().collect();
+    if !audiences.is_empty() {
+        spec.insert("audiences", Value::Array(audiences.iter().cloned().map(Value::String).collect()));
+    }
+    value!({"apiVersion": api_version, "kind": "TokenReview", "metadata": {}, "spec": spec, "status": {"user": {}}})
+}
+
+/// What an authenticator outside found. One that does not know of audiences vouches for the server's own.
+pub fn answer(review: &Value, wanted: &[Str], own_audiences: &[Str]) -> Result<Option<Answer>, Error> {
+    let is_review = review.str_at(&["kind"]) == Some("TokenReview");
+    let status = review.get("status").filter(|_| is_review).ok_or(Error::Kind)?;
+    let mut audiences = Vec::new();
+    if !wanted.is_empty() {
+        let told = texts(&status["audiences"]);
+        let told = if told.is_empty() { own_audiences } else { told.as_slice() };
+        audiences = wanted.iter().filter(|audience| told.contains(audience)).cloned().collect();
+        if audiences.is_empty() {
+            return Ok(None);
+        }
+    }
+    if status.get("authenticated").and_then(Value::as_bool) == Some(true) {
+        return Ok(Some(Answer { user: User::from_user_info(&status["user"]), audiences }));
+    }
+    match status.str_at(&["error"]).unwrap_or_default() {
+        "" => Ok(None),
+        why => Err(Error::Refused(why.to_owned())),
+    }
+}
+
+/// The answer to a SelfSubjectReview: who you are to this server.
+pub fn self_subject_review(api_version: &str, user: &User, now: Time) -> Value {
+    value!({
+        "apiVersion": api_version,
+        "kind": "SelfSubjectReview",
+        "metadata": {"creationTimestamp": (now.to_string())},
+        "status": {"userInfo": (user.to_user_info())},
+    })
+}
+
+fn texts(list: &Value) -> Vec<Str> {
+    list.as_array().unwrap_or_default().iter().filter_map(Value::as_str).map(Str::from).collect()
+}
+
+/// Shows whom it is for and never the token.
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Asked({:?})", self.audiences)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(audiences: &[&str]) -> Asked {
+        let audiences: Vec<Value> = audiences.iter().map(|audience| Value::from(*audience)).collect();
+        read(&value!({"spec": {"token": "t", "audiences": audiences}}), &["own".into()]).unwrap()
+    }
+
+    fn found(audiences: &[&str]) -> Answer {
+        let audiences = audiences.iter().map(|audience| Str::from(*audience)).collect();
+        Answer { user: User::authenticated("jane", []), audiences }
+    }
+
+    #[test]
+    fn a_review_needs_a_token() {
+        let refused = read(&value!({"spec": {}}), &[]).unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (400, "token is required for TokenReview in authentication")
+        );
+        assert_eq!(asked(&[]).audiences, ["own"]);
+        assert_eq!(asked(&["a"]).audiences, ["a"]);
+    }
+
+    #[test]
+    fn the_status_says_whose_token_it_is() {
+        let user = value!({"username": "jane", "groups": ["system:authenticated"]});
+        let expect = value!({"authenticated": true, "user": user, "audiences": ["a"]});
+        assert_eq!(status(&asked(&["a"]), Ok(Some(found(&["a"])))), Ok(expect));
+        assert_eq!(status(&asked(&[]), Ok(None)), Ok(value!({"user": {}})));
+        let refused = value!({"user": {}, "error": "invalid bearer token"});
+        assert_eq!(status(&asked(&[]), Err("invalid bearer token".into())), Ok(refused));
+        assert_eq!(status(&asked(&["a"]), Ok(Some(found(&["b"])))).unwrap_err().code, 500);
+    }
+
+    #[test]
+    fn another_servers_answer_is_read() {
+        let check = |state: Value, wanted: &[Str], expect: Result<Option<Answer>, Error>| {
+            let review = value!({"kind": "TokenReview", "status": state});
+            assert_eq!(answer(&review, wanted, &["own".into()]), expect);
+        };
+        let user = value!({"username": "jane", "groups": ["system:authenticated"]});
+        let good = value!({"authenticated": true, "user": (user.clone()), "audiences": ["a", "b"]});
+        check(good.clone(), &["a".into(), "c".into()], Ok(Some(found(&["a"]))));
+        check(good.clone(), &["c".into()], Ok(None));
+        check(good, &[], Ok(Some(found(&[]))));
+        let silent = value!({"authenticated": true, "user": user});
+        check(silent.clone(), &["own".into()], Ok(Some(found(&["own"]))));
+        check(silent, &["other".into()], Ok(None));
+        check(value!({"error": "expired"}), &[], Err(Error::Refused("expired".into())));
+        check(value!({}), &[], Ok(None));
+        assert_eq!(answer(&value!({"kind": "Status"}), &[], &[]), Err(Error::Kind));
+    }
+
+    #[test]
+    fn a_token_travels_in_the_specification_alone() {
+        let sent = request("authentication.k8s.io/v1", "t", &["a".into()]);
+        assert_eq!(sent["spec"], value!({"token": "t", "audiences": ["a"]}));
+        assert_eq!(format!("{:?}", asked(&["a"])), r#"Asked(["a"])"#);
+    }
+}

@@ -1,0 +1,100 @@
+//! Keys that something happened to, each once however often it happened, never more than a bound.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use machinery::Key;
+use tokio::sync::Notify;
+
+/// Keys that wait to be looked at. Clones share them.
+#[derive(Clone)]
+pub struct Notices(Arc<Shared>);
+
+struct Shared {
+    changed: Mutex<Changed>,
+    some: Notify,
+    keys_max: usize,
+}
+
+/// What happened since one looked last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// Something happened to these.
+    Keys(BTreeSet<Key>),
+    /// More happened than could be remembered: look at everything.
+    Everything,
+}
+
+impl Notices {
+    /// Remembers at most so many keys.
+    pub fn new(keys_max: usize) -> Self {
+        let changed = Mutex::new(Changed::Keys(BTreeSet::new()));
+        Self(Arc::new(Shared { changed, some: Notify::new(), keys_max }))
+    }
+
+    /// Remembers keys.
+    pub fn add(&self, keys: impl IntoIterator<Item = Key>) {
+        let mut changed = self.0.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut added = false;
+        for key in keys {
+            added = true;
+            if let Changed::Keys(have) = &mut *changed {
+                have.insert(key);
+                if have.len() > self.0.keys_max {
+                    *changed = Changed::Everything;
+                }
+            }
+        }
+        drop(changed);
+        if added {
+            self.0.some.notify_one();
+        }
+    }
+
+    /// Waits for something to happen and takes all that did.
+    ///
+    /// May be dropped and called again without losing anything; meant for one waiting task.
+    pub async fn take(&self) -> Changed {
+        loop {
+            if let Some(changed) = self.try_take() {
+                return changed;
+            }
+            self.0.some.notified().await;
+        }
+    }
+
+    /// Takes all that happened, if anything did.
+    pub fn try_take(&self) -> Option<Changed> {
+        let mut changed = self.0.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*changed, Changed::Keys(keys) if keys.is_empty()) {
+            return None;
+        }
+        Some(std::mem::replace(&mut *changed, Changed::Keys(BTreeSet::new())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_key_is_told_once_however_often_it_changed() {
+        let notices = Notices::new(10);
+        let key = |name: &str| Key::new("a", name);
+        notices.add([key("x"), key("y"), key("x")]);
+        notices.add([key("x")]);
+        assert_eq!(notices.take().await, Changed::Keys([key("x"), key("y")].into()));
+        assert_eq!(notices.try_take(), None);
+    }
+
+    #[test]
+    fn whoever_does_not_look_is_told_to_look_at_everything() {
+        let notices = Notices::new(3);
+        for number in 0..100_000 {
+            notices.add([Key::cluster(number.to_string())]);
+        }
+        assert_eq!(notices.try_take(), Some(Changed::Everything));
+        notices.add([Key::cluster("x")]);
+        assert_eq!(notices.try_take(), Some(Changed::Keys([Key::cluster("x")].into())));
+    }
+}

@@ -1,0 +1,283 @@
+//! The only writer of a cache: lists, watches, resumes after failures, and lists again when it must.
+
+use std::sync::{Arc, PoisonError};
+
+use machinery::collection::{Collection, Entry};
+use machinery::meta::Meta;
+use machinery::{Key, Value};
+use tokio::sync::watch;
+
+use super::{Change, Progress, Settings, Shared, Snapshot, Source};
+use crate::backoff::random;
+use crate::error::Error;
+use crate::options::{ListOptions, WatchOptions};
+use crate::target::Target;
+use crate::watch::{Event, Watch};
+
+/// Keeps a cache true for as long as [`Reflector::run`] is polled.
+pub struct Reflector<T> {
+    source: Source,
+    settings: Settings,
+    keep: Box<dyn Fn(Value) -> T + Send + Sync>,
+    shared: Arc<Shared<T>>,
+    progress: watch::Sender<Progress>,
+    /// The version to watch from; `None` if everything must be listed.
+    resume: Option<String>,
+    /// Whether the server may tell the initial state as events.
+    streaming: bool,
+    /// Whether anything arrived since the last failure.
+    progressed: bool,
+}
+
+impl<T: Send + Sync + 'static> Reflector<T> {
+    pub(super) fn new(
+        source: Source,
+        settings: Settings,
+        keep: Box<dyn Fn(Value) -> T + Send + Sync>,
+        shared: Arc<Shared<T>>,
+        progress: watch::Sender<Progress>,
+    ) -> Self {
+        Self { source, settings, keep, shared, progress, resume: None, streaming: true, progressed: false }
+    }
+
+    /// Keeps the cache true and does not end; drop it to end it.
+    pub async fn run(mut self) {
+        let mut waits = self.settings.backoff.waits();
+        loop {
+            let outcome = self.follow().await;
+            if std::mem::take(&mut self.progressed) {
+                waits.reset();
+                if outcome.is_ok() {
+                    continue;
+                }
+            }
+            let mut wait = waits.next_wait();
+            if let Err(error) = outcome {
+                self.failed(&error);
+                wait = wait.max(error.retry_after().unwrap_or_default().min(self.settings.backoff.max));
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Goes on from where it is until the server ends it or something fails.
+    async fn follow(&mut self) -> Result<(), Error> {
+        let watch = match self.resume.clone() {
+            Some(version) => {
+                let watched = self.watch(version).await;
+                self.note_expiry(watched)?
+            }
+            None if self.streaming => match self.initial_events().await {
+                Ok(watch) => watch,
+                Err(error) if is_refusal(&error) => {
+                    self.streaming = false;
+                    return self.list().await;
+                }
+                Err(error) => return Err(error),
+            },
+            None => return self.list().await,
+        };
+        let followed = self.apply_all(watch).await;
+        self.note_expiry(followed)
+    }
+
+    fn note_expiry<R>(&mut self, outcome: Result<R, Error>) -> Result<R, Error> {
+        outcome.inspect_err(|error| {
+            if error.is_expired() {
+                self.resume = None;
+            }
+        })
+    }
+
+    fn failed(&self, error: &Error) {
+        let why = chain(error);
+        tracing::warn!(resource = %self.source.resource, error = why, "the watch failed and is tried again");
+        self.progress.send_modify(|progress| progress.failure = Some(why.into()));
+    }
+
+    async fn watch(&self, resource_version: String) -> Result<Watch, Error> {
+        let options = WatchOptions {
+            send_initial_events: resource_version.is_empty(),
+            resource_version,
+            bookmarks: true,
+            label_selector: self.source.label_selector.clone(),
+            field_selector: self.source.field_selector.clone(),
+            timeout: Some(self.settings.watch_timeout.mul_f64(1.0 + random())),
+        };
+        self.source.client.watch(&self.target(), &options).await
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target::within(&self.source.resource, self.source.namespace.clone())
+    }
+
+    /// Has the server tell everything there is, and gives back the watch that goes on from there.
+    async fn initial_events(&mut self) -> Result<Watch, Error> {
+        let mut watch = self.watch(String::new()).await?;
+        let mut fresh = self.snapshot().objects.emptied();
+        loop {
+            let Some(event) = watch.next().await else {
+                let text = "the watch ended before it had told everything".to_owned();
+                return Err(crate::AnswerError::Unexpected(text).into());
+            };
+            match event? {
+                Event::Added(object) | Event::Modified(object) => self.collect(&mut fresh, object),
+                Event::Deleted(object) => drop(fresh.remove(&Key::of(&object))),
+                Event::Bookmark { initial_events_end: false, .. } => {}
+                Event::Bookmark { resource_version, initial_events_end: true } => {
+                    self.replace(&fresh, resource_version);
+                    return Ok(watch);
+                }
+            }
+        }
+    }
+
+    /// Reads everything in pages, each of them kept as it will be before the next is asked for.
+    async fn list(&mut self) -> Result<(), Error> {
+        let mut options = ListOptions {
+            label_selector: self.source.label_selector.clone(),
+            field_selector: self.source.field_selector.clone(),
+            limit: self.settings.page_limit,
+            ..ListOptions::default()
+        };
+        let mut fresh = self.snapshot().objects.emptied();
+        loop {
+            let page = match self.source.client.list(&self.target(), &options).await {
+                Ok(page) => page,
+                // The version that the pages show is no longer kept. All in one answer cannot fail like that.
+                Err(error) if error.is_expired() && options.limit > 0 => {
+                    options.limit = 0;
+                    options.continue_token.clear();
+                    fresh = fresh.emptied();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for object in page.items {
+                self.collect(&mut fresh, object);
+            }
+            if page.continue_token.is_empty() {
+                self.replace(&fresh, page.resource_version);
+                return Ok(());
+            }
+            options.continue_token = page.continue_token;
+        }
+    }
+
+    async fn apply_all(&mut self, mut watch: Watch) -> Result<(), Error> {
+        while let Some(event) = watch.next().await {
+            match event? {
+                Event::Added(object) | Event::Modified(object) => {
+                    let entry = Arc::new(self.entry(object));
+                    let version = entry.revision;
+                    let old = self.change(version, |objects| objects.insert(Arc::clone(&entry)));
+                    let old = old.as_ref().map(|old| &old.value);
+                    self.tell(&[Change { key: &entry.key, old, new: Some(&entry.value) }]);
+                }
+                Event::Deleted(object) => {
+                    let key = Key::of(&object);
+                    let old = self.change(revision(&object), |objects| objects.remove(&key));
+                    if let Some(old) = old {
+                        self.tell(&[Change { key: &key, old: Some(&old.value), new: None }]);
+                    }
+                }
+                Event::Bookmark { resource_version, .. } => {
+                    self.change(resource_version.parse().unwrap_or(0), |_| {});
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an object up into a collection that is not yet seen, from the one that is if it did not change.
+    fn collect(&self, fresh: &mut Collection<T>, object: Value) {
+        let (key, version) = (Key::of(&object), revision(&object));
+        let state = self.shared.state.read().unwrap_or_else(PoisonError::into_inner);
+        let known = state.objects.entry(&key).filter(|have| version != 0 && have.revision == version).cloned();
+        drop(state);
+        fresh.insert(known.unwrap_or_else(|| Arc::new(self.entry(object))));
+    }
+
+    fn entry(&self, object: Value) -> Entry<T> {
+        Entry { key: Key::of(&object), revision: revision(&object), value: (self.keep)(object) }
+    }
+
+    /// Makes a change that readers see at once, and says how far the cache is now.
+    fn change<R>(&mut self, version: u64, change: impl FnOnce(&mut Collection<T>) -> R) -> R {
+        let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut state.objects);
+        state.revision = state.revision.max(version);
+        let version = state.revision;
+        drop(state);
+        self.advance(version);
+        result
+    }
+
+    /// Replaces everything, and tells what is not as it was.
+    fn replace(&mut self, fresh: &Collection<T>, resource_version: String) {
+        let version = resource_version.parse().unwrap_or(0);
+        let next = Snapshot { objects: fresh.clone(), revision: version };
+        let old = {
+            let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *state, next)
+        };
+        self.advance(version);
+        self.resume = Some(resource_version);
+        let mut changes = Vec::new();
+        for entry in fresh.iter() {
+            let before = old.objects.entry(&entry.key);
+            if before.is_none_or(|before| !Arc::ptr_eq(before, entry)) {
+                let old = before.map(|before| &before.value);
+                changes.push(Change { key: &entry.key, old, new: Some(&entry.value) });
+            }
+        }
+        for entry in old.objects.iter().filter(|entry| fresh.entry(&entry.key).is_none()) {
+            changes.push(Change { key: &entry.key, old: Some(&entry.value), new: None });
+        }
+        self.tell(&changes);
+    }
+
+    fn advance(&mut self, version: u64) {
+        self.progressed = true;
+        if self.resume.is_some() {
+            self.resume = Some(version.to_string());
+        }
+        self.progress.send_modify(|progress| *progress = Progress { synced: true, revision: version, failure: None });
+    }
+
+    fn tell(&self, changes: &[Change<'_, T>]) {
+        let subscribers = self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        for subscriber in subscribers.iter() {
+            let mut keys = Vec::new();
+            for change in changes {
+                (subscriber.route)(change, &mut keys);
+            }
+            subscriber.notices.add(keys);
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot<T> {
+        self.shared.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn revision(object: &Value) -> u64 {
+    Meta::of(object).resource_version().parse().unwrap_or(0)
+}
+
+/// Whether the server knows no initial events: it calls the request invalid.
+fn is_refusal(error: &Error) -> bool {
+    error.status().is_some_and(|status| matches!(status.code, 400 | 422))
+}
+
+/// An error with all that caused it, on one line.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,377 @@
+//! The verbs of the API: makes requests, retries what may be retried, and reads answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use machinery::status::{GroupName, Status};
+use machinery::{Resource, Value, bridge, json};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::config::{Config, Impersonate};
+use crate::error::{AnswerError, Error};
+use crate::limit::Limit;
+use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
+use crate::target::Target;
+use crate::transport::{Body, Https, LongLived, Transport, TransportError};
+use crate::watch::Watch;
+
+/// How a client behaves, whoever it speaks to.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What it calls itself.
+    pub user_agent: String,
+    /// Requests a second; zero for no limit.
+    pub qps: f32,
+    /// Requests at once before the rate counts.
+    pub burst: u32,
+    /// How long an answer may take, watches excepted. The server gives up after a minute.
+    pub request_timeout: Duration,
+    /// How often a request is sent at most, if the server asks to try again or cannot be reached.
+    pub attempts_max: u32,
+    /// Waits between attempts, if the server does not say how long.
+    pub backoff: Backoff,
+    /// The longest that the server may ask to wait; if it asks for longer, the caller is told.
+    pub retry_after_max: Duration,
+    /// The largest answer.
+    pub answer_bytes_max: usize,
+    /// The largest event of a watch.
+    pub event_bytes_max: usize,
+}
+
+/// A client of the API server. Clones share limits and connections.
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
+
+struct Shared {
+    transport: Arc<dyn Transport>,
+    settings: Settings,
+    limit: Option<Limit>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// One page of objects.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct List {
+    /// The version of the store that the list shows.
+    pub resource_version: String,
+    /// Where the next page starts; empty if this is the last.
+    pub continue_token: String,
+    /// How many objects come after this page, if that is known.
+    pub remaining: Option<i64>,
+    /// The objects, each with its kind and version.
+    pub items: Vec<Value>,
+}
+
+/// How long after the time-out that it was asked for a watch is still waited for.
+const WATCH_GRACE: Duration = Duration::from_secs(30);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            user_agent: concat!("knarr/", env!("CARGO_PKG_VERSION")).to_owned(),
+            qps: 0.0,
+            burst: 0,
+            request_timeout: Duration::from_secs(65),
+            attempts_max: 10,
+            backoff: Backoff { first: Duration::from_millis(100), max: Duration::from_secs(5) },
+            retry_after_max: Duration::from_secs(30),
+            // 41 MB are 7,200 pods; a hundred thousand of them in one answer is more than anyone should ask for.
+            answer_bytes_max: 512 << 20,
+            // A request is 3 MiB at most, and an object is not much more with what the server adds.
+            event_bytes_max: 16 << 20,
+        }
+    }
+}
+
+impl Client {
+    /// A client that sends by `transport`.
+    pub fn new(transport: Arc<dyn Transport>, settings: Settings) -> Result<Self, Error> {
+        let user_agent = HeaderValue::from_str(&settings.user_agent).map_err(http::Error::from)?;
+        let limit = Limit::new(settings.qps, settings.burst);
+        let headers = vec![(USER_AGENT, user_agent), (ACCEPT, HeaderValue::from_static("application/json"))];
+        Ok(Self(Arc::new(Shared { transport, settings, limit, headers })))
+    }
+
+    /// A client of the server that a configuration names.
+    pub fn connect(config: &Config, settings: Settings) -> Result<Self, Error> {
+        let client = Self::new(Arc::new(Https::new(config.clone())?), settings)?;
+        match &config.impersonate {
+            Some(impersonate) => client.impersonating(impersonate),
+            None => Ok(client),
+        }
+    }
+
+    /// The same client acting on behalf of someone else, with a limit of its own.
+    pub fn impersonating(&self, who: &Impersonate) -> Result<Self, Error> {
+        let value = |text: &str| HeaderValue::from_str(text).map_err(http::Error::from);
+        let mut headers: Vec<_> =
+            self.0.headers.iter().filter(|(name, _)| !name.as_str().starts_with("impersonate-")).cloned().collect();
+        headers.push((HeaderName::from_static("impersonate-user"), value(&who.user)?));
+        if !who.uid.is_empty() {
+            headers.push((HeaderName::from_static("impersonate-uid"), value(&who.uid)?));
+        }
+        for group in &who.groups {
+            headers.push((HeaderName::from_static("impersonate-group"), value(group)?));
+        }
+        for (key, values) in &who.extra {
+            let key = percent_encoding::utf8_percent_encode(key, percent_encoding::NON_ALPHANUMERIC);
+            let name = HeaderName::try_from(format!("impersonate-extra-{key}")).map_err(http::Error::from)?;
+            for text in values {
+                headers.push((name.clone(), value(text)?));
+            }
+        }
+        let settings = self.0.settings.clone();
+        let limit = Limit::new(settings.qps, settings.burst);
+        Ok(Self(Arc::new(Shared { transport: Arc::clone(&self.0.transport), settings, limit, headers })))
+    }
+
+    /// Reads an object or a subresource.
+    pub async fn get(&self, target: &Target<'_>) -> Result<Value, Error> {
+        self.value(Method::GET, target, target.object_path()?, None).await
+    }
+
+    /// Reads an object as a type.
+    pub async fn get_as<T: DeserializeOwned>(&self, target: &Target<'_>) -> Result<T, Error> {
+        Ok(bridge::from_value(&self.get(target).await?).map_err(AnswerError::from)?)
+    }
+
+    /// Reads one page of objects.
+    pub async fn list(&self, target: &Target<'_>, options: &ListOptions) -> Result<List, Error> {
+        let path = options.query().after(target.path()?);
+        let answer = self.value(Method::GET, target, path, None).await?;
+        List::read(answer, target.resource)
+    }
+
+    /// Reads all objects, in pages of `limit` if that is not zero.
+    pub async fn list_all(&self, target: &Target<'_>, options: &ListOptions) -> Result<List, Error> {
+        let mut options = options.clone();
+        let mut all = List::default();
+        loop {
+            let page = self.list(target, &options).await?;
+            all.items.extend(page.items);
+            all.resource_version = page.resource_version;
+            if page.continue_token.is_empty() {
+                return Ok(all);
+            }
+            options.continue_token = page.continue_token;
+            // The token says which version it is about.
+            options.resource_version.clear();
+            options.resource_version_match = None;
+        }
+    }
+
+    /// Starts a watch.
+    pub async fn watch(&self, target: &Target<'_>, options: &WatchOptions) -> Result<Watch, Error> {
+        let path = options.query().after(target.path()?);
+        let mut request = self.request(Method::GET, path, None)?;
+        request.extensions_mut().insert(LongLived);
+        let deadline = Instant::now() + self.0.settings.request_timeout;
+        let response = self.send(request).await?;
+        if !response.status().is_success() {
+            return Err(self.refusal(response, &Method::GET, target, deadline).await);
+        }
+        let ends = options.timeout.map(|timeout| Instant::now() + timeout + WATCH_GRACE);
+        Ok(Watch::new(response.into_body(), self.0.settings.event_bytes_max, ends))
+    }
+
+    /// Creates an object, or posts to a subresource such as `binding`, `eviction` and `token`.
+    pub async fn create(&self, target: &Target<'_>, object: &Value, options: &WriteOptions) -> Result<Value, Error> {
+        let path = options.query().after(target.path()?);
+        self.value(Method::POST, target, path, Some(("application/json", object))).await
+    }
+
+    /// Replaces an object or a subresource. If the object states a version, only that one is replaced.
+    pub async fn update(&self, target: &Target<'_>, object: &Value, options: &WriteOptions) -> Result<Value, Error> {
+        let path = options.query().after(target.object_path()?);
+        self.value(Method::PUT, target, path, Some(("application/json", object))).await
+    }
+
+    /// Changes an object or a subresource.
+    pub async fn patch(&self, target: &Target<'_>, patch: &Patch, options: &WriteOptions) -> Result<Value, Error> {
+        let path = options.query().after(target.object_path()?);
+        self.value(Method::PATCH, target, path, Some((patch.content_type(), patch.value()))).await
+    }
+
+    /// Deletes an object. The answer is the object if it is still there or was just now, or else a `Status`.
+    pub async fn delete(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Value, Error> {
+        let body = options.body();
+        self.value(Method::DELETE, target, target.object_path()?, Some(("application/json", &body))).await
+    }
+
+    /// Deletes all objects that a list would show.
+    pub async fn delete_collection(
+        &self,
+        target: &Target<'_>,
+        which: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Value, Error> {
+        let path = which.query().after(target.path()?);
+        self.value(Method::DELETE, target, path, Some(("application/json", &options.body()))).await
+    }
+
+    /// Sends a request as it is, with the client's headers where it has none of its own, and gives back whatever comes.
+    pub async fn raw(&self, mut request: Request<Bytes>) -> Result<Response<Body>, Error> {
+        let own = request.headers().clone();
+        for (name, value) in self.0.headers.iter().filter(|(name, _)| !own.contains_key(name)) {
+            request.headers_mut().append(name, value.clone());
+        }
+        self.send(request).await
+    }
+
+    async fn value(
+        &self,
+        method: Method,
+        target: &Target<'_>,
+        path: String,
+        body: Option<(&str, &Value)>,
+    ) -> Result<Value, Error> {
+        let request = self.request(method.clone(), path, body)?;
+        let response = self.send(request).await?;
+        let deadline = Instant::now() + self.0.settings.request_timeout;
+        if !response.status().is_success() {
+            return Err(self.refusal(response, &method, target, deadline).await);
+        }
+        let bytes = self.collect(response.into_body(), deadline).await?;
+        Ok(json::parse(&bytes).map_err(AnswerError::from)?)
+    }
+
+    fn request(&self, method: Method, path: String, body: Option<(&str, &Value)>) -> Result<Request<Bytes>, Error> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in &self.0.headers {
+            request = request.header(name, value);
+        }
+        let bytes = match body {
+            Some((content_type, value)) => {
+                request = request.header(CONTENT_TYPE, content_type);
+                json::to_vec(value).into()
+            }
+            None => Bytes::new(),
+        };
+        Ok(request.body(bytes)?)
+    }
+
+    /// Sends until there is an answer that does not ask to try again, or until it is enough.
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Error> {
+        let settings = &self.0.settings;
+        let mut waits = settings.backoff.waits();
+        for attempt in 1.. {
+            if let Some(limit) = &self.0.limit {
+                limit.acquire().await;
+            }
+            let sending = self.0.transport.send(request.clone());
+            let sent = tokio::time::timeout(settings.request_timeout, sending).await;
+            let answer = sent.map_err(|_| Error::Timeout(settings.request_timeout))?;
+            let wait = match &answer {
+                // Nothing was sent, so that nothing can be done twice.
+                Err(TransportError::Connect { .. }) => Some(waits.next_wait()),
+                Err(_) => None,
+                Ok(response) => asked_to_wait(response).filter(|wait| *wait <= settings.retry_after_max),
+            };
+            match wait {
+                Some(wait) if attempt < settings.attempts_max => tokio::time::sleep(wait).await,
+                _ => return Ok(answer?),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    async fn refusal(
+        &self,
+        response: Response<Body>,
+        method: &Method,
+        target: &Target<'_>,
+        deadline: Instant,
+    ) -> Error {
+        let code = response.status().as_u16();
+        let retry_after = retry_after(&response);
+        let bytes = match self.collect(response.into_body(), deadline).await {
+            Ok(bytes) => bytes,
+            Err(error) => return error,
+        };
+        let said = json::parse(&bytes).ok().and_then(|value| Status::from_value(&value));
+        let mut status = said.filter(|status| !status.success).unwrap_or_else(|| {
+            let resource = GroupName { group: &target.resource.group, name: &target.resource.plural };
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(2048)]);
+            Status::generic(code, method.as_str(), resource, &target.name, text.trim())
+        });
+        if status.code == 0 {
+            status.code = code;
+        }
+        if let (None, Some(wait)) = (status.retry_after_seconds(), retry_after) {
+            let seconds = wait.as_secs().try_into().unwrap_or(u32::MAX);
+            status.details.get_or_insert_default().retry_after_seconds = seconds;
+        }
+        status.into()
+    }
+
+    async fn collect(&self, mut body: Body, deadline: Instant) -> Result<Bytes, Error> {
+        let settings = &self.0.settings;
+        let mut first = Bytes::new();
+        let mut rest = BytesMut::new();
+        loop {
+            let frame = tokio::time::timeout_at(deadline, body.frame()).await;
+            let frame = frame.map_err(|_| Error::Timeout(settings.request_timeout))?;
+            let Some(frame) = frame.transpose().map_err(TransportError::Broken)? else { break };
+            let Ok(bytes) = frame.into_data() else { continue };
+            if first.len() + rest.len() + bytes.len() > settings.answer_bytes_max {
+                return Err(AnswerError::TooLarge(settings.answer_bytes_max).into());
+            }
+            // An answer in one piece, as it comes inside a process, is not copied.
+            if first.is_empty() && rest.is_empty() {
+                first = bytes;
+            } else {
+                if rest.is_empty() {
+                    rest.extend_from_slice(&std::mem::take(&mut first));
+                }
+                rest.extend_from_slice(&bytes);
+            }
+        }
+        Ok(if rest.is_empty() { first } else { rest.freeze() })
+    }
+}
+
+impl List {
+    /// The objects as a type.
+    pub fn items_as<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
+        let items: Result<Vec<T>, _> = self.items.iter().map(bridge::from_value).collect();
+        Ok(items.map_err(AnswerError::from)?)
+    }
+
+    fn read(mut answer: Value, resource: &Resource) -> Result<Self, Error> {
+        let kind = answer.str_at(&["kind"]).unwrap_or_default();
+        let Some(item_kind) = kind.strip_suffix("List").map(str::to_owned) else {
+            return Err(AnswerError::Unexpected(format!("a list of {resource} came as kind {kind:?}")).into());
+        };
+        let meta = |field| answer.str_at(&["metadata", field]).unwrap_or_default().to_owned();
+        let (resource_version, continue_token) = (meta("resourceVersion"), meta("continue"));
+        let remaining = answer.at(&["metadata", "remainingItemCount"]).and_then(Value::as_int);
+        let api_version = answer.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
+        let mut items = match answer.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        };
+        // The server leaves out of each item what the list says for all of them.
+        for item in items.iter_mut().filter_map(Value::as_object_mut) {
+            item.get_or_insert_with("apiVersion", || api_version.as_str().into());
+            item.get_or_insert_with("kind", || item_kind.as_str().into());
+        }
+        Ok(Self { resource_version, continue_token, remaining, items })
+    }
+}
+
+/// What the server asks for, if it did nothing but ask.
+fn asked_to_wait(response: &Response<Body>) -> Option<Duration> {
+    let busy = response.status() == StatusCode::TOO_MANY_REQUESTS || response.status().is_server_error();
+    busy.then(|| retry_after(response)).flatten()
+}
+
+fn retry_after(response: &Response<Body>) -> Option<Duration> {
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}

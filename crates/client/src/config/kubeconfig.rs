@@ -1,0 +1,298 @@
+//! Kubeconfig files: read, merged, and turned into the configuration of one context.
+
+mod field;
+
+use std::path::{Path, PathBuf};
+
+use http::Uri;
+use machinery::{Value, yaml};
+
+use super::{Config, Credential, Exec, Impersonate, Interactive, Pem, Secret, Tls};
+use crate::transport::EXEC_EXTENSION;
+use field::Field;
+
+/// One or more kubeconfig files, merged.
+#[derive(Clone, Debug, Default)]
+pub struct Kubeconfig {
+    current_context: Option<String>,
+    clusters: Vec<Named>,
+    users: Vec<Named>,
+    contexts: Vec<Named>,
+}
+
+/// An entry of a file, with where it came from: paths in it are relative to there.
+#[derive(Clone, Debug)]
+struct Named {
+    name: String,
+    value: Value,
+    file: PathBuf,
+    path: String,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// A file cannot be read.
+    #[error("cannot read {file}")]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file is no YAML.
+    #[error("{file} is not YAML")]
+    Syntax {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: yaml::Error,
+    },
+    /// A field says something that cannot be.
+    #[error("{file}: {field}: {problem}")]
+    Field {
+        /// The file.
+        file: PathBuf,
+        /// The field.
+        field: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// No context is asked for, and no file names one.
+    #[error("no context is given, and no current-context is set")]
+    NoContext,
+    /// Something that is referred to is not there.
+    #[error("{kind} {name:?} does not exist")]
+    Missing {
+        /// `context`, `cluster` or `user`.
+        kind: &'static str,
+        /// What it should be called.
+        name: String,
+    },
+}
+
+impl Kubeconfig {
+    /// Reads files and merges them: whatever comes first wins. With several, those that do not exist are passed over, as kubectl
+    /// does with `KUBECONFIG`; a single one must exist.
+    pub fn load(files: &[PathBuf]) -> Result<Self, KubeconfigError> {
+        let mut merged = Self::default();
+        for file in files {
+            match std::fs::read_to_string(file) {
+                Ok(text) => merged.merge(Self::parse(&text, file)?),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && files.len() > 1 => {}
+                Err(source) => return Err(KubeconfigError::Read { file: file.clone(), source }),
+            }
+        }
+        Ok(merged)
+    }
+
+    /// Reads the text of a file.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, KubeconfigError> {
+        let value = yaml::parse(text).map_err(|source| KubeconfigError::Syntax { file: file.to_owned(), source })?;
+        let root = Field::root(&value, file);
+        root.object()?;
+        Ok(Self {
+            current_context: root.text("current-context")?,
+            clusters: named(&root, "clusters", "cluster")?,
+            users: named(&root, "users", "user")?,
+            contexts: named(&root, "contexts", "context")?,
+        })
+    }
+
+    /// Adds what another one has and this one has not.
+    pub fn merge(&mut self, other: Self) {
+        self.current_context = self.current_context.take().or(other.current_context);
+        let lists = [
+            (&mut self.clusters, other.clusters),
+            (&mut self.users, other.users),
+            (&mut self.contexts, other.contexts),
+        ];
+        for (have, more) in lists {
+            for one in more {
+                if find(have, &one.name).is_none() {
+                    have.push(one);
+                }
+            }
+        }
+    }
+
+    /// The context that is used if none is asked for.
+    pub fn current_context(&self) -> Option<&str> {
+        self.current_context.as_deref()
+    }
+
+    /// The names of all contexts.
+    pub fn contexts(&self) -> impl Iterator<Item = &str> {
+        self.contexts.iter().map(|context| context.name.as_str())
+    }
+
+    /// The configuration of a context, or of the current one.
+    pub fn config(&self, context: Option<&str>) -> Result<Config, KubeconfigError> {
+        let name = context.or(self.current_context()).ok_or(KubeconfigError::NoContext)?;
+        let context = required(&self.contexts, "context", name)?.field();
+        let cluster_name = context.text("cluster")?.ok_or_else(|| context.missing("cluster"))?;
+        let cluster = required(&self.clusters, "cluster", &cluster_name)?.field();
+        let mut config = read_cluster(&cluster)?;
+        if let Some(namespace) = context.text("namespace")? {
+            config.namespace = namespace;
+        }
+        if let Some(user) = context.text("user")? {
+            read_user(&required(&self.users, "user", &user)?.field(), &cluster, &mut config)?;
+        }
+        Ok(config)
+    }
+}
+
+impl Named {
+    fn field(&self) -> Field<'_> {
+        Field::at(&self.value, &self.file, self.path.clone())
+    }
+}
+
+fn find<'a>(list: &'a [Named], name: &str) -> Option<&'a Named> {
+    list.iter().find(|one| one.name == name)
+}
+
+fn required<'a>(list: &'a [Named], kind: &'static str, name: &str) -> Result<&'a Named, KubeconfigError> {
+    find(list, name).ok_or_else(|| KubeconfigError::Missing { kind, name: name.to_owned() })
+}
+
+fn named(root: &Field<'_>, list: &str, inner: &str) -> Result<Vec<Named>, KubeconfigError> {
+    let mut out: Vec<Named> = Vec::new();
+    for item in root.list(list)? {
+        let name = item.text("name")?.ok_or_else(|| item.missing("name"))?;
+        if find(&out, &name).is_some() {
+            return Err(item.wrong("name", format!("{name:?} stands here for the second time")));
+        }
+        let value = item.child(inner);
+        let path = item.path_of(inner);
+        out.push(Named { name, value: value.cloned().unwrap_or_default(), file: root.file().to_owned(), path });
+    }
+    Ok(out)
+}
+
+fn read_cluster(cluster: &Field<'_>) -> Result<Config, KubeconfigError> {
+    let server = cluster.text("server")?.ok_or_else(|| cluster.missing("server"))?;
+    // Like upstream, an address without a scheme is one of a server without TLS.
+    let server = if server.contains("://") { server } else { format!("http://{server}") };
+    let mut config = Config::new(cluster.uri("server", &server, &["https", "http"])?);
+    config.tls = Tls {
+        certificate_authority: cluster.pem("certificate-authority")?,
+        insecure_skip_verify: cluster.flag("insecure-skip-tls-verify")?,
+        server_name: cluster.text("tls-server-name")?,
+        client: None,
+    };
+    if config.tls.insecure_skip_verify && config.tls.certificate_authority.is_some() {
+        let problem = "cannot be set together with a certificate authority";
+        return Err(cluster.wrong("insecure-skip-tls-verify", problem.to_owned()));
+    }
+    if let Some(proxy) = cluster.text("proxy-url")? {
+        config.proxy = Some(cluster.uri("proxy-url", &proxy, &["http"])?);
+    }
+    Ok(config)
+}
+
+fn read_user(user: &Field<'_>, cluster: &Field<'_>, config: &mut Config) -> Result<(), KubeconfigError> {
+    config.tls.client = match (user.pem("client-certificate")?, user.pem("client-key")?) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (Some(_), None) => return Err(user.missing("client-key")),
+        (None, Some(_)) => return Err(user.missing("client-certificate")),
+    };
+    if user.child("auth-provider").is_some() {
+        return Err(user.wrong("auth-provider", "was removed from Kubernetes; use exec instead".to_owned()));
+    }
+    let token = user.text("token")?.map(Secret::new);
+    let token_file = user.text("tokenFile")?.map(|path| user.resolve(&path));
+    let username = user.text("username")?;
+    let exec = user.child("exec").map(|_| read_exec(&user.below("exec"), cluster)).transpose()?;
+    config.credential = match (token_file, token, username, exec) {
+        (Some(path), fallback, None, None) => Credential::TokenFile { path, fallback },
+        (None, Some(token), None, None) => Credential::Token(token),
+        (None, None, Some(username), None) => {
+            let password = Secret::new(user.text("password")?.unwrap_or_default());
+            Credential::Basic { username, password }
+        }
+        (None, None, None, Some(exec)) => Credential::Exec(exec),
+        (None, None, None, None) => Credential::None,
+        (_, _, _, Some(_)) => {
+            return Err(user.wrong("exec", "cannot be set together with a token or a password".to_owned()));
+        }
+        (_, _, Some(_), None) => {
+            return Err(user.wrong("username", "cannot be set together with a token".to_owned()));
+        }
+    };
+    config.impersonate = read_impersonate(user)?;
+    Ok(())
+}
+
+fn read_impersonate(user: &Field<'_>) -> Result<Option<Impersonate>, KubeconfigError> {
+    let name = user.text("as")?;
+    let (uid, groups) = (user.text("as-uid")?.unwrap_or_default(), user.texts("as-groups")?);
+    let extra = user.below("as-user-extra");
+    let mut pairs = Vec::new();
+    for key in extra.keys()? {
+        pairs.push((key.to_owned(), extra.texts(key)?));
+    }
+    match name {
+        Some(user) => Ok(Some(Impersonate { user, uid, groups, extra: pairs })),
+        None if uid.is_empty() && groups.is_empty() && pairs.is_empty() => Ok(None),
+        None => Err(user.wrong("as", "must be set to act on behalf of a uid, groups or extra".to_owned())),
+    }
+}
+
+fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigError> {
+    let api_version = exec.text("apiVersion")?.ok_or_else(|| exec.missing("apiVersion"))?;
+    let v1 = match api_version.as_str() {
+        "client.authentication.k8s.io/v1" => true,
+        "client.authentication.k8s.io/v1beta1" => false,
+        other => return Err(exec.wrong("apiVersion", format!("{other:?} is not supported"))),
+    };
+    let command = exec.text("command")?.ok_or_else(|| exec.missing("command"))?;
+    // A bare name is looked for in PATH; anything with a slash is a path from the file.
+    let command = if command.contains('/') { exec.resolve(&command) } else { PathBuf::from(command) };
+    let mut env = Vec::new();
+    for one in exec.list("env")? {
+        let name = one.text("name")?.ok_or_else(|| one.missing("name"))?;
+        env.push((name, one.text("value")?.unwrap_or_default()));
+    }
+    let interactive = match exec.text("interactiveMode")?.as_deref() {
+        Some("Never") => Interactive::Never,
+        Some("Always") => Interactive::Always,
+        None if v1 => return Err(exec.missing("interactiveMode")),
+        Some("IfAvailable") | None => Interactive::IfAvailable,
+        Some(other) => {
+            let problem = format!("{other:?} is none of \"Never\", \"IfAvailable\" and \"Always\"");
+            return Err(exec.wrong("interactiveMode", problem));
+        }
+    };
+    let extensions = cluster.list("extensions")?;
+    let mut cluster_config = Value::Null;
+    for extension in &extensions {
+        if extension.text("name")?.as_deref() == Some(EXEC_EXTENSION) {
+            cluster_config = extension.child("extension").cloned().unwrap_or_default();
+        }
+    }
+    Ok(Exec {
+        api_version,
+        command,
+        args: exec.texts("args")?,
+        env,
+        install_hint: exec.text("installHint")?.unwrap_or_default(),
+        provide_cluster_info: exec.flag("provideClusterInfo")?,
+        interactive,
+        cluster_config,
+    })
+}
+
+/// Checks an address, and that it is one that we can speak to.
+fn parse_uri(text: &str, schemes: &[&str]) -> Result<Uri, String> {
+    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no address: {error}"))?;
+    match uri.scheme_str() {
+        Some(scheme) if schemes.contains(&scheme) && uri.host().is_some() => Ok(uri),
+        _ => Err(format!("{text:?} does not start with {}://", schemes.join(":// or "))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

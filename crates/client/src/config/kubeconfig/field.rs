@@ -1,0 +1,129 @@
+//! A value in a kubeconfig file that knows where it stands, so that whatever is wrong with it can be said.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::Uri;
+use machinery::Value;
+
+use super::{KubeconfigError, Pem, parse_uri};
+
+/// A mapping in a file.
+pub struct Field<'a> {
+    value: &'a Value,
+    file: &'a Path,
+    path: String,
+}
+
+impl<'a> Field<'a> {
+    pub fn root(value: &'a Value, file: &'a Path) -> Self {
+        Self::at(value, file, String::new())
+    }
+
+    pub const fn at(value: &'a Value, file: &'a Path, path: String) -> Self {
+        Self { value, file, path }
+    }
+
+    pub const fn file(&self) -> &'a Path {
+        self.file
+    }
+
+    /// Fails if this is something else than a mapping or nothing.
+    pub fn object(&self) -> Result<(), KubeconfigError> {
+        match self.value {
+            Value::Null | Value::Object(_) => Ok(()),
+            other => Err(self.error(self.path.clone(), format!("must be a mapping, is a {}", other.kind()))),
+        }
+    }
+
+    /// A field, if it is there and not `null`.
+    pub fn child(&self, name: &str) -> Option<&'a Value> {
+        self.value.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A mapping below this one; empty if it is not there.
+    pub fn below(&self, name: &str) -> Field<'a> {
+        Field { value: self.child(name).unwrap_or(&Value::Null), file: self.file, path: self.path_of(name) }
+    }
+
+    pub fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    pub fn keys(&self) -> Result<Vec<&'a str>, KubeconfigError> {
+        self.object()?;
+        Ok(self.value.as_object().map(|object| object.keys().collect()).unwrap_or_default())
+    }
+
+    /// A text; an empty one is none, as in Go.
+    pub fn text(&self, name: &str) -> Result<Option<String>, KubeconfigError> {
+        self.object()?;
+        match self.child(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.to_string()).filter(|text| !text.is_empty())),
+            Some(other) => Err(self.wrong(name, format!("must be a string, is a {}", other.kind()))),
+        }
+    }
+
+    pub fn flag(&self, name: &str) -> Result<bool, KubeconfigError> {
+        match self.child(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(self.wrong(name, format!("must be true or false, is a {}", other.kind()))),
+        }
+    }
+
+    pub fn list(&self, name: &str) -> Result<Vec<Field<'a>>, KubeconfigError> {
+        let items = self.items(name)?.iter().enumerate();
+        Ok(items.map(|(at, value)| Field::at(value, self.file, format!("{}[{at}]", self.path_of(name)))).collect())
+    }
+
+    pub fn texts(&self, name: &str) -> Result<Vec<String>, KubeconfigError> {
+        let text = |(at, value): (usize, &Value)| match value.as_str() {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(self.wrong(&format!("{name}[{at}]"), format!("must be a string, is a {}", value.kind()))),
+        };
+        self.items(name)?.iter().enumerate().map(text).collect()
+    }
+
+    /// PEM from the field `<name>-data`, which comes first, or from the file that `name` names.
+    pub fn pem(&self, name: &str) -> Result<Option<Pem>, KubeconfigError> {
+        let data_name = format!("{name}-data");
+        if let Some(data) = self.text(&data_name)? {
+            let bytes = BASE64.decode(data.as_bytes());
+            let bytes = bytes.map_err(|error| self.wrong(&data_name, format!("is not base64: {error}")))?;
+            return Ok(Some(Pem::Inline(bytes.into())));
+        }
+        Ok(self.text(name)?.map(|path| Pem::File(self.resolve(&path))))
+    }
+
+    pub fn uri(&self, name: &str, text: &str, schemes: &[&str]) -> Result<Uri, KubeconfigError> {
+        parse_uri(text, schemes).map_err(|problem| self.wrong(name, problem))
+    }
+
+    /// A path in a file is relative to the directory of the file.
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    pub fn missing(&self, name: &str) -> KubeconfigError {
+        self.wrong(name, "is missing".to_owned())
+    }
+
+    pub fn wrong(&self, name: &str, problem: String) -> KubeconfigError {
+        self.error(self.path_of(name), problem)
+    }
+
+    fn items(&self, name: &str) -> Result<&'a [Value], KubeconfigError> {
+        match self.child(name) {
+            None => Ok(&[]),
+            Some(Value::Array(items)) => Ok(items),
+            Some(other) => Err(self.wrong(name, format!("must be a list, is a {}", other.kind()))),
+        }
+    }
+
+    fn error(&self, field: String, problem: String) -> KubeconfigError {
+        KubeconfigError::Field { file: self.file.to_owned(), field, problem }
+    }
+}

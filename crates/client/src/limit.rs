@@ -1,0 +1,65 @@
+//! How many requests a second a client makes at most: a bucket that fills by rate and holds a burst.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A token bucket. Whoever comes when it is empty waits for its turn, in the order of coming.
+pub struct Limit {
+    per_second: f64,
+    burst: f64,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Below zero by the number of those who wait.
+    tokens: f64,
+    at: Instant,
+}
+
+impl Limit {
+    /// So many a second and so many at once; `None` if the rate is no limit.
+    pub fn new(per_second: f32, burst: u32) -> Option<Self> {
+        let burst = f64::from(burst.max(1));
+        let state = Mutex::new(State { tokens: burst, at: Instant::now() });
+        (per_second > 0.0).then(|| Self { per_second: per_second.into(), burst, state })
+    }
+
+    /// Waits until one more request is within the limit.
+    pub async fn acquire(&self) {
+        let wait = self.take(Instant::now());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn take(&self, now: Instant) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let gained = now.saturating_duration_since(state.at).as_secs_f64() * self.per_second;
+        state.tokens = (state.tokens + gained).min(self.burst) - 1.0;
+        state.at = now;
+        Duration::from_secs_f64((-state.tokens).max(0.0) / self.per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
+        let limit = Limit::new(10.0, 3).unwrap();
+        let start = Instant::now();
+        let waits: Vec<_> = (0..5).map(|_| limit.take(start).as_millis()).collect();
+        assert_eq!(waits, [0, 0, 0, 100, 200]);
+        let later = start + Duration::from_secs(60);
+        let waits: Vec<_> = (0..4).map(|_| limit.take(later).as_millis()).collect();
+        assert_eq!(waits, [0, 0, 0, 100], "what was not used does not add up beyond the burst");
+    }
+
+    #[test]
+    fn no_rate_is_no_limit() {
+        assert!(Limit::new(0.0, 10).is_none());
+    }
+}

@@ -1,0 +1,140 @@
+//! Who we say we are: the `Authorization` header and the client certificate, from wherever they come, fresh.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::HeaderValue;
+
+use super::exec::{ExecCredential, ExecError, Plugin};
+use super::tls::file_stamp;
+use crate::config::{Config, Credential};
+
+/// Why there are no credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// The file with the token cannot be read.
+    #[error("cannot read the token file {path}")]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file with the token holds none.
+    #[error("the token file {0} is empty")]
+    Empty(PathBuf),
+    /// The token cannot stand in a header.
+    #[error("the {0} cannot stand in a header")]
+    Header(&'static str),
+    /// The plug-in that should give credentials did not.
+    #[error("the credential plug-in failed")]
+    Exec(#[from] ExecError),
+}
+
+/// Where the credentials of a client come from.
+pub enum Credentials {
+    None,
+    Fixed(HeaderValue),
+    File(TokenFile),
+    Exec(Plugin),
+}
+
+/// A file that is read again when it was written again.
+pub struct TokenFile {
+    path: PathBuf,
+    fallback: Option<HeaderValue>,
+    read: Mutex<Option<(FileStamp, HeaderValue)>>,
+}
+
+type FileStamp = Option<(SystemTime, u64)>;
+
+/// What to show for one request.
+#[derive(Default)]
+pub struct Shown {
+    pub authorization: Option<HeaderValue>,
+    pub exec: Option<Arc<ExecCredential>>,
+}
+
+impl Credentials {
+    pub fn new(config: &Config) -> Result<Self, CredentialError> {
+        Ok(match &config.credential {
+            Credential::None => Self::None,
+            Credential::Token(token) => Self::Fixed(bearer(token.reveal())?),
+            Credential::Basic { username, password } => {
+                let pair = BASE64.encode(format!("{username}:{}", password.reveal()));
+                Self::Fixed(sensitive(&format!("Basic {pair}"), "password")?)
+            }
+            Credential::TokenFile { path, fallback } => {
+                let fallback = fallback.as_ref().map(|token| bearer(token.reveal())).transpose()?;
+                Self::File(TokenFile { path: path.clone(), fallback, read: Mutex::new(None) })
+            }
+            Credential::Exec(exec) => Self::Exec(Plugin::new(exec.clone(), config)),
+        })
+    }
+
+    pub async fn show(&self) -> Result<Shown, CredentialError> {
+        match self {
+            Self::None => Ok(Shown::default()),
+            Self::Fixed(header) => Ok(Shown { authorization: Some(header.clone()), exec: None }),
+            Self::File(file) => Ok(Shown { authorization: Some(file.header()?), exec: None }),
+            Self::Exec(plugin) => {
+                let credential = plugin.credential().await?;
+                let token = credential.token.as_ref();
+                let authorization = token.map(|token| bearer(token.reveal())).transpose()?;
+                Ok(Shown { authorization, exec: Some(credential) })
+            }
+        }
+    }
+
+    /// The server did not accept what was shown.
+    pub async fn refused(&self, shown: &Shown) {
+        if let (Self::Exec(plugin), Some(credential)) = (self, &shown.exec) {
+            plugin.forget(credential).await;
+        }
+    }
+}
+
+impl TokenFile {
+    fn header(&self) -> Result<HeaderValue, CredentialError> {
+        let stamp = file_stamp(&self.path);
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((have, header)) = &*read
+            && *have == stamp
+        {
+            return Ok(header.clone());
+        }
+        match read_token(&self.path) {
+            Ok(header) => {
+                *read = Some((stamp, header.clone()));
+                Ok(header)
+            }
+            // While a file is being replaced, what it held a moment ago is better than nothing.
+            Err(error) => match read.as_ref().map(|(_, header)| header).or(self.fallback.as_ref()) {
+                Some(header) => Ok(header.clone()),
+                None => Err(error),
+            },
+        }
+    }
+}
+
+fn read_token(path: &Path) -> Result<HeaderValue, CredentialError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| CredentialError::TokenFile { path: path.to_owned(), source })?;
+    match text.trim() {
+        "" => Err(CredentialError::Empty(path.to_owned())),
+        token => bearer(token),
+    }
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
+    sensitive(&format!("Bearer {token}"), "token")
+}
+
+fn sensitive(text: &str, what: &'static str) -> Result<HeaderValue, CredentialError> {
+    let mut header = HeaderValue::from_str(text).map_err(|_| CredentialError::Header(what))?;
+    header.set_sensitive(true);
+    Ok(header)
+}

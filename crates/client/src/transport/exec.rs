@@ -1,0 +1,233 @@
+//! Credential plug-ins: a program that prints an `ExecCredential`, run when one is needed and asked again when it expires.
+
+use std::io::IsTerminal;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use machinery::time::Time;
+use machinery::{Object, Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+use super::Secret;
+use crate::config::{Config, Exec, Interactive, Pem};
+
+/// A plug-in may ask a person to log in, but not for ever.
+const RUN_TIMEOUT: Duration = Duration::from_secs(300);
+/// Far more than certificates and a token need.
+const OUTPUT_MAX: u64 = 1 << 20;
+/// The name of the extension of a cluster in which a plug-in finds what is meant for it.
+pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
+
+/// Why a plug-in gave no credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// It does not start.
+    #[error("cannot run {command}{}", hint(.install_hint))]
+    Start {
+        /// The program.
+        command: String,
+        /// How to get it.
+        install_hint: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It failed.
+    #[error("{command} ended with {status}")]
+    Failed {
+        /// The program.
+        command: String,
+        /// How it ended.
+        status: std::process::ExitStatus,
+    },
+    /// It does not end.
+    #[error("{0} did not end within {RUN_TIMEOUT:?}")]
+    Timeout(String),
+    /// What it printed is no JSON.
+    #[error("{command} did not print JSON")]
+    Syntax {
+        /// The program.
+        command: String,
+        /// Why.
+        source: json::Error,
+    },
+    /// What it printed is not the credential that was asked for.
+    #[error("{command} printed {what}")]
+    Answer {
+        /// The program.
+        command: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// It needs a person, and there is none.
+    #[error("{0} must be run interactively, and standard input is not a terminal")]
+    NotInteractive(String),
+}
+
+/// What a plug-in printed.
+#[derive(Debug, Default, PartialEq)]
+pub struct ExecCredential {
+    pub token: Option<Secret>,
+    pub certificate: Option<(Pem, Pem)>,
+    expires: Option<Time>,
+}
+
+/// A plug-in and the credential that it gave last.
+pub struct Plugin {
+    exec: Exec,
+    info: String,
+    interactive: bool,
+    current: Mutex<Option<Arc<ExecCredential>>>,
+}
+
+impl Plugin {
+    pub fn new(exec: Exec, config: &Config) -> Self {
+        let interactive = exec.interactive != Interactive::Never && std::io::stdin().is_terminal();
+        let info = json::to_string(&exec_info(&exec, config, interactive));
+        Self { exec, info, interactive, current: Mutex::new(None) }
+    }
+
+    /// The credential to show now. Whoever comes while the plug-in runs waits for the same run.
+    pub async fn credential(&self) -> Result<Arc<ExecCredential>, ExecError> {
+        let mut current = self.current.lock().await;
+        if let Some(credential) = &*current
+            && credential.expires.is_none_or(|expires| now() < expires)
+        {
+            return Ok(Arc::clone(credential));
+        }
+        let credential = Arc::new(self.run().await?);
+        *current = Some(Arc::clone(&credential));
+        Ok(credential)
+    }
+
+    /// The server refused this credential; the next request needs another one.
+    pub async fn forget(&self, refused: &Arc<ExecCredential>) {
+        let mut current = self.current.lock().await;
+        if current.as_ref().is_some_and(|have| Arc::ptr_eq(have, refused)) {
+            *current = None;
+        }
+    }
+
+    async fn run(&self) -> Result<ExecCredential, ExecError> {
+        let exec = &self.exec;
+        let command = || exec.command.display().to_string();
+        if exec.interactive == Interactive::Always && !self.interactive {
+            return Err(ExecError::NotInteractive(command()));
+        }
+        let start = |source| ExecError::Start { command: command(), install_hint: exec.install_hint.clone(), source };
+        let mut child = Command::new(&exec.command)
+            .args(&exec.args)
+            .envs(exec.env.iter().map(|(name, value)| (name, value)))
+            .env("KUBERNETES_EXEC_INFO", &self.info)
+            .stdin(if self.interactive { Stdio::inherit() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(start)?;
+        let stdout = child.stdout.take().expect("standard output is piped");
+        let finish = async {
+            let mut output = Vec::new();
+            stdout.take(OUTPUT_MAX).read_to_end(&mut output).await?;
+            Ok((output, child.wait().await?))
+        };
+        let finished = tokio::time::timeout(RUN_TIMEOUT, finish).await.map_err(|_| ExecError::Timeout(command()))?;
+        let (output, status) = finished.map_err(start)?;
+        if !status.success() {
+            return Err(ExecError::Failed { command: command(), status });
+        }
+        let answer = json::parse(&output).map_err(|source| ExecError::Syntax { command: command(), source })?;
+        read(&answer, &exec.api_version).map_err(|what| ExecError::Answer { command: command(), what })
+    }
+}
+
+/// What the plug-in is told: the contents of `KUBERNETES_EXEC_INFO`.
+fn exec_info(exec: &Exec, config: &Config, interactive: bool) -> Value {
+    let mut spec = Object::new();
+    spec.insert("interactive", interactive);
+    if exec.provide_cluster_info {
+        let mut cluster = Object::new();
+        cluster.insert("server", config.server.to_string());
+        if let Some(name) = &config.tls.server_name {
+            cluster.insert("tls-server-name", name.as_str());
+        }
+        if config.tls.insecure_skip_verify {
+            cluster.insert("insecure-skip-tls-verify", true);
+        }
+        if let Some(authority) = config.tls.certificate_authority.as_ref().and_then(Pem::base64) {
+            cluster.insert("certificate-authority-data", authority);
+        }
+        if let Some(proxy) = &config.proxy {
+            cluster.insert("proxy-url", proxy.to_string());
+        }
+        if !exec.cluster_config.is_null() {
+            cluster.insert("config", exec.cluster_config.clone());
+        }
+        spec.insert("cluster", cluster);
+    }
+    let mut info = Object::new();
+    info.insert("apiVersion", exec.api_version.as_str());
+    info.insert("kind", "ExecCredential");
+    info.insert("spec", spec);
+    Value::Object(info)
+}
+
+fn read(answer: &Value, api_version: &str) -> Result<ExecCredential, String> {
+    let said = |field| answer.str_at(&[field]).unwrap_or_default();
+    if said("kind") != "ExecCredential" {
+        return Err(format!("kind {:?} instead of \"ExecCredential\"", said("kind")));
+    }
+    if said("apiVersion") != api_version {
+        return Err(format!("apiVersion {:?} although {api_version:?} is configured", said("apiVersion")));
+    }
+    let text = |field| answer.str_at(&["status", field]).filter(|text| !text.is_empty());
+    let pem = |text: &str| Pem::Inline(text.as_bytes().to_vec().into());
+    let token = text("token").map(Secret::new);
+    let certificate = match (text("clientCertificateData"), text("clientKeyData")) {
+        (None, None) if token.is_none() => return Err("a status with neither a token nor a certificate".to_owned()),
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((pem(certificate), pem(key))),
+        _ => return Err("a client certificate without its key, or the reverse".to_owned()),
+    };
+    let expires = match text("expirationTimestamp") {
+        None => None,
+        Some(text) => Some(Time::parse(text).map_err(|error| format!("status.expirationTimestamp {text:?}: {error}"))?),
+    };
+    Ok(ExecCredential { token, certificate, expires })
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_unix(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+fn hint(install_hint: &str) -> String {
+    if install_hint.is_empty() { String::new() } else { format!(" ({install_hint})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    const V1: &str = "client.authentication.k8s.io/v1";
+
+    #[test]
+    fn what_a_plug_in_prints_must_be_the_credential_that_was_asked_for() {
+        let check = |answer: &Value, why: &str| assert_eq!(read(answer, V1).unwrap_err(), why);
+        check(&value!({"kind": "Pod"}), "kind \"Pod\" instead of \"ExecCredential\"");
+        check(
+            &value!({"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1beta1"}),
+            "apiVersion \"client.authentication.k8s.io/v1beta1\" although \"client.authentication.k8s.io/v1\" is configured",
+        );
+        let with = |status: Value| value!({"kind": "ExecCredential", "apiVersion": V1, "status": status});
+        check(&with(value!({})), "a status with neither a token nor a certificate");
+        check(&with(value!({"clientKeyData": "k"})), "a client certificate without its key, or the reverse");
+        assert!(read(&with(value!({"token": "t", "expirationTimestamp": "soon"})), V1).is_err());
+        let good = read(&with(value!({"token": "t", "expirationTimestamp": "2026-01-02T03:04:05Z"})), V1).unwrap();
+        assert_eq!(good.token.unwrap().reveal(), "t");
+        assert!(good.expires.is_some());
+    }
+}

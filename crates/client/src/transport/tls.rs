@@ -1,0 +1,184 @@
+//! Certificates, keys and roots of trust for connections to the API server.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::config::{Pem, Tls};
+
+/// Where distributions keep the certificates that the whole system trusts, in the order that Go looks.
+const SYSTEM_ROOTS: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// What should hold certificates or a key does not.
+    #[error("{what} holds no PEM that can be read")]
+    Pem {
+        /// Which of them.
+        what: String,
+        /// Why.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// There is not a single certificate.
+    #[error("{0} holds no certificate")]
+    Empty(String),
+    /// The system has no certificates and none were given.
+    #[error("no certificate authority is given, and the system has none")]
+    NoRoots,
+    /// Certificates and key cannot be used, or not together.
+    #[error("{what} cannot be used")]
+    Rustls {
+        /// Which of them.
+        what: &'static str,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+/// Certificates and key that a client shows.
+#[derive(Clone, Copy)]
+pub struct ClientCertificate<'a> {
+    pub certificate: &'a Pem,
+    pub key: &'a Pem,
+}
+
+/// When files were last written: differs when one of them was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamp(Vec<Option<(SystemTime, u64)>>);
+
+impl Stamp {
+    /// Looks at the files among these. A look is one system call that answers from memory, so that it may be done before every
+    /// request and needs no thread of its own.
+    pub fn of<'a>(sources: impl IntoIterator<Item = &'a Pem>) -> Self {
+        Self(sources.into_iter().filter_map(Pem::path).map(file_stamp).collect())
+    }
+}
+
+/// When a file was last written, and its size; `None` if that cannot be told.
+pub fn file_stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// What rustls needs to connect.
+pub fn client_config(tls: &Tls, client: Option<ClientCertificate<'_>>) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|source| TlsError::Rustls { what: "the TLS provider", source })?;
+    let builder = if tls.insecure_skip_verify {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(TrustAnyone(provider)))
+    } else {
+        builder.with_root_certificates(roots(tls.certificate_authority.as_ref())?)
+    };
+    let mut config = match client {
+        None => builder.with_no_client_auth(),
+        Some(client) => {
+            let chain = certificates(client.certificate, "the client certificate")?;
+            let bytes = read(client.key)?;
+            let key = PrivateKeyDer::from_pem_slice(&bytes)
+                .map_err(|source| TlsError::Pem { what: client.key.describe("the client key"), source })?;
+            let what = "the client certificate with its key";
+            builder.with_client_auth_cert(chain, key).map_err(|source| TlsError::Rustls { what, source })?
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn roots(authority: Option<&Pem>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match authority {
+        Some(authority) => {
+            for certificate in certificates(authority, "the certificate authority")? {
+                let what = "the certificate authority";
+                roots.add(certificate).map_err(|source| TlsError::Rustls { what, source })?;
+            }
+        }
+        None => {
+            let system = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or(TlsError::NoRoots)?;
+            // Distributions ship one or another certificate that no verifier takes.
+            roots.add_parsable_certificates(certificates(&Pem::File(system), "the system's certificates")?);
+        }
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &Pem, what: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let what = pem.describe(what);
+    let bytes = read(pem)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(TlsError::Empty(what)),
+        Ok(found) => Ok(found),
+        Err(source) => Err(TlsError::Pem { what, source }),
+    }
+}
+
+fn read(pem: &Pem) -> Result<Vec<u8>, TlsError> {
+    match pem {
+        Pem::Inline(bytes) => Ok(bytes.to_vec()),
+        Pem::File(path) => std::fs::read(path).map_err(|source| TlsError::Read { path: path.clone(), source }),
+    }
+}
+
+/// For `insecure-skip-tls-verify`: the connection is encrypted, but to whom is anyone's guess.
+#[derive(Debug)]
+struct TrustAnyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for TrustAnyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,293 @@
+//! Verbs, refusals, retries, time-outs and limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::User;
+use bytes::Bytes;
+use client::{
+    Client, Config, DeleteOptions, Error, Event, Impersonate, InProcess, ListOptions, Patch, Settings, Target,
+    TransportError, WatchOptions, WriteOptions, transport,
+};
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body_util::{BodyExt, Full};
+use k8s_openapi::api::core::v1::ConfigMap;
+use machinery::{Resource, Value, json, value};
+
+use crate::server::{DEADLINE, Server, impatient};
+
+pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
+
+pub fn config_map(name: &str, version: u64) -> Value {
+    let version = version.to_string();
+    value!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "a", "name": name, "uid": "u", "resourceVersion": version}})
+}
+
+fn status(code: i64, reason: &str) -> String {
+    value!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no"}).to_string()
+}
+
+/// Runs a request and the server's side of it together.
+macro_rules! meanwhile {
+    ($request:expr, $server:expr) => {
+        tokio::time::timeout(DEADLINE, async { tokio::join!(async { $request.await }, $server) })
+            .await
+            .expect("both ends in time")
+    };
+}
+
+#[tokio::test]
+async fn objects_are_read_and_written_over_one_http2_connection() {
+    let mut server = Server::start().await;
+    let client = server.client();
+    let target = Target::named(&CONFIG_MAPS, "a", "x");
+    let options = WriteOptions { field_manager: "test".into(), ..WriteOptions::default() };
+    let (created, ()) =
+        meanwhile!(client.create(&Target::within(&CONFIG_MAPS, "a"), &config_map("x", 0), &options), async {
+            let call = server.next().await;
+            assert_eq!((call.method.as_str(), call.path.as_str()), ("POST", "/api/v1/namespaces/a/configmaps"));
+            assert_eq!((call.query.as_str(), call.version), ("fieldManager=test", Version::HTTP_2));
+            assert_eq!(call.header("content-type"), "application/json");
+            assert!(call.header("user-agent").starts_with("knarr/"));
+            let sent = json::parse(&call.body).unwrap();
+            call.answer(&sent);
+        });
+    assert_eq!(created.unwrap(), config_map("x", 0));
+    let (read, ()) = meanwhile!(client.get_as::<ConfigMap>(&target), async {
+        server.next().await.answer(&config_map("x", 7));
+    });
+    assert_eq!(read.unwrap().metadata.resource_version.as_deref(), Some("7"));
+    let patches = [
+        (Patch::Json(value!([])), "application/json-patch+json"),
+        (Patch::Merge(value!({})), "application/merge-patch+json"),
+        (Patch::Strategic(value!({})), "application/strategic-merge-patch+json"),
+        (Patch::Apply(value!({})), "application/apply-patch+yaml"),
+    ];
+    for (patch, content_type) in patches {
+        let (patched, ()) = meanwhile!(client.patch(&target, &patch, &WriteOptions::default()), async {
+            let call = server.next().await;
+            assert_eq!((call.method.clone(), call.header("content-type")), (Method::PATCH, content_type));
+            call.answer(&config_map("x", 8));
+        });
+        patched.unwrap();
+    }
+    let (deleted, ()) = meanwhile!(client.delete(&target, &DeleteOptions::of("u")), async {
+        let call = server.next().await;
+        assert_eq!(json::parse(&call.body).unwrap()["preconditions"]["uid"], "u".into());
+        call.answer(&value!({"kind": "Status", "status": "Success"}));
+    });
+    deleted.unwrap();
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_server_without_http2_is_spoken_to_in_http1() {
+    let mut server = Server::start_with(&["http/1.1"]).await;
+    let client = server.client();
+    for _ in 0..3 {
+        let (read, ()) = meanwhile!(client.get(&Target::named(&CONFIG_MAPS, "a", "x")), async {
+            let call = server.next().await;
+            assert_eq!(call.version, Version::HTTP_11);
+            call.answer(&config_map("x", 1));
+        });
+        read.unwrap();
+    }
+    assert_eq!(server.connections(), 1, "the connection is used again");
+}
+
+#[tokio::test]
+async fn items_of_a_list_say_what_they_are_and_pages_are_put_together() {
+    let mut server = Server::start().await;
+    let client = server.client();
+    let options = ListOptions { limit: 1, ..ListOptions::default() };
+    let target = Target::all(&CONFIG_MAPS);
+    let (list, ()) = meanwhile!(client.list_all(&target, &options), async {
+        let call = server.next().await;
+        assert_eq!((call.path.as_str(), call.query.as_str()), ("/api/v1/configmaps", "limit=1"));
+        call.answer(&value!({"kind": "ConfigMapList", "apiVersion": "v1",
+            "metadata": {"resourceVersion": "9", "continue": "next", "remainingItemCount": 1},
+            "items": [{"metadata": {"name": "x"}}]}));
+        let call = server.next().await;
+        assert_eq!(call.query, "limit=1&continue=next");
+        call.answer(&value!({"kind": "ConfigMapList", "apiVersion": "v1",
+            "metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "y"}}]}));
+    });
+    let list = list.unwrap();
+    assert_eq!(list.resource_version, "9");
+    let expect = |name: &str| value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    assert_eq!(list.items, [expect("x"), expect("y")]);
+    assert_eq!(list.items_as::<ConfigMap>().unwrap()[1].metadata.name.as_deref(), Some("y"));
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_in_the_servers_words_or_in_upstreams() {
+    let mut server = Server::start().await;
+    let client = server.client();
+    let target = Target::named(&PODS, "a", "x");
+    let (refused, ()) = meanwhile!(client.get(&target), async {
+        server.next().await.answer_with(StatusCode::CONFLICT, &[], &status(409, "Conflict"));
+    });
+    let error = refused.unwrap_err();
+    assert!(error.is_conflict() && !error.is_not_found());
+    assert_eq!(error.to_string(), "no");
+    let (refused, ()) = meanwhile!(client.get(&target), async {
+        server.next().await.answer_with(StatusCode::NOT_FOUND, &[], "<html>nothing here</html>");
+    });
+    let error = refused.unwrap_err();
+    assert!(error.is_not_found());
+    assert_eq!(error.to_string(), "the server could not find the requested resource (get pods x)");
+    let (unreadable, ()) = meanwhile!(client.get(&target), async {
+        server.next().await.answer_with(StatusCode::OK, &[], "<html>");
+    });
+    assert!(matches!(unreadable.unwrap_err(), Error::Answer(_)));
+}
+
+#[tokio::test]
+async fn too_many_requests_are_sent_again_when_the_server_says_so_and_not_for_ever() {
+    let mut server = Server::start().await;
+    let settings = Settings { attempts_max: 3, ..impatient() };
+    let client = Client::connect(&server.config(), settings).unwrap();
+    let target = Target::named(&CONFIG_MAPS, "a", "x");
+    let busy = [("retry-after", "0")];
+    let (read, ()) = meanwhile!(client.get(&target), async {
+        server.next().await.answer_with(StatusCode::TOO_MANY_REQUESTS, &busy, &status(429, "TooManyRequests"));
+        server.next().await.answer_with(StatusCode::SERVICE_UNAVAILABLE, &busy, "");
+        server.next().await.answer(&config_map("x", 1));
+    });
+    read.unwrap();
+    let (refused, ()) = meanwhile!(client.get(&target), async {
+        for _ in 0..3 {
+            server.next().await.answer_with(StatusCode::TOO_MANY_REQUESTS, &busy, &status(429, "TooManyRequests"));
+        }
+    });
+    assert_eq!(refused.unwrap_err().status().unwrap().code, 429);
+    let (refused, ()) = meanwhile!(client.get(&target), async {
+        let long = [("retry-after", "3600")];
+        server.next().await.answer_with(StatusCode::TOO_MANY_REQUESTS, &long, &status(429, "TooManyRequests"));
+    });
+    assert_eq!(refused.unwrap_err().retry_after(), Some(Duration::from_secs(3600)), "an hour is the caller's to wait");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_yet_is_tried_again_and_not_for_ever() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let config = Config::new(format!("http://{address}").parse().unwrap());
+    let client = Client::connect(&config, Settings { attempts_max: 4, ..impatient() }).unwrap();
+    let error = client.get(&Target::named(&PODS, "a", "x")).await.unwrap_err();
+    let Error::Transport(TransportError::Connect { server, .. }) = error else { panic!("{error:?}") };
+    assert_eq!(server, format!("http://{address}/"));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_or_stops_in_the_middle_is_given_up() {
+    let mut server = Server::start().await;
+    let timeout = Duration::from_millis(200);
+    let client = Client::connect(&server.config(), Settings { request_timeout: timeout, ..impatient() }).unwrap();
+    let target = Target::named(&PODS, "a", "x");
+    let (silent, call) = meanwhile!(client.get(&target), server.next());
+    assert!(matches!(silent.unwrap_err(), Error::Timeout(_)));
+    drop(call);
+    let (halted, stream) = meanwhile!(client.get(&target), async {
+        let stream = server.next().await.stream();
+        stream.send("{\"kind\":").await;
+        stream
+    });
+    assert!(matches!(halted.unwrap_err(), Error::Timeout(_)));
+    stream.abandoned().await;
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off() {
+    let mut server = Server::start().await;
+    let client = Client::connect(&server.config(), Settings { answer_bytes_max: 1 << 20, ..impatient() }).unwrap();
+    let (refused, ()) = meanwhile!(client.get(&Target::named(&PODS, "a", "x")), async {
+        let stream = server.next().await.stream();
+        let much = " ".repeat(64 << 10);
+        for _ in 0..17 {
+            stream.send(&much).await;
+        }
+        stream.abandoned().await;
+    });
+    assert_eq!(std::error::Error::source(&refused.unwrap_err()).unwrap().to_string(), "larger than 1048576 bytes");
+}
+
+#[tokio::test]
+async fn a_watch_tells_events_and_ends_when_it_is_dropped() {
+    let mut server = Server::start().await;
+    let client = server.client();
+    let target = Target::within(&CONFIG_MAPS, "a");
+    let options = WatchOptions { resource_version: "5".into(), ..WatchOptions::default() };
+    let (watch, stream) = meanwhile!(client.watch(&target, &options), async {
+        let call = server.next().await;
+        assert_eq!(call.query, "watch=true&resourceVersion=5");
+        call.stream()
+    });
+    let mut watch = watch.unwrap();
+    stream.send(&format!("{{\"type\":\"ADDED\",\"object\":{}", config_map("x", 6))).await;
+    stream.send("}\n{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"8\"}}}").await;
+    assert_eq!(watch.next().await.unwrap().unwrap(), Event::Added(config_map("x", 6)));
+    let bookmark = Event::Bookmark { resource_version: "8".into(), initial_events_end: false };
+    assert_eq!(watch.next().await.unwrap().unwrap(), bookmark);
+    drop(watch);
+    stream.abandoned().await;
+}
+
+#[tokio::test]
+async fn watches_do_not_take_the_streams_that_other_requests_need() {
+    let mut server = Server::start().await;
+    let client = server.client();
+    let mut watches = Vec::new();
+    for _ in 0..170 {
+        let (watch, stream) = meanwhile!(client.watch(&Target::all(&PODS), &WatchOptions::default()), async {
+            server.next().await.stream()
+        });
+        watches.push((watch.unwrap(), stream));
+    }
+    let (read, ()) = meanwhile!(client.get(&Target::named(&CONFIG_MAPS, "a", "x")), async {
+        server.next().await.answer(&config_map("x", 1));
+    });
+    read.unwrap();
+    assert_eq!(server.connections(), 4, "three for 170 watches, one for the rest");
+}
+
+#[tokio::test]
+async fn inside_a_process_a_request_arrives_with_the_identity_it_is_made_as() {
+    let user = User::authenticated("system:kube-controller-manager", []);
+    let service = |request: Request<Bytes>| async move {
+        let user = request.extensions().get::<User>().expect("an identity").name.clone();
+        let path = request.uri().to_string();
+        let answer = value!({"kind": "Echo", "user": user, "path": path});
+        Response::new(transport::body(Full::new(Bytes::from(json::to_vec(&answer)))))
+    };
+    let client = Client::new(Arc::new(InProcess::new(user, service)), Settings::default()).unwrap();
+    let answer = client.get(&Target::named(&PODS, "a", "x").subresource("status")).await.unwrap();
+    assert_eq!(answer["user"], "system:kube-controller-manager".into());
+    assert_eq!(answer["path"], "/api/v1/namespaces/a/pods/x/status".into());
+}
+
+#[tokio::test]
+async fn a_request_on_behalf_of_someone_says_so_and_raw_ones_too() {
+    let mut server = Server::start().await;
+    let mut config = server.config();
+    config.impersonate = Some(Impersonate {
+        user: "jane".into(),
+        groups: vec!["a".into(), "b".into()],
+        extra: vec![("example.org/x".into(), vec!["1".into()])],
+        ..Impersonate::default()
+    });
+    let client = Client::connect(&config, impatient()).unwrap();
+    let request = Request::builder().uri("/version").body(Bytes::new()).unwrap();
+    let (answer, ()) = meanwhile!(client.raw(request), async {
+        let call = server.next().await;
+        assert_eq!((call.path.as_str(), call.header("impersonate-user")), ("/version", "jane"));
+        let groups: Vec<_> = call.headers.get_all("impersonate-group").iter().collect();
+        assert_eq!(groups, ["a", "b"]);
+        assert_eq!(call.header("impersonate-extra-example%2eorg%2fx"), "1");
+        call.answer(&value!({}));
+    });
+    assert_eq!(answer.unwrap().into_body().collect().await.unwrap().to_bytes(), "{}");
+}

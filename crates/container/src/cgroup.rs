@@ -1,0 +1,276 @@
+//! Control groups by path, on version 1, on version 2 and on both: made, joined, read, emptied, removed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use libcgroups::common::{CgroupConfig, CgroupManager, ControllerOpt, create_cgroup_manager};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+mod usage;
+
+pub use usage::{Pressure, Stall, Usage};
+
+/// Controllers that a container's group has on version 1.
+const CONTROLLERS: &[&str] =
+    &["cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "name=systemd"];
+
+/// A group by its path under the mount points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    path: PathBuf,
+}
+
+/// Where the hierarchies are mounted.
+#[derive(Debug, Default)]
+struct Hierarchies {
+    /// The unified one, if it has the controllers.
+    unified: Option<PathBuf>,
+    /// Version 1: controllers and mount points.
+    separate: Vec<(String, PathBuf)>,
+}
+
+impl Cgroup {
+    /// The group of a path such as `/kubepods/pod1/abc`.
+    pub fn at(path: &str) -> Cgroup {
+        Cgroup { path: path.trim_matches('/').split('/').filter(|part| *part != ".." && !part.is_empty()).collect() }
+    }
+
+    /// Its path from the root of a hierarchy.
+    pub fn path(&self) -> PathBuf {
+        Path::new("/").join(&self.path)
+    }
+
+    /// Makes it in every hierarchy, its parents too.
+    pub fn create(&self) -> io::Result<()> {
+        let hierarchies = hierarchies();
+        for (controller, root) in &hierarchies.separate {
+            self.create_under(root)?;
+            if controller == "cpuset" {
+                self.inherit_cpuset(root)?;
+            }
+        }
+        if let Some(root) = &hierarchies.unified {
+            self.delegate(root)?;
+            self.create_under(root)?;
+        }
+        Ok(())
+    }
+
+    /// Moves a process into it.
+    pub fn join(&self, pid: u32) -> io::Result<()> {
+        for dir in self.dirs() {
+            fs::write(dir.join("cgroup.procs"), pid.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// The processes in it and below it.
+    pub fn pids(&self) -> BTreeSet<i32> {
+        let mut pids = BTreeSet::new();
+        for dir in self.dirs() {
+            collect_pids(&dir, &mut pids);
+        }
+        pids
+    }
+
+    /// Kills every process in it; new ones that appear meanwhile too.
+    pub fn kill(&self) {
+        if let Some(root) = &hierarchies().unified
+            && fs::write(root.join(&self.path).join("cgroup.kill"), "1").is_ok()
+        {
+            return;
+        }
+        // Each round kills what it sees, and what is killed makes no more: a fork bomb needs a few rounds.
+        for _ in 0..16 {
+            let pids = self.pids();
+            if pids.is_empty() {
+                return;
+            }
+            for pid in pids {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// Removes it with its children; what is not there is removed already.
+    pub fn remove(&self) -> io::Result<()> {
+        for dir in self.dirs() {
+            remove_tree(&dir)?;
+        }
+        Ok(())
+    }
+
+    /// How often the kernel killed a process of it for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let text = match &hierarchies().unified {
+            Some(root) => fs::read_to_string(root.join(&self.path).join("memory.events")),
+            None => fs::read_to_string(self.file("memory", "memory.oom_control")),
+        };
+        value_of(&text.unwrap_or_default(), "oom_kill").unwrap_or(0)
+    }
+
+    /// What it uses.
+    pub fn usage(&self) -> Usage {
+        match &hierarchies().unified {
+            Some(root) => usage::unified(&root.join(&self.path)),
+            None => usage::separate(|controller, name| self.file(controller, name)),
+        }
+    }
+
+    /// Changes limits and shares, given as the OCI runtime specification has them.
+    pub fn update(&self, resources: &serde_json::Value) -> io::Result<()> {
+        let resources = serde_json::from_value(resources.clone())?;
+        let config = CgroupConfig { cgroup_path: self.path(), systemd_cgroup: false, container_name: String::new() };
+        let manager = create_cgroup_manager(config).map_err(io::Error::other)?;
+        let options = ControllerOpt {
+            resources: &resources,
+            disable_oom_killer: false,
+            oom_score_adj: None,
+            freezer_state: None,
+        };
+        manager.apply(&options).map_err(io::Error::other)
+    }
+
+    /// Whether a controller is there at all.
+    pub fn has_controller(name: &str) -> bool {
+        let hierarchies = hierarchies();
+        match &hierarchies.unified {
+            Some(root) => fs::read_to_string(root.join("cgroup.controllers"))
+                .is_ok_and(|all| all.split_whitespace().any(|one| one == name)),
+            None => hierarchies.separate.iter().any(|(controller, _)| controller == name),
+        }
+    }
+
+    /// Whether the unified hierarchy has the controllers.
+    pub fn is_unified() -> bool {
+        hierarchies().unified.is_some()
+    }
+
+    fn dirs(&self) -> impl Iterator<Item = PathBuf> {
+        let hierarchies = hierarchies();
+        let roots = hierarchies.separate.iter().map(|(_, root)| root).chain(&hierarchies.unified);
+        let dirs: BTreeSet<PathBuf> = roots.map(|root| root.join(&self.path)).filter(|dir| dir.is_dir()).collect();
+        dirs.into_iter()
+    }
+
+    fn file(&self, controller: &str, name: &str) -> PathBuf {
+        let root = hierarchies().separate.iter().find(|(own, _)| own == controller).map(|(_, root)| root.as_path());
+        root.unwrap_or(Path::new("/nonexistent")).join(&self.path).join(name)
+    }
+
+    fn create_under(&self, root: &Path) -> io::Result<()> {
+        fs::create_dir_all(root.join(&self.path))
+    }
+
+    /// A new cpuset is empty, and an empty one takes no process: each level takes over its parent's.
+    fn inherit_cpuset(&self, root: &Path) -> io::Result<()> {
+        let mut dir = root.to_owned();
+        for part in &self.path {
+            let parent = dir.clone();
+            dir.push(part);
+            for name in ["cpuset.cpus", "cpuset.mems"] {
+                if fs::read_to_string(dir.join(name))?.trim().is_empty() {
+                    fs::write(dir.join(name), fs::read_to_string(parent.join(name))?.trim())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// On version 2 a parent hands its controllers on to its children.
+    fn delegate(&self, root: &Path) -> io::Result<()> {
+        let mut dir = root.to_owned();
+        for part in &self.path {
+            let available = fs::read_to_string(dir.join("cgroup.controllers"))?;
+            for controller in available.split_whitespace() {
+                // One at a time: a controller that cannot be handed on does not stop the others.
+                let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+            }
+            dir.push(part);
+            fs::create_dir_all(&dir)?;
+        }
+        Ok(())
+    }
+}
+
+fn collect_pids(dir: &Path, pids: &mut BTreeSet<i32>) {
+    if let Ok(text) = fs::read_to_string(dir.join("cgroup.procs")) {
+        pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+    }
+    for child in children(dir) {
+        collect_pids(&child, pids);
+    }
+}
+
+fn remove_tree(dir: &Path) -> io::Result<()> {
+    for child in children(dir) {
+        remove_tree(&child)?;
+    }
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+fn children(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// The value after a name in lines of `name value`.
+fn value_of(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Mounts do not change under a running machine.
+fn hierarchies() -> &'static Hierarchies {
+    static FOUND: OnceLock<Hierarchies> = OnceLock::new();
+    FOUND.get_or_init(|| parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()))
+}
+
+fn parse_mounts(mountinfo: &str) -> Hierarchies {
+    let mut found = Hierarchies::default();
+    for line in mountinfo.lines() {
+        let Some((before, after)) = line.split_once(" - ") else { continue };
+        let Some(place) = before.split(' ').nth(4).map(PathBuf::from) else { continue };
+        let mut fields = after.split(' ');
+        match (fields.next(), fields.nth(1)) {
+            (Some("cgroup2"), _) if place == Path::new("/sys/fs/cgroup") => found.unified = Some(place),
+            (Some("cgroup"), Some(options)) => {
+                let own = options.split(',').filter(|option| CONTROLLERS.contains(option));
+                found.separate.extend(own.map(|controller| (controller.to_owned(), place.clone())));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_found_on_hybrid_and_on_unified_machines() {
+        let hybrid = "31 30 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      32 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let found = parse_mounts(hybrid);
+        assert_eq!(found.separate, [("cpu".to_owned(), PathBuf::from("/sys/fs/cgroup/cpu"))]);
+        assert!(found.unified.is_none());
+        let unified = parse_mounts("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n");
+        assert_eq!(unified.unified, Some(PathBuf::from("/sys/fs/cgroup")));
+    }
+
+    #[test]
+    fn a_path_cannot_leave_the_hierarchy() {
+        assert_eq!(Cgroup::at("/a/../../b//c/").path(), Path::new("/a/b/c"));
+    }
+}

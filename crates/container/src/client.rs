@@ -1,0 +1,287 @@
+//! The daemon's side of a shim.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::UnixStream;
+use tokio::process::Command;
+
+use crate::protocol::{Exec, READY, Reply, Request, SOCKET, Sandbox, Start, State};
+use crate::shim::connection::{receive, send};
+
+/// A shim that does not open its socket for so long never will.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// A line of the shim's is smaller.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// Why a shim was of no help.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// It cannot be started.
+    #[error("cannot start a shim")]
+    Spawn(#[source] io::Error),
+    /// It is not there.
+    #[error("cannot reach the shim in {dir}")]
+    Connect {
+        /// Its directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The conversation broke.
+    #[error("the shim broke off")]
+    Broken(#[source] io::Error),
+    /// It says no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What runs now.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Its process.
+    pub pid: i32,
+    /// When it started, in nanoseconds since 1970.
+    pub at_nanos: i64,
+    /// What could not be given to it.
+    pub warnings: Vec<String>,
+}
+
+/// Starts a shim in a directory: a program of this binary that outlives its parent, and says when it listens.
+pub async fn spawn(program: &Path, args: &[&str], dir: &Path) -> Result<Client, ClientError> {
+    let log = std::fs::File::create(dir.join("shim.log")).map_err(ClientError::Spawn)?;
+    let mut command = Command::new(program);
+    command.args(args).arg(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).env_clear();
+    // Neither a signal to the daemon's group nor its terminal reaches the shim.
+    command.process_group(0);
+    let mut child = command.spawn().map_err(ClientError::Spawn)?;
+    let mut stdout = child.stdout.take().expect("its output is a pipe");
+    // The daemon is the shim's parent as long as it lives, and has to reap it.
+    tokio::spawn(async move { child.wait().await });
+    let mut ready = [0; READY.len()];
+    let heard = tokio::time::timeout(START_TIMEOUT, stdout.read_exact(&mut ready)).await;
+    match heard {
+        Ok(Ok(_)) if ready == *READY => Ok(Client::new(dir)),
+        Err(_) => Err(ClientError::Spawn(io::ErrorKind::TimedOut.into())),
+        Ok(_) => {
+            let text = std::fs::read_to_string(dir.join("shim.log")).unwrap_or_default();
+            Err(ClientError::Spawn(io::Error::other(text.trim().to_owned())))
+        }
+    }
+}
+
+/// A shim by its directory.
+#[derive(Clone, Debug)]
+pub struct Client {
+    dir: PathBuf,
+}
+
+/// Streams of an exec.
+#[derive(Debug)]
+pub struct ExecIo {
+    /// What it reads.
+    pub stdin: OwnedFd,
+    /// What it writes.
+    pub stdout: OwnedFd,
+    /// What it complains to.
+    pub stderr: OwnedFd,
+}
+
+/// What an attached client has besides the output it gave descriptors for.
+#[derive(Debug, Default)]
+pub struct AttachedIo {
+    /// The container's input, or its terminal.
+    pub stdin: Option<OwnedFd>,
+}
+
+/// An exec's connection: closing it kills the process.
+#[derive(Debug)]
+pub struct ExecHandle {
+    line: Line,
+    /// The terminal, if it was asked for.
+    pub terminal: Option<OwnedFd>,
+}
+
+impl ExecHandle {
+    /// Waits for the end.
+    pub async fn wait(mut self) -> Result<i32, ClientError> {
+        match self.line.reply().await?.0 {
+            Reply::Ended { code } => Ok(code),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// What a shim tells of itself.
+#[derive(Debug)]
+pub struct Events {
+    line: Line,
+}
+
+impl Events {
+    /// The next event; an error when the shim is gone.
+    pub async fn next(&mut self) -> Result<Reply, ClientError> {
+        Ok(self.line.reply().await?.0)
+    }
+}
+
+impl Client {
+    /// The shim of a directory, whether or not it is there.
+    pub fn new(dir: &Path) -> Client {
+        Client { dir: dir.to_owned() }
+    }
+
+    /// Starts the process that holds the namespaces.
+    pub async fn sandbox(&self, sandbox: Sandbox) -> Result<Running, ClientError> {
+        running(self.ask(&Request::Sandbox(sandbox), &[]).await?.0)
+    }
+
+    /// Creates and starts a container.
+    pub async fn start(&self, start: Start) -> Result<Running, ClientError> {
+        running(self.ask(&Request::Start(start), &[]).await?.0)
+    }
+
+    /// Runs a process in a container; without streams it gets a terminal.
+    pub async fn exec(
+        &self,
+        id: &str,
+        process: serde_json::Value,
+        io: Option<ExecIo>,
+    ) -> Result<ExecHandle, ClientError> {
+        let request = Request::Exec(Exec { id: id.to_owned(), process, terminal: io.is_none() });
+        let fds = io.as_ref().map(|io| vec![io.stdin.as_fd(), io.stdout.as_fd(), io.stderr.as_fd()]);
+        let mut line = self.connect().await?;
+        line.request(&request, &fds.unwrap_or_default()).await?;
+        drop(io);
+        let (reply, terminal) = line.reply().await?;
+        running(reply)?;
+        Ok(ExecHandle { line, terminal })
+    }
+
+    /// Copies a container's output from now on.
+    pub async fn attach(&self, id: &str, stdout: OwnedFd, stderr: Option<OwnedFd>) -> Result<AttachedIo, ClientError> {
+        let mut fds = vec![stdout.as_fd()];
+        fds.extend(stderr.as_ref().map(AsFd::as_fd));
+        let (reply, stdin) = self.ask(&Request::Attach { id: id.to_owned() }, &fds).await?;
+        done(reply)?;
+        Ok(AttachedIo { stdin })
+    }
+
+    /// Closes a container's input.
+    pub async fn close_stdin(&self, id: &str) -> Result<(), ClientError> {
+        done(self.ask(&Request::CloseStdin { id: id.to_owned() }, &[]).await?.0)
+    }
+
+    /// Opens a container's log again after a rotation.
+    pub async fn reopen_log(&self, id: &str) -> Result<(), ClientError> {
+        done(self.ask(&Request::ReopenLog { id: id.to_owned() }, &[]).await?.0)
+    }
+
+    /// Signals a container's first process, or all of them.
+    pub async fn signal(&self, id: &str, signal: i32, all: bool) -> Result<(), ClientError> {
+        done(self.ask(&Request::Signal { id: id.to_owned(), signal, all }, &[]).await?.0)
+    }
+
+    /// Forgets a container that has ended.
+    pub async fn forget(&self, id: &str) -> Result<(), ClientError> {
+        done(self.ask(&Request::Forget { id: id.to_owned() }, &[]).await?.0)
+    }
+
+    /// What there is, and what happens from then on.
+    pub async fn follow(&self) -> Result<(State, Events), ClientError> {
+        let mut line = self.connect().await?;
+        line.request(&Request::Follow, &[]).await?;
+        match line.reply().await?.0 {
+            Reply::State(state) => Ok((state, Events { line })),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends the shim and everything it keeps.
+    pub async fn shutdown(&self) -> Result<(), ClientError> {
+        done(self.ask(&Request::Shutdown, &[]).await?.0)
+    }
+
+    async fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(Reply, Option<OwnedFd>), ClientError> {
+        let mut line = self.connect().await?;
+        line.request(request, fds).await?;
+        line.reply().await
+    }
+
+    async fn connect(&self) -> Result<Line, ClientError> {
+        let failed = |source| ClientError::Connect { dir: self.dir.clone(), source };
+        // Through a descriptor of the directory, because a socket's path must be short.
+        let dir = std::fs::File::open(&self.dir).map_err(failed)?;
+        let path = format!("/proc/self/fd/{}/{SOCKET}", std::os::fd::AsRawFd::as_raw_fd(&dir));
+        let socket = UnixStream::connect(path).await.map_err(failed)?;
+        Ok(Line { socket, received: Vec::new(), fds: Vec::new() })
+    }
+}
+
+/// A connection as lines of JSON.
+#[derive(Debug)]
+struct Line {
+    socket: UnixStream,
+    received: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+impl Line {
+    async fn request(&mut self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+        let mut text = serde_json::to_vec(request).map_err(|error| ClientError::Broken(error.into()))?;
+        text.push(b'\n');
+        let mut sent = 0;
+        while sent < text.len() {
+            let fds = if sent == 0 { fds } else { &[] };
+            let attempt = || Ok(send(&self.socket, &text[sent..], fds)?);
+            sent += self.socket.async_io(Interest::WRITABLE, attempt).await.map_err(ClientError::Broken)?;
+        }
+        Ok(())
+    }
+
+    async fn reply(&mut self) -> Result<(Reply, Option<OwnedFd>), ClientError> {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                let reply = serde_json::from_slice(&line).map_err(|error| ClientError::Broken(error.into()))?;
+                let fd = std::mem::take(&mut self.fds).into_iter().next();
+                return match reply {
+                    Reply::Failed { message } => Err(ClientError::Refused(message)),
+                    reply => Ok((reply, fd)),
+                };
+            }
+            let fds = &mut self.fds;
+            let socket = &self.socket;
+            let mut attempt = || Ok(receive(socket, &mut buffer, fds)?);
+            let count = socket.async_io(Interest::READABLE, &mut attempt).await.map_err(ClientError::Broken)?;
+            if count == 0 || self.received.len() + count > REPLY_BYTES_MAX {
+                return Err(ClientError::Broken(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.received.extend_from_slice(&buffer[..count]);
+        }
+    }
+}
+
+fn running(reply: Reply) -> Result<Running, ClientError> {
+    match reply {
+        Reply::Started { pid, at_nanos, warnings } => Ok(Running { pid, at_nanos, warnings }),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn done(reply: Reply) -> Result<(), ClientError> {
+    match reply {
+        Reply::Done => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(reply: &Reply) -> ClientError {
+    ClientError::Broken(io::Error::other(format!("unexpected reply {reply:?}")))
+}

@@ -1,0 +1,146 @@
+//! The last steps before a container's program runs: filters, the last capability, `execve`.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use caps::{CapSet, Capability};
+use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
+use oci_spec::runtime::Spec;
+use sys::SockFilter;
+
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What is left to do in the container.
+#[derive(Clone)]
+pub struct Payload {
+    /// Loaded one after the other.
+    pub filters: Rc<Vec<Vec<SockFilter>>>,
+    /// The capability to administrate is still there, only to load the filters.
+    pub drop_admin: bool,
+    /// Where a failure after the start is told; the kernel closes it when the program runs.
+    pub report: Rc<RefCell<File>>,
+}
+
+impl Executor for Payload {
+    fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
+        let (args, path) = command(spec);
+        let program = args.first().ok_or_else(|| bad("no command is given".to_owned()))?;
+        find(program, &path).map(|_| ()).map_err(bad)
+    }
+
+    fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
+        let error = match self.prepare().and_then(|()| execute(spec)) {
+            Ok(never) => match never {},
+            Err(error) => error,
+        };
+        let line = serde_json::json!({ "error": error.to_string() });
+        // The shim also sees the exit code if this cannot be told.
+        let _ = writeln!(self.report.borrow_mut(), "{line}");
+        Err(ExecutorError::Execution(error.into()))
+    }
+}
+
+impl Payload {
+    fn prepare(&self) -> io::Result<()> {
+        for filter in self.filters.iter() {
+            sys::load_seccomp(filter).map_err(|error| named("cannot load the seccomp filter", &error))?;
+        }
+        if self.drop_admin {
+            for set in [CapSet::Effective, CapSet::Permitted] {
+                caps::drop(None, set, Capability::CAP_SYS_ADMIN).map_err(io::Error::other)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn execute(spec: &Spec) -> io::Result<std::convert::Infallible> {
+    let (args, path) = command(spec);
+    let program = args.first().ok_or_else(|| io::Error::other("no command is given"))?;
+    let found = find(program, &path).map_err(io::Error::other)?;
+    let text = |text: &str| CString::new(text).map_err(io::Error::other);
+    let args: Vec<CString> = args.iter().map(|arg| text(arg)).collect::<io::Result<_>>()?;
+    let file = text(&found.to_string_lossy())?;
+    nix::unistd::execv(&file, &args).map_err(|error| named(&format!("exec {}", found.display()), &error.into()))
+}
+
+fn named(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+fn bad(message: String) -> ExecutorValidationError {
+    ExecutorValidationError::ArgValidationError(message)
+}
+
+fn command(spec: &Spec) -> (Vec<String>, String) {
+    let process = spec.process().as_ref();
+    let args = process.and_then(|process| process.args().clone()).unwrap_or_default();
+    let env = process.and_then(|process| process.env().clone()).unwrap_or_default();
+    let path = env.iter().rev().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH).to_owned();
+    (args, path)
+}
+
+/// Finds a program as a shell would, and words its absence as other runtimes do, for people search for those words.
+fn find(program: &str, path: &str) -> Result<PathBuf, String> {
+    if program.contains('/') {
+        return match executable(Path::new(program)) {
+            Ok(()) => Ok(PathBuf::from(program)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(format!("exec: {program:?}: stat {program}: no such file or directory"))
+            }
+            Err(error) => Err(format!("exec: {program:?}: {}", reason(&error))),
+        };
+    }
+    let mut refused = None;
+    for dir in path.split(':') {
+        let candidate = Path::new(if dir.is_empty() { "." } else { dir }).join(program);
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => refused = Some(error),
+            Err(_) => {}
+        }
+    }
+    Err(match refused {
+        Some(error) => format!("exec: {program:?}: {}", reason(&error)),
+        None => format!("exec: {program:?}: executable file not found in $PATH"),
+    })
+}
+
+fn executable(path: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(path)?;
+    let kind = metadata.file_type();
+    if kind.is_dir() || kind.is_fifo() || kind.is_socket() || metadata.permissions().mode() & 0o111 == 0 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(())
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_as_a_shell_finds_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        fs::write(dir.path().join("tool"), "").unwrap();
+        assert_eq!(find("tool", path), Err("exec: \"tool\": permission denied".to_owned()));
+        fs::set_permissions(dir.path().join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(find("tool", &format!("/nonexistent:{path}")), Ok(dir.path().join("tool")));
+        assert_eq!(find("other", path), Err("exec: \"other\": executable file not found in $PATH".to_owned()));
+        let missing = find("/no/such", path);
+        assert_eq!(missing, Err("exec: \"/no/such\": stat /no/such: no such file or directory".to_owned()));
+    }
+}

@@ -1,0 +1,514 @@
+//! The process that keeps a sandbox: one thread, one loop, nothing that waits.
+
+pub mod connection;
+mod output;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use jiff::Timestamp;
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::cgroup::Cgroup;
+use crate::log::Log;
+use crate::namespace;
+use crate::protocol::{EXIT, Exec, Exit, NETNS, READY, Reply, Request, SOCKET, Sandbox, Start, State};
+use connection::{Connection, Incoming};
+use output::Output;
+use worker::{Io, Report, Streams, Worker};
+
+/// Why a shim cannot be one.
+#[derive(Debug, thiserror::Error)]
+pub enum ShimError {
+    /// The directory, the socket, or a system call.
+    #[error("cannot {what}")]
+    Io {
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Runs a shim in a directory of its own until it is told to go.
+pub fn run(dir: &Path) -> Result<(), ShimError> {
+    let failed = |what| move |source: io::Error| ShimError::Io { what, source };
+    let mut shim = Shim::open(dir).map_err(failed("open the shim's socket"))?;
+    io::stdout().write_all(READY).and_then(|()| io::stdout().flush()).map_err(failed("say that it is ready"))?;
+    while !shim.done {
+        shim.turn().map_err(failed("wait for events"))?;
+    }
+    Ok(())
+}
+
+struct Shim {
+    dir: PathBuf,
+    listener: UnixListener,
+    signals: SignalFd,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    followers: Vec<u64>,
+    pause: Option<Pid>,
+    containers: BTreeMap<String, Kept>,
+    workers: BTreeMap<u64, Job>,
+    execs: BTreeMap<i32, u64>,
+    /// Ends of processes that no worker has reported yet: a program may be faster than the report of its start.
+    early: BTreeMap<i32, (i32, Timestamp)>,
+    done: bool,
+}
+
+/// A container in the shim's care.
+struct Kept {
+    start: Start,
+    pid: Option<Pid>,
+    output: Output,
+    exited: bool,
+}
+
+/// A worker, for whom it works, and what it starts.
+struct Job {
+    worker: Worker,
+    connection: u64,
+    console: Option<(UnixListener, PathBuf)>,
+    goal: Goal,
+}
+
+enum Goal {
+    Container(String),
+    Exec,
+}
+
+/// What woke the loop.
+enum Source {
+    Signals,
+    Listener,
+    Connection(u64),
+    Worker(u64),
+    Output(String),
+}
+
+impl Shim {
+    fn open(dir: &Path) -> io::Result<Shim> {
+        let mut mask = SigSet::empty();
+        mask.add(Signal::SIGCHLD);
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&mask), None)?;
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        nix::sys::prctl::set_child_subreaper(true)?;
+        let _ = nix::sys::prctl::set_name(c"knarr-shim");
+        // A path of a socket is short; the directory's may be long.
+        std::env::set_current_dir(dir)?;
+        let _ = fs::remove_file(SOCKET);
+        let listener = UnixListener::bind(SOCKET)?;
+        fs::set_permissions(SOCKET, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Shim {
+            dir: dir.to_owned(),
+            listener,
+            signals,
+            connections: BTreeMap::new(),
+            next: 0,
+            followers: Vec::new(),
+            pause: None,
+            containers: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            execs: BTreeMap::new(),
+            early: BTreeMap::new(),
+            done: false,
+        })
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        for source in self.wait()? {
+            match source {
+                Source::Signals => self.reap(),
+                Source::Listener => self.accept(),
+                Source::Connection(n) => self.read(n),
+                Source::Worker(n) => self.report(n),
+                Source::Output(id) => {
+                    if let Some(kept) = self.containers.get_mut(&id) {
+                        kept.output.pump();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for something to do; a reader's patience is the only clock.
+    fn wait(&self) -> io::Result<Vec<Source>> {
+        let mut sources = vec![Source::Signals, Source::Listener];
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        for (n, connection) in &self.connections {
+            sources.push(Source::Connection(*n));
+            fds.push(PollFd::new(connection, PollFlags::IN));
+        }
+        for (n, job) in &self.workers {
+            sources.push(Source::Worker(*n));
+            fds.push(PollFd::new(job.worker.report_fd(), PollFlags::IN));
+        }
+        for (id, kept) in &self.containers {
+            for fd in kept.output.wants() {
+                sources.push(Source::Output(id.clone()));
+                fds.push(fd);
+            }
+        }
+        let deadline = self.containers.values().filter_map(|kept| kept.output.deadline()).min();
+        let timeout = deadline.map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() }
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => return Ok(sources.into_iter().filter(|one| matches!(one, Source::Output(_))).collect()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let woken: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        Ok(sources.into_iter().zip(woken).filter_map(|(source, woken)| woken.then_some(source)).collect())
+    }
+
+    fn accept(&mut self) {
+        while let Ok((socket, _)) = self.listener.accept() {
+            if let Ok(connection) = Connection::new(socket) {
+                self.next += 1;
+                self.connections.insert(self.next, connection);
+            }
+        }
+    }
+
+    fn read(&mut self, n: u64) {
+        let Some(connection) = self.connections.get_mut(&n) else { return };
+        match connection.read() {
+            Incoming::Partial => {}
+            Incoming::Request(request, fds) => self.handle(n, *request, fds),
+            Incoming::Garbage(message) => {
+                self.reply(n, &Reply::Failed { message }, None);
+                self.connections.remove(&n);
+            }
+            Incoming::Gone => self.gone(n),
+        }
+    }
+
+    /// Who asked for an exec and has gone wants it no more.
+    fn gone(&mut self, n: u64) {
+        self.connections.remove(&n);
+        self.followers.retain(|follower| *follower != n);
+        for (pid, _) in self.execs.iter().filter(|(_, connection)| **connection == n) {
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+    }
+
+    fn handle(&mut self, n: u64, request: Request, fds: Vec<OwnedFd>) {
+        let done = |result: io::Result<()>| match result {
+            Ok(()) => Reply::Done,
+            Err(error) => Reply::Failed { message: error.to_string() },
+        };
+        let reply = match request {
+            Request::Sandbox(sandbox) => self.sandbox(&sandbox),
+            Request::Start(start) => match self.start(n, start) {
+                Ok(()) => return,
+                Err(error) => Reply::Failed { message: error.to_string() },
+            },
+            Request::Exec(exec) => match self.exec(n, exec, fds) {
+                Ok(()) => return,
+                Err(error) => Reply::Failed { message: error.to_string() },
+            },
+            Request::Attach { id } => return self.attach(n, &id, fds),
+            Request::CloseStdin { id } => done(self.kept(&id).map(|kept| kept.output.close_stdin())),
+            Request::ReopenLog { id } => done(self.kept(&id).and_then(|kept| kept.output.reopen_log())),
+            Request::Signal { id, signal, all } => done(self.signal(&id, signal, all)),
+            Request::Follow => {
+                self.followers.push(n);
+                Reply::State(self.state())
+            }
+            Request::Forget { id } => {
+                self.containers.remove(&id);
+                Reply::Done
+            }
+            Request::Shutdown => {
+                self.shutdown();
+                Reply::Done
+            }
+        };
+        self.reply(n, &reply, None);
+    }
+
+    fn state(&self) -> State {
+        let running = self.containers.iter().filter(|(_, kept)| !kept.exited);
+        let running = running.filter_map(|(id, kept)| Some((id.clone(), kept.pid?.as_raw()))).collect();
+        State { pause: self.pause.map(Pid::as_raw), running }
+    }
+
+    fn sandbox(&mut self, sandbox: &Sandbox) -> Reply {
+        let started = namespace::start(sandbox, &self.dir).and_then(|pid| {
+            // Held by a mount as well, the network namespace can be taken down in order even if the process is killed.
+            if sandbox.network {
+                fs::write(NETNS, "")?;
+                let none: Option<&str> = None;
+                mount(Some(format!("/proc/{pid}/ns/net").as_str()), NETNS, none, MsFlags::MS_BIND, none)?;
+            }
+            Ok(pid)
+        });
+        match started {
+            Ok(pid) => {
+                self.pause = Some(pid);
+                Reply::Started { pid: pid.as_raw(), at_nanos: nanos(Timestamp::now()), warnings: Vec::new() }
+            }
+            Err(error) => Reply::Failed { message: format!("cannot start the sandbox: {error}") },
+        }
+    }
+
+    fn start(&mut self, n: u64, start: Start) -> io::Result<()> {
+        if self.containers.contains_key(&start.id) {
+            return Err(io::Error::other(format!("container {} was started before", start.id)));
+        }
+        let log = start.log.as_deref().map(Log::open).transpose()?;
+        let (output, worker, console) = if start.terminal {
+            let (listener, path) = console_socket(self.next)?;
+            let worker = Worker::start(&start, Io::Terminal(&self.dir.join(&path)))?;
+            (Output::terminal(log), worker, Some((listener, path)))
+        } else {
+            let (out, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+            let (err, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+            let (stdin, input) = if start.stdin {
+                let (stdin, input) = pipe_with(PipeFlags::CLOEXEC)?;
+                (stdin, Some(input))
+            } else {
+                (OwnedFd::from(fs::File::open("/dev/null")?), None)
+            };
+            let worker = Worker::start(&start, Io::Streams(Streams { stdin, stdout, stderr }))?;
+            (Output::pipes(out, err, input, log), worker, None)
+        };
+        let id = start.id.clone();
+        self.containers.insert(id.clone(), Kept { start, pid: None, output, exited: false });
+        self.work(Job { worker, connection: n, console, goal: Goal::Container(id) });
+        Ok(())
+    }
+
+    fn exec(&mut self, n: u64, exec: Exec, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let next = self.next;
+        let dir = self.dir.clone();
+        let kept = self.kept(&exec.id)?;
+        if kept.exited || kept.pid.is_none() {
+            return Err(io::Error::other(format!("container {} is not running", exec.id)));
+        }
+        let process = serde_json::from_value(exec.process)?;
+        let (worker, console) = if exec.terminal {
+            let (listener, path) = console_socket(next)?;
+            let worker = Worker::exec(&kept.start, &process, Io::Terminal(&dir.join(&path)))?;
+            (worker, Some((listener, path)))
+        } else {
+            let [stdin, stdout, stderr] =
+                <[OwnedFd; 3]>::try_from(fds).map_err(|_| io::Error::other("an exec comes with three descriptors"))?;
+            (Worker::exec(&kept.start, &process, Io::Streams(Streams { stdin, stdout, stderr }))?, None)
+        };
+        self.work(Job { worker, connection: n, console, goal: Goal::Exec });
+        Ok(())
+    }
+
+    fn work(&mut self, job: Job) {
+        self.next += 1;
+        self.workers.insert(self.next, job);
+    }
+
+    /// A worker has said something, or its program runs.
+    fn report(&mut self, n: u64) {
+        let Some(report) = self.workers.get_mut(&n).and_then(|job| job.worker.poll()) else { return };
+        let job = self.workers.remove(&n).expect("the worker was just there");
+        let master = job.console.and_then(|(listener, path)| {
+            let master = terminal(&listener);
+            let _ = fs::remove_file(path);
+            master
+        });
+        match (report, job.goal) {
+            (Report::Failed { error }, goal) => {
+                if let Goal::Container(id) = goal {
+                    self.containers.remove(&id);
+                }
+                self.reply(job.connection, &Reply::Failed { message: error }, None);
+            }
+            (Report::Started { pid, warnings }, goal) => {
+                let at_nanos = nanos(Timestamp::now());
+                let reply = Reply::Started { pid, at_nanos, warnings };
+                self.reply(job.connection, &reply, master.as_ref().map(AsFd::as_fd));
+                match goal {
+                    Goal::Container(id) => self.started(&id, pid, master),
+                    Goal::Exec => {
+                        self.execs.insert(pid, job.connection);
+                        if !self.connections.contains_key(&job.connection) {
+                            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                        }
+                    }
+                }
+                if let Some((code, at)) = self.early.remove(&pid) {
+                    self.ended(pid, code, at);
+                }
+            }
+        }
+        if self.workers.is_empty() {
+            self.early.clear();
+        }
+    }
+
+    fn started(&mut self, id: &str, pid: i32, master: Option<OwnedFd>) {
+        let Some(kept) = self.containers.get_mut(id) else { return };
+        kept.pid = Some(Pid::from_raw(pid));
+        if let Some(master) = master {
+            let input = if kept.start.stdin { master.try_clone().ok() } else { None };
+            kept.output.set_terminal(master, input);
+        }
+    }
+
+    fn attach(&mut self, n: u64, id: &str, fds: Vec<OwnedFd>) {
+        let mut fds = fds.into_iter();
+        let (Some(kept), Some(stdout)) = (self.containers.get_mut(id), fds.next()) else {
+            return self.reply(n, &Reply::Failed { message: format!("container {id} is not running") }, None);
+        };
+        if kept.output.is_finished() {
+            return self.reply(n, &Reply::Failed { message: format!("container {id} has ended") }, None);
+        }
+        let stderr = fds.next();
+        for fd in [Some(&stdout), stderr.as_ref()].into_iter().flatten() {
+            let _ = rustix::io::ioctl_fionbio(fd, true);
+        }
+        kept.output.attach(stdout, stderr);
+        if let Some(connection) = self.connections.get(&n) {
+            let _ = connection.reply(&Reply::Done, kept.output.stdin());
+        }
+    }
+
+    fn signal(&mut self, id: &str, signal: i32, all: bool) -> io::Result<()> {
+        let kept = self.kept(id)?;
+        if all {
+            for pid in Cgroup::at(&kept.start.cgroup).pids() {
+                // Gone already is as good.
+                let _ = send(pid, signal);
+            }
+        }
+        match kept.pid {
+            Some(pid) if !kept.exited => match send(pid.as_raw(), signal) {
+                Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(()),
+                done => done,
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Ok(Some(_)) = self.signals.read_signal() {}
+        let now = Timestamp::now();
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => self.ended(pid.as_raw(), code, now),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => self.ended(pid.as_raw(), 128 + signal as i32, now),
+                Ok(WaitStatus::StillAlive) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn ended(&mut self, pid: i32, code: i32, at: Timestamp) {
+        if self.pause.map(Pid::as_raw) == Some(pid) {
+            self.pause = None;
+            return self.tell(&Reply::SandboxExited);
+        }
+        if let Some(connection) = self.execs.remove(&pid) {
+            self.reply(connection, &Reply::Ended { code }, None);
+            return;
+        }
+        let own = self.containers.iter_mut().find(|(_, kept)| kept.pid.map(Pid::as_raw) == Some(pid) && !kept.exited);
+        let Some((id, kept)) = own else {
+            if !self.workers.is_empty() && !self.workers.values().any(|job| job.worker.pid.as_raw() == pid) {
+                self.early.insert(pid, (code, at));
+            }
+            return;
+        };
+        kept.exited = true;
+        let cgroup = Cgroup::at(&kept.start.cgroup);
+        let exit = Exit { code, at_nanos: nanos(at), oom: cgroup.oom_kills() > 0 };
+        if kept.start.shared_pids {
+            cgroup.kill();
+        }
+        // What was written before the end is in the log before the end is known.
+        kept.output.pump();
+        let id = id.clone();
+        if let Err(error) = write_exit(&kept.start.dir, &exit) {
+            eprintln!("cannot write the exit of {id}: {error}");
+        }
+        self.tell(&Reply::Exited { id, exit });
+    }
+
+    fn shutdown(&mut self) {
+        for kept in self.containers.values().filter(|kept| !kept.exited) {
+            Cgroup::at(&kept.start.cgroup).kill();
+        }
+        if let Some(pid) = self.pause {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        self.done = true;
+    }
+
+    fn kept(&mut self, id: &str) -> io::Result<&mut Kept> {
+        self.containers.get_mut(id).ok_or_else(|| io::Error::other(format!("no container {id} is kept here")))
+    }
+
+    fn tell(&mut self, event: &Reply) {
+        for n in self.followers.clone() {
+            self.reply(n, event, None);
+        }
+    }
+
+    fn reply(&mut self, n: u64, reply: &Reply, fd: Option<BorrowedFd<'_>>) {
+        if let Some(connection) = self.connections.get(&n)
+            && connection.reply(reply, fd).is_err()
+        {
+            self.gone(n);
+        }
+    }
+}
+
+fn send(pid: i32, signal: i32) -> io::Result<()> {
+    rustix::process::Pid::from_raw(pid).map_or(Ok(()), |pid| sys::send_signal(pid, signal))
+}
+
+fn nanos(at: Timestamp) -> i64 {
+    i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+fn console_socket(n: u64) -> io::Result<(UnixListener, PathBuf)> {
+    let path = PathBuf::from(format!("console-{n}.sock"));
+    let _ = fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    listener.set_nonblocking(true)?;
+    Ok((listener, path))
+}
+
+/// The terminal was sent before the program ran, so it is there or will never be.
+fn terminal(listener: &UnixListener) -> Option<OwnedFd> {
+    let (socket, _) = listener.accept().ok()?;
+    let mut fds = Vec::new();
+    connection::receive(&socket, &mut [0; 4096], &mut fds).ok()?;
+    fds.into_iter().next()
+}
+
+/// Whole or not at all, and on the disk before anybody hears of it.
+fn write_exit(dir: &Path, exit: &Exit) -> io::Result<()> {
+    let place = dir.join(EXIT);
+    let beside = dir.join("exit.tmp");
+    fs::write(&beside, serde_json::to_vec(exit)?)?;
+    fs::File::open(&beside)?.sync_all()?;
+    fs::rename(beside, place)
+}

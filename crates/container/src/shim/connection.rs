@@ -1,0 +1,103 @@
+//! A connection to the shim: a line with descriptors in, lines with descriptors out, never waiting.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+use crate::protocol::{REQUEST_BYTES_MAX, Reply, Request};
+
+/// Descriptors that a message may bring: the three standard streams.
+pub const FDS_MAX: usize = 3;
+
+pub struct Connection {
+    socket: UnixStream,
+    received: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+/// What reading gave.
+pub enum Incoming {
+    /// Not all of it is there.
+    Partial,
+    /// A request and what came with it.
+    Request(Box<Request>, Vec<OwnedFd>),
+    /// Nonsense.
+    Garbage(String),
+    /// The other side has gone.
+    Gone,
+}
+
+impl Connection {
+    pub fn new(socket: UnixStream) -> std::io::Result<Connection> {
+        socket.set_nonblocking(true)?;
+        Ok(Connection { socket, received: Vec::new(), fds: Vec::new() })
+    }
+
+    pub fn read(&mut self) -> Incoming {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match receive(&self.socket, &mut buffer, &mut self.fds) {
+                Ok(0) => return Incoming::Gone,
+                Ok(count) => self.received.extend_from_slice(&buffer[..count]),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Err(_) => return Incoming::Gone,
+            }
+            if self.received.len() > REQUEST_BYTES_MAX {
+                return Incoming::Garbage("the request is too long".to_owned());
+            }
+        }
+        let Some(end) = self.received.iter().position(|byte| *byte == b'\n') else { return Incoming::Partial };
+        let line: Vec<u8> = self.received.drain(..=end).collect();
+        match serde_json::from_slice(&line) {
+            Ok(request) => Incoming::Request(Box::new(request), std::mem::take(&mut self.fds)),
+            Err(error) => Incoming::Garbage(error.to_string()),
+        }
+    }
+
+    /// Sends a reply; a peer that has let its buffer fill up is as good as gone.
+    pub fn reply(&self, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        let mut line = serde_json::to_vec(reply).expect("a reply is JSON");
+        line.push(b'\n');
+        let sent = send(&self.socket, &line, fd.as_slice())?;
+        if sent == line.len() { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Receives bytes and descriptors.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let message = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = part {
+            fds.extend(received);
+        }
+    }
+    Ok(message.bytes)
+}
+
+/// Sends bytes and descriptors without waiting.
+pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
+}

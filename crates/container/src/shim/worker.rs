@@ -1,0 +1,348 @@
+//! A forked process that calls the OCI runtime, so that the shim itself never waits and never breaks.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::syscall::syscall::SyscallType;
+use nix::sys::signal::SigSet;
+use nix::unistd::Pid;
+use oci_spec::runtime::{Capability, LinuxCapabilities, LinuxSeccomp, PosixRlimitBuilder, Process, Spec};
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde::{Deserialize, Serialize};
+use sys::{Forked, fork};
+
+use crate::executor::Payload;
+use crate::protocol::Start;
+use crate::seccomp;
+
+/// Standard streams of what is started.
+pub struct Streams {
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// How what is started talks.
+pub enum Io<'a> {
+    Streams(Streams),
+    /// A terminal, which is sent to this socket.
+    Terminal(&'a Path),
+}
+
+/// What a worker reports: lines until the program runs and the kernel closes the pipe.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Report {
+    Started { pid: i32, warnings: Vec<String> },
+    Failed { error: String },
+}
+
+/// A worker at work.
+pub struct Worker {
+    pub pid: Pid,
+    report: File,
+    received: Vec<u8>,
+}
+
+/// Why a worker cannot do its work.
+type WorkError = Box<dyn std::error::Error>;
+
+impl Worker {
+    /// Starts a container.
+    pub fn start(start: &Start, io: Io<'_>) -> io::Result<Worker> {
+        spawn(|report| match &start.runtime {
+            None => create(start, io, report),
+            Some(runtime) => create_by(runtime, start, io),
+        })
+    }
+
+    /// Runs a process in a container.
+    pub fn exec(start: &Start, process: &Process, io: Io<'_>) -> io::Result<Worker> {
+        spawn(|report| match &start.runtime {
+            None => enter(start, process, io, report),
+            Some(runtime) => enter_by(runtime, start, process, io),
+        })
+    }
+
+    pub fn report_fd(&self) -> &File {
+        &self.report
+    }
+
+    /// Reads what has come; the outcome, once there is one.
+    pub fn poll(&mut self) -> Option<Report> {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.report.read(&mut buffer) {
+                Ok(0) => return Some(self.outcome()),
+                Ok(count) => self.received.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Some(Report::Failed { error: error.to_string() }),
+            }
+        }
+    }
+
+    /// A failure, even one after the start, is the outcome.
+    fn outcome(&self) -> Report {
+        let text = String::from_utf8_lossy(&self.received);
+        let reports: Vec<Report> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let is_failure = |report: &Report| matches!(report, Report::Failed { .. });
+        let at = reports.iter().position(is_failure).or_else(|| reports.len().checked_sub(1));
+        let nothing = || Report::Failed { error: "the OCI runtime ended without a word".to_owned() };
+        at.and_then(|at| reports.into_iter().nth(at)).unwrap_or_else(nothing)
+    }
+}
+
+fn spawn(work: impl FnOnce(&Rc<RefCell<File>>) -> Result<(i32, Vec<String>), WorkError>) -> io::Result<Worker> {
+    let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
+    match fork().map_err(io::Error::other)? {
+        Forked::Parent(pid) => {
+            rustix::io::ioctl_fionbio(&from, true)?;
+            let pid = Pid::from_raw(pid.as_raw_nonzero().get());
+            Ok(Worker { pid, report: File::from(from), received: Vec::new() })
+        }
+        Forked::Child => {
+            drop(from);
+            // The shim takes its signals from a descriptor; a program expects to get its own.
+            let _ = SigSet::empty().thread_set_mask();
+            let report = Rc::new(RefCell::new(File::from(to)));
+            let outcome = match catch_unwind(AssertUnwindSafe(|| work(&report))) {
+                Ok(Ok((pid, warnings))) => Report::Started { pid, warnings },
+                Ok(Err(error)) => Report::Failed { error: chain(error.as_ref()) },
+                Err(_) => Report::Failed { error: "the OCI runtime panicked".to_owned() },
+            };
+            let line = serde_json::to_string(&outcome).expect("a report is JSON");
+            let _ = writeln!(report.borrow_mut(), "{line}");
+            std::process::exit(0)
+        }
+    }
+}
+
+/// An error and its causes in one line, without those that a cause says again.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let words = next.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<(i32, Vec<String>), WorkError> {
+    let bundle = start.dir.join("bundle");
+    let mut spec = Spec::load(bundle.join("config.json"))?;
+    let mut warnings = Vec::new();
+    let filter = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone());
+    let payload = adapt(spec.process_mut().as_mut().ok_or("no process")?, filter.as_ref(), report, &mut warnings)?;
+    if let Some(linux) = spec.linux_mut() {
+        linux.set_seccomp(None);
+    }
+    if let Some(root) = spec.root_mut()
+        && root.path().is_relative()
+    {
+        let path = bundle.join(root.path());
+        root.set_path(path);
+    }
+    // The library reads the bundle again for every exec, so what it must not see is left out for good.
+    let inner = start.dir.join("inner");
+    fs::create_dir_all(&inner)?;
+    spec.save(inner.join("config.json"))?;
+    let builder = builder(start, io, payload)?;
+    let mut container = builder.as_init(inner).with_systemd(false).with_detach(true).build()?;
+    let pid = container.pid().ok_or("the container has no process")?.as_raw();
+    container.start()?;
+    Ok((pid, warnings))
+}
+
+fn enter(
+    start: &Start,
+    process: &Process,
+    io: Io<'_>,
+    report: &Rc<RefCell<File>>,
+) -> Result<(i32, Vec<String>), WorkError> {
+    let spec = Spec::load(start.dir.join("bundle/config.json"))?;
+    let filter = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone());
+    let mut process = process.clone();
+    let mut warnings = Vec::new();
+    let payload = adapt(&mut process, filter.as_ref(), report, &mut warnings)?;
+    let file = start.dir.join(format!("exec-{}.json", std::process::id()));
+    fs::write(&file, serde_json::to_vec(&process)?)?;
+    let built = builder(start, io, payload)?
+        .as_tenant()
+        .with_detach(true)
+        .with_process(Some(&file))
+        .with_no_new_privs(process.no_new_privileges().unwrap_or(false))
+        .build();
+    fs::remove_file(&file)?;
+    Ok((built?.as_raw(), warnings))
+}
+
+fn builder(start: &Start, io: Io<'_>, payload: Payload) -> Result<ContainerBuilder, WorkError> {
+    let builder = ContainerBuilder::new(start.id.clone(), SyscallType::default())
+        .with_root_path(start.dir.join("state"))?
+        .with_executor(payload);
+    Ok(match io {
+        Io::Streams(streams) => {
+            builder.with_stdin(streams.stdin).with_stdout(streams.stdout).with_stderr(streams.stderr)
+        }
+        Io::Terminal(socket) => builder.with_console_socket(Some(socket)),
+    })
+}
+
+/// Makes a process's description fit for the library and this machine; what cannot be given is warned of.
+fn adapt(
+    process: &mut Process,
+    filter: Option<&LinuxSeccomp>,
+    report: &Rc<RefCell<File>>,
+    warnings: &mut Vec<String>,
+) -> Result<Payload, WorkError> {
+    clamp(process, warnings)?;
+    let filters = filter.map(seccomp::compile).transpose()?.unwrap_or_default();
+    let privileged_load = !filters.is_empty() && process.no_new_privileges() != Some(true);
+    let drop_admin = privileged_load && keep_admin(process);
+    Ok(Payload { filters: Rc::new(filters), drop_admin, report: Rc::clone(report) })
+}
+
+/// Loading a filter needs the capability to administrate until the very end; says whether it was added for that.
+fn keep_admin(process: &mut Process) -> bool {
+    let mut capabilities = process.capabilities().clone().unwrap_or_else(|| {
+        let mut none = LinuxCapabilities::default();
+        for set in [LinuxCapabilities::set_bounding, LinuxCapabilities::set_inheritable, LinuxCapabilities::set_ambient]
+        {
+            set(&mut none, Some(HashSet::new()));
+        }
+        none
+    });
+    let with = |set: &Option<HashSet<Capability>>| {
+        let mut set = set.clone().unwrap_or_default();
+        let added = set.insert(Capability::SysAdmin);
+        (Some(set), added)
+    };
+    let (effective, added) = with(capabilities.effective());
+    let (permitted, _) = with(capabilities.permitted());
+    capabilities.set_effective(effective);
+    capabilities.set_permitted(permitted);
+    process.set_capabilities(Some(capabilities));
+    added
+}
+
+/// Without CAP_SYS_RESOURCE hard limits cannot be raised nor OOM scores lowered.
+fn clamp(process: &mut Process, warnings: &mut Vec<String>) -> Result<(), WorkError> {
+    if caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_RESOURCE)? {
+        return Ok(());
+    }
+    let own: i32 = fs::read_to_string("/proc/self/oom_score_adj")?.trim().parse()?;
+    if let Some(wanted) = process.oom_score_adj()
+        && wanted < own
+    {
+        warnings.push(format!("OOM score {wanted} needs CAP_SYS_RESOURCE, {own} is used"));
+        process.set_oom_score_adj(Some(own));
+    }
+    let mut limits = process.rlimits().clone().unwrap_or_default();
+    for limit in &mut limits {
+        let Some(hard) = hard_limit(&format!("{:?}", limit.typ())) else { continue };
+        if limit.hard() > hard {
+            warnings.push(format!("{:?} of {} needs CAP_SYS_RESOURCE, {hard} is used", limit.typ(), limit.hard()));
+            *limit = PosixRlimitBuilder::default().typ(limit.typ()).hard(hard).soft(limit.soft().min(hard)).build()?;
+        }
+    }
+    if !limits.is_empty() {
+        process.set_rlimits(Some(limits));
+    }
+    Ok(())
+}
+
+/// The hard limit of this process by the OCI name (`PosixRlimitNofile`), from the kernel's table.
+fn hard_limit(name: &str) -> Option<u64> {
+    let label = match name.strip_prefix("PosixRlimit")?.to_ascii_lowercase().as_str() {
+        "cpu" => "Max cpu time",
+        "fsize" => "Max file size",
+        "data" => "Max data size",
+        "stack" => "Max stack size",
+        "core" => "Max core file size",
+        "rss" => "Max resident set",
+        "nproc" => "Max processes",
+        "nofile" => "Max open files",
+        "memlock" => "Max locked memory",
+        "as" => "Max address space",
+        "locks" => "Max file locks",
+        "sigpending" => "Max pending signals",
+        "msgqueue" => "Max msgqueue size",
+        "nice" => "Max nice priority",
+        "rtprio" => "Max realtime priority",
+        "rttime" => "Max realtime timeout",
+        _ => return None,
+    };
+    let table = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = table.lines().find_map(|line| line.strip_prefix(label))?;
+    match line.split_whitespace().nth(1)? {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}
+
+fn create_by(runtime: &Path, start: &Start, io: Io<'_>) -> Result<(i32, Vec<String>), WorkError> {
+    let pid_file = start.dir.join("pid");
+    let mut command = oci(runtime, start);
+    command.arg("create").arg("--bundle").arg(start.dir.join("bundle")).arg("--pid-file").arg(&pid_file);
+    run(command, &start.id, io)?;
+    let mut begin = oci(runtime, start);
+    begin.arg("start").arg(&start.id).stdin(Stdio::null());
+    told(begin)?;
+    Ok((fs::read_to_string(pid_file)?.trim().parse()?, Vec::new()))
+}
+
+fn enter_by(runtime: &Path, start: &Start, process: &Process, io: Io<'_>) -> Result<(i32, Vec<String>), WorkError> {
+    let unique = std::process::id();
+    let (pid_file, file) = (start.dir.join(format!("pid-{unique}")), start.dir.join(format!("exec-{unique}.json")));
+    fs::write(&file, serde_json::to_vec(process)?)?;
+    let mut command = oci(runtime, start);
+    command.args(["exec", "--detach", "--process"]).arg(&file).arg("--pid-file").arg(&pid_file);
+    let outcome = run(command, &start.id, io);
+    fs::remove_file(&file)?;
+    outcome?;
+    let pid = fs::read_to_string(&pid_file)?.trim().parse()?;
+    fs::remove_file(&pid_file)?;
+    Ok((pid, Vec::new()))
+}
+
+fn oci(runtime: &Path, start: &Start) -> Command {
+    let mut command = Command::new(runtime);
+    command.arg("--root").arg(start.dir.join("state")).arg("--log").arg(start.dir.join("runtime.log"));
+    command
+}
+
+/// The runtime's own streams become the container's, so its complaints are in its log file.
+fn run(mut command: Command, id: &str, io: Io<'_>) -> Result<(), WorkError> {
+    match io {
+        Io::Streams(streams) => {
+            command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
+        }
+        Io::Terminal(socket) => {
+            command.arg("--console-socket").arg(socket).stdin(Stdio::null());
+        }
+    }
+    command.arg(id);
+    told(command)
+}
+
+fn told(mut command: Command) -> Result<(), WorkError> {
+    let log = command.get_args().skip_while(|arg| *arg != "--log").nth(1).map(|path| Path::new(path).to_owned());
+    if command.status()?.success() {
+        return Ok(());
+    }
+    let text = log.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+    Err(text.lines().last().unwrap_or("the OCI runtime failed without a word").to_owned().into())
+}

@@ -1,0 +1,142 @@
+//! Rolls a Deployment out: one ReplicaSet for each template, the new one growing as the old ones shrink, within its bounds.
+//!
+//! ```text
+//!   adopt and release ─> paused, or its size changed? ──yes──> resize all in proportion ─────────────┐
+//!                                   │ no                                                             v
+//!                        make the new set ─> grow it, else shrink the old ones ─> drop old history ─> status
+//! ```
+
+mod new_set;
+mod rollout;
+mod scale;
+mod sets;
+mod status;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
+
+use crate::claim;
+use sets::Sets;
+
+/// The controller.
+pub struct Deployment;
+
+/// A Deployment, its ReplicaSets, and what else decides about them.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    deployment: &'a Value,
+    controlled: Vec<&'a Value>,
+    orphans: Vec<&'a Value>,
+    /// What has the name that a new ReplicaSet would have.
+    namesake: Option<&'a Value>,
+    /// The pods of each of its ReplicaSets, if the old ones must be gone before new ones come.
+    pods: Vec<&'a Value>,
+    refusal: Option<&'a Refusal>,
+}
+
+impl Controller for Deployment {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "deployment-controller";
+    const READS: &'static [&'static str] = &["deployments.apps", "replicasets.apps", "pods"];
+    const WRITES: &'static [&'static str] = &["replicasets.apps", "deployments.apps/status", "events"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "deployments.apps" => keys.push(Key::of(object)),
+            "replicasets.apps" => claim::concerned(object, "Deployment", cache.of("deployments.apps"), keys),
+            _ => keys.extend(waits_for(cache, object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let deployment = cache.get("deployments.apps", key)?;
+        let controlled: Vec<&Value> = cache.controlled_by("replicasets.apps", Meta::of(deployment).uid()).collect();
+        let name = Key::new(key.namespace.clone(), new_set::name(deployment));
+        let of_set = |set: &&'a Value| cache.controlled_by("pods", Meta::of(set).uid());
+        let pods = if is_recreate(deployment) { controlled.iter().flat_map(of_set).collect() } else { Vec::new() };
+        Some(Observed {
+            deployment,
+            controlled,
+            orphans: cache.orphans("replicasets.apps", &key.namespace).collect(),
+            namesake: cache.get("replicasets.apps", &name),
+            pods,
+            refusal: cache.refusal(),
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let deployment = observed.deployment;
+        let Some(selector) = claim::selector(deployment) else { return selects_all(deployment) };
+        let (controlled, orphans) = (observed.controlled.iter().copied(), observed.orphans.iter().copied());
+        let claims = claim::claim(deployment, &selector, &kinds::REPLICA_SETS, controlled, orphans);
+        if !claims.actions.is_empty() {
+            return Plan { actions: claims.actions, ..Plan::default() };
+        }
+        let mut sets = Sets::new(deployment, claims.owned);
+        if Meta::of(deployment).is_deleting() {
+            return finish(sets, Vec::new(), status::plain(deployment), now);
+        }
+        if is_paused(deployment) || scale::is_needed(&sets) {
+            sets.annotate_new();
+            scale::scale(&mut sets);
+            let old = if is_paused(deployment) { sets.beyond_history() } else { Vec::new() };
+            return finish(sets, old, status::plain(deployment), now);
+        }
+        let made = rollout::roll(&mut sets, observed);
+        let complete = status::is_complete(deployment, &sets);
+        let mut extra = if complete { sets.beyond_history() } else { Vec::new() };
+        extra.extend(made.create);
+        finish(sets, extra, status::rollout(deployment, made.collision, observed.refusal), now)
+    }
+}
+
+/// How many pods a Deployment asks for.
+pub fn replicas(deployment: &Value) -> i64 {
+    deployment.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
+}
+
+fn finish(sets: Sets<'_>, extra: Vec<Action>, how: status::How<'_>, now: Time) -> Plan {
+    let status = status::of(&sets, how, now);
+    let mut plan = Plan { actions: sets.into_updates(), ..Plan::default() };
+    plan.actions.extend(extra);
+    plan.actions.extend(status.update);
+    if let Some(time) = status.wake_at {
+        plan.wake(time);
+    }
+    plan
+}
+
+/// A selector that selects everything was possible once; nothing good can come of it.
+fn selects_all(deployment: &Value) -> Plan {
+    let message = "This deployment is selecting all pods. A non-empty selector is required.".to_owned();
+    let regarding = Regarding::object(deployment);
+    let event = Action::Event { regarding, kind: EventType::Warning, reason: "SelectingAll", message };
+    let mut plan = Plan::waiting("the selector selects everything");
+    if let Some(update) = status::seen(deployment) {
+        plan.actions = vec![event, update];
+    }
+    plan
+}
+
+fn is_paused(deployment: &Value) -> bool {
+    deployment.at(&["spec", "paused"]).and_then(Value::as_bool) == Some(true)
+}
+
+fn is_recreate(deployment: &Value) -> bool {
+    deployment.str_at(&["spec", "strategy", "type"]) == Some("Recreate")
+}
+
+/// The Deployment that waits for a pod to be gone, if one does.
+fn waits_for(cache: &Cache, pod: &Value) -> Option<Key> {
+    let meta = Meta::of(pod);
+    let set = meta.controller().filter(|owner| owner.kind() == "ReplicaSet")?;
+    let set = cache.get("replicasets.apps", &Key::new(meta.namespace(), set.name()))?;
+    let owner = Meta::of(set).controller().filter(|owner| owner.kind() == "Deployment")?;
+    let key = Key::new(meta.namespace(), owner.name());
+    cache.get("deployments.apps", &key).filter(|deployment| is_recreate(deployment)).map(|_| key)
+}
+
+#[cfg(test)]
+mod tests;

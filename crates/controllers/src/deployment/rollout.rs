@@ -1,0 +1,95 @@
+//! One step of a rollout: the new set is made and grows, or the old ones shrink, never beyond the bounds.
+
+use machinery::Value;
+use machinery::meta::Meta;
+use reconcile::Action;
+
+use super::sets::{Sets, max_unavailable};
+use super::{Observed, is_recreate, new_set, replicas};
+use crate::pod;
+
+/// What a step does besides resizing sets.
+#[derive(Default)]
+pub struct Step {
+    /// Makes the new set.
+    pub create: Option<Action>,
+    /// Its name is taken by something else.
+    pub collision: bool,
+}
+
+pub fn roll(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
+    sets.annotate_new();
+    if is_recreate(sets.deployment) { recreate(sets, observed) } else { rolling(sets, observed) }
+}
+
+fn rolling(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
+    let wanted = replicas(sets.deployment);
+    let Some(new) = &sets.new else { return make(sets, observed) };
+    let size = new.size;
+    // Grow, or shrink what is too large; else it is the old ones' turn.
+    let next = if size > wanted { wanted } else { new_set::growth(sets, size) };
+    if next == size {
+        shrink_old(sets);
+    } else if let Some(new) = &mut sets.new {
+        new.size = next;
+    }
+    Step::default()
+}
+
+fn recreate(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
+    let mut shrunk = false;
+    for old in &mut sets.old {
+        shrunk |= old.size > 0;
+        old.size = 0;
+    }
+    if shrunk || old_pods_run(sets, observed) {
+        return Step::default();
+    }
+    let wanted = replicas(sets.deployment);
+    match &mut sets.new {
+        Some(new) => {
+            new.size = wanted;
+            Step::default()
+        }
+        None => make(sets, observed),
+    }
+}
+
+fn make(sets: &Sets<'_>, observed: &Observed<'_>) -> Step {
+    match observed.namesake {
+        // Something that is not ours, or not the same, has the name: another one must be found.
+        Some(_) => Step { create: None, collision: true },
+        None => Step { create: Some(new_set::create(sets)), collision: false },
+    }
+}
+
+/// Shrinks old sets: first what does not serve anyway, then what is not needed to have enough.
+fn shrink_old(sets: &mut Sets<'_>) {
+    let deployment = sets.deployment;
+    let min_available = replicas(deployment) - max_unavailable(deployment);
+    let new_missing = sets.new.as_ref().map_or(0, |new| new.size - new.status("availableReplicas"));
+    let mut spare = sets.total() - min_available - new_missing;
+    if spare <= 0 {
+        return;
+    }
+    for old in &mut sets.old {
+        let unhealthy = old.size - old.status("availableReplicas").min(old.size);
+        let less = unhealthy.min(spare);
+        old.size -= less;
+        spare -= less;
+    }
+    let available: i64 = sets.all().map(|set| set.status("availableReplicas")).sum();
+    let mut surplus = available - min_available;
+    for old in &mut sets.old {
+        let less = old.size.min(surplus.max(0));
+        old.size -= less;
+        surplus -= less;
+    }
+}
+
+/// Whether any pod of an old set still runs.
+fn old_pods_run(sets: &Sets<'_>, observed: &Observed<'_>) -> bool {
+    let new = sets.new.as_ref().map(|new| new.meta().uid());
+    let of_new = |pod: &Value| Meta::of(pod).controller().is_some_and(|owner| Some(owner.uid()) == new);
+    observed.pods.iter().any(|pod| !pod::is_ended(pod) && !of_new(pod))
+}

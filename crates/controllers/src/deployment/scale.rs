@@ -1,0 +1,85 @@
+//! Resizes a Deployment whose wanted number changed, in the middle of a rollout too: every set in proportion.
+
+use super::replicas;
+use super::sets::{DESIRED, MAX, Set, Sets, max_surge};
+
+/// Whether a set was last resized for another wanted number.
+pub fn is_needed(sets: &Sets<'_>) -> bool {
+    let wanted = replicas(sets.deployment);
+    sets.all().filter(|set| set.size > 0).any(|set| set.number(DESIRED).is_some_and(|desired| desired != wanted))
+}
+
+pub fn scale(sets: &mut Sets<'_>) {
+    let wanted = replicas(sets.deployment);
+    let active = sets.all().filter(|set| set.size > 0).count();
+    if active <= 1 {
+        if let Some(only) = active_or_latest(sets) {
+            only.size = wanted;
+        }
+        return;
+    }
+    if is_saturated(sets) {
+        sets.old.iter_mut().for_each(|old| old.size = 0);
+    } else if !super::is_recreate(sets.deployment) {
+        in_proportion(sets);
+    }
+}
+
+/// The only set with pods, or else the newest.
+fn active_or_latest<'s, 'a>(sets: &'s mut Sets<'a>) -> Option<&'s mut Set<'a>> {
+    if sets.all().any(|set| set.size > 0) {
+        return sets.all_mut().find(|set| set.size > 0);
+    }
+    match &mut sets.new {
+        Some(new) => Some(new),
+        None => sets.old.last_mut(),
+    }
+}
+
+/// Whether the new set has all that is wanted, and all of it serves.
+fn is_saturated(sets: &Sets<'_>) -> bool {
+    let wanted = replicas(sets.deployment);
+    sets.new.as_ref().is_some_and(|new| {
+        new.size == wanted && new.number(DESIRED) == Some(wanted) && new.status("availableReplicas") == wanted
+    })
+}
+
+fn in_proportion(sets: &mut Sets<'_>) {
+    let (wanted, surge) = (replicas(sets.deployment), max_surge(sets.deployment));
+    let allowed = if wanted > 0 { wanted + surge } else { 0 };
+    let to_add = allowed - sets.total();
+    let was_total = sets.deployment.at(&["status", "replicas"]).and_then(machinery::Value::as_int).unwrap_or(0);
+    let mut active: Vec<&mut Set<'_>> = sets.all_mut().filter(|set| set.size > 0).collect();
+    // The largest take the first share; among equals the newer when growing, the older when shrinking.
+    active.reverse();
+    if to_add <= 0 {
+        active.reverse();
+    }
+    active.sort_by_key(|set| std::cmp::Reverse(set.size));
+    let mut added = 0;
+    for set in &mut active {
+        let share = share(set, wanted, wanted + surge, was_total);
+        let left = to_add - added;
+        let share = if to_add > 0 { share.min(left) } else { share.max(left) };
+        let share = if to_add == 0 { 0 } else { share };
+        set.size += share;
+        added += share;
+    }
+    if let Some(largest) = active.first_mut() {
+        largest.size = (largest.size + to_add - added).max(0);
+    }
+}
+
+/// By how much a set grows or shrinks if its part of the whole stays the same.
+fn share(set: &Set<'_>, wanted: i64, allowed: i64, was_total: i64) -> i64 {
+    if wanted == 0 {
+        return -set.size;
+    }
+    let before = set.number(MAX).filter(|max| *max > 0).unwrap_or(was_total);
+    if before == 0 {
+        return 0;
+    }
+    // Rounded to the nearest, halves away from zero, as Go rounds.
+    let size = (set.size as f64 * allowed as f64 / before as f64).round() as i64;
+    size - set.size
+}

@@ -1,0 +1,274 @@
+//! The status of a Deployment as a function of its ReplicaSets: numbers, and whether it is available, progressing, failing.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::time::{Duration, Time};
+use machinery::{Object, Value, value};
+use reconcile::{Action, Refusal, kinds};
+
+use super::new_set::{HISTORY, REVISION};
+use super::sets::{Sets, max_unavailable};
+use super::{is_paused, replicas};
+use crate::condition;
+
+/// What to write, and when the deadline of its progress is over.
+pub struct Status {
+    pub update: Option<Action>,
+    pub wake_at: Option<Time>,
+}
+
+/// What is known beyond the sets.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    deployment: &'a Value,
+    /// Whether a rollout is under way, which may progress or not.
+    rolls: bool,
+    /// The name of a new set is taken.
+    collision: bool,
+    refusal: Option<&'a Refusal>,
+}
+
+/// The numbers of a status.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Numbers {
+    replicas: i64,
+    updated: i64,
+    ready: i64,
+    available: i64,
+}
+
+/// Numbers only: the Deployment is paused, being resized or going away.
+pub const fn plain(deployment: &Value) -> How<'_> {
+    How { deployment, rolls: false, collision: false, refusal: None }
+}
+
+/// Numbers and progress.
+pub const fn rollout<'a>(deployment: &'a Value, collision: bool, refusal: Option<&'a Refusal>) -> How<'a> {
+    How { deployment, rolls: true, collision, refusal }
+}
+
+/// Whether all pods are of the new set and serve.
+pub fn is_complete(deployment: &Value, sets: &Sets<'_>) -> bool {
+    let numbers = Numbers::of(sets);
+    let wanted = replicas(deployment);
+    numbers.updated == wanted && numbers.replicas == wanted && numbers.available == wanted
+}
+
+/// Only says that this generation was looked at.
+pub fn seen(deployment: &Value) -> Option<Action> {
+    let generation = Meta::of(deployment).generation();
+    let observed = deployment.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
+    (observed < generation).then(|| {
+        let mut object = deployment.clone();
+        let root = object.as_object_mut().expect("an object of a cache is one");
+        let status = root.get_or_insert_with("status", Value::object);
+        if let Some(status) = status.as_object_mut() {
+            status.insert("observedGeneration", generation);
+        }
+        Action::UpdateStatus { resource: kinds::DEPLOYMENTS.clone(), object }
+    })
+}
+
+pub fn of(sets: &Sets<'_>, how: How<'_>, now: Time) -> Status {
+    let deployment = how.deployment;
+    let numbers = Numbers::of(sets);
+    let conditions = conditions(sets, &how, numbers, now);
+    let unavailable = (sets.all().map(|set| replicas(set.object)).sum::<i64>() - numbers.available).max(0);
+    let mut status = Object::new();
+    let fields = [
+        ("observedGeneration", Meta::of(deployment).generation()),
+        ("replicas", numbers.replicas),
+        ("updatedReplicas", numbers.updated),
+        ("readyReplicas", numbers.ready),
+        ("availableReplicas", numbers.available),
+        ("unavailableReplicas", unavailable),
+    ];
+    for (field, number) in fields.into_iter().filter(|(_, number)| *number != 0) {
+        status.insert(field, number);
+    }
+    let terminating: Option<i64> =
+        sets.all().map(|set| set.object.at(&["status", "terminatingReplicas"]).and_then(Value::as_int)).sum();
+    if let Some(terminating) = terminating {
+        status.insert("terminatingReplicas", terminating);
+    }
+    let collisions = deployment.at(&["status", "collisionCount"]).and_then(Value::as_int).unwrap_or(0);
+    if collisions > 0 || how.collision {
+        status.insert("collisionCount", collisions + i64::from(how.collision));
+    }
+    let wake_at = deadline_of(deployment, &conditions).filter(|_| how.rolls && !is_complete(deployment, sets));
+    status.insert("conditions", conditions);
+    Status { update: update(deployment, sets, Value::Object(status)), wake_at: wake_at.filter(|at| *at > now) }
+}
+
+fn update(deployment: &Value, sets: &Sets<'_>, status: Value) -> Option<Action> {
+    let revision = sets.new.as_ref().and_then(|new| new.meta().annotation(REVISION));
+    let revision = revision.filter(|revision| Meta::of(deployment).annotation(REVISION) != Some(revision));
+    if deployment.get("status") == Some(&status) && revision.is_none() {
+        return None;
+    }
+    let mut object = deployment.clone();
+    object.as_object_mut()?.insert("status", status);
+    if let Some(revision) = revision {
+        MetaMut::of(&mut object)?.set_annotation(REVISION, revision);
+    }
+    Some(Action::UpdateStatus { resource: kinds::DEPLOYMENTS.clone(), object })
+}
+
+fn conditions(sets: &Sets<'_>, how: &How<'_>, numbers: Numbers, now: Time) -> Vec<Value> {
+    let deployment = how.deployment;
+    let mut list = deployment.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let make = |kind: &str, status: &str, reason: &str, message: &str| {
+        let now = now.to_string();
+        value!({"type": kind, "status": status, "reason": reason, "message": message,
+            "lastUpdateTime": (now.as_str()), "lastTransitionTime": now})
+    };
+    let enough = numbers.available >= replicas(deployment) - max_unavailable(deployment);
+    condition::set(
+        &mut list,
+        if enough {
+            make("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+        } else {
+            make("Available", "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+        },
+    );
+    if deadline_seconds(deployment).is_none() {
+        condition::remove(&mut list, "Progressing");
+    } else {
+        pause(&mut list, deployment, &make);
+        if how.rolls {
+            progress(&mut list, sets, how, numbers, now, &make);
+        }
+    }
+    if how.rolls {
+        replica_failure(&mut list, sets, &make);
+    }
+    list
+}
+
+type Make<'m> = dyn Fn(&str, &str, &str, &str) -> Value + 'm;
+
+/// Says that it is paused or resumed, so that time does not count meanwhile.
+fn pause(list: &mut Vec<Value>, deployment: &Value, make: &Make<'_>) {
+    let reason = condition::in_list(list, "Progressing").and_then(|have| have.str_at(&["reason"]));
+    match (is_paused(deployment), reason) {
+        (_, Some("ProgressDeadlineExceeded")) | (true, Some("DeploymentPaused")) => {}
+        (true, _) => condition::set(list, make("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused")),
+        (false, Some("DeploymentPaused")) => {
+            condition::set(list, make("Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed"));
+        }
+        (false, _) => {}
+    }
+}
+
+fn progress(list: &mut Vec<Value>, sets: &Sets<'_>, how: &How<'_>, numbers: Numbers, now: Time, make: &Make<'_>) {
+    let deployment = how.deployment;
+    if let Some(refusal) = how.refusal.filter(|refusal| refusal.create && refusal.writes == "replicasets.apps") {
+        let name = super::new_set::name(deployment);
+        let message = format!("Failed to create new replica set \"{name}\": {}", refusal.message);
+        condition::set(list, make("Progressing", "False", "ReplicaSetCreateError", &message));
+        return;
+    }
+    note_new_set(list, sets, make);
+    let Some(current) = condition::in_list(list, "Progressing").cloned() else { return };
+    let reason = current.str_at(&["reason"]).unwrap_or_default();
+    let finished = numbers.replicas == numbers.updated && reason == "NewReplicaSetAvailable";
+    if finished {
+        return;
+    }
+    let subject = match &sets.new {
+        Some(new) => format!("ReplicaSet \"{}\"", new.name()),
+        None => format!("Deployment \"{}\"", Meta::of(deployment).name()),
+    };
+    if is_complete(deployment, sets) {
+        let message = format!("{subject} has successfully progressed.");
+        condition::set(list, make("Progressing", "True", "NewReplicaSetAvailable", &message));
+    } else if Numbers::told(deployment).progressed_to(numbers) {
+        let mut condition = make("Progressing", "True", "ReplicaSetUpdated", &format!("{subject} is progressing."));
+        if current.str_at(&["status"]) == Some("True")
+            && let (Some(condition), Some(time)) = (condition.as_object_mut(), current.get("lastTransitionTime"))
+        {
+            condition.insert("lastTransitionTime", time.clone());
+        }
+        // The time of the last progress is renewed even if nothing else changes.
+        condition::remove(list, "Progressing");
+        list.push(condition);
+    } else if deadline_of(deployment, list).is_some_and(|deadline| deadline <= now) {
+        let message = format!("{subject} has timed out progressing.");
+        condition::set(list, make("Progressing", "False", "ProgressDeadlineExceeded", &message));
+    }
+}
+
+/// A set that the Deployment does not know yet is progress: the time to the deadline starts anew.
+fn note_new_set(list: &mut Vec<Value>, sets: &Sets<'_>, make: &Make<'_>) {
+    let Some(new) = &sets.new else { return };
+    let known = Meta::of(sets.deployment).annotation(REVISION) == new.meta().annotation(REVISION);
+    let fresh = new.meta().annotation(HISTORY).is_none();
+    if !known && fresh {
+        let message = format!("Created new replica set \"{}\"", new.name());
+        condition::set(list, make("Progressing", "True", "NewReplicaSetCreated", &message));
+    } else if condition::in_list(list, "Progressing").is_none() {
+        let message = format!("Found new replica set \"{}\"", new.name());
+        condition::set(list, make("Progressing", "True", "FoundNewReplicaSet", &message));
+    }
+}
+
+/// Says what a set says about pods that cannot be made, that of the new set first.
+fn replica_failure(list: &mut Vec<Value>, sets: &Sets<'_>, make: &Make<'_>) {
+    let failure = sets.new.iter().chain(&sets.old).find_map(|set| condition::find(set.object, "ReplicaFailure"));
+    match failure {
+        Some(failure) => {
+            let text = |field| failure.str_at(&[field]).unwrap_or_default();
+            condition::set(list, make("ReplicaFailure", text("status"), text("reason"), text("message")));
+        }
+        None => condition::remove(list, "ReplicaFailure"),
+    }
+}
+
+/// For how long nothing may happen; `None` if for ever.
+fn deadline_seconds(deployment: &Value) -> Option<i64> {
+    let seconds = deployment.at(&["spec", "progressDeadlineSeconds"]).and_then(Value::as_int)?;
+    (seconds != i64::from(i32::MAX)).then_some(seconds)
+}
+
+/// When progress must have been made, if any is expected: a second later than asked for, because times are told in whole seconds.
+fn deadline_of(deployment: &Value, conditions: &[Value]) -> Option<Time> {
+    let seconds = deadline_seconds(deployment)?;
+    let current = condition::in_list(conditions, "Progressing")?;
+    if matches!(
+        current.str_at(&["reason"]),
+        Some("NewReplicaSetAvailable" | "ProgressDeadlineExceeded" | "DeploymentPaused")
+    ) {
+        return None;
+    }
+    let from = Time::parse(current.str_at(&["lastUpdateTime"])?).ok()?;
+    Some(from.plus(Duration::from_seconds(seconds + 1)))
+}
+
+impl Numbers {
+    fn of(sets: &Sets<'_>) -> Self {
+        let sum = |field| sets.all().map(|set| set.status(field)).sum();
+        Self {
+            replicas: sum("replicas"),
+            updated: sets.new.as_ref().map_or(0, |new| new.status("replicas")),
+            ready: sum("readyReplicas"),
+            available: sum("availableReplicas"),
+        }
+    }
+
+    /// What the status says now.
+    fn told(deployment: &Value) -> Self {
+        let field = |name| deployment.at(&["status", name]).and_then(Value::as_int).unwrap_or(0);
+        Self {
+            replicas: field("replicas"),
+            updated: field("updatedReplicas"),
+            ready: field("readyReplicas"),
+            available: field("availableReplicas"),
+        }
+    }
+
+    fn progressed_to(self, next: Self) -> bool {
+        next.updated > self.updated
+            || next.replicas - next.updated < self.replicas - self.updated
+            || next.ready > self.ready
+            || next.available > self.available
+    }
+}

@@ -1,0 +1,266 @@
+use machinery::{Resource, value};
+use reconcile::testing::{World, kubelet, obeys_laws, settle};
+use reconcile::{Refusal, decide};
+
+use super::new_set::{HASH, HISTORY, REVISION};
+use super::*;
+use crate::replicaset::ReplicaSet;
+
+fn deployment(replicas: i64, image: &str) -> Value {
+    value!({"metadata": {"namespace": "a", "name": "web"},
+        "spec": {"replicas": replicas, "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10,
+            "selector": {"matchLabels": {"app": "web"}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}}}})
+}
+
+fn world(deployment: Value) -> World {
+    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    world.add(&kinds::DEPLOYMENTS, deployment);
+    world
+}
+
+fn key() -> Key {
+    Key::new("a", "web")
+}
+
+fn change(world: &mut World, resource: &Resource, name: &str, change: Value) {
+    world.change(resource, &Key::new("a", name), |object| {
+        *object = machinery::patch::merge::apply(object.take(), change);
+    });
+}
+
+fn edit(world: &mut World, spec: Value) {
+    change(world, &kinds::DEPLOYMENTS, "web", value!({"spec": spec}));
+}
+
+fn set_image(world: &mut World, image: &str) {
+    edit(world, value!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}));
+}
+
+/// The rest of the cluster: the ReplicaSets' own controller, and nodes.
+fn cluster(world: &mut World) -> bool {
+    let mut busy = false;
+    for entry in world.of("replicasets.apps").iter() {
+        let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &entry.key, world.now);
+        busy |= !plan.actions.is_empty();
+        plan.actions.iter().for_each(|action| drop(world.execute(action)));
+    }
+    kubelet(world) || busy
+}
+
+fn the(world: &World) -> Value {
+    world.get(&kinds::DEPLOYMENTS, &key()).unwrap().clone()
+}
+
+/// Each ReplicaSet: revision, image, size, generation.
+fn sets(world: &World) -> Vec<String> {
+    let mut lines: Vec<String> = world
+        .of("replicasets.apps")
+        .iter()
+        .map(|entry| {
+            let set = &entry.value;
+            let meta = Meta::of(set);
+            let image = set.at(&["spec", "template", "spec"]).unwrap()["containers"][0]["image"].to_string();
+            format!("{} {image} {} g{}", meta.annotation(REVISION).unwrap(), replicas(set), meta.generation())
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+fn condition(world: &World, kind: &str) -> String {
+    let object = the(world);
+    let found = crate::condition::find(&object, kind).cloned().unwrap_or_default();
+    format!("{} {}", found["status"].as_str().unwrap_or_default(), found["reason"].as_str().unwrap_or_default())
+}
+
+#[test]
+fn a_deployment_makes_one_set_and_says_when_it_is_there() {
+    let mut world = world(deployment(3, "v1"));
+    settle::<Deployment>(&mut world, cluster);
+    assert_eq!(sets(&world), ["1 \"v1\" 3 g1"]);
+    let object = the(&world);
+    assert_eq!(Meta::of(&object).annotation(REVISION), Some("1"));
+    let mut status = object["status"].clone();
+    let conditions = status.as_object_mut().unwrap().remove("conditions").unwrap();
+    let expect = r#"{"availableReplicas":3,"observedGeneration":1,"readyReplicas":3,"replicas":3,"terminatingReplicas":0,"updatedReplicas":3}"#;
+    assert_eq!(status.to_string(), expect);
+    assert_eq!(conditions[0]["message"], "Deployment has minimum availability.".into());
+    assert_eq!(condition(&world, "Progressing"), "True NewReplicaSetAvailable");
+    let all = world.of("replicasets.apps");
+    let set = &all.iter().next().unwrap().value;
+    let meta = Meta::of(set);
+    let hash = meta.label(HASH).unwrap();
+    assert_eq!(meta.name(), format!("web-{hash}"));
+    assert_eq!(set.str_at(&["spec", "selector", "matchLabels", HASH]), Some(hash));
+    assert_eq!(set.str_at(&["spec", "template", "metadata", "labels", HASH]), Some(hash));
+    assert_eq!(meta.annotation("deployment.kubernetes.io/desired-replicas"), Some("3"));
+    assert_eq!(meta.annotation("deployment.kubernetes.io/max-replicas"), Some("4"));
+}
+
+/// What must hold at every moment of a rollout.
+fn within_bounds(world: &World, available_min: usize, total_max: usize) {
+    let pods = world.of("pods");
+    let alive = pods.iter().filter(|entry| crate::pod::is_active(&entry.value)).count();
+    let ready =
+        pods.iter().filter(|entry| crate::pod::is_active(&entry.value) && crate::pod::is_ready(&entry.value)).count();
+    assert!(alive <= total_max, "{alive} pods");
+    assert!(ready >= available_min, "{ready} ready");
+}
+
+#[test]
+fn a_rollout_goes_step_by_step_and_never_breaks_its_bounds() {
+    let mut world = world(deployment(3, "v1"));
+    settle::<Deployment>(&mut world, cluster);
+    set_image(&mut world, "v2");
+    settle::<Deployment>(&mut world, |world| {
+        within_bounds(world, 3, 4);
+        let busy = cluster(world);
+        within_bounds(world, 3, 4);
+        busy
+    });
+    // The generations are those that upstream leaves behind: three steps down, two up.
+    assert_eq!(sets(&world), ["1 \"v1\" 0 g4", "2 \"v2\" 3 g3"]);
+    assert_eq!(Meta::of(&the(&world)).annotation(REVISION), Some("2"));
+}
+
+#[test]
+fn going_back_to_a_template_makes_its_old_set_the_newest() {
+    let mut world = world(deployment(2, "v1"));
+    for image in ["v1", "v2", "v1"] {
+        set_image(&mut world, image);
+        settle::<Deployment>(&mut world, cluster);
+    }
+    let shown = sets(&world);
+    assert!(shown[0].starts_with("2 \"v2\" 0") && shown[1].starts_with("3 \"v1\" 2"), "{shown:?}");
+    let all = world.of("replicasets.apps");
+    let histories: Vec<_> = all.iter().filter_map(|entry| Meta::of(&entry.value).annotation(HISTORY)).collect();
+    assert_eq!(histories, ["1"]);
+    assert_eq!(condition(&world, "Progressing"), "True NewReplicaSetAvailable");
+}
+
+#[test]
+fn before_a_deployment_is_made_anew_the_old_pods_are_gone() {
+    let mut world = world(deployment(3, "v1"));
+    edit(&mut world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
+    settle::<Deployment>(&mut world, cluster);
+    set_image(&mut world, "v2");
+    settle::<Deployment>(&mut world, |world| {
+        let pods = world.of("pods");
+        let images: std::collections::BTreeSet<String> = pods
+            .iter()
+            .filter(|entry| !crate::pod::is_ended(&entry.value))
+            .map(|entry| entry.value["spec"]["containers"][0]["image"].to_string())
+            .collect();
+        assert!(images.len() <= 1, "{images:?}");
+        cluster(world)
+    });
+    assert_eq!(sets(&world), ["1 \"v1\" 0 g2", "2 \"v2\" 3 g1"]);
+}
+
+#[test]
+fn a_deployment_in_the_middle_of_a_rollout_is_resized_in_proportion() {
+    let mut world = world(deployment(10, "v1"));
+    settle::<Deployment>(&mut world, cluster);
+    set_image(&mut world, "v2");
+    // New pods never become ready, so that the rollout stops in the middle: 8 old, 5 new.
+    let stuck = |world: &mut World| {
+        let mut busy = false;
+        for entry in world.of("replicasets.apps").iter() {
+            let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &entry.key, world.now);
+            busy |= !plan.actions.is_empty();
+            plan.actions.iter().for_each(|action| drop(world.execute(action)));
+        }
+        for entry in world.of("pods").iter().filter(|entry| Meta::of(&entry.value).is_deleting()) {
+            world.remove(&kinds::PODS, &entry.key);
+            busy = true;
+        }
+        busy
+    };
+    settle::<Deployment>(&mut world, stuck);
+    let sizes = |world: &World| -> Vec<String> {
+        sets(world).iter().map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect()
+    };
+    assert_eq!(sizes(&world), ["1 \"v1\" 8", "2 \"v2\" 5"]);
+    assert_eq!(condition(&world, "Progressing"), "False ProgressDeadlineExceeded");
+    edit(&mut world, value!({"replicas": 20}));
+    settle::<Deployment>(&mut world, stuck);
+    // 13 become 25: 8 of them 15, 5 of them 10.
+    assert_eq!(sizes(&world), ["1 \"v1\" 15", "2 \"v2\" 10"]);
+}
+
+#[test]
+fn a_paused_deployment_is_resized_but_not_rolled_out() {
+    let mut world = world(deployment(2, "v1"));
+    settle::<Deployment>(&mut world, cluster);
+    edit(&mut world, value!({"paused": true, "replicas": 4}));
+    set_image(&mut world, "v2");
+    settle::<Deployment>(&mut world, cluster);
+    assert_eq!(sets(&world), ["1 \"v1\" 4 g2"]);
+    assert_eq!(condition(&world, "Progressing"), "Unknown DeploymentPaused");
+    edit(&mut world, value!({"paused": null}));
+    settle::<Deployment>(&mut world, cluster);
+    assert_eq!(sets(&world).len(), 2);
+    assert_eq!(condition(&world, "Progressing"), "True NewReplicaSetAvailable");
+}
+
+#[test]
+fn old_sets_beyond_the_history_go() {
+    let mut world = world(deployment(1, "v0"));
+    edit(&mut world, value!({"revisionHistoryLimit": 2}));
+    for number in 0..6 {
+        set_image(&mut world, &format!("v{number}"));
+        settle::<Deployment>(&mut world, cluster);
+    }
+    let kept: Vec<String> = sets(&world).iter().map(|line| line[..1].to_owned()).collect();
+    assert_eq!(kept, ["4", "5", "6"]);
+}
+
+#[test]
+fn a_name_that_is_taken_leads_to_another_one() {
+    let mut world = world(deployment(1, "v1"));
+    let name = new_set::name(&the(&world));
+    let foreign = value!({"metadata": {"namespace": "a", "name": (name.as_str())}, "spec": {"replicas": 0}});
+    world.add(&kinds::REPLICA_SETS, foreign);
+    settle::<Deployment>(&mut world, |world| world.of("replicasets.apps").len() > 1 && cluster(world));
+    assert_eq!(the(&world)["status"]["collisionCount"], 1.into());
+    assert_eq!(world.of("replicasets.apps").len(), 2);
+}
+
+#[test]
+fn sets_are_adopted_and_released_by_their_labels() {
+    let mut world = world(deployment(2, "v1"));
+    settle::<Deployment>(&mut world, cluster);
+    let name = world.of("replicasets.apps").iter().next().unwrap().key.name.clone();
+    change(&mut world, &kinds::REPLICA_SETS, &name, value!({"metadata": {"ownerReferences": null}}));
+    settle::<Deployment>(&mut world, cluster);
+    let set = world.get(&kinds::REPLICA_SETS, &Key::new("a", name.clone())).unwrap();
+    assert_eq!(Meta::of(set).controller().unwrap().name(), "web");
+    assert_eq!(world.of("replicasets.apps").len(), 1);
+}
+
+#[test]
+fn a_set_that_cannot_be_made_is_said() {
+    let world = world(deployment(1, "v1"));
+    let refusal =
+        Refusal { writes: "replicasets.apps".into(), create: true, reason: "Forbidden".into(), message: "no".into() };
+    let cache = world.cache::<Deployment>().refused(Some(refusal));
+    let plan = decide::<Deployment>(&cache, &key(), world.now);
+    let Some(Action::UpdateStatus { object, .. }) = plan.actions.last() else { panic!("{plan}") };
+    let failing = crate::condition::find(object, "Progressing").unwrap();
+    assert_eq!(failing["reason"], "ReplicaSetCreateError".into());
+}
+
+#[test]
+fn it_obeys_the_laws_from_beginning_to_end() {
+    let mut world = world(deployment(4, "v1"));
+    obeys_laws::<Deployment>(&world, cluster);
+    settle::<Deployment>(&mut world, cluster);
+    set_image(&mut world, "v2");
+    obeys_laws::<Deployment>(&world, cluster);
+    edit(&mut world, value!({"replicas": 7}));
+    obeys_laws::<Deployment>(&world, cluster);
+    edit(&mut world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
+    obeys_laws::<Deployment>(&world, cluster);
+}

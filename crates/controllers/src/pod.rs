@@ -1,0 +1,184 @@
+//! What controllers ask about pods: whether they count, run, are ready, and since when.
+
+use std::cmp::Ordering;
+
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Object, Value, value};
+
+use crate::condition;
+
+/// What makes one pod go before another when there are too many.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// Whether a pod still does what it is for: it has not ended and is not being deleted.
+pub fn is_active(pod: &Value) -> bool {
+    !is_ended(pod) && !Meta::of(pod).is_deleting()
+}
+
+/// Whether all its containers have ended for good.
+pub fn is_ended(pod: &Value) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether it is being deleted and still runs.
+pub fn is_terminating(pod: &Value) -> bool {
+    !is_ended(pod) && Meta::of(pod).is_deleting()
+}
+
+/// The phase, empty if it has none yet.
+pub fn phase(pod: &Value) -> &str {
+    pod.str_at(&["status", "phase"]).unwrap_or_default()
+}
+
+/// The node it is on, empty if on none yet.
+pub fn node(pod: &Value) -> &str {
+    pod.str_at(&["spec", "nodeName"]).unwrap_or_default()
+}
+
+/// Whether it serves.
+pub fn is_ready(pod: &Value) -> bool {
+    ready_condition(pod).is_some_and(|condition| condition.str_at(&["status"]) == Some("True"))
+}
+
+/// When it became ready, if it is.
+pub fn ready_since(pod: &Value) -> Option<Time> {
+    let condition = ready_condition(pod).filter(|_| is_ready(pod))?;
+    Time::parse(condition.str_at(&["lastTransitionTime"])?).ok()
+}
+
+/// When it has been ready for so long that it counts as available; `None` if it is not ready.
+pub fn available_at(pod: &Value, min_ready_seconds: i64) -> Option<Time> {
+    if !is_ready(pod) {
+        return None;
+    }
+    let since = ready_since(pod);
+    if min_ready_seconds <= 0 {
+        // Ready is available, whenever it became so.
+        return Some(since.unwrap_or(Time::from_unix(0, 0)));
+    }
+    Some(since?.plus(Duration::from_seconds(min_ready_seconds)))
+}
+
+/// The pod that a template of a workload makes: named, owned, and on nobody's node.
+pub fn from_template(template: &Value, namespace: &str, name: &str, prefix: &str, owner: Value) -> Value {
+    let of_template = Meta::from_metadata(template.get("metadata").unwrap_or(&Value::Null));
+    let mut metadata = Object::new();
+    metadata.insert("namespace", namespace);
+    metadata.insert("name", name);
+    metadata.insert("generateName", prefix);
+    for field in ["labels", "annotations", "finalizers"] {
+        if let Some(value) = of_template.value(field) {
+            metadata.insert(field, value.clone());
+        }
+    }
+    metadata.insert("ownerReferences", vec![owner]);
+    let spec = template.get("spec").cloned().unwrap_or_else(Value::object);
+    value!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+/// Which of two pods of a workload goes first when it has too many. `rank` is how many of its kin are on the same node.
+///
+/// Whoever does the least goes first: not placed, not started, not ready, cheap, doubled up, ready or created only lately.
+pub fn deletion_order(a: (&Value, usize), b: (&Value, usize), now: Time) -> Ordering {
+    let ((a, rank_a), (b, rank_b)) = (a, b);
+    let started = |pod: &Value| match phase(pod) {
+        "Unknown" => 1,
+        "Running" => 2,
+        // Pending; upstream's table has no other phase, and what it does not have counts as zero.
+        _ => 0,
+    };
+    let ready = (ready_since(a), ready_since(b));
+    node(a)
+        .is_empty()
+        .cmp(&node(b).is_empty())
+        .reverse()
+        .then_with(|| started(a).cmp(&started(b)))
+        .then_with(|| is_ready(a).cmp(&is_ready(b)))
+        .then_with(|| deletion_cost(a).cmp(&deletion_cost(b)))
+        .then_with(|| rank_b.cmp(&rank_a))
+        .then_with(|| {
+            if is_ready(a) && is_ready(b) { youngest_first(ready.0, ready.1, now, a, b) } else { Ordering::Equal }
+        })
+        .then_with(|| restarts(b).cmp(&restarts(a)))
+        .then_with(|| {
+            let (born_a, born_b) = (Meta::of(a).creation_timestamp(), Meta::of(b).creation_timestamp());
+            youngest_first(born_a, born_b, now, a, b)
+        })
+}
+
+/// Whoever is younger by a power of two goes first; among those of about the same age chance decides, that is their identifiers.
+/// An exact order would always hit the same node or zone.
+fn youngest_first(a: Option<Time>, b: Option<Time>, now: Time, pod_a: &Value, pod_b: &Value) -> Ordering {
+    if a == b {
+        return Ordering::Equal;
+    }
+    let (Some(a), Some(b)) = (a, b) else { return a.is_some().cmp(&b.is_some()) };
+    let age = |time: Time| u64::try_from(now.since(time).nanos()).ok().filter(|nanos| *nanos > 0).map(u64::ilog2);
+    age(a).cmp(&age(b)).then_with(|| Meta::of(pod_a).uid().cmp(Meta::of(pod_b).uid()))
+}
+
+fn deletion_cost(pod: &Value) -> i32 {
+    Meta::of(pod).annotation(DELETION_COST).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn restarts(pod: &Value) -> i64 {
+    let statuses = pod.at(&["status", "containerStatuses"]).and_then(Value::as_array).unwrap_or_default();
+    statuses.iter().filter_map(|status| status.get("restartCount")?.as_int()).max().unwrap_or(0)
+}
+
+fn ready_condition(pod: &Value) -> Option<&Value> {
+    condition::find(pod, "Ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time::from_unix(100_000, 0);
+
+    /// `name node phase ready-seconds-ago|- cost restarts`
+    fn pod(text: &str) -> Value {
+        let part: Vec<&str> = text.split(' ').collect();
+        let mut pod = value!({"metadata": {"name": (part[0]), "uid": (part[0]), "annotations": {},
+                "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {}, "status": {"phase": (part[2]), "containerStatuses": [{"restartCount": (part[5].parse::<i64>().unwrap())}]}});
+        if part[1] != "-" {
+            pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("nodeName", part[1]);
+        }
+        if let Ok(ago) = part[3].parse::<i64>() {
+            let since = Time::from_unix(100_000 - ago, 0).to_string();
+            let conditions = value!([{"type": "Ready", "status": "True", "lastTransitionTime": since}]);
+            pod.get_mut("status").unwrap().as_object_mut().unwrap().insert("conditions", conditions);
+        }
+        let mut meta = machinery::meta::MetaMut::of(&mut pod).unwrap();
+        meta.set_annotation(DELETION_COST, part[4]);
+        pod
+    }
+
+    #[test]
+    fn whoever_does_the_least_goes_first() {
+        let check = |first: &str, then: &str, ranks: (usize, usize)| {
+            let (a, b) = (pod(first), pod(then));
+            assert_eq!(deletion_order((&a, ranks.0), (&b, ranks.1), NOW), Ordering::Less, "{first} before {then}");
+            assert_eq!(deletion_order((&b, ranks.1), (&a, ranks.0), NOW), Ordering::Greater, "{then} after {first}");
+        };
+        check("a - Running 9 9 0", "b n Pending - 0 0", (0, 0));
+        check("a n Pending - 9 0", "b n Running - 0 0", (0, 0));
+        check("a n Running - 9 0", "b n Running 9 0 0", (0, 0));
+        check("a n Running 9000 1 0", "b n Running 9 2 0", (0, 0));
+        check("a n Running 9000 x 0", "b n Running 9 1 0", (0, 0));
+        check("a n Running 9000 0 0", "b n Running 9 0 0", (2, 1));
+        check("a n Running 9 0 0", "b n Running 9000 0 9", (1, 1));
+        check("a n Running - 0 3", "b n Running - 0 1", (1, 1));
+        // 9 and 10 seconds are about the same age: the identifier decides.
+        check("a n Running 10 0 0", "b n Running 9 0 0", (0, 0));
+    }
+
+    #[test]
+    fn a_pod_is_available_when_it_has_been_ready_for_long_enough() {
+        assert_eq!(available_at(&pod("a n Running 9 0 0"), 30), Some(Time::from_unix(100_021, 0)));
+        assert!(available_at(&pod("a n Running 9 0 0"), 0).unwrap() <= NOW);
+        assert_eq!(available_at(&pod("a n Running - 0 0"), 0), None);
+    }
+}

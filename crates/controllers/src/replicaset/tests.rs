@@ -1,0 +1,191 @@
+use machinery::{Resource, value};
+use reconcile::testing::{Refused, World, kubelet, obeys_laws, settle};
+use reconcile::{Refusal, decide};
+
+use super::*;
+
+fn set(name: &str, replicas: i64) -> Value {
+    value!({"metadata": {"namespace": "a", "name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
+}
+
+fn bare_pod(name: &str, app: &str) -> Value {
+    value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": app}}, "spec": {}})
+}
+
+fn world() -> World {
+    World::new(Time::from_unix(1_700_000_000, 0))
+}
+
+fn key(name: &str) -> Key {
+    Key::new("a", name)
+}
+
+fn plan(world: &World, name: &str) -> String {
+    decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &key(name), world.now).to_string()
+}
+
+fn resize(world: &mut World, name: &str, replicas: i64) {
+    world.change(&kinds::REPLICA_SETS, &key(name), |set| {
+        set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("replicas", replicas);
+    });
+}
+
+fn status(world: &World, name: &str) -> String {
+    world.get(&kinds::REPLICA_SETS, &key(name)).unwrap()["status"].to_string()
+}
+
+fn change(world: &mut World, resource: &Resource, name: &str, change: Value) {
+    world.change(resource, &key(name), |object| {
+        *object = machinery::patch::merge::apply(object.take(), change);
+    });
+}
+
+#[test]
+fn it_settles_with_as_many_pods_as_it_asks_for_and_says_so() {
+    let mut world = world();
+    world.add(&kinds::REPLICA_SETS, set("web", 3));
+    settle::<ReplicaSet>(&mut world, kubelet);
+    assert_eq!(world.of("pods").len(), 3);
+    let expect = r#"{"availableReplicas":3,"fullyLabeledReplicas":3,"observedGeneration":1,"readyReplicas":3,"replicas":3,"terminatingReplicas":0}"#;
+    assert_eq!(status(&world, "web"), expect);
+    resize(&mut world, "web", 1);
+    settle::<ReplicaSet>(&mut world, kubelet);
+    assert_eq!(world.of("pods").len(), 1);
+    resize(&mut world, "web", 0);
+    settle::<ReplicaSet>(&mut world, kubelet);
+    assert_eq!(status(&world, "web"), r#"{"observedGeneration":3,"replicas":0,"terminatingReplicas":0}"#);
+}
+
+#[test]
+fn a_pod_is_made_as_the_template_says() {
+    let mut world = world();
+    world.add(&kinds::REPLICA_SETS, set("web", 1));
+    settle::<ReplicaSet>(&mut world, |_| false);
+    let pods = world.of("pods");
+    let pod = &pods.iter().next().unwrap().value;
+    let meta = Meta::of(pod);
+    assert_eq!((meta.generate_name(), meta.label("app")), ("web-", Some("web")));
+    assert_eq!(meta.name().len(), "web-".len() + 5);
+    let owner = meta.controller().unwrap();
+    assert_eq!((owner.api_version(), owner.kind(), owner.name()), ("apps/v1", "ReplicaSet", "web"));
+    assert!(owner.blocks_owner_deletion());
+    assert_eq!(pod["spec"]["containers"][0]["image"], "i".into());
+}
+
+#[test]
+fn orphans_that_fit_are_adopted_and_pods_that_no_longer_fit_released() {
+    let mut world = world();
+    world.add(&kinds::PODS, bare_pod("x", "web"));
+    world.add(&kinds::PODS, bare_pod("y", "other"));
+    world.add(&kinds::REPLICA_SETS, set("web", 2));
+    assert!(plan(&world, "web").starts_with("patch pods a/x "), "{}", plan(&world, "web"));
+    settle::<ReplicaSet>(&mut world, kubelet);
+    assert_eq!(world.of("pods").len(), 3, "one adopted, one made, one not ours");
+    assert!(Meta::of(world.get(&kinds::PODS, &key("y")).unwrap()).controller().is_none());
+    change(&mut world, &kinds::PODS, "x", value!({"metadata": {"labels": {"app": "debug"}}}));
+    settle::<ReplicaSet>(&mut world, kubelet);
+    assert!(Meta::of(world.get(&kinds::PODS, &key("x")).unwrap()).controller().is_none());
+    assert_eq!(world.of("pods").len(), 4, "a released pod is replaced");
+}
+
+#[test]
+fn pods_that_ended_or_are_going_do_not_count() {
+    let mut world = world();
+    world.add(&kinds::REPLICA_SETS, set("web", 2));
+    settle::<ReplicaSet>(&mut world, kubelet);
+    let names: Vec<Key> = world.of("pods").iter().map(|entry| entry.key.clone()).collect();
+    change(&mut world, &kinds::PODS, &names[0].name, value!({"status": {"phase": "Failed"}}));
+    world.delete(&kinds::PODS, &names[1], None, None);
+    let planned = plan(&world, "web");
+    assert_eq!(planned.matches("create pods").count(), 2, "{planned}");
+    settle::<ReplicaSet>(&mut world, |_| false);
+    assert!(status(&world, "web").contains(r#""replicas":2,"terminatingReplicas":1"#), "{}", status(&world, "web"));
+}
+
+#[test]
+fn cheap_pods_go_first_and_a_set_that_is_deleted_does_nothing() {
+    let mut world = world();
+    world.add(&kinds::REPLICA_SETS, set("web", 3));
+    settle::<ReplicaSet>(&mut world, kubelet);
+    let cheap = world.of("pods").iter().nth(1).unwrap().key.clone();
+    let cost = value!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}});
+    change(&mut world, &kinds::PODS, &cheap.name, cost);
+    resize(&mut world, "web", 2);
+    assert!(plan(&world, "web").starts_with(&format!("delete pods {cheap}\n")), "{}", plan(&world, "web"));
+    change(&mut world, &kinds::REPLICA_SETS, "web", value!({"metadata": {"finalizers": ["x"]}}));
+    world.delete(&kinds::REPLICA_SETS, &key("web"), None, None);
+    assert!(!plan(&world, "web").contains("pods"), "{}", plan(&world, "web"));
+}
+
+#[test]
+fn a_pod_counts_as_available_after_its_time_and_the_set_wakes_for_it() {
+    let mut world = world();
+    let mut set = set("web", 1);
+    set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("minReadySeconds", 30);
+    world.add(&kinds::REPLICA_SETS, set);
+    for _ in 0..3 {
+        let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &key("web"), world.now);
+        plan.actions.iter().for_each(|action| world.execute(action).unwrap());
+        kubelet(&mut world);
+    }
+    assert!(status(&world, "web").contains(r#""readyReplicas":1"#) && !status(&world, "web").contains("available"));
+    let start = world.now;
+    settle::<ReplicaSet>(&mut world, kubelet);
+    assert_eq!(world.now.since(start).whole_seconds(), 30);
+    assert!(status(&world, "web").contains(r#""availableReplicas":1"#));
+}
+
+#[test]
+fn a_refusal_is_a_condition_until_it_is_over() {
+    let mut world = world();
+    world.add(&kinds::REPLICA_SETS, set("web", 2));
+    let refusal =
+        Refusal { writes: "pods".into(), create: true, reason: "Forbidden".into(), message: "exceeded quota".into() };
+    let cache = world.cache::<ReplicaSet>().refused(Some(refusal));
+    let plan = decide::<ReplicaSet>(&cache, &key("web"), world.now);
+    drop(cache);
+    let update = plan.actions.last().unwrap().clone();
+    assert_eq!(update.to_string(), "update replicasets.apps/status a/web");
+    world.execute(&update).unwrap();
+    let failing = world.get(&kinds::REPLICA_SETS, &key("web")).unwrap()["status"]["conditions"][0].clone();
+    assert_eq!(
+        (failing["reason"].as_str(), failing["message"].as_str()),
+        (Some("FailedCreate"), Some("exceeded quota"))
+    );
+    settle::<ReplicaSet>(&mut world, kubelet);
+    assert!(!status(&world, "web").contains("ReplicaFailure"));
+}
+
+#[test]
+fn whoever_decides_on_the_same_again_chooses_the_same_names() {
+    let mut world = world();
+    world.add(&kinds::REPLICA_SETS, set("web", 3));
+    let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &key("web"), world.now);
+    let creates: Vec<&Action> = plan.actions.iter().filter(|action| matches!(action, Action::Create { .. })).collect();
+    let mut after = world.clone();
+    creates.iter().for_each(|action| after.execute(action).unwrap());
+    for action in &creates {
+        assert_eq!(after.execute(action), Err(Refused::AlreadyExists), "the next leader, before it has seen anything");
+    }
+    settle::<ReplicaSet>(&mut after, kubelet);
+    let gone = after.of("pods").iter().next().unwrap().key.clone();
+    after.remove(&kinds::PODS, &gone);
+    settle::<ReplicaSet>(&mut after, kubelet);
+    assert!(after.get(&kinds::PODS, &gone).is_none(), "a pod does not come back under an old name");
+}
+
+#[test]
+fn it_obeys_the_laws_in_any_world() {
+    let mut world = world();
+    world.add(&kinds::PODS, bare_pod("x", "web"));
+    world.add(&kinds::PODS, bare_pod("y", "web"));
+    world.add(&kinds::REPLICA_SETS, set("web", 4));
+    world.add(&kinds::REPLICA_SETS, set("db", 3));
+    obeys_laws::<ReplicaSet>(&world, kubelet);
+    settle::<ReplicaSet>(&mut world, kubelet);
+    resize(&mut world, "web", 1);
+    resize(&mut world, "db", 6);
+    obeys_laws::<ReplicaSet>(&world, kubelet);
+}

@@ -1,0 +1,76 @@
+//! The objects that controllers look at: one cache and one watch per kind, shared by all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use client::Client;
+use client::cache::{self, Ended, Reader, Source};
+use machinery::Value;
+use machinery::meta::MetaMut;
+use reconcile::{Cache, Objects, index_by, kinds};
+use tokio::task::JoinSet;
+
+/// The caches of a process. Their watches end when this is dropped.
+pub struct Caches {
+    readers: BTreeMap<String, Reader<Value>>,
+    _watches: JoinSet<()>,
+}
+
+/// A controller declares a kind that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no kind {0:?}")]
+pub struct UnknownKind(pub String);
+
+impl Caches {
+    /// Starts to watch these kinds, each once however often it is named.
+    pub fn start<'a>(
+        client: &Client,
+        settings: &cache::Settings,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Arc<Self>, UnknownKind> {
+        let mut readers = BTreeMap::new();
+        let mut watches = JoinSet::new();
+        for name in names {
+            if readers.contains_key(name) {
+                continue;
+            }
+            let resource = kinds::by_name(name).ok_or_else(|| UnknownKind(name.to_owned()))?;
+            let source = Source::all(client.clone(), resource.clone());
+            let (reflector, reader) = cache::new(source, settings.clone(), index_by(), without_managed_fields);
+            watches.spawn(reflector.run());
+            readers.insert(name.to_owned(), reader);
+        }
+        Ok(Arc::new(Self { readers, _watches: watches }))
+    }
+
+    /// The cache of a kind.
+    pub fn reader(&self, kind: &str) -> Option<&Reader<Value>> {
+        self.readers.get(kind)
+    }
+
+    /// Waits for these kinds to be held whole.
+    pub async fn synced(&self, kinds: &[&str]) -> Result<(), Ended> {
+        for kind in kinds {
+            if let Some(reader) = self.reader(kind) {
+                reader.synced().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a controller sees of these kinds.
+    pub fn view(&self, kinds: &[&'static str]) -> Cache<'_> {
+        Cache::new(kinds, |kind| match self.reader(kind) {
+            Some(reader) => reader.snapshot().objects,
+            None => Objects::new(index_by()),
+        })
+    }
+}
+
+/// Who set which field is a third of an object, and no controller's business.
+fn without_managed_fields(mut object: Value) -> Value {
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.remove("managedFields");
+    }
+    object
+}

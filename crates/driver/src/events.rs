@@ -1,0 +1,78 @@
+//! Tells people what happened, as Event objects, and keeps repetition from flooding the server.
+
+mod correlate;
+
+use client::{Client, Error, Patch, Target, WriteOptions};
+use machinery::{Key, Value};
+use reconcile::{EventType, Regarding, kinds};
+use tokio::sync::mpsc;
+
+use crate::clock;
+use correlate::{Correlator, Occurrence, Verdict};
+
+/// Events that wait to be sent; more are dropped.
+const WAITING_MAX: usize = 1000;
+
+/// Takes events and never waits.
+#[derive(Clone)]
+pub struct Recorder {
+    occurrences: mpsc::Sender<Occurrence>,
+}
+
+impl Recorder {
+    /// A recorder for a component, and what sends its events for as long as it is polled.
+    pub fn new(client: Client, component: impl Into<String>) -> (Self, impl Future<Output = ()> + Send) {
+        let (occurrences, waiting) = mpsc::channel(WAITING_MAX);
+        (Self { occurrences }, send_all(client, Correlator::new(component.into()), waiting))
+    }
+
+    /// Something happened to an object.
+    pub fn record(&self, regarding: &Regarding, kind: EventType, reason: &str, message: &str) {
+        let occurrence = Occurrence {
+            regarding: regarding.clone(),
+            kind,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            at: clock::now(),
+        };
+        if self.occurrences.try_send(occurrence).is_err() {
+            tracing::debug!(regarding = %regarding.key, reason, "an event was dropped");
+        }
+    }
+}
+
+async fn send_all(client: Client, mut correlator: Correlator, mut waiting: mpsc::Receiver<Occurrence>) {
+    while let Some(occurrence) = waiting.recv().await {
+        let verdict = correlator.correlate(&occurrence);
+        if let Err(error) = send(&client, &mut correlator, verdict).await {
+            tracing::debug!(error = %error, reason = occurrence.reason, "an event could not be sent");
+        }
+    }
+}
+
+async fn send(client: &Client, correlator: &mut Correlator, verdict: Verdict) -> Result<(), Error> {
+    let (event, patch) = match verdict {
+        Verdict::Drop => return Ok(()),
+        Verdict::Create(event) => (event, None),
+        Verdict::Again { event, patch } => (event, Some(patch)),
+    };
+    if let Some(patch) = patch {
+        let target = Target::object(&kinds::EVENTS, &Key::of(&event));
+        match client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await {
+            // Events do not live long: this one is gone, and told anew.
+            Err(error) if error.is_not_found() => {}
+            other => return other.map(drop),
+        }
+    }
+    create(client, &event).await.inspect_err(|error| {
+        // A namespace that is going away takes no more events; do not remember one that was never stored.
+        if error.status().is_some() {
+            correlator.forget(&event);
+        }
+    })
+}
+
+async fn create(client: &Client, event: &Value) -> Result<(), Error> {
+    let target = Target::within(&kinds::EVENTS, Key::of(event).namespace);
+    client.create(&target, event, &WriteOptions::default()).await.map(drop)
+}

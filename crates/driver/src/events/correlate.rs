@@ -1,0 +1,311 @@
+//! What becomes of something that happened: a new event, one more of an old event, or nothing.
+//!
+//! The same thing again adds to the count of the event that told it. Ten different messages for the same reason within ten minutes
+//! become one that says so. And an object about which there is no end of events has a budget: 25, and one more every
+//! five minutes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use machinery::time::Time;
+use machinery::{Key, Object, Value, value};
+use reconcile::{EventType, Regarding};
+
+/// Events, reasons and objects that are remembered.
+const REMEMBERED_MAX: usize = 4096;
+/// Different messages for the same reason before they are told as one.
+const SIMILAR_MAX: usize = 10;
+/// How long messages count as similar after the last of them.
+const SIMILAR_SECONDS: i64 = 600;
+/// Events of one object at once, and the seconds until there may be one more.
+const BUDGET_MAX: f64 = 25.0;
+const BUDGET_SECONDS: f64 = 300.0;
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub struct Occurrence {
+    pub regarding: Regarding,
+    pub kind: EventType,
+    pub reason: String,
+    pub message: String,
+    pub at: Time,
+}
+
+/// What becomes of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Nothing.
+    Drop,
+    /// A new event.
+    Create(Value),
+    /// One more of an event that was told: the change, and the whole of it should it be gone.
+    Again { event: Value, patch: Value },
+}
+
+/// Remembers what was told.
+pub struct Correlator {
+    component: String,
+    told: Recent<Value>,
+    similar: Recent<Similar>,
+    budgets: Recent<Budget>,
+}
+
+struct Similar {
+    messages: BTreeSet<String>,
+    last: Time,
+}
+
+struct Budget {
+    left: f64,
+    at: Time,
+}
+
+impl Correlator {
+    pub fn new(component: String) -> Self {
+        Self { component, told: Recent::default(), similar: Recent::default(), budgets: Recent::default() }
+    }
+
+    pub fn correlate(&mut self, it: &Occurrence) -> Verdict {
+        let (object, group) = (object_key(&it.regarding), group_key(it));
+        let (message, key) = self.combine(it, &group);
+        let verdict = match self.told.get(&key) {
+            Some(event) => again(event, &message, it.at),
+            None => {
+                let event = self.event(it, &message);
+                self.told.insert(key.clone(), event.clone());
+                Verdict::Create(event)
+            }
+        };
+        if let Verdict::Again { event, .. } = &verdict {
+            self.told.insert(key, event.clone());
+        }
+        if self.spend(&object, it.at) { verdict } else { Verdict::Drop }
+    }
+
+    /// The event was never stored.
+    pub fn forget(&mut self, event: &Value) {
+        let key = Key::of(event);
+        self.told.retain(|have| Key::of(have) != key);
+    }
+
+    /// The message to tell and the key of the event that tells it.
+    fn combine(&mut self, it: &Occurrence, group: &str) -> (String, String) {
+        let fresh = || Similar { messages: BTreeSet::new(), last: it.at };
+        let similar = self.similar.get_or_insert_with(group, fresh);
+        if it.at.since(similar.last).whole_seconds() > SIMILAR_SECONDS {
+            similar.messages.clear();
+        }
+        similar.last = it.at;
+        similar.messages.insert(it.message.clone());
+        if similar.messages.len() < SIMILAR_MAX {
+            return (it.message.clone(), format!("{group}\0{}", it.message));
+        }
+        similar.messages.pop_first();
+        (format!("(combined from similar events): {}", it.message), group.to_owned())
+    }
+
+    fn spend(&mut self, object: &str, now: Time) -> bool {
+        let budget = self.budgets.get_or_insert_with(object, || Budget { left: BUDGET_MAX, at: now });
+        let gained = now.since(budget.at).whole_seconds().max(0) as f64 / BUDGET_SECONDS;
+        budget.left = (budget.left + gained).min(BUDGET_MAX);
+        budget.at = now;
+        let enough = budget.left >= 1.0;
+        if enough {
+            budget.left -= 1.0;
+        }
+        enough
+    }
+
+    fn event(&self, it: &Occurrence, message: &str) -> Value {
+        let regarding = &it.regarding;
+        // As upstream names events: unique by the nanosecond.
+        let nanos = i128::from(it.at.unix_seconds()) * 1_000_000_000 + i128::from(it.at.nanos());
+        let name = format!("{}.{nanos:x}", regarding.key.name);
+        let namespace = if regarding.key.namespace.is_empty() { "default" } else { regarding.key.namespace.as_str() };
+        let mut about = Object::new();
+        let fields = [
+            ("apiVersion", &regarding.api_version),
+            ("kind", &regarding.kind),
+            ("namespace", &regarding.key.namespace),
+            ("name", &regarding.key.name),
+            ("uid", &regarding.uid),
+            ("resourceVersion", &regarding.resource_version),
+            ("fieldPath", &regarding.field_path),
+        ];
+        for (field, text) in fields.into_iter().filter(|(_, text)| !text.is_empty()) {
+            about.insert(field, text.clone());
+        }
+        let kind = match it.kind {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        };
+        let (at, component) = (it.at.to_string(), self.component.as_str());
+        value!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"namespace": namespace, "name": name},
+            "involvedObject": about,
+            "type": kind, "reason": (it.reason.as_str()), "message": message, "count": 1,
+            "firstTimestamp": (at.as_str()), "lastTimestamp": at,
+            "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
+        })
+    }
+}
+
+fn again(event: &Value, message: &str, at: Time) -> Verdict {
+    let mut event = event.clone();
+    let count = event.get("count").and_then(Value::as_int).unwrap_or(0) + 1;
+    let at = at.to_string();
+    let patch = value!({"count": count, "lastTimestamp": (at.as_str()), "message": message});
+    if let Some(event) = event.as_object_mut() {
+        event.insert("count", count);
+        event.insert("lastTimestamp", at);
+        event.insert("message", message);
+    }
+    Verdict::Again { event, patch }
+}
+
+fn object_key(regarding: &Regarding) -> String {
+    format!("{}\0{}\0{}\0{}", regarding.api_version, regarding.kind, regarding.key, regarding.uid)
+}
+
+fn group_key(it: &Occurrence) -> String {
+    format!("{}\0{}\0{:?}\0{}", object_key(&it.regarding), it.regarding.field_path, it.kind, it.reason)
+}
+
+/// The entries used last, up to a bound.
+struct Recent<V> {
+    entries: HashMap<String, (u64, V)>,
+    by_use: BTreeMap<u64, String>,
+    uses: u64,
+}
+
+impl<V> Default for Recent<V> {
+    fn default() -> Self {
+        Self { entries: HashMap::new(), by_use: BTreeMap::new(), uses: 0 }
+    }
+}
+
+impl<V> Recent<V> {
+    fn get(&mut self, key: &str) -> Option<&V> {
+        self.touch(key);
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    fn insert(&mut self, key: String, value: V) {
+        self.uses += 1;
+        self.by_use.insert(self.uses, key.clone());
+        if let Some((old, _)) = self.entries.insert(key, (self.uses, value)) {
+            self.by_use.remove(&old);
+        }
+        while self.entries.len() > REMEMBERED_MAX
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.entries.remove(&oldest);
+        }
+    }
+
+    fn get_or_insert_with(&mut self, key: &str, make: impl FnOnce() -> V) -> &mut V {
+        if self.entries.contains_key(key) {
+            self.touch(key);
+        } else {
+            self.insert(key.to_owned(), make());
+        }
+        &mut self.entries.get_mut(key).expect("touched or inserted").1
+    }
+
+    fn retain(&mut self, keep: impl Fn(&V) -> bool) {
+        let by_use = &mut self.by_use;
+        self.entries.retain(|_, (used, value)| {
+            let keep = keep(value);
+            if !keep {
+                by_use.remove(used);
+            }
+            keep
+        });
+    }
+
+    fn touch(&mut self, key: &str) {
+        if let Some((used, _)) = self.entries.get_mut(key)
+            && let Some(key) = self.by_use.remove(used)
+        {
+            self.uses += 1;
+            *used = self.uses;
+            self.by_use.insert(self.uses, key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn occurrence(object: &str, message: &str, seconds: i64) -> Occurrence {
+        let regarding = Regarding { kind: "Pod".into(), key: Key::new("a", object), ..Regarding::default() };
+        let (reason, message) = ("Failed".to_owned(), message.to_owned());
+        Occurrence { regarding, kind: EventType::Warning, reason, message, at: Time::from_unix(seconds, 7) }
+    }
+
+    /// `+name` a new event, `name×n` one more, `-` nothing; with its message.
+    fn told(correlator: &mut Correlator, it: &Occurrence) -> String {
+        match correlator.correlate(it) {
+            Verdict::Drop => "-".to_owned(),
+            Verdict::Create(event) => format!("+ {}", event.str_at(&["message"]).unwrap()),
+            Verdict::Again { event, patch } => {
+                assert_eq!(event["count"], patch["count"]);
+                format!("×{} {}", patch["count"], patch.str_at(&["message"]).unwrap())
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_again_is_counted() {
+        let mut correlator = Correlator::new("kcm".into());
+        assert_eq!(told(&mut correlator, &occurrence("x", "no", 1)), "+ no");
+        assert_eq!(told(&mut correlator, &occurrence("x", "no", 2)), "×2 no");
+        assert_eq!(told(&mut correlator, &occurrence("x", "not so", 3)), "+ not so");
+        assert_eq!(told(&mut correlator, &occurrence("y", "no", 3)), "+ no");
+        assert_eq!(told(&mut correlator, &occurrence("x", "no", 4)), "×3 no");
+    }
+
+    #[test]
+    fn an_event_is_written_as_upstream_writes_it() {
+        let mut correlator = Correlator::new("kcm".into());
+        let Verdict::Create(event) = correlator.correlate(&occurrence("x", "no", 255)) else { panic!("a new event") };
+        assert_eq!(event.str_at(&["metadata", "name"]), Some("x.3b5f2f3607"));
+        assert_eq!(event["involvedObject"], value!({"kind": "Pod", "namespace": "a", "name": "x"}));
+        assert_eq!(event["source"], value!({"component": "kcm"}));
+        assert_eq!(event["firstTimestamp"], "1970-01-01T00:04:15Z".into());
+    }
+
+    #[test]
+    fn ten_messages_for_one_reason_are_told_as_one() {
+        let mut correlator = Correlator::new("kcm".into());
+        for number in 0..9 {
+            assert!(told(&mut correlator, &occurrence("x", &format!("no {number}"), 1)).starts_with('+'));
+        }
+        let combined = "(combined from similar events):";
+        assert_eq!(told(&mut correlator, &occurrence("x", "no 9", 2)), format!("+ {combined} no 9"));
+        assert_eq!(told(&mut correlator, &occurrence("x", "no 10", 3)), format!("×2 {combined} no 10"));
+        assert_eq!(told(&mut correlator, &occurrence("x", "no 11", 3000)), "+ no 11", "that was long ago");
+    }
+
+    #[test]
+    fn an_object_has_a_budget() {
+        let mut correlator = Correlator::new("kcm".into());
+        let told: Vec<_> = (0..30).map(|_| told(&mut correlator, &occurrence("x", "no", 1))).collect();
+        assert_eq!(told.iter().filter(|told| *told != "-").count(), 25);
+        assert_eq!(self::told(&mut correlator, &occurrence("y", "no", 1)), "+ no", "of its own");
+        assert!(self::told(&mut correlator, &occurrence("x", "no", 302)).starts_with('×'), "one more after a while");
+        assert_eq!(self::told(&mut correlator, &occurrence("x", "no", 303)), "-");
+    }
+
+    #[test]
+    fn only_so_much_is_remembered() {
+        let mut correlator = Correlator::new("kcm".into());
+        for number in 0..20_000 {
+            correlator.correlate(&occurrence(&number.to_string(), "no", 1));
+        }
+        assert_eq!(correlator.told.entries.len(), REMEMBERED_MAX);
+        assert_eq!(correlator.told.by_use.len(), REMEMBERED_MAX);
+        assert_eq!(correlator.budgets.entries.len(), REMEMBERED_MAX);
+    }
+}

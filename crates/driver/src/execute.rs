@@ -1,0 +1,173 @@
+//! Carries out one action, and says what the caches will show when they have caught up with it.
+
+use client::{Client, DeleteOptions, Error, Propagation, Target, WriteOptions};
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Key, Object, Resource, Str, Value};
+use reconcile::{Action, EventType, Objects, Patch, Preconditions, Told};
+
+use crate::caches::Caches;
+use crate::events::Recorder;
+
+/// What a cache must show before the key is observed again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The kind as of this revision.
+    Written { kind: String, revision: u64 },
+    /// That this object is going or gone.
+    Deleted { kind: String, key: Key, uid: Str },
+}
+
+impl Effect {
+    /// Waits for the caches to show it. A kind that is not cached is not observed either, and a cache that has ended will not catch
+    /// up: the process is about to end as well.
+    pub async fn seen(&self, caches: &Caches) {
+        match self {
+            Self::Written { kind, revision } => {
+                if let Some(reader) = caches.reader(kind) {
+                    let _ = reader.reached(*revision).await;
+                }
+            }
+            Self::Deleted { kind, key, uid } => {
+                let Some(mut reader) = caches.reader(kind).cloned() else { return };
+                let is_there = |objects: &Objects| {
+                    objects.get(key).map(Meta::of).is_some_and(|meta| !meta.is_deleting() && meta.uid() == uid)
+                };
+                while is_there(&reader.snapshot().objects) && reader.advanced().await.is_ok() {}
+            }
+        }
+    }
+}
+
+/// Carries out one action. `manager` is who the fields belong to that it sets.
+pub async fn execute(
+    client: &Client,
+    events: &Recorder,
+    manager: &str,
+    action: &Action,
+) -> Result<Option<Effect>, Error> {
+    let options = WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::default() };
+    match action {
+        Action::Create { resource, object, told } => {
+            let target = Target::within(resource, Meta::of(object).namespace());
+            let created = client.create(&target, object, &options).await;
+            tell(events, told.as_deref(), &created);
+            created.map(|created| Some(written(resource, &created)))
+        }
+        Action::Update { resource, object, told } => {
+            let target = Target::object(resource, &Key::of(object));
+            let updated = client.update(&target, object, &options).await;
+            tell(events, told.as_deref(), &updated);
+            updated.map(|updated| Some(written(resource, &updated)))
+        }
+        Action::UpdateStatus { resource, object } => {
+            let target = Target::object(resource, &Key::of(object)).subresource("status");
+            Ok(Some(written(resource, &client.update(&target, object, &options).await?)))
+        }
+        Action::Patch { resource, key, subresource, only_if, patch } => {
+            let target = Target::object(resource, key).subresource(*subresource);
+            let patch = conditional(patch, only_if);
+            Ok(Some(written(resource, &client.patch(&target, &patch, &options).await?)))
+        }
+        Action::Apply { resource, subresource, object } => {
+            let target = Target::object(resource, &Key::of(object)).subresource(*subresource);
+            // A controller owns what it applies; whoever else set it gives way, as upstream's controllers do.
+            let options = WriteOptions { force: true, ..options };
+            let patch = client::Patch::Apply(object.clone());
+            Ok(Some(written(resource, &client.patch(&target, &patch, &options).await?)))
+        }
+        Action::Post { resource, key, subresource, body } => {
+            let target = Target::object(resource, key).subresource(*subresource);
+            client.create(&target, body, &options).await.map(|_| None)
+        }
+        Action::Delete { resource, key, only_if, told, .. } => {
+            let deleted = client.delete(&Target::object(resource, key), &delete_options(action)).await;
+            let deleted = match deleted {
+                Err(error) if error.is_not_found() => return Ok(None),
+                other => other,
+            };
+            tell(events, told.as_deref(), &deleted);
+            deleted?;
+            let uid = only_if.uid.clone().unwrap_or_default();
+            Ok(Some(Effect::Deleted { kind: resource.to_string(), key: key.clone(), uid }))
+        }
+        Action::Event { regarding, kind, reason, message } => {
+            events.record(regarding, *kind, reason, message);
+            Ok(None)
+        }
+    }
+}
+
+fn tell(events: &Recorder, told: Option<&Told>, outcome: &Result<Value, Error>) {
+    let Some(told) = told else { return };
+    match outcome {
+        Ok(_) => events.record(&told.regarding, EventType::Normal, told.done_reason, &told.done_message),
+        Err(error) => {
+            if let Some((reason, prefix)) = told.failed {
+                events.record(&told.regarding, EventType::Warning, reason, &format!("{prefix}: {error}"));
+            }
+        }
+    }
+}
+
+fn written(resource: &Resource, answer: &Value) -> Effect {
+    let revision = Meta::of(answer).resource_version().parse().unwrap_or(0);
+    Effect::Written { kind: resource.to_string(), revision }
+}
+
+/// Preconditions of a patch are part of it: a server that finds another uid or version refuses it.
+fn conditional(patch: &Patch, only_if: &Preconditions) -> client::Patch {
+    let (mut value, wrap): (_, fn(Value) -> client::Patch) = match patch {
+        Patch::Merge(value) => (value.clone(), client::Patch::Merge),
+        Patch::Strategic(value) => (value.clone(), client::Patch::Strategic),
+    };
+    if let Some(mut meta) = MetaMut::of(&mut value) {
+        if let Some(uid) = &only_if.uid {
+            meta.set("uid", uid.clone());
+        }
+        if let Some(version) = &only_if.resource_version {
+            meta.set("resourceVersion", version.clone());
+        }
+    }
+    // An empty metadata would be one that was asked for.
+    if value.get("metadata").and_then(Value::as_object).is_some_and(Object::is_empty)
+        && let Some(object) = value.as_object_mut()
+    {
+        object.remove("metadata");
+    }
+    wrap(value)
+}
+
+fn delete_options(action: &Action) -> DeleteOptions {
+    let Action::Delete { only_if, propagation, grace_seconds, .. } = action else {
+        return DeleteOptions::default();
+    };
+    DeleteOptions {
+        grace_seconds: *grace_seconds,
+        propagation: propagation.map(|propagation| match propagation {
+            reconcile::Propagation::Orphan => Propagation::Orphan,
+            reconcile::Propagation::Background => Propagation::Background,
+            reconcile::Propagation::Foreground => Propagation::Foreground,
+        }),
+        uid: only_if.uid.as_ref().map(Str::to_string),
+        resource_version: only_if.resource_version.as_ref().map(Str::to_string),
+        dry_run: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn preconditions_of_a_patch_stand_in_the_patch() {
+        let check = |only_if: &Preconditions, expect: Value| {
+            let patch = Patch::Merge(value!({"spec": {"replicas": 1}}));
+            assert_eq!(conditional(&patch, only_if), client::Patch::Merge(expect));
+        };
+        check(&Preconditions::default(), value!({"spec": {"replicas": 1}}));
+        let both = Preconditions { uid: Some("u".into()), resource_version: Some("7".into()) };
+        check(&both, value!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {"replicas": 1}}));
+    }
+}

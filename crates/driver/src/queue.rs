@@ -1,0 +1,210 @@
+//! The keys that a controller has to look at: each once, later after a failure, at its time when it asked for one.
+//!
+//! ```text
+//!            add                       take
+//!   idle ──────────────> ready ──────────────────> running ──done──> idle, or later if it failed or wants to wake
+//!            wake, retry   ^                          │ add
+//!   later ─────────────────┘<── done, if changed ─────┘
+//! ```
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use client::backoff::Backoff;
+use machinery::Key;
+use tokio::time::Instant;
+
+/// The keys of one controller. Holds at most one entry a key.
+pub struct Queue {
+    backoff: Backoff,
+    ready: VecDeque<Key>,
+    later: BTreeSet<(Instant, Key)>,
+    states: HashMap<Key, State>,
+}
+
+#[derive(Default)]
+struct State {
+    ready: bool,
+    running: bool,
+    /// Something happened while it was running.
+    changed: bool,
+    failures: u32,
+    later: Option<Instant>,
+}
+
+/// How it went with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Well; look again at this time, if any.
+    Done(Option<Instant>),
+    /// Not well; look again after a while.
+    Failed,
+}
+
+impl Queue {
+    /// An empty queue that waits so after failures.
+    pub fn new(backoff: Backoff) -> Self {
+        Self { backoff, ready: VecDeque::new(), later: BTreeSet::new(), states: HashMap::new() }
+    }
+
+    /// Something happened to a key.
+    pub fn add(&mut self, key: Key) {
+        let state = self.states.entry(key.clone()).or_default();
+        if state.running {
+            state.changed = true;
+        } else if !state.ready {
+            state.ready = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    /// The next key to look at, which counts as running until [`Queue::done`].
+    pub fn take(&mut self, now: Instant) -> Option<Key> {
+        self.wake(now);
+        let key = self.ready.pop_front()?;
+        let state = self.states.get_mut(&key).expect("a ready key has a state");
+        state.ready = false;
+        state.running = true;
+        state.changed = false;
+        if let Some(at) = state.later.take() {
+            self.later.remove(&(at, key.clone()));
+        }
+        Some(key)
+    }
+
+    /// The time at which a key becomes ready by itself.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.later.first().map(|(at, _)| *at)
+    }
+
+    /// A key is no longer running. `random` is from 0 to 1.
+    pub fn done(&mut self, key: &Key, outcome: Outcome, now: Instant, random: f64) {
+        let Some(state) = self.states.get_mut(key) else { return };
+        state.running = false;
+        let later = match outcome {
+            Outcome::Done(later) => {
+                state.failures = 0;
+                later
+            }
+            Outcome::Failed => {
+                let wait = self.backoff.after(state.failures, random);
+                state.failures += 1;
+                Some(now + wait)
+            }
+        };
+        if state.changed {
+            state.changed = false;
+            state.ready = true;
+            self.ready.push_back(key.clone());
+        }
+        if let Some(at) = later {
+            state.later = Some(at);
+            self.later.insert((at, key.clone()));
+        }
+        if !state.ready && state.later.is_none() {
+            self.states.remove(key);
+        }
+    }
+
+    /// How many keys are ready, running or waiting.
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Whether there is no key at all.
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    fn wake(&mut self, now: Instant) {
+        while let Some((at, key)) = self.later.first().cloned()
+            && at <= now
+        {
+            self.later.pop_first();
+            if let Some(state) = self.states.get_mut(&key) {
+                state.later = None;
+            }
+            self.add(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn key(name: &str) -> Key {
+        Key::cluster(name)
+    }
+
+    fn queue() -> (Queue, Instant) {
+        (Queue::new(Backoff { first: SECOND, max: 60 * SECOND }), Instant::now())
+    }
+
+    #[test]
+    fn a_key_is_taken_once_however_often_it_was_added() {
+        let (mut queue, now) = queue();
+        for name in ["a", "b", "a", "a"] {
+            queue.add(key(name));
+        }
+        assert_eq!(queue.take(now), Some(key("a")));
+        assert_eq!(queue.take(now), Some(key("b")));
+        assert_eq!(queue.take(now), None);
+    }
+
+    #[test]
+    fn a_key_is_never_running_twice_and_comes_again_if_it_changed_meanwhile() {
+        let (mut queue, now) = queue();
+        queue.add(key("a"));
+        queue.take(now);
+        queue.add(key("a"));
+        assert_eq!(queue.take(now), None);
+        queue.done(&key("a"), Outcome::Done(None), now, 0.0);
+        assert_eq!(queue.take(now), Some(key("a")));
+        queue.done(&key("a"), Outcome::Done(None), now, 0.0);
+        assert!(queue.is_empty(), "a key that is done costs nothing");
+    }
+
+    #[test]
+    fn a_failed_key_comes_again_after_waits_that_grow_until_it_succeeds() {
+        let (mut queue, mut now) = queue();
+        queue.add(key("a"));
+        for wait in [1, 2, 4, 8] {
+            assert_eq!(queue.take(now), Some(key("a")));
+            queue.done(&key("a"), Outcome::Failed, now, 0.0);
+            assert_eq!(queue.take(now), None);
+            assert_eq!(queue.next_wake(), Some(now + wait * SECOND));
+            now += wait * SECOND;
+        }
+        queue.take(now);
+        queue.done(&key("a"), Outcome::Done(None), now, 0.0);
+        queue.add(key("a"));
+        queue.take(now);
+        queue.done(&key("a"), Outcome::Failed, now, 0.0);
+        assert_eq!(queue.next_wake(), Some(now + SECOND), "a success makes good");
+    }
+
+    #[test]
+    fn a_change_does_not_wait_for_the_end_of_a_back_off() {
+        let (mut queue, now) = queue();
+        queue.add(key("a"));
+        queue.take(now);
+        queue.done(&key("a"), Outcome::Failed, now, 0.0);
+        queue.add(key("a"));
+        assert_eq!(queue.take(now), Some(key("a")));
+        assert_eq!(queue.next_wake(), None, "looking makes the appointment moot");
+    }
+
+    #[test]
+    fn a_key_wakes_at_the_time_it_asked_for() {
+        let (mut queue, now) = queue();
+        queue.add(key("a"));
+        queue.take(now);
+        queue.done(&key("a"), Outcome::Done(Some(now + 5 * SECOND)), now, 0.0);
+        assert_eq!(queue.take(now + 4 * SECOND), None);
+        assert_eq!(queue.take(now + 5 * SECOND), Some(key("a")));
+    }
+}

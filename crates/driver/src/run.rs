@@ -1,0 +1,239 @@
+//! Runs one controller: keys come from changes, are looked at one at a time each and several at once, and come again on failure.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::backoff::Backoff;
+use client::cache::{Changed, Notices};
+use client::{Client, Error};
+use machinery::Key;
+use reconcile::{Action, Controller, Plan, Refusal, decide};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
+
+use crate::caches::Caches;
+use crate::clock;
+use crate::events::Recorder;
+use crate::execute::{Effect, execute};
+use crate::queue::{Outcome, Queue};
+
+/// Keys that are remembered one by one before everything is looked at again.
+const NOTICES_MAX: usize = 100_000;
+/// Actions of one plan under way at once.
+const ACTIONS_MAX: usize = 64;
+/// Upstream's waits after a failure.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_secs(1000) };
+
+/// What all controllers of a process share.
+pub struct Driver {
+    /// Carries their writes.
+    pub client: Client,
+    /// Shows them objects.
+    pub caches: Arc<Caches>,
+    /// Tells people what they did.
+    pub events: Recorder,
+    /// The owner of the fields that they set.
+    pub manager: String,
+}
+
+/// How it went with one key.
+struct Finished {
+    outcome: Outcome,
+    effects: Vec<Effect>,
+    refusal: Option<Refusal>,
+}
+
+/// What is remembered of a key between two looks.
+#[derive(Default)]
+struct Memory {
+    effects: Vec<Effect>,
+    refusal: Option<Refusal>,
+}
+
+/// Runs a controller, `workers` keys at once, and does not end; dropping it stops it, between any two actions or in one.
+pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
+    let notices = Notices::new(NOTICES_MAX);
+    if driver.caches.synced(C::READS).await.is_err() {
+        return;
+    }
+    for kind in C::READS {
+        subscribe::<C>(&driver.caches, kind, &notices);
+    }
+    let mut loop_state = Loop::<C>::new(driver, workers);
+    loop {
+        loop_state.start_ready();
+        let next_wake = loop_state.queue.next_wake();
+        tokio::select! {
+            changed = notices.take() => loop_state.add(changed),
+            Some(finished) = loop_state.running.join_next_with_id() => loop_state.finish(finished),
+            () = wake_at(next_wake) => {}
+        }
+    }
+}
+
+struct Loop<C> {
+    driver: Arc<Driver>,
+    workers: usize,
+    queue: Queue,
+    running: JoinSet<Finished>,
+    keys: HashMap<Id, Key>,
+    memories: HashMap<Key, Memory>,
+    controller: std::marker::PhantomData<fn() -> C>,
+}
+
+impl<C: Controller> Loop<C> {
+    fn new(driver: Arc<Driver>, workers: usize) -> Self {
+        Self {
+            driver,
+            workers: workers.max(1),
+            queue: Queue::new(BACKOFF),
+            running: JoinSet::new(),
+            keys: HashMap::new(),
+            memories: HashMap::new(),
+            controller: std::marker::PhantomData,
+        }
+    }
+
+    fn start_ready(&mut self) {
+        while self.running.len() < self.workers
+            && let Some(key) = self.queue.take(Instant::now())
+        {
+            let memory = self.memories.remove(&key).unwrap_or_default();
+            let task = self.running.spawn(look::<C>(Arc::clone(&self.driver), key.clone(), memory));
+            self.keys.insert(task.id(), key);
+        }
+    }
+
+    fn add(&mut self, changed: Changed) {
+        match changed {
+            Changed::Keys(keys) => keys.into_iter().for_each(|key| self.queue.add(key)),
+            Changed::Everything => {
+                let cache = self.driver.caches.view(C::READS);
+                for entry in cache.of(C::READS[0]).iter() {
+                    self.queue.add(entry.key.clone());
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, finished: Result<(Id, Finished), JoinError>) {
+        let (id, finished) = match finished {
+            Ok((id, finished)) => (id, finished),
+            // Decisions are guarded where they are made: this is a fault of the driver itself, and still one of one key.
+            Err(error) => {
+                tracing::error!(controller = C::NAME, error = %error, "a key was dropped in the middle");
+                let nothing = Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal: None };
+                (error.id(), nothing)
+            }
+        };
+        let Some(key) = self.keys.remove(&id) else { return };
+        if !finished.effects.is_empty() || finished.refusal.is_some() {
+            let memory = Memory { effects: finished.effects, refusal: finished.refusal };
+            self.memories.insert(key.clone(), memory);
+        }
+        self.queue.done(&key, finished.outcome, Instant::now(), client::backoff::random());
+    }
+}
+
+/// Has the keys told that a change of a kind concerns. What a controller's own code does there cannot stop the watch.
+fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &Notices) {
+    let Some(reader) = caches.reader(kind) else { return };
+    let caches = Arc::downgrade(caches);
+    reader.subscribe(notices, move |change, keys| {
+        let Some(caches) = caches.upgrade() else { return };
+        for object in [change.old, change.new].into_iter().flatten() {
+            let asked = catch_unwind(AssertUnwindSafe(|| {
+                let mut concerned = Vec::new();
+                C::concerns(&caches.view(C::READS), kind, object, &mut concerned);
+                concerned
+            }));
+            match asked {
+                Ok(concerned) => keys.extend(concerned),
+                Err(_) => tracing::error!(controller = C::NAME, kind, key = %change.key, "a change was not understood"),
+            }
+        }
+    });
+}
+
+/// Looks at one key once the caches show what was written for it before, and carries out what is decided.
+async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> Finished {
+    for effect in &memory.effects {
+        effect.seen(&driver.caches).await;
+    }
+    let refusal = memory.refusal;
+    let decided = catch_unwind(AssertUnwindSafe(|| {
+        decide::<C>(&driver.caches.view(C::READS).refused(refusal.clone()), &key, clock::now())
+    }));
+    let Ok(plan) = decided else {
+        tracing::error!(controller = C::NAME, key = %key, "the decision panicked; the key is tried again later");
+        return Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal };
+    };
+    if let Some(why) = &plan.waiting {
+        tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
+    }
+    let (effects, failure) = carry_out::<C>(&driver, &key, &plan).await;
+    match failure {
+        None => Finished { outcome: Outcome::Done(plan.wake_at.map(clock::instant)), effects, refusal: None },
+        Some(failure) => Finished { outcome: Outcome::Failed, effects, refusal: failure.or(refusal) },
+    }
+}
+
+/// Begins the actions in order, one first and then twice as many at a time, and none after one has failed: what the server refuses
+/// once it will refuse a thousand times.
+async fn carry_out<C: Controller>(
+    driver: &Arc<Driver>,
+    key: &Key,
+    plan: &Plan,
+) -> (Vec<Effect>, Option<Option<Refusal>>) {
+    let mut effects = Vec::new();
+    let mut failure = None;
+    let mut actions = plan.actions.iter();
+    let mut batch_max = 1;
+    while failure.is_none() {
+        let batch: Vec<Action> = actions.by_ref().take(batch_max).cloned().collect();
+        if batch.is_empty() {
+            break;
+        }
+        batch_max = (batch_max * 2).min(ACTIONS_MAX);
+        let mut under_way = JoinSet::new();
+        for action in batch {
+            tracing::debug!(controller = C::NAME, key = %key, action = %action);
+            let driver = Arc::clone(driver);
+            under_way.spawn(async move {
+                let done = execute(&driver.client, &driver.events, &driver.manager, &action).await;
+                (action, done)
+            });
+        }
+        while let Some(done) = under_way.join_next().await {
+            match done {
+                Ok((_, Ok(effect))) => effects.extend(effect),
+                Ok((action, Err(error))) => {
+                    tracing::info!(controller = C::NAME, key = %key, action = %action, error = %error, "refused");
+                    failure = Some(refusal(&action, &error));
+                }
+                Err(_) => failure = Some(None),
+            }
+        }
+    }
+    (effects, failure)
+}
+
+/// What the controller is told of a failure. That an object changed meanwhile, or that nobody answered, is none of its business.
+fn refusal(action: &Action, error: &Error) -> Option<Refusal> {
+    let status = error.status().filter(|_| !error.is_conflict() && !error.is_already_exists())?;
+    Some(Refusal {
+        writes: action.writes(),
+        create: matches!(action, Action::Create { .. }),
+        reason: status.reason.name().to_owned(),
+        message: status.message.clone(),
+    })
+}
+
+async fn wake_at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

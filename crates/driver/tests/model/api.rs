@@ -1,0 +1,271 @@
+//! The model of the API server behind HTTP: what `World` knows, with watches that may lag and requests that may be refused.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Body, Client, InProcess, Settings, transport};
+use http::{Method, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::Full;
+use machinery::meta::{Meta, MetaMut};
+use machinery::status::{GroupName, Reason, Status};
+use machinery::time::Time;
+use machinery::{Key, Resource, Value, json, value};
+use reconcile::testing::{Refused, World};
+use reconcile::{Action, Patch, Preconditions, kinds};
+use tokio::sync::mpsc;
+
+/// The server. Clones are the same one.
+#[derive(Clone)]
+pub struct Api(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// How long after a change watches tell it.
+    lag: Duration,
+}
+
+struct State {
+    world: World,
+    watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
+    /// Every request that writes: `POST pods`.
+    writes: Vec<String>,
+    refuse: Option<Refuse>,
+}
+
+type Refuse = Box<dyn Fn(&Method, &str, &str) -> Option<Status> + Send>;
+
+impl Api {
+    pub fn new(lag: Duration) -> Self {
+        let world = World::new(Time::from_unix(1_000_000, 0));
+        let state = State { world, watchers: Vec::new(), writes: Vec::new(), refuse: None };
+        Self(Arc::new(Shared { state: Mutex::new(state), lag }))
+    }
+
+    pub fn client(&self) -> Client {
+        let api = self.clone();
+        let serve = move |request| {
+            let api = api.clone();
+            async move { api.serve(&request) }
+        };
+        Client::new(Arc::new(InProcess::new((), serve)), Settings::default()).unwrap()
+    }
+
+    /// Changes the world as someone else would.
+    pub fn change<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
+        let mut state = self.0.state.lock().unwrap();
+        self.tell_after(&mut state, change)
+    }
+
+    /// Refuses what this refuses; asked for method, kind with subresource, and name.
+    pub fn refuse(&self, refuse: impl Fn(&Method, &str, &str) -> Option<Status> + Send + 'static) {
+        self.0.state.lock().unwrap().refuse = Some(Box::new(refuse));
+    }
+
+    pub fn refuse_nothing(&self) {
+        self.0.state.lock().unwrap().refuse = None;
+    }
+
+    /// How many requests of this kind were made, whatever became of them: `POST pods`.
+    pub fn writes(&self, which: &str) -> usize {
+        self.0.state.lock().unwrap().writes.iter().filter(|write| *write == which).count()
+    }
+
+    /// Waits for something to be true of the world.
+    pub async fn until(&self, what: &str, condition: impl Fn(&World) -> bool) {
+        let reached = async {
+            while !condition(&self.0.state.lock().unwrap().world) {
+                // Time is virtual: this lets everything else run first.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(3600), reached).await.is_err() {
+            let state = self.0.state.lock().unwrap();
+            panic!("never {what}:\n{}\n{}", state.world.picture().join("\n"), state.world.log.join("\n"));
+        }
+    }
+
+    fn serve(&self, request: &Request<Bytes>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let (resource, key, subresource) = read_path(&path).unwrap_or_else(|| panic!("no path: {path}"));
+        let named = if subresource.is_empty() { resource.to_string() } else { format!("{resource}/{subresource}") };
+        let mut state = self.0.state.lock().unwrap();
+        if let Some(status) = state.refuse.as_ref().and_then(|refuse| refuse(request.method(), &named, &key.name)) {
+            state.writes.push(format!("{} {named}", request.method()));
+            return answer(status.code, &status.to_value());
+        }
+        if request.method() == Method::GET {
+            return if query.contains("watch=true") {
+                self.watch(&mut state, &resource, &query)
+            } else {
+                match state.world.get(&resource, &key) {
+                    Some(object) => answer(200, object),
+                    None => refusal(&resource, &key, &Refused::NotFound),
+                }
+            };
+        }
+        state.writes.push(format!("{} {named}", request.method()));
+        let body = json::parse(request.body()).unwrap();
+        if request.method() == Method::POST && subresource.is_empty() {
+            let created = self.tell_after(&mut state, |world| world.create(&resource, body));
+            return match created {
+                Ok(key) => answer(201, state.world.get(&resource, &key).unwrap()),
+                Err(refused) => refusal(&resource, &key, &refused),
+            };
+        }
+        let action = action(request.method(), &resource, &key, &subresource, body);
+        match self.tell_after(&mut state, |world| world.execute(&action)) {
+            Ok(()) => match state.world.get(&resource, &key) {
+                Some(object) => answer(200, object),
+                None => answer(200, &value!({"kind": "Status", "status": "Success"})),
+            },
+            Err(refused) => refusal(&resource, &key, &refused),
+        }
+    }
+
+    fn watch(&self, state: &mut State, resource: &Resource, query: &str) -> Response<Body> {
+        if !query.contains("sendInitialEvents=true") {
+            let gone = Status::failure(Reason::Expired, "the model keeps no history");
+            return answer(410, &gone.to_value());
+        }
+        let (sender, events) = mpsc::unbounded_channel();
+        for entry in state.world.of(&resource.to_string()).iter() {
+            sender.send(event("ADDED", &entry.value)).unwrap();
+        }
+        let end = value!({"metadata": {"resourceVersion": (state.world.revision().to_string()),
+            "annotations": {"k8s.io/initial-events-end": "true"}}});
+        sender.send(event("BOOKMARK", &end)).unwrap();
+        state.watchers.push((resource.to_string(), sender));
+        Response::new(transport::body(Feed(events)))
+    }
+
+    /// Tells watchers of all that a change changes, after the lag.
+    fn tell_after<R>(&self, state: &mut State, change: impl FnOnce(&mut World) -> R) -> R {
+        let kinds: Vec<String> = kinds::ALL.iter().map(ToString::to_string).collect();
+        let before: Vec<_> = kinds.iter().map(|kind| state.world.of(kind)).collect();
+        let result = change(&mut state.world);
+        let mut told = Vec::new();
+        for (kind, before) in kinds.iter().zip(before) {
+            let after = state.world.of(kind);
+            for entry in after.iter() {
+                match before.entry(&entry.key) {
+                    Some(old) if old.revision == entry.revision => {}
+                    Some(_) => told.push((kind.clone(), event("MODIFIED", &entry.value))),
+                    None => told.push((kind.clone(), event("ADDED", &entry.value))),
+                }
+            }
+            for entry in before.iter().filter(|entry| after.entry(&entry.key).is_none()) {
+                let mut last = entry.value.clone();
+                MetaMut::of(&mut last).unwrap().set_resource_version(state.world.revision());
+                told.push((kind.clone(), event("DELETED", &last)));
+            }
+        }
+        for (kind, bytes) in told {
+            state.watchers.retain(|(_, watcher)| !watcher.is_closed());
+            for (_, watcher) in state.watchers.iter().filter(|(watched, _)| *watched == kind) {
+                let (watcher, bytes, lag) = (watcher.clone(), bytes.clone(), self.0.lag);
+                if lag.is_zero() {
+                    drop(watcher.send(bytes));
+                } else {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(lag).await;
+                        drop(watcher.send(bytes));
+                    });
+                }
+            }
+        }
+        result
+    }
+}
+
+/// The body of a watch.
+struct Feed(mpsc::UnboundedReceiver<Bytes>);
+
+impl http_body::Body for Feed {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {
+        self.0.poll_recv(task).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+fn event(kind: &str, object: &Value) -> Bytes {
+    json::to_vec(&value!({"type": kind, "object": (object.clone())})).into()
+}
+
+fn answer(code: u16, value: &Value) -> Response<Body> {
+    let mut response = Response::new(transport::body(Full::new(Bytes::from(json::to_vec(value)))));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
+fn refusal(resource: &Resource, key: &Key, refused: &Refused) -> Response<Body> {
+    let name = GroupName { group: &resource.group, name: &resource.plural };
+    let status = match refused {
+        Refused::NotFound => Status::not_found(name, &key.name),
+        Refused::AlreadyExists => Status::already_exists(name, &key.name),
+        Refused::Conflict => Status::conflict(name, &key.name, "the object has been modified"),
+        Refused::Invalid(why) => Status::bad_request(why.as_str()),
+    };
+    answer(status.code, &status.to_value())
+}
+
+fn read_path(path: &str) -> Option<(Resource, Key, String)> {
+    let mut parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let group = if parts.remove(0) == "api" { "" } else { parts.remove(0) };
+    parts.remove(0);
+    let mut key = Key::default();
+    if parts[0] == "namespaces" && parts.len() > 2 {
+        parts.remove(0);
+        key.namespace = parts.remove(0).into();
+    }
+    let plural = parts.remove(0);
+    let name = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+    let mut rest = parts.into_iter();
+    key.name = rest.next().unwrap_or_default().into();
+    Some((kinds::by_name(&name)?.clone(), key, rest.next().unwrap_or_default().to_owned()))
+}
+
+fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, body: Value) -> Action {
+    let resource = resource.clone();
+    let text = |value: &Value, path: &[&str]| value.str_at(path).map(Into::into);
+    match *method {
+        Method::PUT if subresource == "status" => Action::UpdateStatus { resource, object: body },
+        Method::PUT => Action::Update { resource, object: body, told: None },
+        Method::DELETE => Action::Delete {
+            resource,
+            key: key.clone(),
+            only_if: Preconditions {
+                uid: text(&body, &["preconditions", "uid"]),
+                resource_version: text(&body, &["preconditions", "resourceVersion"]),
+            },
+            propagation: None,
+            grace_seconds: None,
+            told: None,
+        },
+        Method::PATCH => Action::Patch {
+            resource,
+            key: key.clone(),
+            subresource: "",
+            only_if: Preconditions {
+                uid: text(&body, &["metadata", "uid"]),
+                resource_version: text(&body, &["metadata", "resourceVersion"]),
+            },
+            patch: Patch::Merge(body),
+        },
+        _ => panic!("the model knows no {method}"),
+    }
+}
+
+/// The names of all objects of a kind.
+pub fn names(world: &World, kind: &str) -> Vec<String> {
+    world.of(kind).iter().map(|entry| Meta::of(&entry.value).name().to_owned()).collect()
+}

@@ -1,0 +1,196 @@
+//! A small controller run by the driver: it makes as many pods as a config map asks for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use client::cache;
+use driver::events::Recorder;
+use driver::{Caches, Driver, run};
+use http::Method;
+use machinery::meta::Meta;
+use machinery::status::{Reason, Status};
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::testing::World;
+use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
+use tokio::task::JoinSet;
+
+use crate::api::{Api, names};
+
+struct Copies;
+
+struct Observed<'a> {
+    map: &'a Value,
+    pods: Vec<&'a Value>,
+    refusal: Option<&'a Refusal>,
+}
+
+/// How often the config map called `bad` was decided on.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+impl Controller for Copies {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "copies";
+    const READS: &'static [&'static str] = &["configmaps", "pods"];
+    const WRITES: &'static [&'static str] = &["pods", "configmaps"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let meta = Meta::of(object);
+        match kind {
+            "pods" => keys.extend(meta.controller().map(|owner| Key::new(meta.namespace(), owner.name()))),
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let map = cache.get("configmaps", key)?;
+        let pods = cache.controlled_by("pods", Meta::of(map).uid()).collect();
+        Some(Observed { map, pods, refusal: cache.refusal() })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let meta = Meta::of(observed.map);
+        if meta.name() == "bad" {
+            PANICS.fetch_add(1, Ordering::SeqCst);
+            panic!("this one is bad");
+        }
+        let wanted: usize = observed.map.str_at(&["data", "count"]).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let mut plan = Plan::default();
+        let said = meta.annotation("refused");
+        let refused = observed.refusal.map(|refusal| refusal.message.as_str());
+        if said != refused {
+            let mut map = observed.map.clone();
+            let mut meta = machinery::meta::MetaMut::of(&mut map).unwrap();
+            match refused {
+                Some(message) => meta.set_annotation("refused", message),
+                None => meta.remove_annotation("refused"),
+            }
+            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object: map, told: None });
+        }
+        let owner = value!([{"apiVersion": "v1", "kind": "ConfigMap", "uid": (meta.uid()), "name": (meta.name()), "controller": true}]);
+        let generate = format!("{}-", meta.name());
+        let pod =
+            value!({"metadata": {"namespace": (meta.namespace()), "generateName": generate, "ownerReferences": owner}});
+        let told = Told {
+            regarding: Regarding::object(observed.map),
+            done_reason: "SuccessfulCreate",
+            done_message: "Created pod".into(),
+            failed: Some(("FailedCreate", "Error creating")),
+        };
+        for _ in observed.pods.len()..wanted {
+            let told = Some(Box::new(told.clone()));
+            plan.push(Action::Create { resource: kinds::PODS.clone(), object: pod.clone(), told });
+        }
+        for pod in observed.pods.iter().skip(wanted).filter(|pod| !Meta::of(pod).is_deleting()) {
+            plan.push(Action::delete(&kinds::PODS, pod));
+        }
+        plan
+    }
+}
+
+/// Runs the controller until the set is dropped.
+fn start(api: &Api) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let client = api.client();
+    let caches = Caches::start(&client, &cache::Settings::default(), Copies::READS.iter().copied()).unwrap();
+    let (events, sending) = Recorder::new(client.clone(), "copies");
+    tasks.spawn(sending);
+    let driver = Arc::new(Driver { client, caches, events, manager: "copies".into() });
+    tasks.spawn(run::<Copies>(driver, 4));
+    tasks
+}
+
+fn config_map(name: &str, count: &str) -> Value {
+    value!({"metadata": {"namespace": "a", "name": name}, "data": {"count": count}})
+}
+
+fn add(api: &Api, name: &str, count: &str) {
+    api.change(|world| world.add(&kinds::CONFIG_MAPS, config_map(name, count)));
+}
+
+fn pods(world: &World) -> usize {
+    world.of("pods").len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_twice_however_late_the_watches_are() {
+    let api = Api::new(Duration::from_millis(700));
+    for number in 0..5 {
+        add(&api, &format!("m{number}"), "20");
+    }
+    let _running = start(&api);
+    api.until("a hundred pods", |world| pods(world) >= 100).await;
+    // Unrelated changes make the controller look again while it has not seen its own writes.
+    for _ in 0..10 {
+        for number in 0..5 {
+            let key = Key::new("a", format!("m{number}"));
+            api.change(|world| {
+                world.change(&kinds::CONFIG_MAPS, &key, |map| drop(map.as_object_mut().unwrap().insert("x", "y")));
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(api.writes("POST pods"), 100);
+    for number in 0..5 {
+        let key = Key::new("a", format!("m{number}"));
+        api.change(|world| {
+            world.change(&kinds::CONFIG_MAPS, &key, |map| *map.get_mut("data").unwrap() = value!({"count": "3"}));
+        });
+    }
+    api.until("fifteen pods", |world| pods(world) == 15).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(api.writes("DELETE pods"), 85, "nothing is deleted twice either");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_panics_stops_only_its_own_key() {
+    let api = Api::new(Duration::ZERO);
+    add(&api, "bad", "1");
+    let _running = start(&api);
+    api.until("tried", |_| PANICS.load(Ordering::SeqCst) > 2).await;
+    add(&api, "good", "2");
+    api.until("two pods", |world| pods(world) == 2).await;
+    let before = PANICS.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let tries = PANICS.load(Ordering::SeqCst) - before;
+    assert!((1..25).contains(&tries), "{tries} tries in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_refuses_once_is_not_asked_for_a_hundred_times_and_is_told() {
+    let api = Api::new(Duration::ZERO);
+    api.refuse(|method, kind, _| {
+        (method == Method::POST && kind == "pods").then(|| Status::failure(Reason::Forbidden, "exceeded quota"))
+    });
+    add(&api, "x", "100");
+    let _running = start(&api);
+    let annotation = |world: &World| {
+        let map = world.get(&kinds::CONFIG_MAPS, &Key::new("a", "x")).unwrap();
+        Meta::of(map).annotation("refused").map(str::to_owned)
+    };
+    api.until("told of the refusal", |world| annotation(world).as_deref() == Some("exceeded quota")).await;
+    assert!(api.writes("POST pods") < 10, "{}", api.writes("POST pods"));
+    api.until("an event", |world| !names(world, "events").is_empty()).await;
+    api.change(|world| {
+        let event = &world.of("events").iter().next().unwrap().value.clone();
+        assert_eq!(event.str_at(&["reason"]), Some("FailedCreate"));
+        assert_eq!(event.str_at(&["message"]), Some("Error creating: exceeded quota"));
+    });
+    api.refuse_nothing();
+    api.until("all pods", |world| pods(world) == 100).await;
+    api.until("no refusal", |world| annotation(world).is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_controller_asks_nothing_of_the_server() {
+    let api = Api::new(Duration::ZERO);
+    add(&api, "x", "3");
+    let _running = start(&api);
+    api.until("three pods", |world| pods(world) == 3).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = ["POST pods", "PUT configmaps", "DELETE pods"].map(|which| api.writes(which));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(["POST pods", "PUT configmaps", "DELETE pods"].map(|which| api.writes(which)), before);
+}

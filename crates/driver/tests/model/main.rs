@@ -1,0 +1,7 @@
+//! Controllers, leaders and events against a model of the API server inside the process, in virtual time.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod api;
+mod controllers;
+mod election;

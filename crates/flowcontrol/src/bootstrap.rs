@@ -1,0 +1,231 @@
+//! The flow schemas and priority levels that every cluster has, and how they are kept.
+//!
+//! The mandatory ones are always as they are here. The suggested ones belong to whoever runs the cluster once they have
+//! changed them or said so in an annotation.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Object, Value, value};
+
+use crate::level::{CATCH_ALL, EXEMPT, LevelSpec};
+use crate::rules::FlowSchema;
+
+const TEXT: &str = include_str!("bootstrap.txt");
+const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
+const BROKEN: &str = "the bootstrap configuration follows its grammar";
+
+/// The annotation that says whether the server keeps an object up to date.
+pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+
+/// The name under which these objects are written.
+pub const FIELD_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
+
+/// One write that makes the cluster have what it should.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// Creates the object.
+    Create(Value),
+    /// Replaces the object, which carries the version that it was made from.
+    Update(Value),
+    /// Deletes an object of an older version of Kubernetes that nobody changed.
+    Delete(Value),
+}
+
+/// Every object: levels first, so that no schema is ever without its level.
+pub fn objects() -> Vec<Value> {
+    let mut objects: Vec<Value> = Vec::new();
+    for line in TEXT.lines().filter(|line| !line.starts_with('#')) {
+        if let Some(rule) = line.strip_prefix('\t') {
+            add_to_rules(objects.last_mut().expect(BROKEN), rule);
+            continue;
+        }
+        objects.push(match line.split(' ').collect::<Vec<_>>().as_slice() {
+            ["level", name, shares, lendable, response @ ..] => level(name, number(shares), number(lendable), response),
+            ["flow", name, precedence, level, rest @ ..] => {
+                schema(name, number(precedence), level, rest.first().copied())
+            }
+            _ => panic!("{BROKEN}: {line}"),
+        });
+    }
+    objects
+}
+
+/// What has to be written so that `current`, all flow schemas and priority levels there are, is as it should be.
+pub fn ensure(current: &[Value]) -> Vec<Write> {
+    let wanted = objects();
+    let mut writes = Vec::new();
+    // The suggested before the mandatory, as upstream does it.
+    for mandatory in [false, true] {
+        for object in wanted.iter().filter(|object| is_mandatory(object) == mandatory) {
+            match current.iter().find(|have| identity(have) == identity(object)) {
+                None => writes.push(Write::Create(object.clone())),
+                Some(have) => writes.extend(update(have, object).map(Write::Update)),
+            }
+        }
+    }
+    let known: BTreeSet<_> = wanted.iter().map(identity).collect();
+    let gone = |object: &&Value| auto_update(object) == Some(true) && !known.contains(&identity(object));
+    writes.extend(current.iter().filter(gone).cloned().map(Write::Delete));
+    writes
+}
+
+/// The levels without which nothing can be served, for when their objects are not there.
+pub(crate) fn mandatory_levels() -> Vec<LevelSpec> {
+    let levels = objects()
+        .into_iter()
+        .filter(|object| is_mandatory(object) && identity(object).0 == "PriorityLevelConfiguration");
+    levels.map(|object| LevelSpec::from_object(&object).expect(BROKEN)).collect()
+}
+
+/// The schemas without which nothing can be classified, for when their objects are not there.
+pub(crate) fn mandatory_schemas() -> Vec<FlowSchema> {
+    let schemas = objects().into_iter().filter(|object| is_mandatory(object) && identity(object).0 == "FlowSchema");
+    schemas.map(|object| FlowSchema::from_object(&object)).collect()
+}
+
+fn is_mandatory(object: &Value) -> bool {
+    matches!(Meta::of(object).name(), EXEMPT | CATCH_ALL)
+}
+
+fn identity(object: &Value) -> (&str, &str) {
+    (object.str_at(&["kind"]).unwrap_or_default(), Meta::of(object).name())
+}
+
+fn update(have: &Value, wanted: &Value) -> Option<Value> {
+    // Without the annotation, an object that was never changed is ours to keep.
+    let ours = is_mandatory(wanted) || auto_update(have).unwrap_or(Meta::of(have).generation() == 1);
+    let mut updated = have.clone();
+    if auto_update(have) != Some(ours) {
+        let mark = if ours { "true" } else { "false" };
+        MetaMut::of(&mut updated)?.set_annotation(AUTO_UPDATE, mark);
+    }
+    if ours && !is_same_spec(have, wanted) {
+        updated.as_object_mut()?.insert("spec", wanted["spec"].clone());
+    }
+    (updated != *have).then_some(updated)
+}
+
+/// The shares of the exempt level are the cluster's to choose; all else must be the same.
+fn is_same_spec(have: &Value, wanted: &Value) -> bool {
+    let mut expected = wanted["spec"].clone();
+    if let Some(exempt) = expected.get_mut("exempt").and_then(Value::as_object_mut) {
+        let Some(chosen) = have.at(&["spec", "exempt"]).and_then(Value::as_object) else { return false };
+        for field in ["nominalConcurrencyShares", "lendablePercent"] {
+            match chosen.get(field) {
+                Some(value) => drop(exempt.insert(field, value.clone())),
+                None => drop(exempt.remove(field)),
+            }
+        }
+    }
+    have["spec"] == expected
+}
+
+/// What the annotation says, if it says something that Go reads as a boolean.
+fn auto_update(object: &Value) -> Option<bool> {
+    match Meta::of(object).annotation(AUTO_UPDATE)? {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+fn level(name: &str, shares: i64, lendable: i64, response: &[&str]) -> Value {
+    let mut part: Object = [("nominalConcurrencyShares", shares), ("lendablePercent", lendable)].into_iter().collect();
+    let spec = match response {
+        ["exempt"] => value!({"type": "Exempt", "exempt": part}),
+        ["reject"] => {
+            part.insert("limitResponse", value!({"type": "Reject"}));
+            value!({"type": "Limited", "limited": part})
+        }
+        ["queue", queues, hand, length] => {
+            let (queues, hand, length) = (number(queues), number(hand), number(length));
+            let queuing = value!({"queues": queues, "handSize": hand, "queueLengthLimit": length});
+            part.insert("limitResponse", value!({"type": "Queue", "queuing": queuing}));
+            value!({"type": "Limited", "limited": part})
+        }
+        _ => panic!("{BROKEN}: {response:?}"),
+    };
+    object("PriorityLevelConfiguration", name, spec)
+}
+
+fn schema(name: &str, precedence: i64, level: &str, distinguisher: Option<&str>) -> Value {
+    let mut spec = value!({
+        "matchingPrecedence": precedence, "priorityLevelConfiguration": {"name": level}, "rules": [],
+    });
+    if let Some(method) = distinguisher {
+        spec.as_object_mut().expect(BROKEN).insert("distinguisherMethod", value!({"type": method}));
+    }
+    object("FlowSchema", name, spec)
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    let annotations: Object = [(AUTO_UPDATE, "true")].into_iter().collect();
+    let metadata = value!({"name": name, "annotations": annotations});
+    value!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+fn add_to_rules(schema: &mut Value, line: &str) {
+    let rules =
+        schema.get_mut("spec").and_then(|spec| spec.get_mut("rules")).and_then(Value::as_array_mut).expect(BROKEN);
+    if let Some(subjects) = line.strip_prefix("for ") {
+        let subjects: Vec<Value> = subjects.split(' ').map(subject).collect();
+        rules.push(value!({"subjects": subjects}));
+        return;
+    }
+    let rule = rules.last_mut().and_then(Value::as_object_mut).expect(BROKEN);
+    let (field, part) = match line.split(' ').collect::<Vec<_>>().as_slice() {
+        [verbs, paths] => ("nonResourceRules", value!({"verbs": (list(verbs)), "nonResourceURLs": (list(paths))})),
+        [verbs, groups, resources, places] => ("resourceRules", resource_rule(verbs, groups, resources, places)),
+        _ => panic!("{BROKEN}: {line}"),
+    };
+    rule.get_or_insert_with(field, || Value::Array(Vec::new())).as_array_mut().expect(BROKEN).push(part);
+}
+
+fn resource_rule(verbs: &str, groups: &str, resources: &str, places: &str) -> Value {
+    let mut rule = value!({"verbs": (list(verbs)), "apiGroups": (list(groups)), "resources": (list(resources))});
+    let fields = rule.as_object_mut().expect(BROKEN);
+    let (cluster, namespaces): (Vec<&str>, Vec<&str>) = places.split(',').partition(|place| *place == "/");
+    if !cluster.is_empty() {
+        fields.insert("clusterScope", true);
+    }
+    if !namespaces.is_empty() {
+        fields.insert("namespaces", Value::Array(namespaces.into_iter().map(Value::from).collect()));
+    }
+    rule
+}
+
+fn subject(text: &str) -> Value {
+    match text.split_once('=').expect(BROKEN) {
+        ("User", name) => value!({"kind": "User", "user": {"name": name}}),
+        ("Group", name) => value!({"kind": "Group", "group": {"name": name}}),
+        (_, account) => {
+            let (namespace, name) = account.split_once('/').expect(BROKEN);
+            value!({"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": name}})
+        }
+    }
+}
+
+fn list(words: &str) -> Value {
+    Value::Array(words.split(',').map(|word| Value::from(if word == "-" { "" } else { word })).collect())
+}
+
+fn number(text: &str) -> i64 {
+    text.parse().expect(BROKEN)
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, object) = match self {
+            Self::Create(object) => ("create", object),
+            Self::Update(object) => ("update", object),
+            Self::Delete(object) => ("delete", object),
+        };
+        let (kind, name) = identity(object);
+        write!(out, "{verb} {kind} {name}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+use machinery::json;
+
+use super::*;
+
+fn stored() -> Vec<Value> {
+    let mut objects = objects();
+    for object in &mut objects {
+        MetaMut::of(object).unwrap().set("generation", 1);
+    }
+    objects
+}
+
+fn find<'a>(objects: &'a mut [Value], kind: &str, name: &str) -> &'a mut Value {
+    objects.iter_mut().find(|object| identity(object) == (kind, name)).unwrap()
+}
+
+fn lines(current: &[Value]) -> Vec<String> {
+    ensure(current).iter().map(ToString::to_string).collect()
+}
+
+fn only_update(mut writes: Vec<Write>) -> Value {
+    match (writes.pop(), writes.len()) {
+        (Some(Write::Update(object)), 0) => object,
+        (last, before) => panic!("an update and nothing else: {before} writes and {last:?}"),
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "where the recordings are is not part of any decision")]
+fn a_fresh_server_holds_what_upstreams_holds() {
+    let shared = std::env::var("KNARR_SHARED")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
+    for (kind, file) in [("FlowSchema", "flowschemas"), ("PriorityLevelConfiguration", "prioritylevelconfigurations")] {
+        let Ok(bytes) = std::fs::read(format!("{shared}/reference/bootstrap/{file}.json")) else {
+            println!("no recording of upstream's objects is there to compare with");
+            return;
+        };
+        let recorded = json::parse(&bytes).unwrap();
+        let strip = |object: &Value| {
+            (identity(object).1.to_owned(), object["spec"].clone(), object["metadata"]["annotations"].clone())
+        };
+        let ours: Vec<_> = objects().iter().filter(|object| identity(object).0 == kind).map(strip).collect();
+        let theirs: Vec<_> = recorded.as_array().unwrap().iter().map(strip).collect();
+        assert_eq!(ours, theirs);
+    }
+}
+
+#[test]
+fn an_empty_cluster_gets_everything_and_a_full_one_nothing() {
+    let writes = ensure(&[]);
+    assert_eq!(writes.len(), objects().len());
+    assert!(writes.iter().all(|write| matches!(write, Write::Create(_))));
+    assert_eq!(lines(&stored()), [""; 0]);
+}
+
+#[test]
+fn a_missing_object_is_created_again() {
+    let mut current = stored();
+    current.retain(|object| identity(object) != ("FlowSchema", "exempt") && identity(object).1 != "global-default");
+    assert_eq!(
+        lines(&current),
+        [
+            "create PriorityLevelConfiguration global-default",
+            "create FlowSchema global-default",
+            "create FlowSchema exempt"
+        ]
+    );
+}
+
+#[test]
+fn a_mandatory_object_that_was_changed_is_put_right() {
+    let mut current = stored();
+    let object = find(&mut current, "FlowSchema", "catch-all");
+    object.get_mut("spec").unwrap().as_object_mut().unwrap().insert("matchingPrecedence", 5);
+    MetaMut::of(object).unwrap().set_annotation(AUTO_UPDATE, "false");
+    let updated = only_update(ensure(&current));
+    assert_eq!(updated["spec"]["matchingPrecedence"], Value::Int(10_000));
+    assert_eq!(auto_update(&updated), Some(true));
+}
+
+#[test]
+fn the_shares_of_the_exempt_level_are_the_clusters_to_choose() {
+    let mut current = stored();
+    let object = find(&mut current, "PriorityLevelConfiguration", "exempt");
+    object
+        .as_object_mut()
+        .unwrap()
+        .insert("spec", value!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 7, "lendablePercent": 50}}));
+    assert_eq!(lines(&current), [""; 0]);
+}
+
+#[test]
+fn a_suggested_object_that_was_changed_is_left_alone() {
+    let change = |annotation: Option<&str>, generation: i64| {
+        let mut current = stored();
+        let object = find(&mut current, "FlowSchema", "probes");
+        object.get_mut("spec").unwrap().as_object_mut().unwrap().insert("matchingPrecedence", 5);
+        let mut meta = MetaMut::of(object).unwrap();
+        meta.remove("annotations");
+        meta.set("generation", generation);
+        if let Some(mark) = annotation {
+            meta.set_annotation(AUTO_UPDATE, mark);
+        }
+        ensure(&current)
+    };
+    assert_eq!(change(Some("false"), 2), []);
+    let marked = only_update(change(None, 2));
+    assert_eq!((auto_update(&marked), &marked["spec"]["matchingPrecedence"]), (Some(false), &Value::Int(5)));
+    let ours = only_update(change(None, 1));
+    assert_eq!((auto_update(&ours), &ours["spec"]["matchingPrecedence"]), (Some(true), &Value::Int(2)));
+    let asked = only_update(change(Some("true"), 9));
+    assert_eq!(asked["spec"]["matchingPrecedence"], Value::Int(2));
+}
+
+#[test]
+fn what_an_older_version_suggested_goes_unless_somebody_kept_it() {
+    let mut current = stored();
+    let mut old = current[0].clone();
+    MetaMut::of(&mut old).unwrap().set("name", "workload-leader-election");
+    let mut kept = old.clone();
+    MetaMut::of(&mut kept).unwrap().set("name", "kept");
+    MetaMut::of(&mut kept).unwrap().set_annotation(AUTO_UPDATE, "false");
+    current.extend([old, kept]);
+    assert_eq!(lines(&current), ["delete PriorityLevelConfiguration workload-leader-election"]);
+}

@@ -1,0 +1,312 @@
+//! The step machine: what arrives, runs, leaves and ends, and what follows from it.
+
+mod adjust;
+mod reconfigure;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use machinery::Str;
+
+pub use reconfigure::{Condition, Ignored, Reconfigured};
+
+use crate::demand::Demand;
+use crate::dropped::Dropped;
+use crate::level::{Discipline, LevelSpec, Limits};
+use crate::metrics::{LevelSeries, Reason, Series, Snapshot};
+use crate::queues::{Phase, Queues, Start};
+use crate::rules::FlowSchema;
+use crate::{Digest, Estimate, Moment};
+
+/// The most that a request waits.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Priority and fairness of one server.
+#[derive(Debug)]
+pub struct FlowControl {
+    total: u32,
+    flows: Vec<Flow>,
+    /// Levels by number; a number is used again when its level is gone.
+    levels: Vec<Option<Level>>,
+    series: Vec<Series>,
+    serial: u64,
+    adjusted_at: Moment,
+    fair_fraction: f64,
+}
+
+/// A request that waits or runs. To be given back to [`FlowControl::finish`] when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket {
+    serial: u64,
+    level: u32,
+    slot: u32,
+}
+
+/// What a request belongs to. Clients are told the identifiers, not the names, which say how important they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Classification {
+    /// The name of the flow schema.
+    pub flow_schema: Str,
+    /// Its unique identifier.
+    pub flow_schema_uid: Str,
+    /// The name of the priority level.
+    pub priority_level: Str,
+    /// Its unique identifier.
+    pub priority_level_uid: Str,
+}
+
+/// A request that arrived.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// What it belongs to.
+    pub classification: Arc<Classification>,
+    /// What becomes of it.
+    pub outcome: Outcome,
+}
+
+/// What becomes of a request that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It runs.
+    Admitted(Ticket),
+    /// It waits until some step gives its ticket, or until it leaves.
+    Queued(Ticket),
+    /// It is sent away.
+    Rejected {
+        /// Why.
+        reason: Reason,
+        /// The seconds after which the client may come back.
+        retry_after_seconds: u32,
+    },
+}
+
+/// What became of a request that wanted to leave its queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It left.
+    Left {
+        /// The seconds after which the client may come back.
+        retry_after_seconds: u32,
+        /// The requests that may run now.
+        admitted: Vec<Ticket>,
+    },
+    /// It runs already: whoever holds it finishes it.
+    Running,
+    /// There is no such request any more.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Flow {
+    schema: FlowSchema,
+    level: usize,
+    series: u32,
+    classification: Arc<Classification>,
+}
+
+#[derive(Debug)]
+struct Level {
+    spec: LevelSpec,
+    limits: Limits,
+    current: u32,
+    seats_max: Option<u32>,
+    queues: Queues,
+    demand: Demand,
+    target: f64,
+    dropped: Dropped,
+    /// No flow leads here any more; goes when it is idle.
+    quiescing: bool,
+}
+
+impl Classification {
+    /// The headers that a response carries.
+    pub fn headers(&self) -> [(&'static str, &str); 2] {
+        [
+            ("X-Kubernetes-PF-FlowSchema-UID", &self.flow_schema_uid),
+            ("X-Kubernetes-PF-PriorityLevel-UID", &self.priority_level_uid),
+        ]
+    }
+}
+
+/// Until when a request may wait: a quarter of the time that is left for it, at most a minute.
+pub fn wait_until(now: Moment, deadline: Moment) -> Moment {
+    now.plus((deadline.since(now) / 4).min(WAIT_MAX))
+}
+
+/// What tells the queues of a flow: the first eight bytes of the hash of its schema's name and its distinguisher.
+pub fn flow_hash(flow_schema: &str, distinguisher: &str) -> u64 {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    hash.update(flow_schema.as_bytes());
+    hash.update(&[0]);
+    hash.update(distinguisher.as_bytes());
+    let sum = hash.finish();
+    u64::from_le_bytes(sum.as_ref()[..8].try_into().expect("a SHA-256 has 32 bytes"))
+}
+
+impl FlowControl {
+    /// Flow control for a server with so many seats, by nothing but the mandatory configuration.
+    pub fn new(total: u32, now: Moment) -> Self {
+        let mut control = Self {
+            total,
+            flows: Vec::new(),
+            levels: Vec::new(),
+            series: Vec::new(),
+            serial: 0,
+            adjusted_at: now,
+            fair_fraction: 0.0,
+        };
+        control.reconfigure(&[], &[], now);
+        control
+    }
+
+    /// What a request belongs to: the first schema that matches, in the order of precedence and then of names.
+    pub fn classify(&self, digest: &Digest<'_>) -> &Classification {
+        &self.flow(digest).classification
+    }
+
+    /// A request arrives.
+    pub fn arrive(&mut self, digest: &Digest<'_>, estimate: &Estimate, now: Moment) -> Arrival {
+        self.serial += 1;
+        let flow = self.flow(digest);
+        let (id, series, classification) = (flow.level, flow.series, Arc::clone(&flow.classification));
+        let level = self.levels[id].as_ref().expect("a flow leads to a level");
+        let hash = match level.spec.discipline {
+            Discipline::Queue(queuing) if queuing.queues > 1 => {
+                flow_hash(&flow.schema.name, flow.schema.distinguish(digest))
+            }
+            _ => 0,
+        };
+        let level = self.levels[id].as_mut().expect("a flow leads to a level");
+        let work = estimate.work(level.seats_max);
+        let counted = &mut self.series[series as usize];
+        counted.estimated_seats.observe(f64::from(work.width()));
+        let ticket = |slot| Ticket { serial: self.serial, level: id as u32, slot };
+        let rejected = |reason, counted: &mut Series, dropped: &mut Dropped| {
+            counted.rejects(reason, Duration::ZERO);
+            Outcome::Rejected { reason, retry_after_seconds: dropped.record(now.whole_seconds()) }
+        };
+        let outcome = match level.queues.arrive(self.serial, series, work, hash, now) {
+            Start::Executes(slot) => {
+                counted.starts(Duration::ZERO);
+                Outcome::Admitted(ticket(slot))
+            }
+            Start::Waits(slot, length) => {
+                counted.queue_length.observe(f64::from(length));
+                Outcome::Queued(ticket(slot))
+            }
+            Start::NoSeat => rejected(Reason::ConcurrencyLimit, counted, &mut level.dropped),
+            Start::QueueFull => rejected(Reason::QueueFull, counted, &mut level.dropped),
+        };
+        Arrival { classification, outcome }
+    }
+
+    /// A request that ran was answered; gives the requests that may run now. A ticket that is finished already does nothing.
+    pub fn finish(&mut self, ticket: Ticket, now: Moment) -> Vec<Ticket> {
+        let Some(level) = self.level_mut(ticket) else { return Vec::new() };
+        let Some(record) = level.queues.record(ticket.slot, ticket.serial).copied() else { return Vec::new() };
+        let started = level.queues.finish(ticket.slot, ticket.serial, now);
+        if record.phase == Phase::Running {
+            self.series[record.series as usize].execution.observe(now.since(record.started).as_secs_f64());
+        }
+        let mut admitted = self.note_started(ticket.level, &started, now);
+        self.reap(ticket.level, now, &mut admitted);
+        admitted
+    }
+
+    /// A request that waits has waited long enough.
+    pub fn time_out(&mut self, ticket: Ticket, now: Moment) -> Leave {
+        self.leave(ticket, Reason::TimeOut, now)
+    }
+
+    /// The client of a request that waits has left.
+    pub fn cancel(&mut self, ticket: Ticket, now: Moment) -> Leave {
+        self.leave(ticket, Reason::Cancelled, now)
+    }
+
+    /// When [`FlowControl::wake`] has something to do.
+    pub fn wake_at(&self) -> Moment {
+        let lingering = self.levels.iter().flatten().filter_map(|level| level.queues.wake_at());
+        lingering.fold(self.adjusted_at.plus(adjust::PERIOD), Moment::min)
+    }
+
+    /// Takes back seats that are due, and divides them anew when the time has come; gives the requests that may run now.
+    pub fn wake(&mut self, now: Moment) -> Vec<Ticket> {
+        let mut admitted = Vec::new();
+        for id in 0..self.levels.len() {
+            let Some(level) = self.levels[id].as_mut() else { continue };
+            let started = level.queues.wake(now);
+            admitted.extend(self.note_started(id as u32, &started, now));
+            self.reap(id as u32, now, &mut admitted);
+        }
+        if now.since(self.adjusted_at) >= adjust::PERIOD {
+            admitted.extend(self.adjust(now));
+        }
+        admitted
+    }
+
+    /// Everything that is measured.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut series = self.series.clone();
+        for record in self.levels.iter().flatten().flat_map(|level| level.queues.records()) {
+            series[record.series as usize].holds(record);
+        }
+        let levels = self.levels.iter().flatten().map(Level::series);
+        Snapshot { levels: levels.collect(), series, seat_fair_frac: self.fair_fraction }
+    }
+
+    fn flow(&self, digest: &Digest<'_>) -> &Flow {
+        let matching = self.flows.iter().find(|flow| flow.schema.matches(digest));
+        // A user without any group matches not even the last schema, which takes everything else.
+        matching.or(self.flows.last()).expect("the mandatory flow schemas are always there")
+    }
+
+    fn leave(&mut self, ticket: Ticket, reason: Reason, now: Moment) -> Leave {
+        let Some(level) = self.level_mut(ticket) else { return Leave::Gone };
+        let Some(record) = level.queues.record(ticket.slot, ticket.serial).copied() else { return Leave::Gone };
+        let Some(started) = level.queues.leave(ticket.slot, ticket.serial, now) else { return Leave::Running };
+        let retry_after_seconds = level.dropped.record(now.whole_seconds());
+        self.series[record.series as usize].rejects(reason, now.since(record.arrived));
+        let mut admitted = self.note_started(ticket.level, &started, now);
+        self.reap(ticket.level, now, &mut admitted);
+        Leave::Left { retry_after_seconds, admitted }
+    }
+
+    /// Counts requests that a level let in, and makes tickets of them.
+    fn note_started(&mut self, id: u32, slots: &[u32], now: Moment) -> Vec<Ticket> {
+        let Some(level) = self.levels[id as usize].as_ref() else { return Vec::new() };
+        let mut tickets = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let record = level.queues.at(*slot);
+            self.series[record.series as usize].starts(now.since(record.arrived));
+            tickets.push(Ticket { serial: record.serial, level: id, slot: *slot });
+        }
+        tickets
+    }
+
+    fn level_mut(&mut self, ticket: Ticket) -> Option<&mut Level> {
+        self.levels.get_mut(ticket.level as usize)?.as_mut()
+    }
+}
+
+impl Level {
+    fn series(&self) -> LevelSeries {
+        LevelSeries {
+            priority_level: self.spec.name.clone(),
+            nominal_limit_seats: self.limits.nominal,
+            lower_limit_seats: self.limits.lower,
+            upper_limit_seats: self.limits.upper,
+            current_limit_seats: self.current,
+            demand_seats_high_watermark: self.demand.high_watermark,
+            demand_seats_average: self.demand.average,
+            demand_seats_stdev: self.demand.deviation,
+            demand_seats_smoothed: self.demand.smoothed,
+            target_seats: self.target,
+            current_r: self.queues.progress_seat_seconds(),
+            request_dispatch_no_accommodation_total: self.queues.counts().unaccommodated,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! Lending and borrowing: every ten seconds the seats are divided anew, by what each level needed.
+
+use std::time::Duration;
+
+use super::{FlowControl, Level, Ticket};
+use crate::Moment;
+use crate::allocation::{self, Claim, Division};
+
+/// How often seats are divided anew.
+pub const PERIOD: Duration = Duration::from_secs(10);
+
+impl FlowControl {
+    /// Divides the seats by what was needed since the last time; gives the requests that may run now.
+    pub fn adjust(&mut self, now: Moment) -> Vec<Ticket> {
+        self.adjusted_at = now;
+        let mut claims = Vec::with_capacity(self.levels.len());
+        for level in self.levels.iter_mut().flatten() {
+            let seen = level.queues.demand.reset(now);
+            level.demand.update(seen);
+            claims.push(level.claim());
+        }
+        let nominal = self.levels.iter().flatten().map(|level| level.limits.nominal).sum();
+        // Claims that contradict each other leave everything as it is.
+        let division = allocation::divide(nominal, &claims).unwrap_or_else(|_| Division {
+            seats: self.levels.iter().flatten().map(|level| f64::from(level.current)).collect(),
+            fair_fraction: 0.0,
+        });
+        self.fair_fraction = division.fair_fraction;
+        let mut given = claims.iter().zip(division.seats);
+        let mut admitted = Vec::new();
+        for id in 0..self.levels.len() {
+            let Some(level) = self.levels[id].as_mut() else { continue };
+            let (claim, seats) = given.next().expect("each level made a claim");
+            level.target = claim.target;
+            level.current = seats.round() as u32;
+            let started = level.queues.configure(level.spec.discipline, level.current, now);
+            admitted.extend(self.note_started(id as u32, &started, now));
+        }
+        admitted
+    }
+}
+
+impl Level {
+    /// A level keeps what it needed at its peak, up to its nominal seats, and would like what it is expected to need.
+    fn claim(&self) -> Claim {
+        let (nominal, lower) = (f64::from(self.limits.nominal), f64::from(self.limits.lower));
+        let keeps = self.demand.high_watermark.min(nominal).max(lower);
+        Claim { target: self.demand.smoothed.max(keeps), lower: keeps, upper: f64::from(self.limits.upper) }
+    }
+}

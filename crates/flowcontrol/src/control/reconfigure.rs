@@ -1,0 +1,220 @@
+//! Taking in the objects that configure flow control, all of them at once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use machinery::time::Time;
+use machinery::{Str, Value, value};
+
+use super::{Classification, Flow, FlowControl, Level, Ticket};
+use crate::Moment;
+use crate::bootstrap;
+use crate::demand::Demand;
+use crate::dropped::Dropped;
+use crate::level::{self, CATCH_ALL, EXEMPT, LevelSpec, Limits};
+use crate::metrics::Series;
+use crate::queues::Queues;
+use crate::rules::FlowSchema;
+
+/// What came of a new configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reconfigured {
+    /// The requests that may run now.
+    pub admitted: Vec<Ticket>,
+    /// Priority levels that make no sense and are passed over.
+    pub ignored: Vec<Ignored>,
+    /// What the status of each flow schema has to say, in the order of the objects.
+    pub conditions: Vec<Condition>,
+}
+
+/// A priority level that is passed over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ignored {
+    /// Its name.
+    pub name: Str,
+    /// Why.
+    pub error: level::Error,
+}
+
+/// Whether a flow schema leads anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The name of the flow schema.
+    pub flow_schema: Str,
+    /// The name of the priority level it leads to.
+    pub priority_level: Str,
+    /// Whether there is no such level.
+    pub is_dangling: bool,
+}
+
+impl Condition {
+    /// The condition of a FlowSchema's status. It is written where status, reason or message differ from those there.
+    pub fn to_value(&self, now: Time) -> Value {
+        let (status, reason, end) = if self.is_dangling {
+            ("True", "NotFound", "but there is no such object")
+        } else {
+            ("False", "Found", "and it exists")
+        };
+        let level = machinery::go::quote(&self.priority_level);
+        let message = format!("This FlowSchema references the PriorityLevelConfiguration object named {level} {end}");
+        value!({
+            "type": "Dangling", "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": (now.to_string()),
+        })
+    }
+}
+
+impl FlowControl {
+    /// Replaces the configuration by these FlowSchema and PriorityLevelConfiguration objects. What is mandatory and not
+    /// among them is imagined. A level that is gone but busy stays until it is idle.
+    pub fn reconfigure(&mut self, schemas: &[Value], levels: &[Value], now: Moment) -> Reconfigured {
+        let mut result = Reconfigured::default();
+        let mut specs = Vec::new();
+        for object in levels {
+            match LevelSpec::from_object(object) {
+                Ok(spec) => specs.push(spec),
+                Err(error) => result.ignored.push(Ignored { name: name(object), error }),
+            }
+        }
+        let mandatory = bootstrap::mandatory_levels();
+        let known: BTreeSet<Str> = specs.iter().map(|spec| spec.name.clone()).collect();
+        result.conditions = schemas.iter().map(|object| condition(object, &known)).collect();
+        specs.extend(mandatory.into_iter().filter(|spec| !known.contains(&spec.name)));
+        self.take_levels(specs, now);
+        self.take_schemas(schemas, &known);
+        self.drop_unused_series();
+        result.admitted = self.divide(now);
+        result
+    }
+
+    /// Drops a level that is wanted no more once it is idle, and divides its seats among the others.
+    pub(super) fn reap(&mut self, id: u32, now: Moment, admitted: &mut Vec<Ticket>) {
+        let slot = &mut self.levels[id as usize];
+        if slot.as_ref().is_some_and(|level| level.quiescing && level.queues.is_idle()) {
+            *slot = None;
+            admitted.extend(self.divide(now));
+        }
+    }
+
+    fn take_levels(&mut self, specs: Vec<LevelSpec>, now: Moment) {
+        for level in self.levels.iter_mut().flatten() {
+            level.quiescing = true;
+        }
+        for spec in specs {
+            let have = self.levels.iter_mut().flatten().find(|level| level.spec.name == spec.name);
+            if let Some(level) = have {
+                (level.spec, level.quiescing) = (spec, false);
+                continue;
+            }
+            let level = Level::new(spec, now);
+            match self.levels.iter_mut().find(|slot| slot.is_none()) {
+                Some(free) => *free = Some(level),
+                None => self.levels.push(Some(level)),
+            }
+        }
+        for slot in &mut self.levels {
+            if slot.as_ref().is_some_and(|level| level.quiescing && level.queues.is_idle()) {
+                *slot = None;
+            }
+        }
+    }
+
+    fn take_schemas(&mut self, objects: &[Value], known: &BTreeSet<Str>) {
+        let mut schemas: Vec<FlowSchema> = objects.iter().map(FlowSchema::from_object).collect();
+        schemas.retain(|schema| known.contains(&schema.level));
+        schemas.sort_by(|a, b| a.order().cmp(&b.order()));
+        let mandatory = bootstrap::mandatory_schemas();
+        for (name, at_end) in [(EXEMPT, false), (CATCH_ALL, true)] {
+            if schemas.iter().all(|schema| schema.name != name) {
+                let imagined = mandatory.iter().find(|schema| schema.name == name).expect("both are mandatory");
+                schemas.insert(if at_end { schemas.len() } else { 0 }, imagined.clone());
+            }
+        }
+        self.flows.clear();
+        for schema in schemas {
+            let flow = self.flow_for(schema);
+            self.flows.push(flow);
+        }
+    }
+
+    fn flow_for(&mut self, schema: FlowSchema) -> Flow {
+        let is_named = |level: &Option<Level>| level.as_ref().is_some_and(|level| level.spec.name == schema.level);
+        let level = self.levels.iter().position(is_named).expect("dangling schemas were sorted out");
+        let spec = &self.levels[level].as_ref().expect("just found").spec;
+        let classification = Arc::new(Classification {
+            flow_schema: schema.name.clone(),
+            flow_schema_uid: schema.uid.clone(),
+            priority_level: spec.name.clone(),
+            priority_level_uid: spec.uid.clone(),
+        });
+        let is_same = |series: &Series| series.flow_schema == schema.name && series.priority_level == spec.name;
+        let series = self.series.iter().position(is_same).unwrap_or_else(|| {
+            self.series.push(Series::new(spec.name.clone(), schema.name.clone()));
+            self.series.len() - 1
+        });
+        Flow { schema, level, series: series as u32, classification }
+    }
+
+    /// Keeps what is counted for the flows there are and for the requests there are, and no more.
+    fn drop_unused_series(&mut self) {
+        let mut used: BTreeSet<u32> = self.flows.iter().map(|flow| flow.series).collect();
+        used.extend(self.levels.iter().flatten().flat_map(|level| level.queues.records()).map(|record| record.series));
+        if used.len() == self.series.len() {
+            return;
+        }
+        let moved =
+            |old: u32| used.iter().position(|kept| *kept == old).expect("only what is used is asked for") as u32;
+        for flow in &mut self.flows {
+            flow.series = moved(flow.series);
+        }
+        for level in self.levels.iter_mut().flatten() {
+            level.queues.renumber_series(moved);
+        }
+        let mut at = 0;
+        self.series.retain(|_| {
+            at += 1;
+            used.contains(&(at - 1))
+        });
+    }
+
+    /// Gives each level its part of the server by its shares, and then by its demand.
+    fn divide(&mut self, now: Moment) -> Vec<Ticket> {
+        let shares: f64 = self.levels.iter().flatten().map(|level| f64::from(level.spec.shares)).sum();
+        for level in self.levels.iter_mut().flatten() {
+            let limits = level.spec.limits(self.total, shares);
+            if level.limits == Limits::default() {
+                level.current = limits.nominal - (limits.nominal - limits.lower) / 2;
+            }
+            level.limits = limits;
+            level.seats_max = level.spec.seats_max(limits.nominal);
+        }
+        self.adjust(now)
+    }
+}
+
+impl Level {
+    fn new(spec: LevelSpec, now: Moment) -> Self {
+        let queues = Queues::new(spec.discipline, 0, now);
+        Self {
+            spec,
+            limits: Limits::default(),
+            current: 0,
+            seats_max: None,
+            queues,
+            demand: Demand::default(),
+            target: 0.0,
+            dropped: Dropped::default(),
+            quiescing: false,
+        }
+    }
+}
+
+fn condition(object: &Value, known: &BTreeSet<Str>) -> Condition {
+    let schema = FlowSchema::from_object(object);
+    let is_dangling = !known.contains(&schema.level);
+    Condition { flow_schema: schema.name, priority_level: schema.level, is_dangling }
+}
+
+fn name(object: &Value) -> Str {
+    object.str_at(&["metadata", "name"]).unwrap_or_default().into()
+}

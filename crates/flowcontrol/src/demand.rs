@@ -1,0 +1,116 @@
+//! How many seats a priority level needed, over a while.
+
+use crate::Moment;
+
+/// How much of an old demand remains after an adjustment in which there was less: half of it is gone after five minutes.
+const SMOOTHING: f64 = 0.977;
+
+/// A number over time: its mean, its deviation and its peak since the last reset.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Integrator {
+    value: f64,
+    at: Moment,
+    seconds: f64,
+    sum: f64,
+    squares: f64,
+    peak: f64,
+}
+
+/// What an [`Integrator`] saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// For how long, in seconds.
+    pub seconds: f64,
+    /// The mean over that time.
+    pub average: f64,
+    /// The standard deviation over that time.
+    pub deviation: f64,
+    /// The highest value.
+    pub peak: f64,
+}
+
+/// What a priority level needed in the last period, and what it is expected to need.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// The mean.
+    pub average: f64,
+    /// The standard deviation.
+    pub deviation: f64,
+    /// The peak.
+    pub high_watermark: f64,
+    /// What is expected: rises at once, falls slowly.
+    pub smoothed: f64,
+}
+
+impl Integrator {
+    /// An integrator that starts at zero.
+    pub fn new(now: Moment) -> Self {
+        Self { at: now, ..Self::default() }
+    }
+
+    /// Sets the number.
+    pub fn set(&mut self, value: u32, now: Moment) {
+        self.advance(now);
+        self.value = f64::from(value);
+        self.peak = self.peak.max(self.value);
+    }
+
+    /// What was seen since the last reset; starts anew.
+    pub fn reset(&mut self, now: Moment) -> Seen {
+        self.advance(now);
+        let mut seen = Seen { seconds: self.seconds, peak: self.peak, ..Seen::default() };
+        if self.seconds > 0.0 {
+            seen.average = self.sum / self.seconds;
+            seen.deviation = (self.squares / self.seconds - seen.average * seen.average).max(0.0).sqrt();
+        }
+        *self = Self { value: self.value, peak: self.value, at: self.at, ..Self::default() };
+        seen
+    }
+
+    fn advance(&mut self, now: Moment) {
+        let seconds = now.since(self.at).as_nanos() as f64 / 1e9;
+        self.at = self.at.max(now);
+        self.seconds += seconds;
+        self.sum += seconds * self.value;
+        self.squares += seconds * self.value * self.value;
+    }
+}
+
+impl Demand {
+    /// Takes in what was seen in one period.
+    pub fn update(&mut self, seen: Seen) {
+        self.high_watermark = seen.peak;
+        if seen.seconds <= 0.0 {
+            return;
+        }
+        self.average = seen.average;
+        self.deviation = seen.deviation;
+        let envelope = seen.average + seen.deviation;
+        self.smoothed = envelope.max(SMOOTHING * self.smoothed + (1.0 - SMOOTHING) * envelope);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_weighed_by_time() {
+        let mut integrator = Integrator::new(Moment::from_seconds(10));
+        integrator.set(4, Moment::from_seconds(10));
+        integrator.set(0, Moment::from_seconds(12));
+        let seen = integrator.reset(Moment::from_seconds(14));
+        assert_eq!(seen, Seen { seconds: 4.0, average: 2.0, deviation: 2.0, peak: 4.0 });
+        assert_eq!(integrator.reset(Moment::from_seconds(14)), Seen::default());
+    }
+
+    #[test]
+    fn expected_demand_rises_at_once_and_falls_slowly() {
+        let mut demand = Demand::default();
+        demand.update(Seen { seconds: 10.0, average: 8.0, deviation: 2.0, peak: 12.0 });
+        assert_eq!(demand.smoothed, 10.0);
+        demand.update(Seen { seconds: 10.0, ..Seen::default() });
+        assert_eq!(demand.smoothed, 9.77);
+        assert_eq!(demand.high_watermark, 0.0);
+    }
+}

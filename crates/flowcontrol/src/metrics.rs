@@ -1,0 +1,276 @@
+//! What flow control counts, under the names that upstream's series have.
+
+use std::time::Duration;
+
+use machinery::Str;
+
+use crate::queues::{Phase, Record};
+
+/// The upper bounds of wait and execution times, in seconds.
+const SECONDS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
+/// The upper bounds of queue lengths.
+const LENGTHS: [f64; 8] = [0.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0];
+/// The upper bounds of estimated seats.
+const SEATS: [f64; 6] = [1.0, 2.0, 4.0, 10.0, 50.0, 100.0];
+
+/// Why a request was sent away: the `reason` of `rejected_requests_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Its queue was full.
+    QueueFull,
+    /// All seats were taken, and its level has no queues.
+    ConcurrencyLimit,
+    /// It waited too long.
+    TimeOut,
+    /// Its client left.
+    Cancelled,
+}
+
+impl Reason {
+    /// The label's value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue-full",
+            Self::ConcurrencyLimit => "concurrency-limit",
+            Self::TimeOut => "time-out",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    const ALL: [Self; 4] = [Self::QueueFull, Self::ConcurrencyLimit, Self::TimeOut, Self::Cancelled];
+}
+
+/// How many values fell under each bound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram<const N: usize> {
+    bounds: &'static [f64; N],
+    counts: [u64; N],
+    /// How many values there were.
+    pub count: u64,
+    /// What they add up to.
+    pub sum: f64,
+}
+
+impl<const N: usize> Histogram<N> {
+    const fn new(bounds: &'static [f64; N]) -> Self {
+        Self { bounds, counts: [0; N], count: 0, sum: 0.0 }
+    }
+
+    /// Takes a value in.
+    pub fn observe(&mut self, value: f64) {
+        if let Some(at) = self.bounds.iter().position(|bound| value <= *bound) {
+            self.counts[at] += 1;
+        }
+        self.count += 1;
+        self.sum += value;
+    }
+
+    /// Each bound with how many values did not exceed it, as Prometheus wants it.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
+        let mut below = 0;
+        self.bounds.iter().zip(self.counts).map(move |(bound, count)| {
+            below += count;
+            (*bound, below)
+        })
+    }
+}
+
+/// What is counted for a flow schema at a priority level.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// The label `priority_level`.
+    pub priority_level: Str,
+    /// The label `flow_schema`.
+    pub flow_schema: Str,
+    dispatched: u64,
+    rejected: [u64; 4],
+    waiting: u32,
+    seats_waiting: u32,
+    executing: u32,
+    seats_executing: u32,
+    /// `apiserver_flowcontrol_request_wait_duration_seconds{execute="true"}`
+    pub wait_executed: Histogram<13>,
+    /// `apiserver_flowcontrol_request_wait_duration_seconds{execute="false"}`
+    pub wait_rejected: Histogram<13>,
+    /// `apiserver_flowcontrol_request_execution_seconds`
+    pub execution: Histogram<13>,
+    /// `apiserver_flowcontrol_request_queue_length_after_enqueue`
+    pub queue_length: Histogram<8>,
+    /// `apiserver_flowcontrol_work_estimated_seats`
+    pub estimated_seats: Histogram<6>,
+}
+
+/// What is measured of a priority level, each field under the series of its name: `apiserver_flowcontrol_<field>`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LevelSeries {
+    /// The label `priority_level`.
+    pub priority_level: Str,
+    /// Its part by its shares.
+    pub nominal_limit_seats: u32,
+    /// What remains when all it lends is lent.
+    pub lower_limit_seats: u32,
+    /// What it has when it borrowed all it may.
+    pub upper_limit_seats: u32,
+    /// What it has now.
+    pub current_limit_seats: u32,
+    /// The peak of demand in the last period.
+    pub demand_seats_high_watermark: f64,
+    /// The mean of demand in the last period.
+    pub demand_seats_average: f64,
+    /// The deviation of demand in the last period.
+    pub demand_seats_stdev: f64,
+    /// The demand that is expected.
+    pub demand_seats_smoothed: f64,
+    /// What it would like to have.
+    pub target_seats: f64,
+    /// The progress of virtual time.
+    pub current_r: f64,
+    /// How often the next request was too wide for the seats that were free.
+    pub request_dispatch_no_accommodation_total: u64,
+}
+
+/// Everything that is measured, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// By priority level.
+    pub levels: Vec<LevelSeries>,
+    /// By flow schema and priority level.
+    pub series: Vec<Series>,
+    /// `apiserver_flowcontrol_seat_fair_frac`
+    pub seat_fair_frac: f64,
+}
+
+/// One value of a counter or gauge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The name of the series.
+    pub name: &'static str,
+    /// Its labels.
+    pub labels: Vec<(&'static str, Str)>,
+    /// Its value.
+    pub value: f64,
+}
+
+impl Series {
+    pub(crate) fn new(priority_level: Str, flow_schema: Str) -> Self {
+        Self {
+            priority_level,
+            flow_schema,
+            dispatched: 0,
+            rejected: [0; 4],
+            waiting: 0,
+            seats_waiting: 0,
+            executing: 0,
+            seats_executing: 0,
+            wait_executed: Histogram::new(&SECONDS),
+            wait_rejected: Histogram::new(&SECONDS),
+            execution: Histogram::new(&SECONDS),
+            queue_length: Histogram::new(&LENGTHS),
+            estimated_seats: Histogram::new(&SEATS),
+        }
+    }
+
+    pub(crate) fn rejects(&mut self, reason: Reason, waited: Duration) {
+        let at = Reason::ALL.iter().position(|known| *known == reason).expect("all reasons are listed");
+        self.rejected[at] += 1;
+        self.wait_rejected.observe(waited.as_secs_f64());
+    }
+
+    pub(crate) fn starts(&mut self, waited: Duration) {
+        self.dispatched += 1;
+        self.wait_executed.observe(waited.as_secs_f64());
+    }
+
+    /// Counts a request that is there now.
+    pub(crate) const fn holds(&mut self, record: &Record) {
+        let seats = record.work.width();
+        match record.phase {
+            Phase::Waiting => {
+                self.waiting += 1;
+                self.seats_waiting += seats;
+            }
+            Phase::Running => {
+                self.executing += 1;
+                self.seats_executing += seats;
+            }
+            Phase::Lingering => self.seats_executing += seats,
+        }
+    }
+}
+
+impl Snapshot {
+    /// The counters and gauges; the histograms are in [`Snapshot::series`].
+    pub fn samples(&self) -> Vec<Sample> {
+        let mut samples = vec![Sample {
+            name: "apiserver_flowcontrol_seat_fair_frac",
+            labels: Vec::new(),
+            value: self.seat_fair_frac,
+        }];
+        self.levels.iter().for_each(|level| level.samples(&mut samples));
+        self.series.iter().for_each(|series| series.samples(&mut samples));
+        samples
+    }
+}
+
+impl LevelSeries {
+    fn samples(&self, samples: &mut Vec<Sample>) {
+        let values = [
+            ("apiserver_flowcontrol_nominal_limit_seats", f64::from(self.nominal_limit_seats)),
+            ("apiserver_flowcontrol_lower_limit_seats", f64::from(self.lower_limit_seats)),
+            ("apiserver_flowcontrol_upper_limit_seats", f64::from(self.upper_limit_seats)),
+            ("apiserver_flowcontrol_current_limit_seats", f64::from(self.current_limit_seats)),
+            ("apiserver_flowcontrol_demand_seats_high_watermark", self.demand_seats_high_watermark),
+            ("apiserver_flowcontrol_demand_seats_average", self.demand_seats_average),
+            ("apiserver_flowcontrol_demand_seats_stdev", self.demand_seats_stdev),
+            ("apiserver_flowcontrol_demand_seats_smoothed", self.demand_seats_smoothed),
+            ("apiserver_flowcontrol_target_seats", self.target_seats),
+            ("apiserver_flowcontrol_current_r", self.current_r),
+            (
+                "apiserver_flowcontrol_request_dispatch_no_accommodation_total",
+                self.request_dispatch_no_accommodation_total as f64,
+            ),
+        ];
+        let sample = |(name, value)| {
+            let labels = vec![("priority_level", self.priority_level.clone())];
+            Sample { name, labels, value }
+        };
+        samples.extend(values.into_iter().map(sample));
+    }
+}
+
+impl Series {
+    fn samples(&self, samples: &mut Vec<Sample>) {
+        let labels =
+            || vec![("priority_level", self.priority_level.clone()), ("flow_schema", self.flow_schema.clone())];
+        let values = [
+            ("apiserver_flowcontrol_dispatched_requests_total", self.dispatched as f64),
+            ("apiserver_flowcontrol_current_inqueue_requests", f64::from(self.waiting)),
+            ("apiserver_flowcontrol_current_inqueue_seats", f64::from(self.seats_waiting)),
+            ("apiserver_flowcontrol_current_executing_requests", f64::from(self.executing)),
+            ("apiserver_flowcontrol_current_executing_seats", f64::from(self.seats_executing)),
+        ];
+        samples.extend(values.into_iter().map(|(name, value)| Sample { name, labels: labels(), value }));
+        for (reason, count) in Reason::ALL.iter().zip(self.rejected).filter(|(_, count)| *count > 0) {
+            let mut labels = labels();
+            labels.push(("reason", reason.label().into()));
+            let name = "apiserver_flowcontrol_rejected_requests_total";
+            samples.push(Sample { name, labels, value: count as f64 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_add_up_and_what_is_beyond_the_last_is_counted_too() {
+        let mut histogram = Histogram::new(&SEATS);
+        for seats in [1.0, 2.0, 3.0, 1000.0] {
+            histogram.observe(seats);
+        }
+        let buckets: Vec<_> = histogram.buckets().collect();
+        assert_eq!(buckets, [(1.0, 1), (2.0, 2), (4.0, 3), (10.0, 3), (50.0, 3), (100.0, 3)]);
+        assert_eq!((histogram.count, histogram.sum), (4, 1006.0));
+    }
+}

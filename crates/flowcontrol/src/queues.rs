@@ -1,0 +1,406 @@
+//! Fair queuing of one priority level: seats, queues, and virtual time.
+//!
+//! All queues with something to do progress at the same rate: `progress` is the work that one of them has been given since
+//! the start. A queue's `next_dispatch` is where on that scale its next request would begin; the queue whose next
+//! request would end first goes first. When a request ends, its queue is charged what it really took instead of what
+//! was guessed.
+//!
+//! ```text
+//!            ┌── no seat, queue full ──> sent away
+//!  arrive ───┼── no seat ──> waiting ──> running ──> lingering ──> gone
+//!            └── seat free ────────────────┘ └── no consequences ───┘
+//! ```
+//!
+//! Only queues that have something are kept, so that the number of queues costs nothing.
+
+mod queue;
+mod slots;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use queue::{Queue, Waiting};
+use slots::Slots;
+
+pub use slots::{Phase, Record};
+
+use crate::demand::Integrator;
+use crate::level::{Discipline, Queuing};
+use crate::{Moment, Work};
+
+/// What a request is guessed to take.
+const SERVICE_NANOS: i128 = 3_000_000;
+
+/// Seats times nanoseconds. Wide enough that it never wraps.
+pub type SeatTime = i128;
+
+/// The requests of one priority level.
+#[derive(Debug)]
+pub struct Queues {
+    discipline: Discipline,
+    limit: u32,
+    slots: Slots,
+    /// Queues that have a request waiting, running or lingering.
+    queues: BTreeMap<u32, Queue>,
+    /// Queues that have a request waiting, by where that request would end.
+    ready: BTreeSet<(SeatTime, u32)>,
+    /// Requests that were answered and keep their seats until then.
+    lingering: BTreeSet<(Moment, u32)>,
+    progress: SeatTime,
+    at: Moment,
+    /// The queue that was served last.
+    robin: u32,
+    enqueues: u64,
+    active_queues: u32,
+    queued_seats_in_use: u32,
+    counts: Counts,
+    /// The seats that are wanted, over time.
+    pub demand: Integrator,
+}
+
+/// How many requests and seats there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that wait.
+    pub waiting: u32,
+    /// The seats they wait for.
+    pub seats_waiting: u32,
+    /// Requests that run.
+    pub executing: u32,
+    /// The seats that running and lingering requests take.
+    pub seats_in_use: u32,
+    /// How often the next request could not go because it is too wide for the seats that were free.
+    pub unaccommodated: u64,
+}
+
+/// What became of a request that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It runs.
+    Executes(u32),
+    /// It waits in a queue that is now so long.
+    Waits(u32, u32),
+    /// It is sent away: all seats are taken, and there are no queues.
+    NoSeat,
+    /// It is sent away: its queue is full.
+    QueueFull,
+}
+
+impl Queues {
+    /// No requests yet.
+    pub fn new(discipline: Discipline, limit: u32, now: Moment) -> Self {
+        Self {
+            discipline,
+            limit,
+            slots: Slots::default(),
+            queues: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            lingering: BTreeSet::new(),
+            progress: 0,
+            at: now,
+            robin: 0,
+            enqueues: 0,
+            active_queues: 0,
+            queued_seats_in_use: 0,
+            counts: Counts::default(),
+            demand: Integrator::new(now),
+        }
+    }
+
+    /// How many requests and seats there are.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The seats that may be in use.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The work that one busy queue has been given since the start, in seats times seconds.
+    pub fn progress_seat_seconds(&self) -> f64 {
+        self.progress as f64 / 1e9
+    }
+
+    /// Whether nothing waits and nothing runs.
+    pub const fn is_idle(&self) -> bool {
+        self.counts.waiting == 0 && self.counts.executing == 0 && self.counts.seats_in_use == 0
+    }
+
+    /// The longest queue.
+    pub fn length_max(&self) -> usize {
+        self.queues.values().map(|queue| queue.waiting.len()).max().unwrap_or(0)
+    }
+
+    /// What is known of a request.
+    pub fn record(&self, slot: u32, serial: u64) -> Option<&Record> {
+        self.slots.get(slot, serial)
+    }
+
+    /// All requests.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.slots.iter()
+    }
+
+    /// The request in a slot that some step gave.
+    pub(crate) fn at(&self, slot: u32) -> &Record {
+        self.slots.at(slot)
+    }
+
+    /// Counts requests elsewhere than before.
+    pub(crate) fn renumber_series(&mut self, moved: impl Fn(u32) -> u32) {
+        self.slots.iter_mut().for_each(|record| record.series = moved(record.series));
+    }
+
+    /// When the next lingering request gives its seats back.
+    pub fn wake_at(&self) -> Option<Moment> {
+        self.lingering.first().map(|(at, _)| *at)
+    }
+
+    /// Sets what happens without a seat and how many seats there are; gives the requests that may run now.
+    pub fn configure(&mut self, discipline: Discipline, limit: u32, now: Moment) -> Vec<u32> {
+        self.sync(now);
+        self.discipline = discipline;
+        self.limit = limit;
+        self.dispatch_all(now)
+    }
+
+    /// A request arrives.
+    pub fn arrive(&mut self, serial: u64, series: u32, work: Work, hash: u64, now: Moment) -> Start {
+        self.sync(now);
+        let record = Record { serial, series, work, queue: None, arrived: now, started: now, phase: Phase::Running };
+        match self.discipline {
+            Discipline::Reject if !self.fits(work.width()) => Start::NoSeat,
+            Discipline::Reject | Discipline::Exempt => {
+                self.take_seats(work, now);
+                Start::Executes(self.slots.insert(record))
+            }
+            Discipline::Queue(queuing) => self.arrive_at_queue(record, queuing, hash, now),
+        }
+    }
+
+    /// A running request was answered; gives the requests that may run now.
+    pub fn finish(&mut self, slot: u32, serial: u64, now: Moment) -> Vec<u32> {
+        if self.slots.get(slot, serial).is_none_or(|record| record.phase != Phase::Running) {
+            return Vec::new();
+        }
+        self.sync(now);
+        let record = self.slots.at_mut(slot);
+        let (work, started, queue) = (record.work, record.started, record.queue);
+        record.phase = Phase::Lingering;
+        self.counts.executing -= 1;
+        if let Some(queue) = queue {
+            let took = now.since(started).as_nanos() as SeatTime;
+            self.change(queue, |queue| {
+                queue.executing -= 1;
+                queue.next_dispatch += (took - SERVICE_NANOS) * SeatTime::from(work.initial_seats);
+            });
+        }
+        if work.additional_latency.is_zero() {
+            self.release(slot, now);
+        } else {
+            self.lingering.insert((now.plus(work.additional_latency), slot));
+        }
+        self.dispatch_all(now)
+    }
+
+    /// A waiting request leaves; gives the requests that may run now, or nothing if it does not wait.
+    pub fn leave(&mut self, slot: u32, serial: u64, now: Moment) -> Option<Vec<u32>> {
+        let record = self.slots.get(slot, serial).filter(|record| record.phase == Phase::Waiting)?;
+        let (queue, width) = (record.queue.expect("who waits is in a queue"), record.work.width());
+        self.sync(now);
+        self.change(queue, |queue| queue.remove(slot));
+        self.slots.remove(slot);
+        self.counts.waiting -= 1;
+        self.counts.seats_waiting -= width;
+        self.note_demand(now);
+        Some(self.dispatch_all(now))
+    }
+
+    /// Takes back the seats of requests whose consequences have been dealt with; gives the requests that may run now.
+    pub fn wake(&mut self, now: Moment) -> Vec<u32> {
+        if self.wake_at().is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        self.sync(now);
+        while let Some((at, slot)) = self.lingering.first().copied().filter(|(at, _)| *at <= now) {
+            self.lingering.remove(&(at, slot));
+            self.release(slot, now);
+        }
+        self.dispatch_all(now)
+    }
+
+    fn arrive_at_queue(&mut self, record: Record, queuing: Queuing, hash: u64, now: Moment) -> Start {
+        let index = self.shard(queuing, hash);
+        let width = record.work.width();
+        // Nobody waits, so that this request would be chosen: it need not go through its queue.
+        if self.counts.waiting == 0 && self.counts.seats_in_use < self.limit && self.fits(width) {
+            let work = self.reshape(record.work);
+            let progress = self.progress;
+            self.change(index, |queue| {
+                queue.begin(progress);
+                queue.start(work);
+            });
+            self.robin = index;
+            self.queued_seats_in_use += work.width();
+            self.take_seats(work, now);
+            return Start::Executes(self.slots.insert(Record { queue: Some(index), work, ..record }));
+        }
+        // DEVIATION: a full queue takes no more; upstream's grows without end behind a request too wide for the free seats.
+        let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
+        if length >= queuing.length_max as usize {
+            return Start::QueueFull;
+        }
+        let (arrival, work) = (self.progress, total_work(record.work));
+        let slot = self.slots.insert(Record { queue: Some(index), phase: Phase::Waiting, ..record });
+        self.change(index, |queue| {
+            queue.begin(arrival);
+            queue.push(Waiting { slot, work, arrival });
+        });
+        self.counts.waiting += 1;
+        self.counts.seats_waiting += width;
+        self.note_demand(now);
+        match self.dispatch(now) {
+            Some(dispatched) => {
+                debug_assert_eq!(dispatched, slot, "what could run before was running");
+                Start::Executes(slot)
+            }
+            None => Start::Waits(slot, u32::try_from(length + 1).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Of the queues that the flow was dealt, the one with the least work waiting. Looking from a different one each
+    /// time keeps flows whose hands overlap from favouring the same queue.
+    fn shard(&mut self, queuing: Queuing, hash: u64) -> u32 {
+        let hand = queuing.dealer.deal(hash);
+        let cards = hand.cards();
+        let offset = (self.enqueues % cards.len() as u64) as usize;
+        self.enqueues += 1;
+        let visited = cards[offset..].iter().chain(&cards[..offset]);
+        let waiting = |index: &&u32| self.queues.get(*index).map_or(0, |queue| queue.waiting_work);
+        // Nobody waits anywhere: the first is as good as any.
+        if self.counts.waiting == 0 {
+            return cards[offset];
+        }
+        visited.min_by_key(waiting).copied().expect("a hand has a card")
+    }
+
+    fn dispatch_all(&mut self, now: Moment) -> Vec<u32> {
+        let mut dispatched = Vec::new();
+        while let Some(slot) = self.dispatch(now) {
+            dispatched.push(slot);
+        }
+        dispatched
+    }
+
+    /// Lets the request run that would end first in virtual time, if there are seats for it. Of several the one whose
+    /// queue follows the queue served last.
+    fn dispatch(&mut self, now: Moment) -> Option<u32> {
+        if self.counts.seats_in_use >= self.limit {
+            return None;
+        }
+        let first = *self.ready.first()?;
+        let after_robin = (first.0, self.robin.saturating_add(1))..=(first.0, u32::MAX);
+        let (_, index) = self.ready.range(after_robin).next().copied().unwrap_or(first);
+        let slot = self.queues.get(&index)?.waiting.front()?.slot;
+        let width = self.slots.at(slot).work.width();
+        if !self.fits(width) {
+            self.counts.unaccommodated += 1;
+            return None;
+        }
+        let work = self.reshape(self.slots.at(slot).work);
+        let record = self.slots.at_mut(slot);
+        (record.phase, record.started, record.work) = (Phase::Running, now, work);
+        self.change(index, |queue| {
+            queue.pop();
+            queue.start(work);
+        });
+        self.robin = index;
+        self.counts.waiting -= 1;
+        self.counts.seats_waiting -= width;
+        self.queued_seats_in_use += work.width();
+        self.take_seats(work, now);
+        Some(slot)
+    }
+
+    fn take_seats(&mut self, work: Work, now: Moment) {
+        self.counts.executing += 1;
+        self.counts.seats_in_use += work.width();
+        self.note_demand(now);
+    }
+
+    /// Gives back the seats of a request that is over.
+    fn release(&mut self, slot: u32, now: Moment) {
+        let record = self.slots.remove(slot);
+        let width = record.work.width();
+        self.counts.seats_in_use -= width;
+        if let Some(index) = record.queue {
+            self.queued_seats_in_use -= width;
+            self.change(index, |queue| queue.seats_in_use -= width);
+        }
+        self.note_demand(now);
+    }
+
+    /// Whether there are seats for a request. One that is wider than all seats goes when nothing else runs.
+    const fn fits(&self, width: u32) -> bool {
+        if width > self.limit {
+            self.counts.executing == 0
+        } else {
+            self.counts.seats_in_use.saturating_add(width) <= self.limit
+        }
+    }
+
+    /// Work whose consequences need more seats than there are takes fewer of them for longer.
+    fn reshape(&self, work: Work) -> Work {
+        if work.final_seats <= self.limit || self.limit == 0 {
+            return work;
+        }
+        let nanos = work.additional_latency.as_nanos() * u128::from(work.final_seats) / u128::from(self.limit);
+        let additional_latency = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        Work { final_seats: self.limit, additional_latency, ..work }
+    }
+
+    /// Moves virtual time on, by what happened since it was last moved. Comes before any change.
+    fn sync(&mut self, now: Moment) {
+        let elapsed = now.since(self.at).as_nanos() as SeatTime;
+        self.at = self.at.max(now);
+        if self.active_queues > 0 && elapsed > 0 {
+            let wanted = self.queued_seats_in_use + self.counts.seats_waiting;
+            self.progress += elapsed * SeatTime::from(wanted.min(self.limit)) / SeatTime::from(self.active_queues);
+        }
+    }
+
+    /// Changes a queue, and keeps what is derived from it.
+    fn change(&mut self, index: u32, change: impl FnOnce(&mut Queue)) {
+        let queue = self.queues.entry(index).or_default();
+        let (end_before, active_before) = (queue.end(), queue.is_active());
+        change(queue);
+        queue.catch_up();
+        let (end, active, empty) = (queue.end(), queue.is_active(), queue.is_empty());
+        if end != end_before {
+            end_before.map(|end| self.ready.remove(&(end, index)));
+            end.map(|end| self.ready.insert((end, index)));
+        }
+        match (active_before, active) {
+            (false, true) => self.active_queues += 1,
+            (true, false) => self.active_queues -= 1,
+            (true, true) | (false, false) => {}
+        }
+        if empty {
+            self.queues.remove(&index);
+        }
+    }
+
+    fn note_demand(&mut self, now: Moment) {
+        self.demand.set(self.counts.seats_in_use.saturating_add(self.counts.seats_waiting), now);
+    }
+}
+
+/// What a request is guessed to be in all, before it has run.
+fn total_work(work: Work) -> SeatTime {
+    let lingering = work.additional_latency.as_nanos() as SeatTime;
+    SeatTime::from(work.initial_seats) * SERVICE_NANOS + SeatTime::from(work.final_seats) * lingering
+}
+
+#[cfg(test)]
+mod tests;

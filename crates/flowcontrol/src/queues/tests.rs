@@ -1,0 +1,266 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::dealer::Dealer;
+
+fn queuing(queues: u32, hand_size: u32, length_max: u32) -> Discipline {
+    let dealer = Dealer::new(queues.into(), hand_size.into()).unwrap();
+    Discipline::Queue(Queuing { dealer, queues, hand_size, length_max })
+}
+
+fn millis(millis: u64) -> Moment {
+    Moment::from_nanos(millis * 1_000_000)
+}
+
+/// A level whose requests are numbered as they arrive.
+struct Bench {
+    queues: Queues,
+    serial: u64,
+    now: Moment,
+}
+
+impl Bench {
+    fn new(discipline: Discipline, limit: u32) -> Self {
+        Self { queues: Queues::new(discipline, limit, millis(0)), serial: 0, now: millis(0) }
+    }
+
+    fn arrive(&mut self, seats: u32, hash: u64) -> (Start, u64) {
+        self.serial += 1;
+        (self.queues.arrive(self.serial, 0, Work::seats(seats), hash, self.now), self.serial)
+    }
+}
+
+#[test]
+fn without_queues_the_limit_alone_decides() {
+    let mut bench = Bench::new(Discipline::Reject, 2);
+    let (first, serial) = bench.arrive(1, 0);
+    assert_eq!(first, Start::Executes(0));
+    assert_eq!(bench.arrive(1, 0).0, Start::Executes(1));
+    assert_eq!(bench.arrive(1, 0).0, Start::NoSeat);
+    bench.queues.finish(0, serial, millis(1));
+    assert_eq!(bench.arrive(2, 0).0, Start::NoSeat);
+    assert_eq!(bench.arrive(1, 0).0, Start::Executes(0));
+}
+
+#[test]
+fn a_request_wider_than_all_seats_goes_alone() {
+    let mut bench = Bench::new(queuing(1, 1, 10), 2);
+    let (_, small) = bench.arrive(1, 0);
+    let (wide, wide_serial) = bench.arrive(5, 0);
+    assert_eq!(wide, Start::Waits(1, 1));
+    assert_eq!(bench.arrive(1, 0).0, Start::Waits(2, 2), "it does not overtake in its queue");
+    assert_eq!(bench.queues.finish(0, small, millis(5)), [1]);
+    assert_eq!(bench.queues.finish(1, wide_serial, millis(9)), [2]);
+}
+
+#[test]
+fn seats_are_kept_while_a_request_lingers() {
+    let mut queues = Queues::new(queuing(1, 1, 10), 1, millis(0));
+    let work = Work { initial_seats: 1, final_seats: 1, additional_latency: Duration::from_millis(5) };
+    assert_eq!(queues.arrive(1, 0, work, 0, millis(0)), Start::Executes(0));
+    assert_eq!(queues.arrive(2, 0, work, 0, millis(0)), Start::Waits(1, 1));
+    assert_eq!(queues.finish(0, 1, millis(10)), [] as [u32; 0]);
+    assert_eq!(queues.wake_at(), Some(millis(15)));
+    assert_eq!(queues.wake(millis(14)), [] as [u32; 0]);
+    assert_eq!(queues.wake(millis(15)), [1]);
+    assert_eq!(queues.counts().executing, 1);
+}
+
+#[test]
+fn consequences_that_need_more_seats_than_there_are_take_longer() {
+    let mut queues = Queues::new(queuing(1, 1, 10), 2, millis(0));
+    let work = Work { initial_seats: 1, final_seats: 10, additional_latency: Duration::from_millis(4) };
+    queues.arrive(1, 0, work, 0, millis(0));
+    assert_eq!(queues.counts().seats_in_use, 2);
+    queues.finish(0, 1, millis(10));
+    assert_eq!(queues.wake_at(), Some(millis(30)));
+}
+
+#[test]
+fn who_finished_or_left_is_not_there_twice() {
+    let mut bench = Bench::new(queuing(1, 1, 10), 1);
+    let (_, running) = bench.arrive(1, 0);
+    let (_, waiting) = bench.arrive(1, 0);
+    assert_eq!(bench.queues.leave(0, running, millis(1)), None);
+    assert_eq!(bench.queues.finish(1, waiting, millis(1)), [] as [u32; 0], "who waits cannot finish");
+    assert_eq!(bench.queues.leave(1, waiting, millis(1)), Some(vec![]));
+    assert_eq!(bench.queues.leave(1, waiting, millis(1)), None);
+    bench.queues.finish(0, running, millis(2));
+    assert_eq!(bench.queues.finish(0, running, millis(2)), [] as [u32; 0]);
+    assert!(bench.queues.is_idle());
+}
+
+/// Serves two flows for a while, of which each keeps so many requests of so many seats waiting; gives what each got, in seats
+/// times milliseconds.
+fn share(flows: [(usize, u32); 2], seats: u32, service: u64) -> [u64; 2] {
+    let mut bench = Bench::new(queuing(64, 4, 50), seats);
+    let (mut running, mut pending, mut got) = (Vec::new(), [0_usize; 2], [0_u64; 2]);
+    let mut owners = BTreeMap::new();
+    for step in 0..4000 {
+        bench.now = millis(step);
+        for (flow, (depth, width)) in flows.iter().enumerate() {
+            while pending[flow] < *depth {
+                let hash = crate::control::flow_hash("schema", &flow.to_string());
+                let (start, serial) = bench.arrive(*width, hash);
+                let (Start::Executes(slot) | Start::Waits(slot, _)) = start else { break };
+                pending[flow] += 1;
+                owners.insert(slot, (flow, serial));
+                if matches!(start, Start::Executes(_)) {
+                    running.push((step + service, slot));
+                }
+            }
+        }
+        let (done, still): (Vec<_>, Vec<_>) = running.drain(..).partition(|(end, _)| *end <= step);
+        running = still;
+        for (_, slot) in done {
+            let (flow, serial) = owners[&slot];
+            pending[flow] -= 1;
+            got[flow] += service * u64::from(flows[flow].1);
+            running.extend(bench.queues.finish(slot, serial, bench.now).into_iter().map(|next| (step + service, next)));
+        }
+    }
+    got
+}
+
+#[test]
+fn a_mouse_is_not_starved_by_an_elephant() {
+    let [mouse, elephant] = share([(2, 1), (180, 1)], 4, 10);
+    // The elephant fills the four queues it was dealt; the mouse has at least one of its own, and so a fifth of the seats.
+    // In one line for all it would get two parts of 182.
+    assert!(mouse * 4 >= elephant, "{mouse} {elephant}");
+    let [narrow, wide] = share([(40, 1), (40, 3)], 6, 10);
+    assert!(narrow * 10 >= wide * 7 && wide * 10 >= narrow * 7, "{narrow} {wide}");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { seats: u32, latency: u64, flow: u8 },
+    Finish(prop::sample::Index),
+    Leave(prop::sample::Index),
+    Wait(u64),
+    Limit(u32),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (1_u32..5, 0_u64..8, 0_u8..6).prop_map(|(seats, latency, flow)| Step::Arrive { seats, latency, flow }),
+        4 => any::<prop::sample::Index>().prop_map(Step::Finish),
+        1 => any::<prop::sample::Index>().prop_map(Step::Leave),
+        3 => (0_u64..20).prop_map(Step::Wait),
+        1 => (0_u32..8).prop_map(Step::Limit),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+/// What the requests and queues really are, counted one by one.
+fn recount(queues: &Queues) -> Counts {
+    let mut counts = Counts { unaccommodated: queues.counts.unaccommodated, ..Counts::default() };
+    for record in queues.records() {
+        match record.phase {
+            Phase::Waiting => {
+                counts.waiting += 1;
+                counts.seats_waiting += record.work.width();
+            }
+            Phase::Running => {
+                counts.executing += 1;
+                counts.seats_in_use += record.work.width();
+            }
+            Phase::Lingering => counts.seats_in_use += record.work.width(),
+        }
+    }
+    counts
+}
+
+proptest! {
+    #[test]
+    fn seats_never_exceed_the_limit_and_queues_stay_bounded(steps in steps(), rejecting: bool) {
+        let discipline = if rejecting { Discipline::Reject } else { queuing(8, 2, 3) };
+        let mut queues = Queues::new(discipline, 4, millis(0));
+        let (mut now, mut serial, mut limit) = (millis(0), 0, 4);
+        let (mut running, mut waiting) = (BTreeSet::new(), BTreeSet::new());
+        for step in steps {
+            let before = queues.counts();
+            let mut started = Vec::new();
+            match step {
+                Step::Arrive { seats, latency, flow } => {
+                    serial += 1;
+                    let work = Work {
+                        initial_seats: seats,
+                        final_seats: seats * u32::from(latency > 4),
+                        additional_latency: Duration::from_millis(latency.saturating_sub(4)),
+                    };
+                    match queues.arrive(serial, 0, work, u64::from(flow).wrapping_mul(0x9e37_79b9_7f4a_7c15), now) {
+                        Start::Executes(slot) => started.push((slot, serial)),
+                        Start::Waits(slot, _) => drop(waiting.insert((slot, serial))),
+                        Start::NoSeat | Start::QueueFull => {}
+                    }
+                }
+                Step::Finish(which) if !running.is_empty() => {
+                    let (slot, serial) = *running.iter().nth(which.index(running.len())).unwrap();
+                    running.remove(&(slot, serial));
+                    started = queues.finish(slot, serial, now).into_iter().map(|slot| (slot, queues.at(slot).serial)).collect();
+                }
+                Step::Leave(which) if !waiting.is_empty() => {
+                    let (slot, serial) = *waiting.iter().nth(which.index(waiting.len())).unwrap();
+                    waiting.remove(&(slot, serial));
+                    let left = queues.leave(slot, serial, now).expect("it waited");
+                    started = left.into_iter().map(|slot| (slot, queues.at(slot).serial)).collect();
+                }
+                Step::Wait(more) => {
+                    now = now.plus(Duration::from_millis(more));
+                    started = queues.wake(now).into_iter().map(|slot| (slot, queues.at(slot).serial)).collect();
+                }
+                Step::Limit(seats) => {
+                    limit = seats;
+                    let slots = queues.configure(discipline, limit, now);
+                    started = slots.into_iter().map(|slot| (slot, queues.at(slot).serial)).collect();
+                }
+                Step::Finish(_) | Step::Leave(_) => {}
+            }
+            for ticket in &started {
+                waiting.remove(ticket);
+                running.insert(*ticket);
+            }
+            let counts = queues.counts();
+            prop_assert_eq!(counts, recount(&queues));
+            prop_assert_eq!(counts.waiting as usize, waiting.len());
+            prop_assert_eq!(counts.executing as usize, running.len());
+            // Seats are over the limit only by a request that is wider than it, or because the limit shrank.
+            if !started.is_empty() {
+                let alone = counts.executing == 1;
+                prop_assert!(counts.seats_in_use <= limit || alone, "{:?} {}", counts, limit);
+            } else {
+                prop_assert!(counts.seats_in_use <= before.seats_in_use.max(limit));
+            }
+            prop_assert!(queues.length_max() <= 3);
+        }
+    }
+
+    #[test]
+    fn whoever_waits_gets_its_turn(
+        arrivals in prop::collection::vec((1_u32..6, any::<u64>()), 1..120),
+        service in 1_u64..50,
+    ) {
+        let mut queues = Queues::new(queuing(8, 3, 40), 4, millis(0));
+        let (mut running, mut done, mut accepted) = (Vec::new(), 0, 0);
+        for (serial, (seats, hash)) in arrivals.iter().enumerate() {
+            match queues.arrive(serial as u64, 0, Work::seats(*seats), *hash, millis(0)) {
+                Start::Executes(slot) => running.push(slot),
+                Start::Waits(..) => {}
+                Start::NoSeat | Start::QueueFull => continue,
+            }
+            accepted += 1;
+        }
+        let mut now = 0;
+        while let Some(slot) = running.pop() {
+            now += service;
+            done += 1;
+            running.extend(queues.finish(slot, queues.at(slot).serial, millis(now)));
+        }
+        prop_assert_eq!(done, accepted);
+        prop_assert!(queues.is_idle());
+        prop_assert!(queues.queues.is_empty() && queues.ready.is_empty() && queues.active_queues == 0);
+    }
+}

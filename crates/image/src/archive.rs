@@ -1,0 +1,21 @@
+//! The compression an archive turns out to have.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::MultiGzDecoder;
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// Reads through gzip, zstd or no compression, whichever the first bytes show: media types and file names lie.
+pub fn decompress<'a>(raw: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut raw = BufReader::with_capacity(128 << 10, raw);
+    let start = raw.fill_buf()?;
+    Ok(if start.starts_with(GZIP) {
+        Box::new(MultiGzDecoder::new(raw))
+    } else if start.starts_with(ZSTD) {
+        Box::new(zstd::stream::read::Decoder::with_buffer(raw)?)
+    } else {
+        Box::new(raw)
+    })
+}

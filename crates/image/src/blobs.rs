@@ -1,0 +1,250 @@
+//! Content by digest: a file each, verified before it gets its name.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::digest::{Digest, Hasher};
+use crate::durable;
+use crate::manifest::DOCUMENT_BYTES_MAX;
+
+/// What can go wrong with content.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    /// What came is not what was asked for.
+    #[error("content of {expected} has the digest {actual}")]
+    Mismatch {
+        /// What was asked for.
+        expected: Digest,
+        /// What came.
+        actual: Digest,
+    },
+    /// More came than was announced.
+    #[error("content of {digest} is longer than the announced {size} bytes")]
+    TooLong {
+        /// Which content.
+        digest: Digest,
+        /// What its descriptor says.
+        size: u64,
+    },
+    /// Less is there than was announced.
+    #[error("content of {digest} has {actual} bytes instead of {size}")]
+    Size {
+        /// Which content.
+        digest: Digest,
+        /// What its descriptor says.
+        size: u64,
+        /// What there is.
+        actual: u64,
+    },
+    /// A document that is not a document.
+    #[error("{digest} is too large for a manifest or configuration")]
+    Document {
+        /// Which content.
+        digest: Digest,
+    },
+    /// The disk.
+    #[error("cannot store or read {path}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The content store.
+pub struct Blobs {
+    root: PathBuf,
+}
+
+impl Blobs {
+    /// Opens or makes the store in a directory.
+    pub fn open(root: &Path) -> Result<Blobs, BlobError> {
+        let blobs = Blobs { root: root.to_owned() };
+        for dir in ["sha256", "sha512", "ingest"] {
+            let path = root.join(dir);
+            fs::create_dir_all(&path).map_err(|source| BlobError::Io { path, source })?;
+        }
+        Ok(blobs)
+    }
+
+    /// Where content is or would be.
+    pub fn path(&self, digest: &Digest) -> PathBuf {
+        self.root.join(digest.algorithm()).join(digest.hex())
+    }
+
+    pub fn has(&self, digest: &Digest) -> bool {
+        self.path(digest).exists()
+    }
+
+    /// A manifest or configuration, checked again: it decides what is run.
+    pub fn document(&self, digest: &Digest) -> Result<Vec<u8>, BlobError> {
+        let path = self.path(digest);
+        let io = |source| BlobError::Io { path: path.clone(), source };
+        let mut bytes = Vec::new();
+        File::open(&path).map_err(io)?.take(DOCUMENT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
+        if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
+            return Err(BlobError::Document { digest: digest.clone() });
+        }
+        let mut hasher = Hasher::like(digest);
+        hasher.update(&bytes);
+        verified(digest, hasher.finish())?;
+        Ok(bytes)
+    }
+
+    /// Stores bytes that are in memory.
+    pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
+        let digest = Digest::of(bytes);
+        self.put_as(&digest, bytes)?;
+        Ok(digest)
+    }
+
+    /// Stores bytes that are in memory under the digest somebody claims for them.
+    pub fn put_as(&self, digest: &Digest, bytes: &[u8]) -> Result<(), BlobError> {
+        let mut hasher = Hasher::like(digest);
+        hasher.update(bytes);
+        verified(digest, hasher.finish())?;
+        let path = self.path(digest);
+        if !path.exists() {
+            durable::write(&path, bytes).map_err(|source| BlobError::Io { path, source })?;
+        }
+        Ok(())
+    }
+
+    /// Starts or resumes the arrival of content: what an earlier attempt left is hashed again and kept.
+    pub fn ingest(&self, digest: &Digest, size: u64) -> Result<Ingest, BlobError> {
+        let path = self.root.join("ingest").join(digest.hex());
+        let io = |source| BlobError::Io { path: path.clone(), source };
+        let mut file =
+            OpenOptions::new().create(true).truncate(false).read(true).append(true).open(&path).map_err(io)?;
+        let mut hasher = Hasher::like(digest);
+        let mut arrived = 0;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let count = file.read(&mut buffer).map_err(io)?;
+            if count == 0 {
+                break;
+            }
+            hasher.update(&buffer[..count]);
+            arrived += count as u64;
+        }
+        Ok(Ingest { digest: digest.clone(), size, path, place: self.path(digest), file, hasher, arrived })
+    }
+
+    /// Every digest that is there.
+    pub fn all(&self) -> io::Result<Vec<Digest>> {
+        let mut all = Vec::new();
+        for algorithm in ["sha256", "sha512"] {
+            for entry in fs::read_dir(self.root.join(algorithm))? {
+                let name = entry?.file_name();
+                all.extend(name.to_str().and_then(|hex| Digest::parse(&format!("{algorithm}:{hex}")).ok()));
+            }
+        }
+        Ok(all)
+    }
+
+    pub fn remove(&self, digest: &Digest) -> io::Result<()> {
+        fs::remove_file(self.path(digest))
+    }
+}
+
+/// Content on its way in.
+pub struct Ingest {
+    digest: Digest,
+    size: u64,
+    path: PathBuf,
+    place: PathBuf,
+    file: File,
+    hasher: Hasher,
+    arrived: u64,
+}
+
+impl Ingest {
+    /// How many bytes are there already.
+    pub fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    /// Forgets what has arrived.
+    pub fn restart(&mut self) -> Result<(), BlobError> {
+        self.file.set_len(0).map_err(|source| BlobError::Io { path: self.path.clone(), source })?;
+        self.hasher = Hasher::like(&self.digest);
+        self.arrived = 0;
+        Ok(())
+    }
+
+    /// Takes the next bytes; a sender of more than was announced is stopped at once.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
+        self.arrived += bytes.len() as u64;
+        if self.arrived > self.size {
+            self.discard();
+            return Err(BlobError::TooLong { digest: self.digest.clone(), size: self.size });
+        }
+        self.hasher.update(bytes);
+        self.file.write_all(bytes).map_err(|source| BlobError::Io { path: self.path.clone(), source })
+    }
+
+    /// Verifies what has arrived and gives it its name.
+    pub fn finish(self) -> Result<(), BlobError> {
+        if self.arrived != self.size {
+            let (digest, size, actual) = (self.digest.clone(), self.size, self.arrived);
+            return Err(BlobError::Size { digest, size, actual });
+        }
+        let path = self.path.clone();
+        let io = |source| BlobError::Io { path: path.clone(), source };
+        if let Err(error) = verified(&self.digest, self.hasher.finish()) {
+            fs::remove_file(&path).map_err(io)?;
+            return Err(error);
+        }
+        self.file.sync_all().map_err(io)?;
+        durable::publish(&path, &self.place).map_err(io)
+    }
+
+    /// What cannot become right must not be resumed.
+    fn discard(&self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove what arrived");
+        }
+    }
+}
+
+fn verified(expected: &Digest, actual: Digest) -> Result<(), BlobError> {
+    if *expected == actual { Ok(()) } else { Err(BlobError::Mismatch { expected: expected.clone(), actual }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_arrives_in_pieces_and_is_resumed() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        let digest = Digest::of(b"hello world");
+        let mut first = blobs.ingest(&digest, 11).unwrap();
+        first.write(b"hello ").unwrap();
+        drop(first);
+        let mut second = blobs.ingest(&digest, 11).unwrap();
+        assert_eq!(second.arrived(), 6);
+        second.write(b"world").unwrap();
+        second.finish().unwrap();
+        assert_eq!(blobs.document(&digest).unwrap(), b"hello world");
+    }
+
+    #[test]
+    fn false_content_never_gets_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        let digest = Digest::of(b"true");
+        let mut lie = blobs.ingest(&digest, 4).unwrap();
+        lie.write(b"lies").unwrap();
+        assert!(matches!(lie.finish(), Err(BlobError::Mismatch { .. })));
+        let mut flood = blobs.ingest(&digest, 4).unwrap();
+        assert_eq!(flood.arrived(), 0);
+        assert!(matches!(flood.write(b"too much"), Err(BlobError::TooLong { .. })));
+        assert!(!blobs.has(&digest));
+        assert!(matches!(blobs.put_as(&digest, b"other"), Err(BlobError::Mismatch { .. })));
+    }
+}

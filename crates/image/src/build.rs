@@ -1,0 +1,139 @@
+//! Images from directories and single binaries: no language, one layer.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tar::{EntryType, Header};
+
+use crate::digest::{Hasher, Hashing};
+use crate::index::Image;
+use crate::manifest::{self, Config, Descriptor, ImageConfig, Manifest, Platform, RootFs};
+use crate::name::Name;
+use crate::store::{Names, Store, StoreError};
+
+/// Why nothing was built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A file cannot be read.
+    #[error("cannot add {path}")]
+    Add {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What goes into an image.
+#[derive(Clone, Debug, Default)]
+pub struct Recipe {
+    /// Directories and files from this machine, and where they go.
+    pub copies: Vec<(PathBuf, PathBuf)>,
+    /// Symbolic links: path, target.
+    pub links: Vec<(PathBuf, PathBuf)>,
+    /// Small files: path, content, mode.
+    pub files: Vec<(PathBuf, Vec<u8>, u32)>,
+    /// Empty directories and their modes.
+    pub dirs: Vec<(PathBuf, u32)>,
+    /// How to run it.
+    pub config: Config,
+    /// Never collected.
+    pub pinned: bool,
+}
+
+impl Store {
+    /// Builds an image of one layer and names it.
+    pub async fn build(&self, name: &Name, recipe: &Recipe) -> Result<Arc<Image>, BuildError> {
+        let _arriving = self.arriving().await?;
+        let (blob, diff_id) = recipe.layer()?;
+        let size = blob.len() as u64;
+        let put = |bytes: &[u8]| self.blobs.put(bytes).map_err(StoreError::from);
+        let layer = descriptor(manifest::LAYER_GZIP, put(&blob)?, size);
+        let config = ImageConfig {
+            platform: Platform::host(),
+            config: recipe.config.clone(),
+            rootfs: RootFs { kind: "layers".to_owned(), diff_ids: vec![diff_id] },
+            created: None,
+        };
+        let config = serde_json::to_vec(&config).expect("a configuration is JSON");
+        let manifest = Manifest {
+            schema_version: 2,
+            media_type: manifest::MANIFEST.to_owned(),
+            config: descriptor(manifest::CONFIG, put(&config)?, config.len() as u64),
+            layers: vec![layer],
+        };
+        let digest = put(&serde_json::to_vec(&manifest).expect("a manifest is JSON"))?;
+        let mut names = Names { pinned: recipe.pinned, ..Names::default() };
+        names.tags.extend(name.tagged());
+        names.digests.insert(name.by_digest(&digest));
+        Ok(self.adopt(&digest, &names).await?)
+    }
+}
+
+impl Recipe {
+    /// The layer's compressed archive and the digest of what is inside: the same files give the same digest.
+    fn layer(&self) -> Result<(Vec<u8>, crate::Digest), BuildError> {
+        let gzip = GzEncoder::new(Vec::new(), Compression::default());
+        let mut tar = tar::Builder::new(Hashing::new(gzip, Hasher::sha256()));
+        tar.mode(tar::HeaderMode::Deterministic);
+        tar.follow_symlinks(false);
+        for (path, mode) in &self.dirs {
+            let at = |source| BuildError::Add { path: path.clone(), source };
+            tar.append_data(&mut header(EntryType::Directory, *mode, 0), relative(path), io::empty()).map_err(at)?;
+        }
+        for (from, to) in &self.copies {
+            let at = |source| BuildError::Add { path: from.clone(), source };
+            if from.is_dir() {
+                tar.append_dir_all(relative_or_root(to), from).map_err(at)?;
+            } else {
+                tar.append_path_with_name(from, relative(to)).map_err(at)?;
+            }
+        }
+        for (path, content, mode) in &self.files {
+            let at = |source| BuildError::Add { path: path.clone(), source };
+            let mut header = header(EntryType::Regular, *mode, content.len() as u64);
+            tar.append_data(&mut header, relative(path), content.as_slice()).map_err(at)?;
+        }
+        for (path, target) in &self.links {
+            let at = |source| BuildError::Add { path: path.clone(), source };
+            tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), relative(path), target).map_err(at)?;
+        }
+        let at = |source| BuildError::Add { path: PathBuf::from("/"), source };
+        let mut hashing = tar.into_inner().map_err(at)?;
+        hashing.flush().map_err(at)?;
+        let (gzip, diff_id, _) = hashing.finish();
+        Ok((gzip.finish().map_err(at)?, diff_id))
+    }
+}
+
+fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(size);
+    header
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn relative_or_root(path: &Path) -> &Path {
+    let path = relative(path);
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+fn descriptor(media_type: &str, digest: crate::Digest, size: u64) -> Descriptor {
+    let media_type = media_type.to_owned();
+    Descriptor { media_type, digest, size, annotations: std::collections::BTreeMap::new(), platform: None }
+}

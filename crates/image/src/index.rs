@@ -1,0 +1,226 @@
+//! Which images there are, by name and by id: one small file, replaced as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::durable;
+use crate::manifest::ImageConfig;
+use crate::name::Name;
+
+/// What can go wrong with the index.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// The disk.
+    #[error("cannot read or write the image index {path}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// An image that is complete: every layer of it is unpacked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// The digest of its configuration, which is what runtimes call its id.
+    pub id: Digest,
+    /// Its manifest.
+    pub manifest: Digest,
+    /// Names by tag, in full.
+    pub names: BTreeSet<String>,
+    /// Names by digest, in full.
+    pub digests: BTreeSet<String>,
+    /// Bytes of manifest, configuration and layers as they came.
+    pub size: u64,
+    /// Its configuration.
+    pub config: ImageConfig,
+    /// The keys of its unpacked layers, lowest first.
+    pub layers: Vec<Digest>,
+    /// Everything in the content store that belongs to it.
+    pub blobs: BTreeSet<Digest>,
+    /// Never collected.
+    #[serde(default)]
+    pub pinned: bool,
+}
+
+/// The images, in memory and on disk. The file is the truth: another process may have replaced it.
+pub struct Index {
+    path: PathBuf,
+    images: BTreeMap<Digest, Arc<Image>>,
+    seen: Option<(u64, SystemTime)>,
+}
+
+impl Index {
+    pub fn open(path: &Path) -> Result<Index, IndexError> {
+        let mut index = Index { path: path.to_owned(), images: BTreeMap::new(), seen: None };
+        index.refresh()?;
+        Ok(index)
+    }
+
+    /// Reads the file again if it is another one than last time.
+    pub fn refresh(&mut self) -> Result<(), IndexError> {
+        let seen = self.version();
+        if seen.is_some() && seen == self.seen {
+            return Ok(());
+        }
+        let io = |source| IndexError::Io { path: self.path.clone(), source };
+        let images: Vec<Image> = match fs::read(&self.path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| io(error.into()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(io(error)),
+        };
+        self.images = images.into_iter().map(|image| (image.id.clone(), Arc::new(image))).collect();
+        self.seen = seen;
+        Ok(())
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Image>> {
+        self.images.values()
+    }
+
+    /// An image by id, by a unique beginning of its id, or by name.
+    pub fn find(&self, given: &str) -> Option<Arc<Image>> {
+        if let Some(image) = Digest::parse(given).ok().and_then(|id| self.images.get(&id)) {
+            return Some(Arc::clone(image));
+        }
+        let by_name = Name::parse(given).ok().and_then(|name| self.by_name(&name));
+        by_name.or_else(|| self.by_short_id(given))
+    }
+
+    /// Adds an image or gives one more names; a tag that pointed elsewhere moves.
+    pub fn insert(&mut self, mut image: Image) -> Result<Arc<Image>, IndexError> {
+        let mut next = self.images.clone();
+        for other in next.values_mut().filter(|other| other.id != image.id) {
+            if !other.names.is_disjoint(&image.names) {
+                Arc::make_mut(other).names.retain(|name| !image.names.contains(name));
+            }
+        }
+        if let Some(known) = next.get(&image.id) {
+            image.names.extend(known.names.iter().cloned());
+            image.digests.extend(known.digests.iter().cloned());
+            image.blobs.extend(known.blobs.iter().cloned());
+            image.pinned |= known.pinned;
+        }
+        let image = Arc::new(image);
+        next.insert(image.id.clone(), Arc::clone(&image));
+        self.replace(next)?;
+        Ok(image)
+    }
+
+    /// Forgets an image with all its names; says whether there was one.
+    pub fn remove(&mut self, id: &Digest) -> Result<Option<Arc<Image>>, IndexError> {
+        let mut next = self.images.clone();
+        let removed = next.remove(id);
+        if removed.is_some() {
+            self.replace(next)?;
+        }
+        Ok(removed)
+    }
+
+    /// Forgets one name of an image; the last name takes the image along.
+    pub fn untag(&mut self, name: &str, id: &Digest) -> Result<(), IndexError> {
+        let mut next = self.images.clone();
+        if let Some(image) = next.get_mut(id) {
+            let image = Arc::make_mut(image);
+            image.names.remove(name);
+            if image.names.is_empty() {
+                next.remove(id);
+            }
+            self.replace(next)?;
+        }
+        Ok(())
+    }
+
+    fn by_name(&self, name: &Name) -> Option<Arc<Image>> {
+        let found = match (name.digest(), name.tagged()) {
+            (Some(digest), _) => {
+                let full = name.by_digest(&digest);
+                self.images.values().find(|image| image.digests.contains(&full))
+            }
+            (None, Some(tagged)) => self.images.values().find(|image| image.names.contains(&tagged)),
+            (None, None) => None,
+        };
+        found.cloned()
+    }
+
+    fn by_short_id(&self, given: &str) -> Option<Arc<Image>> {
+        let prefix = given.strip_prefix("sha256:").unwrap_or(given);
+        if prefix.len() < 4 {
+            return None;
+        }
+        let mut matches = self.images.values().filter(|image| image.id.hex().starts_with(prefix));
+        let first = matches.next()?;
+        matches.next().is_none().then(|| Arc::clone(first))
+    }
+
+    /// Memory follows the disk: what could not be written has not happened.
+    fn replace(&mut self, next: BTreeMap<Digest, Arc<Image>>) -> Result<(), IndexError> {
+        let list: Vec<&Image> = next.values().map(Arc::as_ref).collect();
+        let text = serde_json::to_vec(&list).expect("the index is JSON");
+        durable::write(&self.path, &text).map_err(|source| IndexError::Io { path: self.path.clone(), source })?;
+        self.images = next;
+        self.seen = self.version();
+        Ok(())
+    }
+
+    /// Tells one file from the next that took its name.
+    fn version(&self) -> Option<(u64, SystemTime)> {
+        let metadata = fs::metadata(&self.path).ok()?;
+        Some((metadata.ino(), metadata.modified().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(n: u8, name: &str) -> Image {
+        Image {
+            id: Digest::of(&[n]),
+            manifest: Digest::of(&[n, n]),
+            names: BTreeSet::from([Name::parse(name).unwrap().tagged().unwrap()]),
+            digests: BTreeSet::new(),
+            size: 1,
+            config: ImageConfig::default(),
+            layers: Vec::new(),
+            blobs: BTreeSet::new(),
+            pinned: false,
+        }
+    }
+
+    #[test]
+    fn a_tag_moves_and_the_index_survives_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("images.json");
+        let mut index = Index::open(&path).unwrap();
+        index.insert(image(1, "tool:1")).unwrap();
+        index.insert(image(2, "tool:1")).unwrap();
+        let index = Index::open(&path).unwrap();
+        assert_eq!(index.find("tool:1").unwrap().id, Digest::of(&[2]));
+        assert!(index.find(Digest::of(&[1]).as_str()).unwrap().names.is_empty());
+        assert_eq!(index.find(&Digest::of(&[2]).hex()[..12]).unwrap().id, Digest::of(&[2]));
+        assert!(index.find("tool:2").is_none());
+    }
+
+    #[test]
+    fn the_last_name_takes_the_image_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut index = Index::open(&dir.path().join("images.json")).unwrap();
+        let id = index.insert(image(1, "tool:1")).unwrap().id.clone();
+        index.insert(image(1, "tool:2")).unwrap();
+        index.untag("docker.io/library/tool:1", &id).unwrap();
+        assert!(index.find("tool:2").is_some() && index.find("tool:1").is_none());
+        index.untag("docker.io/library/tool:2", &id).unwrap();
+        assert!(index.find(id.as_str()).is_none());
+    }
+}

@@ -1,0 +1,215 @@
+//! Layers unpacked for overlayfs, shared by every image that has them.
+//!
+//! A layer is unpacked alone, so layers unpack in parallel and are shared by diff id. One thing cannot be known alone: an
+//! archive may hold `a/b` without `a`, and then `a` has the attributes it has below. Such a layer is kept by its chain id, that
+//! is per sequence of layers under it, with those attributes copied.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
+use serde::{Deserialize, Serialize};
+
+use crate::digest::{Digest, Hasher, Hashing};
+use crate::unpack::{UnpackError, unpack};
+use crate::{archive, durable};
+
+/// What can go wrong with layers.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    /// The archive is not the one that the image's configuration names.
+    #[error("the layer unpacks to {actual} instead of {expected}")]
+    Mismatch {
+        /// What the configuration says.
+        expected: Digest,
+        /// What the archive is.
+        actual: Digest,
+    },
+    /// The archive is bad.
+    #[error("cannot unpack layer {diff_id}")]
+    Unpack {
+        /// Which layer.
+        diff_id: Digest,
+        /// Why.
+        #[source]
+        source: UnpackError,
+    },
+    /// The disk.
+    #[error("cannot store or read layer {path}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A layer that should be there is not.
+    #[error("layer {0} is missing")]
+    Missing(Digest),
+}
+
+/// The unpacked layers.
+pub struct Layers {
+    root: PathBuf,
+}
+
+/// What is known of an unpacked layer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Layer {
+    pub diff_id: Digest,
+    pub bytes: u64,
+    pub inodes: u64,
+    /// Directories that the archive took for granted.
+    pub assumed: Vec<PathBuf>,
+}
+
+impl Layers {
+    pub fn open(root: &Path) -> Result<Layers, LayerError> {
+        fs::create_dir_all(root).map_err(|source| LayerError::Io { path: root.to_owned(), source })?;
+        Ok(Layers { root: root.to_owned() })
+    }
+
+    /// The name under which the layer at the end of `chain` is kept, if it is.
+    pub fn key(&self, chain: &[Digest]) -> Option<Digest> {
+        let diff_id = chain.last()?;
+        [diff_id.clone(), chain_id(chain)].into_iter().find(|key| self.dir(key).join("layer.json").exists())
+    }
+
+    /// The directory to mount for a key.
+    pub fn files(&self, key: &Digest) -> PathBuf {
+        self.dir(key).join("fs")
+    }
+
+    pub fn describe(&self, key: &Digest) -> Result<Layer, LayerError> {
+        let path = self.dir(key).join("layer.json");
+        let text = fs::read(&path).map_err(|source| LayerError::Io { path: path.clone(), source })?;
+        serde_json::from_slice(&text).map_err(|error| LayerError::Io { path, source: error.into() })
+    }
+
+    /// Unpacks an archive beside the store; [`Layers::publish`] puts it in its place.
+    pub fn prepare(&self, blob: &Path, diff_id: &Digest) -> Result<Prepared, LayerError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| LayerError::Io { path, source }
+        };
+        let dir = tempfile::Builder::new().prefix(".tmp-").tempdir_in(&self.root).map_err(io(&self.root))?;
+        let files = dir.path().join("fs");
+        fs::create_dir(&files).map_err(io(&files))?;
+        let bad = |source| LayerError::Unpack { diff_id: diff_id.clone(), source };
+        let raw = File::open(blob).map_err(io(blob))?;
+        let tar = archive::decompress(raw).map_err(io(blob))?;
+        let mut tar = Hashing::new(tar, Hasher::like(diff_id));
+        let unpacked = unpack(&mut tar, &files).map_err(bad)?;
+        // The end of an archive may be padded, and the padding is part of its digest.
+        io::copy(&mut tar, &mut io::sink()).map_err(io(blob))?;
+        let (_, actual, _) = tar.finish();
+        if actual != *diff_id {
+            return Err(LayerError::Mismatch { expected: diff_id.clone(), actual });
+        }
+        let layer = Layer {
+            diff_id: diff_id.clone(),
+            bytes: unpacked.bytes,
+            inodes: unpacked.inodes,
+            assumed: unpacked.assumed,
+        };
+        Ok(Prepared { dir, layer })
+    }
+
+    /// Gives a prepared layer its name; those under it must have theirs.
+    pub fn publish(&self, prepared: Prepared, chain: &[Digest]) -> Result<Digest, LayerError> {
+        let Prepared { dir, layer } = prepared;
+        let key = if layer.assumed.is_empty() { layer.diff_id.clone() } else { chain_id(chain) };
+        let place = self.dir(&key);
+        if place.exists() {
+            return Ok(key);
+        }
+        let io = |source| LayerError::Io { path: place.clone(), source };
+        if !layer.assumed.is_empty() {
+            let below = self.below(chain)?;
+            adopt_attributes(&dir.path().join("fs"), &below, &layer.assumed).map_err(io)?;
+        }
+        let text = serde_json::to_vec(&layer).expect("a layer's description is JSON");
+        durable::write(&dir.path().join("layer.json"), &text).map_err(io)?;
+        rustix::fs::syncfs(File::open(dir.path()).map_err(io)?).map_err(|error| io(error.into()))?;
+        let dir = dir.keep();
+        fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).map_err(io)?;
+        durable::publish(&dir, &place).map_err(io)?;
+        Ok(key)
+    }
+
+    pub fn all(&self) -> io::Result<BTreeSet<Digest>> {
+        let mut all = BTreeSet::new();
+        for entry in fs::read_dir(&self.root)? {
+            let name = entry?.file_name();
+            all.extend(name.to_str().and_then(|hex| Digest::parse(&format!("sha256:{hex}")).ok()));
+        }
+        Ok(all)
+    }
+
+    /// Removes a layer: renamed first, so that a crash in between leaves no half of one under its name.
+    pub fn remove(&self, key: &Digest) -> io::Result<()> {
+        let grave = tempfile::Builder::new().prefix(".tmp-").tempdir_in(&self.root)?;
+        fs::rename(self.dir(key), grave.path().join("layer"))?;
+        grave.close()
+    }
+
+    /// Removes what a crash left half unpacked or half removed.
+    pub fn sweep(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".tmp-") {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directories under the last layer of a chain, topmost first.
+    fn below(&self, chain: &[Digest]) -> Result<Vec<PathBuf>, LayerError> {
+        let mut below = Vec::new();
+        for end in (1..chain.len()).rev() {
+            let key = self.key(&chain[..end]).ok_or_else(|| LayerError::Missing(chain[end - 1].clone()))?;
+            below.push(self.files(&key));
+        }
+        Ok(below)
+    }
+
+    fn dir(&self, key: &Digest) -> PathBuf {
+        self.root.join(key.hex())
+    }
+}
+
+/// A layer that is unpacked and has no name yet.
+pub struct Prepared {
+    dir: tempfile::TempDir,
+    layer: Layer,
+}
+
+/// The OCI image specification's chain id: a name for a layer on top of others.
+pub fn chain_id(chain: &[Digest]) -> Digest {
+    let mut ids = chain.iter();
+    let mut id = ids.next().expect("a chain has a layer").clone();
+    for next in ids {
+        id = Digest::of(format!("{id} {next}").as_bytes());
+    }
+    id
+}
+
+fn adopt_attributes(layer: &Path, below: &[PathBuf], assumed: &[PathBuf]) -> io::Result<()> {
+    for path in assumed {
+        let found = below.iter().find_map(|lower| rustix::fs::lstat(lower.join(path)).ok());
+        let Some(stat) = found else { continue };
+        let own = layer.join(path);
+        rustix::fs::chown(&own, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
+        rustix::fs::chmod(&own, Mode::from_raw_mode(stat.st_mode))?;
+        let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds.cast_signed() };
+        let times = Timestamps {
+            last_access: time(stat.st_atime, stat.st_atime_nsec),
+            last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+        };
+        rustix::fs::utimensat(CWD, &own, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}

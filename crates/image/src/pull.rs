@@ -1,0 +1,379 @@
+//! Images from registries.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use oci_client::client::{BlobResponse, Client, ClientConfig, ClientProtocol, SizedStream};
+use oci_client::errors::OciDistributionError;
+use oci_client::manifest::OciDescriptor;
+use oci_client::secrets::RegistryAuth;
+
+use crate::blobs::{BlobError, Ingest};
+use crate::digest::Digest;
+use crate::index::Image;
+use crate::manifest::{self, Descriptor, Document, ManifestError, Platform};
+use crate::name::Name;
+use crate::store::{Names, Store, StoreError};
+
+/// Layers that are fetched at a time.
+const DOWNLOADS_MAX: usize = 4;
+/// How often the rest of a layer is asked for after a broken transfer.
+const ATTEMPTS_MAX: u32 = 5;
+/// An index of indexes is allowed, more is a riddle.
+const INDEX_DEPTH_MAX: u8 = 2;
+
+/// Why an image was not pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// No registry that could have it gave it.
+    #[error("cannot pull {name} from {host}: {}", root_cause(source))]
+    Registry {
+        /// What was asked for.
+        name: String,
+        /// Who was asked.
+        host: String,
+        /// Why.
+        #[source]
+        source: OciDistributionError,
+    },
+    /// A transfer broke too often.
+    #[error("the transfer of {digest} from {host} broke {attempts} times")]
+    Broken {
+        /// Which content.
+        digest: Digest,
+        /// Who sent it.
+        host: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// Why.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// What came is not what was asked for, or cannot be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl PullError {
+    /// Whether the registry said that there is no such image.
+    pub fn is_not_found(&self) -> bool {
+        use oci_client::errors::OciErrorCode::{ManifestUnknown, NameUnknown, NotFound};
+        match self {
+            PullError::Registry { source: OciDistributionError::ImageManifestNotFoundError(_), .. } => true,
+            PullError::Registry { source: OciDistributionError::ServerError { code, .. }, .. } => *code == 404,
+            PullError::Registry { source: OciDistributionError::RegistryError { envelope, .. }, .. } => {
+                envelope.errors.iter().any(|error| matches!(error.code, ManifestUnknown | NameUnknown | NotFound))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the registry wants other credentials.
+    pub fn is_unauthorized(&self) -> bool {
+        use oci_client::errors::OciErrorCode::{Denied, Unauthorized};
+        match self {
+            PullError::Registry { source, .. } => match source {
+                OciDistributionError::AuthenticationFailure(_) | OciDistributionError::UnauthorizedError { .. } => true,
+                OciDistributionError::RegistryError { envelope, .. } => {
+                    envelope.errors.iter().any(|error| matches!(error.code, Denied | Unauthorized))
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+impl From<BlobError> for PullError {
+    fn from(error: BlobError) -> PullError {
+        StoreError::from(error).into()
+    }
+}
+
+impl From<ManifestError> for PullError {
+    fn from(error: ManifestError) -> PullError {
+        StoreError::from(error).into()
+    }
+}
+
+/// Who pulls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Credentials {
+    /// Anybody.
+    #[default]
+    Anonymous,
+    /// A user.
+    Basic {
+        /// The name.
+        user: String,
+        /// The password or access token.
+        password: String,
+    },
+    /// Whoever has this token.
+    Token(String),
+}
+
+/// A host that serves images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Name or address, with a port if it is not the usual one.
+    pub address: String,
+    /// HTTP instead of HTTPS.
+    pub plain_http: bool,
+}
+
+impl Host {
+    /// A host of its own name: HTTPS, unless it is this machine.
+    pub fn of(address: &str) -> Host {
+        Host { address: address.to_owned(), plain_http: is_loopback(address) }
+    }
+}
+
+/// Where images are looked for, and how patiently.
+#[derive(Clone, Debug)]
+pub struct Registries {
+    /// Mirrors by registry, asked in order before the registry itself; `*` is for those without a row.
+    pub mirrors: BTreeMap<String, Vec<Host>>,
+    /// A registry that sends nothing for so long has stalled.
+    pub stall: Duration,
+    /// A host that does not answer for so long is not there.
+    pub connect: Duration,
+}
+
+impl Default for Registries {
+    fn default() -> Registries {
+        Registries { mirrors: BTreeMap::new(), stall: Duration::from_secs(60), connect: Duration::from_secs(15) }
+    }
+}
+
+impl Registries {
+    fn hosts(&self, registry: &str) -> Vec<Host> {
+        let mirrors = self.mirrors.get(registry).or_else(|| self.mirrors.get("*"));
+        mirrors.into_iter().flatten().cloned().chain([Host::of(registry)]).collect()
+    }
+
+    /// A client of its own for each pull: it remembers credentials by host, and those of one pull are not another's.
+    fn client(&self, host: &Host) -> Client {
+        let protocol = if host.plain_http { ClientProtocol::Http } else { ClientProtocol::Https };
+        Client::new(ClientConfig {
+            protocol,
+            read_timeout: Some(self.stall),
+            connect_timeout: Some(self.connect),
+            user_agent: concat!("knarr/", env!("CARGO_PKG_VERSION")),
+            ..ClientConfig::default()
+        })
+    }
+}
+
+impl Store {
+    /// Pulls an image from the first host that has it, whole or not at all.
+    pub async fn pull(
+        &self,
+        name: &Name,
+        credentials: &Credentials,
+        registries: &Registries,
+    ) -> Result<Arc<Image>, PullError> {
+        let _arriving = self.arriving().await?;
+        let mut last = None;
+        for host in registries.hosts(name.registry()) {
+            let source = Source::new(name, &host, credentials, registries);
+            match self.pull_from(&source, name).await {
+                Ok(image) => return Ok(image),
+                Err(error) => {
+                    tracing::debug!(%name, host = host.address, %error, "cannot pull here");
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.expect("a registry is its own last host"))
+    }
+
+    async fn pull_from(&self, source: &Source, name: &Name) -> Result<Arc<Image>, PullError> {
+        let (mut digest, mut bytes) = source.manifest(name.digest()).await?;
+        let mut names = Names::default();
+        names.tags.extend(name.tagged());
+        names.digests.insert(name.by_digest(&digest));
+        let mut depth = 0;
+        let manifest = loop {
+            self.blobs.put_as(&digest, &bytes)?;
+            match manifest::document(&digest, &bytes)? {
+                Document::Image(manifest) => break manifest,
+                Document::Index(_) if depth == INDEX_DEPTH_MAX => return Err(ManifestError::Nested.into()),
+                Document::Index(index) => {
+                    depth += 1;
+                    names.blobs.insert(digest);
+                    let entry = index.entry_for(&Platform::host())?;
+                    (digest, bytes) = source.manifest(Some(entry.digest.clone())).await?;
+                }
+            }
+        };
+        if manifest.config.size > manifest::DOCUMENT_BYTES_MAX {
+            return Err(BlobError::Document { digest: manifest.config.digest }.into());
+        }
+        let mut fetches = Vec::new();
+        for content in manifest.layers.iter().chain([&manifest.config]) {
+            fetches.push(self.fetch(source, content));
+        }
+        stream::iter(fetches).buffer_unordered(DOWNLOADS_MAX).try_collect::<()>().await?;
+        Ok(self.adopt(&digest, &names).await?)
+    }
+
+    /// Brings content here unless it is; a broken transfer goes on where it broke.
+    async fn fetch(&self, source: &Source, content: &Descriptor) -> Result<(), PullError> {
+        let lock = self.lock_of(&content.digest);
+        let _alone = lock.lock().await;
+        if self.blobs.has(&content.digest) {
+            return Ok(());
+        }
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mut ingest = self.blobs.ingest(&content.digest, content.size)?;
+            match source.transfer(content, &mut ingest).await {
+                Ok(()) => return Ok(ingest.finish()?),
+                Err(Transfer::Refused(error)) => return Err(error),
+                Err(Transfer::Broken(error)) if attempts == ATTEMPTS_MAX => {
+                    let (digest, host) = (content.digest.clone(), source.host.clone());
+                    return Err(PullError::Broken { digest, host, attempts, source: error });
+                }
+                Err(Transfer::Broken(error)) => {
+                    tracing::debug!(digest = %content.digest, %error, attempts, "the transfer broke");
+                }
+            }
+        }
+    }
+}
+
+/// How a transfer ended.
+enum Transfer {
+    Refused(PullError),
+    Broken(Box<dyn Error + Send + Sync>),
+}
+
+/// One host, asked for one image.
+struct Source {
+    name: String,
+    host: String,
+    reference: oci_client::Reference,
+    auth: RegistryAuth,
+    client: Client,
+}
+
+impl Source {
+    fn new(name: &Name, host: &Host, credentials: &Credentials, registries: &Registries) -> Source {
+        let mut reference = name.reference().clone();
+        if host.address != name.registry() {
+            reference.set_mirror_registry(host.address.clone());
+        }
+        let auth = match credentials {
+            Credentials::Anonymous => RegistryAuth::Anonymous,
+            Credentials::Basic { user, password } => RegistryAuth::Basic(user.clone(), password.clone()),
+            Credentials::Token(token) => RegistryAuth::Bearer(token.clone()),
+        };
+        Source { name: name.to_string(), host: host.address.clone(), reference, auth, client: registries.client(host) }
+    }
+
+    async fn manifest(&self, digest: Option<Digest>) -> Result<(Digest, Vec<u8>), PullError> {
+        let kinds = [manifest::MANIFEST, manifest::INDEX, manifest::DOCKER_MANIFEST, manifest::DOCKER_LIST];
+        let reference = match &digest {
+            Some(digest) => self.reference.clone_with_digest(digest.to_string()),
+            None => self.reference.clone(),
+        };
+        let refused = |source| self.refused(source);
+        let (bytes, claimed) = self.client.pull_manifest_raw(&reference, &self.auth, &kinds).await.map_err(refused)?;
+        let digest = digest.or_else(|| Digest::parse(&claimed).ok()).unwrap_or_else(|| Digest::of(&bytes));
+        Ok((digest, bytes.to_vec()))
+    }
+
+    async fn transfer(&self, content: &Descriptor, ingest: &mut Ingest) -> Result<(), Transfer> {
+        let refused = |error: BlobError| Transfer::Refused(error.into());
+        if ingest.arrived() == content.size && content.size > 0 {
+            return Ok(());
+        }
+        let descriptor = OciDescriptor { digest: content.digest.to_string(), ..OciDescriptor::default() };
+        self.client.store_auth_if_needed(self.reference.resolve_registry(), &self.auth).await;
+        let mut bytes = match ingest.arrived() {
+            0 => self.client.pull_blob_stream(&self.reference, &descriptor).await.map_err(|e| self.failed(e))?,
+            offset => match self.resumed(&descriptor, offset).await? {
+                BlobResponse::Partial(rest) => rest,
+                BlobResponse::Full(whole) => {
+                    ingest.restart().map_err(refused)?;
+                    whole
+                }
+            },
+        };
+        copy(&mut bytes, ingest).await
+    }
+
+    async fn resumed(&self, descriptor: &OciDescriptor, offset: u64) -> Result<BlobResponse, Transfer> {
+        let answer = self.client.pull_blob_stream_partial(&self.reference, descriptor, offset, None).await;
+        answer.map_err(|error| self.failed(error))
+    }
+
+    /// A registry that says no will say it again; a connection that broke may hold the next time.
+    fn failed(&self, error: OciDistributionError) -> Transfer {
+        match error {
+            OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
+                Transfer::Broken(Box::new(error))
+            }
+            other => Transfer::Refused(self.refused(other)),
+        }
+    }
+
+    fn refused(&self, source: OciDistributionError) -> PullError {
+        PullError::Registry { name: self.name.clone(), host: self.host.clone(), source }
+    }
+}
+
+async fn copy(bytes: &mut SizedStream, ingest: &mut Ingest) -> Result<(), Transfer> {
+    while let Some(piece) = bytes.next().await {
+        let piece = piece.map_err(|error| Transfer::Broken(Box::new(error)))?;
+        ingest.write(&piece).map_err(|error| Transfer::Refused(error.into()))?;
+    }
+    Ok(())
+}
+
+fn is_loopback(address: &str) -> bool {
+    let host = match address.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => address.split(':').next().unwrap_or(address),
+    };
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Registries' own words are at the bottom of the chain.
+fn root_cause(error: &OciDistributionError) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_asked_without_encryption() {
+        let check = |address: &str, plain: bool| assert_eq!(Host::of(address).plain_http, plain, "{address}");
+        check("localhost:5000", true);
+        check("127.0.0.1:5000", true);
+        check("[::1]:5000", true);
+        check("registry.k8s.io", false);
+        check("10.0.0.1:5000", false);
+        check("localhost.example.com", false);
+    }
+
+    #[test]
+    fn mirrors_are_asked_before_the_registry() {
+        let mut registries = Registries::default();
+        registries.mirrors.insert("docker.io".into(), vec![Host::of("127.0.0.1:1")]);
+        let hosts = |registry| registries.hosts(registry).into_iter().map(|host| host.address).collect::<Vec<_>>();
+        assert_eq!(hosts("docker.io"), ["127.0.0.1:1", "docker.io"]);
+        assert_eq!(hosts("quay.io"), ["quay.io"]);
+    }
+}

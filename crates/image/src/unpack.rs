@@ -1,0 +1,213 @@
+//! An archive becomes a directory in overlayfs's form, and nothing outside that directory is touched.
+//!
+//! Every path is resolved by the kernel with the directory as its root, so that `..`, absolute links and links out of the
+//! tree lead nowhere else. Whiteouts become character devices 0/0, opaque directories get overlayfs's attribute.
+
+mod tree;
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Timespec};
+use tar::{Archive, Entry, EntryType};
+
+use tree::{Attributes, Tree};
+
+/// A layer of more bytes is a bomb.
+const BYTES_MAX: u64 = 256 << 30;
+/// A layer of more entries is a bomb.
+const ENTRIES_MAX: u64 = 20_000_000;
+
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+/// Overlayfs's own attributes would let a layer redirect directories of other layers.
+const RESERVED: &str = "trusted.overlay.";
+
+/// Why an archive is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    /// The archive itself cannot be read.
+    #[error("the archive is damaged")]
+    Archive(#[source] io::Error),
+    /// A path that leaves the root, or is none.
+    #[error("entry {0:?} leaves the layer")]
+    Escape(PathBuf),
+    /// A link to something that the layer does not have.
+    #[error("entry {path:?} links to {target:?}, which the layer does not have")]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// What it should be.
+        target: PathBuf,
+    },
+    /// A bomb.
+    #[error("the layer is larger than {0}")]
+    TooLarge(&'static str),
+    /// The disk refuses.
+    #[error("cannot unpack {path:?}")]
+    Io {
+        /// Which entry.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What came out.
+#[derive(Debug, Default)]
+pub struct Unpacked {
+    pub bytes: u64,
+    pub inodes: u64,
+    /// Directories that entries needed and the archive did not have before them.
+    pub assumed: Vec<PathBuf>,
+}
+
+/// Unpacks a tar archive into an empty directory.
+pub fn unpack(archive: impl Read, into: &Path) -> Result<Unpacked, UnpackError> {
+    let at = |source: io::Error| UnpackError::Io { path: PathBuf::from("/"), source };
+    let mut tree = Tree::open(into).map_err(at)?;
+    let mut unpacked = Unpacked::default();
+    let mut archive = Archive::new(archive);
+    for entry in archive.entries().map_err(UnpackError::Archive)? {
+        let mut entry = entry.map_err(UnpackError::Archive)?;
+        unpacked.inodes += 1;
+        if unpacked.inodes > ENTRIES_MAX {
+            return Err(UnpackError::TooLarge("20 million entries"));
+        }
+        unpacked.bytes = unpacked.bytes.saturating_add(entry.size());
+        if unpacked.bytes > BYTES_MAX {
+            return Err(UnpackError::TooLarge("256 GiB"));
+        }
+        one(&mut tree, &mut entry)?;
+    }
+    unpacked.assumed = tree.finish().map_err(at)?;
+    Ok(unpacked)
+}
+
+fn one<R: Read>(tree: &mut Tree, entry: &mut Entry<'_, R>) -> Result<(), UnpackError> {
+    let kind = entry.header().entry_type();
+    if matches!(kind, EntryType::XGlobalHeader | EntryType::XHeader) {
+        return Ok(());
+    }
+    let path = inside(&entry.path_bytes())?;
+    let io = |source: io::Error| UnpackError::Io { path: path.clone(), source };
+    let attributes = attributes(entry).map_err(io)?;
+    let Some(name) = path.file_name() else {
+        return tree.root_attributes(&attributes).map_err(io);
+    };
+    if name.as_bytes() == OPAQUE {
+        return tree.opaque(path.parent().expect("a path with a name has a parent")).map_err(io);
+    }
+    if let Some(hidden) = name.as_bytes().strip_prefix(WHITEOUT) {
+        if hidden.is_empty() || hidden == b"." || hidden == b".." {
+            return Err(UnpackError::Escape(path));
+        }
+        return tree.whiteout(&path.with_file_name(OsStr::from_bytes(hidden))).map_err(io);
+    }
+    match kind {
+        EntryType::Directory => tree.directory(&path, &attributes).map_err(io),
+        EntryType::Symlink => {
+            let target = link_target(entry, &path)?;
+            tree.symlink(&path, &target, &attributes).map_err(io)
+        }
+        EntryType::Link => {
+            let target = inside(link_target(entry, &path)?.as_os_str().as_bytes())?;
+            match tree.hard_link(&path, &target) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Err(UnpackError::Link { path, target }),
+                done => done.map_err(io),
+            }
+        }
+        EntryType::Char => node(tree, entry, &path, FileType::CharacterDevice, &attributes),
+        EntryType::Block => node(tree, entry, &path, FileType::BlockDevice, &attributes),
+        EntryType::Fifo => node(tree, entry, &path, FileType::Fifo, &attributes),
+        // The rest holds data: regular, contiguous and sparse files, and kinds that only their makers know.
+        _ => tree.file(&path, entry, &attributes).map_err(io),
+    }
+}
+
+fn node<R: Read>(
+    tree: &mut Tree,
+    entry: &Entry<'_, R>,
+    path: &Path,
+    kind: FileType,
+    attributes: &Attributes,
+) -> Result<(), UnpackError> {
+    let io = |source: io::Error| UnpackError::Io { path: path.to_owned(), source };
+    // Only devices have numbers; other entries leave the fields blank.
+    let device = if kind == FileType::Fifo {
+        0
+    } else {
+        let number = |part: io::Result<Option<u32>>| part.map(Option::unwrap_or_default).map_err(io);
+        rustix::fs::makedev(number(entry.header().device_major())?, number(entry.header().device_minor())?)
+    };
+    tree.node(path, kind, device, attributes).map_err(io)
+}
+
+/// A path relative to the root; one that climbs is refused rather than bent.
+fn inside(raw: &[u8]) -> Result<PathBuf, UnpackError> {
+    let given = Path::new(OsStr::from_bytes(raw));
+    let mut path = PathBuf::new();
+    for component in given.components() {
+        match component {
+            Component::Normal(name) => path.push(name),
+            Component::CurDir | Component::RootDir => {}
+            Component::ParentDir | Component::Prefix(_) => return Err(UnpackError::Escape(given.to_owned())),
+        }
+    }
+    Ok(path)
+}
+
+fn link_target<R: Read>(entry: &Entry<'_, R>, path: &Path) -> Result<PathBuf, UnpackError> {
+    let target = entry.link_name_bytes().map(|target| PathBuf::from(OsStr::from_bytes(&target)));
+    target.ok_or_else(|| UnpackError::Link { path: path.to_owned(), target: PathBuf::new() })
+}
+
+fn attributes<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<Attributes> {
+    let header = entry.header();
+    let raw = header.as_old();
+    let id = |raw: &[u8], value: io::Result<u64>| match value {
+        Ok(id) => u32::try_from(id).map_err(|_| io::Error::other("a user or group id is out of range")),
+        Err(_) if is_blank(raw) => Ok(0),
+        Err(error) => Err(error),
+    };
+    let mut attributes = Attributes {
+        mode: header.mode()? & 0o7777,
+        uid: id(&raw.uid, header.uid())?,
+        gid: id(&raw.gid, header.gid())?,
+        modified: Timespec { tv_sec: header.mtime().unwrap_or(0).cast_signed(), tv_nsec: 0 },
+        extended: Vec::new(),
+    };
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(attributes) };
+    for extension in extensions {
+        let extension = extension?;
+        let (Ok(key), value) = (extension.key(), extension.value_bytes()) else { continue };
+        if let Some(name) = key.strip_prefix("SCHILY.xattr.")
+            && !name.starts_with(RESERVED)
+        {
+            attributes.extended.push((name.to_owned(), value.to_vec()));
+        } else if key == "mtime"
+            && let Some(time) = extension.value().ok().and_then(precise_time)
+        {
+            attributes.modified = time;
+        }
+    }
+    Ok(attributes)
+}
+
+/// Some writers leave out what is zero.
+fn is_blank(field: &[u8]) -> bool {
+    field.iter().all(|byte| matches!(byte, 0 | b' '))
+}
+
+/// `seconds.fraction`, as PAX headers have it.
+fn precise_time(text: &str) -> Option<Timespec> {
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    Some(Timespec { tv_sec: seconds.parse().ok()?, tv_nsec: digits.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests;

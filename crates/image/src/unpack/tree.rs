@@ -1,0 +1,227 @@
+//! The directory that an archive becomes, written through file descriptors that cannot leave it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, fchown, linkat, mkdirat,
+    mknodat, openat, openat2, statat, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+/// What an entry has besides its content.
+#[derive(Clone)]
+pub struct Attributes {
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub modified: Timespec,
+    pub extended: Vec<(String, Vec<u8>)>,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+pub struct Tree {
+    root: OwnedFd,
+    /// The directory that was written to last: archives are sorted more often than not.
+    recent: Option<(PathBuf, OwnedFd)>,
+    assumed: BTreeSet<PathBuf>,
+    /// Directories get their times last, for what is written into them changes those.
+    times: Vec<(PathBuf, Timespec)>,
+}
+
+impl Tree {
+    pub fn open(root: &Path) -> io::Result<Tree> {
+        let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
+        Ok(Tree { root, recent: None, assumed: BTreeSet::new(), times: Vec::new() })
+    }
+
+    /// Sets the directories' times and says which directories were taken for granted.
+    pub fn finish(self) -> io::Result<Vec<PathBuf>> {
+        for (path, time) in self.times.iter().rev() {
+            if let Ok(dir) = resolve(self.root.as_fd(), path) {
+                utimensat(&dir, ".", &stamps(*time), AtFlags::empty())?;
+            }
+        }
+        Ok(self.assumed.into_iter().collect())
+    }
+
+    pub fn root_attributes(&mut self, attributes: &Attributes) -> io::Result<()> {
+        dress(&self.root, attributes)?;
+        self.times.push((PathBuf::from("."), attributes.modified));
+        Ok(())
+    }
+
+    pub fn directory(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
+        let (parent, name) = self.place(path)?;
+        let replaced = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => None,
+            Ok(stat) => Some(is_whiteout(&stat)),
+            Err(Errno::NOENT) => Some(false),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(was_whiteout) = replaced {
+            self.clear(&parent, name)?;
+            mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
+            if was_whiteout {
+                mark_opaque(&openat(&parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?)?;
+            }
+        }
+        let dir = openat(&parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        dress(&dir, attributes)?;
+        self.assumed.remove(path);
+        self.times.push((path.to_owned(), attributes.modified));
+        Ok(())
+    }
+
+    pub fn file(&mut self, path: &Path, content: &mut impl Read, attributes: &Attributes) -> io::Result<()> {
+        let (parent, name) = self.place(path)?;
+        self.clear(&parent, name)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&parent, name, flags, Mode::from_raw_mode(0o600))?);
+        io::copy(content, &mut file)?;
+        dress(file.as_fd(), attributes)?;
+        utimensat(&parent, name, &stamps(attributes.modified), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+
+    pub fn symlink(&mut self, path: &Path, target: &Path, attributes: &Attributes) -> io::Result<()> {
+        let (parent, name) = self.place(path)?;
+        self.clear(&parent, name)?;
+        symlinkat(target, &parent, name)?;
+        dress_name(&parent, name, attributes)
+    }
+
+    pub fn hard_link(&mut self, path: &Path, target: &Path) -> io::Result<()> {
+        let (parent, name) = self.place(path)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let existing = openat2(&self.root, target, flags, Mode::empty(), within())?;
+        self.clear(&parent, name)?;
+        Ok(linkat(&existing, "", &parent, name, AtFlags::EMPTY_PATH)?)
+    }
+
+    pub fn node(&mut self, path: &Path, kind: FileType, device: u64, attributes: &Attributes) -> io::Result<()> {
+        let (parent, name) = self.place(path)?;
+        self.clear(&parent, name)?;
+        mknodat(&parent, name, kind, Mode::from_raw_mode(attributes.mode), device)?;
+        rustix::fs::chmodat(&parent, name, Mode::from_raw_mode(attributes.mode), AtFlags::empty())?;
+        dress_name(&parent, name, attributes)
+    }
+
+    /// Hides a name of the layers below; one of this layer is not meant.
+    pub fn whiteout(&mut self, path: &Path) -> io::Result<()> {
+        let (parent, name) = self.place(path)?;
+        match mknodat(&parent, name, FileType::CharacterDevice, Mode::empty(), 0) {
+            Err(Errno::EXIST) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    /// Hides everything that the layers below have in a directory.
+    pub fn opaque(&mut self, dir: &Path) -> io::Result<()> {
+        if dir.as_os_str().is_empty() {
+            return mark_opaque(&self.root);
+        }
+        let inside = dir.join("any name");
+        let (parent, _) = self.place(&inside)?;
+        mark_opaque(&parent)
+    }
+
+    /// The directory that an entry goes into, and its name there.
+    fn place<'p>(&mut self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
+        let name = path.file_name().ok_or(Errno::INVAL)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if let Some((recent, fd)) = &self.recent
+            && recent == parent
+        {
+            return Ok((fd.try_clone()?, name));
+        }
+        let fd = match resolve(self.root.as_fd(), parent) {
+            Err(Errno::NOENT) => self.assume(parent)?,
+            found => found?,
+        };
+        self.recent = Some((parent.to_owned(), fd.try_clone()?));
+        Ok((fd, name))
+    }
+
+    /// Makes directories that the archive takes for granted.
+    fn assume(&mut self, path: &Path) -> io::Result<OwnedFd> {
+        let mut done = PathBuf::new();
+        let mut dir = self.root.try_clone()?;
+        for component in path.components() {
+            done.push(component);
+            dir = match resolve(self.root.as_fd(), &done) {
+                Err(Errno::NOENT) => {
+                    mkdirat(&dir, component.as_os_str(), Mode::from_raw_mode(0o755))?;
+                    self.assumed.insert(done.clone());
+                    openat(&dir, component.as_os_str(), DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?
+                }
+                found => found?,
+            };
+        }
+        Ok(dir)
+    }
+
+    /// Makes way for an entry that comes a second time.
+    fn clear(&mut self, parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        match unlinkat(parent, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => return Ok(()),
+            // What is gone may have been a link on the way to the remembered directory.
+            Ok(()) => {
+                self.recent = None;
+                return Ok(());
+            }
+            Err(Errno::ISDIR | Errno::PERM) => self.recent = None,
+            Err(error) => return Err(error.into()),
+        }
+        // The descriptor names the very directory that was resolved inside the root, and the standard library's removal
+        // follows no links below it.
+        std::fs::remove_dir_all(Path::new(&format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name))
+    }
+}
+
+/// Resolution with the tree as the whole world.
+fn within() -> ResolveFlags {
+    ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS
+}
+
+fn resolve(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    openat2(root, path, DIRECTORY, Mode::empty(), within())
+}
+
+fn stamps(time: Timespec) -> Timestamps {
+    Timestamps { last_access: time, last_modification: time }
+}
+
+fn is_whiteout(stat: &rustix::fs::Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
+}
+
+fn mark_opaque(dir: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::fsetxattr(dir, "trusted.overlay.opaque", b"y", XattrFlags::empty())?)
+}
+
+/// Owner before mode, because a change of owner clears set-user-id; attributes last, because it clears capabilities too.
+fn dress(fd: impl AsFd, attributes: &Attributes) -> io::Result<()> {
+    fchown(&fd, Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)))?;
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(attributes.mode))?;
+    for (name, value) in &attributes.extended {
+        match rustix::fs::fsetxattr(&fd, name.as_str(), value, XattrFlags::empty()) {
+            // A file system without them, or a label of a security module that this kernel does not have.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn dress_name(parent: &OwnedFd, name: &OsStr, attributes: &Attributes) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
+    rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(utimensat(parent, name, &stamps(attributes.modified), AtFlags::SYMLINK_NOFOLLOW)?)
+}

@@ -1,0 +1,157 @@
+//! A registry over the content of a store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use futures_util::{StreamExt, stream};
+use image::Digest;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// How the registry behaves.
+#[derive(Clone, Default)]
+pub struct Manners {
+    /// Everybody must know this password.
+    pub password: Option<&'static str>,
+    /// The tag names an index.
+    pub index: bool,
+    /// The first transfer of each layer ends after so many bytes.
+    pub break_after: Option<usize>,
+    /// Content is changed on its way.
+    pub corrupt: bool,
+    /// Layers never arrive.
+    pub stall: bool,
+}
+
+pub struct Server {
+    pub address: String,
+    content: Arc<Content>,
+    task: JoinHandle<()>,
+}
+
+struct Content {
+    root: PathBuf,
+    manifest: String,
+    manners: Manners,
+    ranges: AtomicUsize,
+    transfers: AtomicUsize,
+}
+
+impl Server {
+    pub async fn start(store: &Path, manifest: String, manners: Manners) -> Server {
+        let content = Content {
+            root: store.join("blobs/sha256"),
+            manifest,
+            manners,
+            ranges: AtomicUsize::new(0),
+            transfers: AtomicUsize::new(0),
+        };
+        let content = Arc::new(content);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let app = Router::new().fallback(serve).with_state(Arc::clone(&content));
+        let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Server { address, content, task }
+    }
+
+    /// How many requests asked for a part.
+    pub fn ranges(&self) -> usize {
+        self.content.ranges.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(State(content): State<Arc<Content>>, request: Request) -> Response {
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    if let Some(password) = content.manners.password {
+        // me:<password> in base 64, for the one password that the tests use.
+        assert_eq!(password, "secret");
+        if header("authorization") != Some("Basic bWU6c2VjcmV0") {
+            return answer(401).header("www-authenticate", "Basic realm=\"test\"").body(error("UNAUTHORIZED")).unwrap();
+        }
+    }
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match parts.as_slice() {
+        ["v2"] => answer(200).body(Body::empty()).unwrap(),
+        ["v2", "test", "tool", "manifests", reference] => content.manifest(reference),
+        ["v2", "test", "tool", "blobs", digest] => {
+            let offset =
+                header("range").and_then(|range| range.strip_prefix("bytes=")?.split('-').next()?.parse().ok());
+            content.blob(digest, offset)
+        }
+        _ => answer(404).body(error("NAME_UNKNOWN")).unwrap(),
+    }
+}
+
+impl Content {
+    fn read(&self, digest: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.root.join(digest.strip_prefix("sha256:")?)).ok()
+    }
+
+    fn manifest(&self, reference: &str) -> Response {
+        let index = json!({"schemaVersion": 2, "manifests": [
+            {"mediaType": "x", "digest": format!("sha256:{}", "0".repeat(64)), "size": 1, "platform": {"os": "plan9", "architecture": "amd64"}},
+            {"mediaType": "x", "digest": self.manifest, "size": 1,
+             "platform": {"os": "linux", "architecture": image::Platform::host().architecture}},
+        ]});
+        let bytes = match reference {
+            "1" if self.manners.index => index.to_string().into_bytes(),
+            "1" => self.read(&self.manifest).unwrap(),
+            digest => match self.read(digest) {
+                Some(bytes) => bytes,
+                None => return answer(404).body(error("MANIFEST_UNKNOWN")).unwrap(),
+            },
+        };
+        answer(200).header("docker-content-digest", Digest::of(&bytes).as_str()).body(Body::from(bytes)).unwrap()
+    }
+
+    fn blob(&self, digest: &str, offset: Option<usize>) -> Response {
+        let Some(mut bytes) = self.read(digest) else { return answer(404).body(error("BLOB_UNKNOWN")).unwrap() };
+        if self.manners.corrupt {
+            bytes[0] ^= 1;
+        }
+        if self.manners.stall && bytes.len() > 10_000 {
+            let start = Bytes::from(bytes[..100].to_vec());
+            let body = stream::once(async { Ok::<_, std::io::Error>(start) }).chain(stream::pending());
+            return answer(200).header("content-length", bytes.len()).body(Body::from_stream(body)).unwrap();
+        }
+        if let Some(offset) = offset {
+            self.ranges.fetch_add(1, Ordering::SeqCst);
+            return answer(206).body(Body::from(bytes.split_off(offset))).unwrap();
+        }
+        if let Some(limit) = self.manners.break_after
+            && bytes.len() > limit
+            && self.transfers.fetch_add(1, Ordering::SeqCst) == 0
+        {
+            let start = Bytes::from(bytes[..limit].to_vec());
+            // The server sends what it has whenever the body makes it wait.
+            let end = stream::once(async {
+                tokio::task::yield_now().await;
+                Err(std::io::Error::other("torn"))
+            });
+            let torn = stream::once(async { Ok(start) }).chain(end);
+            return answer(200).header("content-length", bytes.len()).body(Body::from_stream(torn)).unwrap();
+        }
+        answer(200).body(Body::from(bytes)).unwrap()
+    }
+}
+
+fn answer(status: u16) -> axum::http::response::Builder {
+    Response::builder().status(status)
+}
+
+fn error(code: &str) -> Body {
+    Body::from(json!({"errors": [{"code": code, "message": code}]}).to_string())
+}

@@ -1,0 +1,95 @@
+//! `knarr cri`: the container runtime on a socket.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use runtime::network::{Cni, Loopback, Network};
+use runtime::{Config, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::image::registries;
+
+/// Its flags.
+pub fn arguments(command: Command) -> Command {
+    let path = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("PATH").value_parser(value_parser!(PathBuf)).help(help)
+    };
+    command
+        .arg(path("data-dir", "Everything is kept here").default_value("/var/lib/knarr"))
+        .arg(path("listen", "The socket").default_value("/run/knarr/cri.sock"))
+        .arg(
+            Arg::new("cgroup-parent")
+                .long("cgroup-parent")
+                .default_value("/knarr")
+                .help("Where sandboxes go that name no parent"),
+        )
+        .arg(
+            Arg::new("runtime-handler")
+                .long("runtime-handler")
+                .value_name("NAME=PATH")
+                .action(ArgAction::Append)
+                .help("Another OCI runtime (runc, crun) for a RuntimeClass handler; without a path, the built-in one"),
+        )
+        .arg(path("cni-conf-dir", "Connect sandboxes by the CNI configuration found here"))
+        .arg(path("cni-bin-dir", "CNI plug-ins").action(ArgAction::Append).default_value("/opt/cni/bin"))
+        .arg(registry_mirror())
+}
+
+/// Mirrors, also for `knarr image`.
+pub fn registry_mirror() -> Arg {
+    Arg::new("registry-mirror")
+        .long("registry-mirror")
+        .value_name("REGISTRY=HOST")
+        .action(ArgAction::Append)
+        .help("Ask this host (http://host for plain HTTP) before the registry; * is for every registry")
+}
+
+/// Serves until SIGTERM or SIGINT; containers go on.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    let root = path("data-dir").expect("it has a default").join("runtime");
+    let socket = path("listen").expect("it has a default");
+    let network: Arc<dyn Network> = match path("cni-conf-dir") {
+        Some(conf) => {
+            let bins: Vec<PathBuf> = matches.get_many("cni-bin-dir").expect("it has a default").cloned().collect();
+            Arc::new(Cni::new(&conf, &bins, &root.join("cni")))
+        }
+        None => Arc::new(Loopback),
+    };
+    let config = Config {
+        // The very file that runs now, whatever becomes of its name.
+        shim: (PathBuf::from("/proc/self/exe"), vec!["shim".to_owned()]),
+        cgroup_parent: matches.get_one::<String>("cgroup-parent").expect("it has a default").clone(),
+        handlers: handlers(matches)?,
+        registries: registries(matches)?,
+        network,
+        root,
+    };
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    executor.block_on(async {
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let stop = async move {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+        };
+        let runtime = Runtime::open(config).await?;
+        let ready = || println!("ready: unix://{}", socket.display());
+        Ok(runtime::serve(runtime, &socket, ready, stop).await?)
+    })
+}
+
+fn handlers(matches: &ArgMatches) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let given = matches.get_many::<String>("runtime-handler").into_iter().flatten();
+    let pairs = given.map(|text| {
+        let (name, path) = text.split_once('=').unwrap_or((text, ""));
+        anyhow::ensure!(!name.is_empty(), "--runtime-handler {text}: a handler has a name");
+        Ok((name.to_owned(), PathBuf::from(path)))
+    });
+    pairs.collect()
+}

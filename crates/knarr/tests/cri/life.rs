@@ -1,0 +1,240 @@
+//! Sandboxes and containers from their making to their end.
+
+use std::fs;
+
+use cri::v1;
+
+use crate::machine::{IMAGE, machine, script, text_of, words};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_runs_writes_its_log_and_ends_with_its_code() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("one").await;
+    let (status, log) = m.output(&sandbox, script("c", "echo out; echo err >&2; printf end; exit 3")).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (3, "Error"));
+    assert!(status.created_at > 0 && status.started_at >= status.created_at && status.finished_at >= status.started_at);
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["! err", "end", "out"]);
+    let (status, _) = m.output(&sandbox, script("d", "true")).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (0, "Completed"));
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_has_its_own_namespaces_files_and_loopback() {
+    let Some(mut m) = machine().await else { return };
+    let mut config = m.sandbox_config("box");
+    config.dns_config = Some(v1::DnsConfig {
+        servers: words(&["10.0.0.10"]),
+        searches: words(&["a.local"]),
+        options: words(&["ndots:5"]),
+    });
+    config.linux.as_mut().unwrap().sysctls.insert("net.ipv4.ip_unprivileged_port_start".into(), "80".into());
+    let sandbox = m.sandbox_of(config).await;
+    let id = m.run(&sandbox, script("c", "sleep 1000")).await;
+    assert_eq!(m.shell(&id, "hostname; cat /etc/hostname").await, "box\nbox");
+    assert_eq!(m.shell(&id, "cat /etc/resolv.conf").await, "search a.local\nnameserver 10.0.0.10\noptions ndots:5");
+    assert_eq!(m.shell(&id, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start").await, "80");
+    assert_eq!(m.shell(&id, "ip -o link | wc -l; ip -o addr show lo | grep -c 127.0.0.1").await, "1\n1");
+    assert_eq!(m.shell(&id, "echo $$ $FROM_IMAGE $HOSTNAME; cat /proc/1/comm").await.lines().nth(1), Some("sleep"));
+    assert_eq!(
+        m.shell(&id, "echo x >/dev/shm/f; stat -f -c %T /dev/shm; grep -c ' /dev/shm ' /proc/mounts").await,
+        "tmpfs\n1"
+    );
+    let other = m.run(&sandbox, script("d", "sleep 1000")).await;
+    assert_eq!(m.shell(&other, "cat /dev/shm/f").await, "x");
+    let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: true };
+    let answer = m.runtime.pod_sandbox_status(request).await.unwrap().into_inner();
+    assert_eq!(answer.status.unwrap().state(), v1::PodSandboxState::SandboxReady);
+    assert_eq!(answer.containers_statuses.len(), 2);
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_pid_namespace_shows_the_others_and_ends_with_its_first_process() {
+    let Some(mut m) = machine().await else { return };
+    let mut config = m.sandbox_config("shared");
+    let shared = v1::NamespaceOption { pid: v1::NamespaceMode::Pod.into(), ..Default::default() };
+    config.linux.as_mut().unwrap().security_context =
+        Some(v1::LinuxSandboxSecurityContext { namespace_options: Some(shared.clone()), ..Default::default() });
+    let sandbox = m.sandbox_of(config).await;
+    let with = |name: &str, text: &str| {
+        crate::machine::secured(name, text, |security| security.namespace_options = Some(shared.clone()))
+    };
+    let one = m.run(&sandbox, with("one", "sleep 1000 & sleep 2000 & exec sleep 3000")).await;
+    let two = m.run(&sandbox, with("two", "sleep 4000")).await;
+    assert_eq!(
+        m.shell(&two, "cat /proc/1/comm; ls /proc/1/root 2>&1 | wc -l; pgrep sleep | wc -l").await,
+        "pause\n1\n4"
+    );
+    let stop = v1::StopContainerRequest { container_id: one.clone(), timeout: 0 };
+    m.runtime.stop_container(stop).await.unwrap();
+    // What the first process left behind goes with it.
+    assert_eq!(
+        m.shell(&two, "for i in $(seq 100); do n=$(pgrep sleep | wc -l); [ $n = 1 ] && break; done; echo $n").await,
+        "1"
+    );
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_asks_first_and_then_insists() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("stop").await;
+    let polite =
+        m.run(&sandbox, script("polite", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")).await;
+    let rude = m.run(&sandbox, script("rude", "trap '' TERM; echo ready; while :; do sleep 0.01; done")).await;
+    for (id, timeout, code) in [(&polite, 20, 7), (&rude, 1, 137)] {
+        // The trap is set once the line is in the log, which an exec after it proves.
+        let log = m.status(id).await.log_path;
+        while !fs::read_to_string(&log).unwrap().contains("ready") {
+            m.exec(id, &["true"]).await;
+        }
+        let request = v1::StopContainerRequest { container_id: id.clone(), timeout };
+        m.runtime.stop_container(request).await.unwrap();
+        assert_eq!(m.status(id).await.exit_code, code);
+    }
+    let request = v1::StopContainerRequest { container_id: "no-such".into(), timeout: 1 };
+    m.runtime.stop_container(request).await.unwrap();
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_run_in_containers_and_are_killed_in_time() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("exec").await;
+    let id = m.run(&sandbox, script("c", "sleep 1000")).await;
+    let done = m.exec(&id, &["sh", "-c", "echo out; echo err >&2; exit 5"]).await;
+    assert_eq!((done.stdout, done.stderr, done.exit_code), (b"out\n".to_vec(), b"err\n".to_vec(), 5));
+    let big = m.exec(&id, &["sh", "-c", "dd if=/dev/zero bs=1M count=3 2>/dev/null"]).await;
+    assert_eq!(big.stdout.len(), 3 << 20);
+    let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: words(&["sleep", "777"]), timeout: 1 };
+    let error = m.runtime.exec_sync(request).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
+    assert_eq!(
+        m.shell(&id, "for i in $(seq 100); do n=$(pgrep -f 'sleep 777' | wc -l); [ $n = 0 ] && break; done; echo $n")
+            .await,
+        "0"
+    );
+    let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: words(&["no-such-program"]), timeout: 0 };
+    let error = m.runtime.exec_sync(request).await.unwrap_err();
+    assert!(error.message().contains("executable file not found in $PATH"), "{}", error.message());
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_cannot_run_is_told_by_start() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("bad").await;
+    for (command, expect) in [
+        (&["no-such"][..], "executable file not found in $PATH"),
+        (&["/no/such"], "no such file or directory"),
+        (&["/etc/passwd"], "permission denied"),
+    ] {
+        let mut config = script("c", "");
+        config.command = words(command);
+        let id = m.create(&sandbox, config).await;
+        let error =
+            m.runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await.unwrap_err();
+        assert!(error.message().contains(expect), "{}", error.message());
+        let status = m.status(&id).await;
+        assert_eq!((status.exit_code, status.reason.as_str()), (128, "StartError"));
+    }
+    let mut config = script("c", "");
+    config.image = Some(v1::ImageSpec { image: "no.such/image:1".into(), ..Default::default() });
+    assert_eq!(m.try_create(&sandbox, config).await.unwrap_err().code(), tonic::Code::NotFound);
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_filtered_and_images_are_described() {
+    let Some(mut m) = machine().await else { return };
+    let (one, two) = (m.sandbox("one").await, m.sandbox("two").await);
+    m.runtime.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: two.clone() }).await.unwrap();
+    let mut list = async |filter: v1::PodSandboxFilter| {
+        let request = v1::ListPodSandboxRequest { filter: Some(filter) };
+        let items = m.runtime.list_pod_sandbox(request).await.unwrap().into_inner().items;
+        items.into_iter().map(|item| item.id).collect::<Vec<_>>()
+    };
+    let ready = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
+    assert_eq!(list(v1::PodSandboxFilter { state: Some(ready), ..Default::default() }).await, [one.clone()]);
+    let label_selector = [("app".to_owned(), "two".to_owned())].into();
+    assert_eq!(list(v1::PodSandboxFilter { label_selector, ..Default::default() }).await, [two]);
+    assert_eq!(list(v1::PodSandboxFilter { id: one[..13].into(), ..Default::default() }).await, [one]);
+    let images = m.images.list_images(v1::ListImagesRequest::default()).await.unwrap().into_inner().images;
+    assert_eq!(images[0].repo_tags, [IMAGE]);
+    let image = v1::ImageSpec { image: "no-such".into(), ..Default::default() };
+    let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
+    assert!(m.images.image_status(request).await.unwrap().into_inner().image.is_none());
+    let info = m.images.image_fs_info(v1::ImageFsInfoRequest {}).await.unwrap().into_inner();
+    assert!(info.image_filesystems[0].used_bytes.as_ref().unwrap().value > 1 << 20);
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_hold_are_changed_and_statistics_tell() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("limits").await;
+    let mut config = script("c", "sleep 1000");
+    config.linux.as_mut().unwrap().resources = Some(v1::LinuxContainerResources {
+        memory_limit_in_bytes: 64 << 20,
+        cpu_shares: 512,
+        cpu_quota: 50_000,
+        cpu_period: 100_000,
+        oom_score_adj: 500,
+        ..Default::default()
+    });
+    let id = m.run(&sandbox, config.clone()).await;
+    let limit = |m: &crate::machine::Machine| {
+        let paths = ["memory/{}/memory.limit_in_bytes", "{}/memory.max"];
+        let read = |path: &str| {
+            fs::read_to_string(format!("/sys/fs/cgroup/{}", path.replace("{}", &format!("{}/{id}", &m.cgroup[1..]))))
+        };
+        paths.iter().find_map(|path| read(path).ok()).unwrap().trim().to_owned()
+    };
+    assert_eq!(limit(&m), (64 << 20).to_string());
+    assert_eq!(m.shell(&id, "cat /proc/1/oom_score_adj").await, "500");
+    let change = v1::LinuxContainerResources { memory_limit_in_bytes: 96 << 20, ..Default::default() };
+    let request =
+        v1::UpdateContainerResourcesRequest { container_id: id.clone(), linux: Some(change), ..Default::default() };
+    m.runtime.update_container_resources(request).await.unwrap();
+    assert_eq!(limit(&m), (96 << 20).to_string());
+    let resources = m.status(&id).await.resources.unwrap().linux.unwrap();
+    assert_eq!((resources.memory_limit_in_bytes, resources.cpu_shares), (96 << 20, 512));
+    m.shell(&id, "echo 123456 >/written; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done").await;
+    let request = v1::ContainerStatsRequest { container_id: id.clone() };
+    let stats = m.runtime.container_stats(request).await.unwrap().into_inner().stats.unwrap();
+    assert!(stats.cpu.unwrap().usage_core_nano_seconds.unwrap().value > 0);
+    assert!(stats.memory.unwrap().working_set_bytes.unwrap().value > 0);
+    assert!(stats.writable_layer.unwrap().used_bytes.unwrap().value >= 4096);
+    let request = v1::PodSandboxStatsRequest { pod_sandbox_id: sandbox.clone() };
+    let stats = m.runtime.pod_sandbox_stats(request).await.unwrap().into_inner().stats.unwrap();
+    assert_eq!(stats.linux.unwrap().containers.len(), 1);
+    config.command = words(&["sh", "-c", "exec tail -c 200M /dev/zero"]);
+    config.log_path = "oom.log".into();
+    let id = m.run(&sandbox, config).await;
+    let status = m.ended(&id).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (137, "OOMKilled"));
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotated_log_is_opened_again() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("log").await;
+    let id = m.run(&sandbox, script("c", "echo one; while [ ! -e /go ]; do sleep 0.01; done; echo two")).await;
+    let log = m.status(&id).await.log_path;
+    let rotated = format!("{log}.1");
+    while !fs::read_to_string(&log).unwrap().contains("one") {
+        m.exec(&id, &["true"]).await;
+    }
+    fs::rename(&log, &rotated).unwrap();
+    let request = v1::ReopenContainerLogRequest { container_id: id.clone() };
+    m.runtime.reopen_container_log(request).await.unwrap();
+    m.exec(&id, &["touch", "/go"]).await;
+    m.ended(&id).await;
+    assert_eq!(text_of(&fs::read_to_string(&rotated).unwrap()), "one\n");
+    assert_eq!(text_of(&fs::read_to_string(&log).unwrap()), "two\n");
+    m.finish().await;
+}

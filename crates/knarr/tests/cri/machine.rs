@@ -1,0 +1,298 @@
+//! A machine of its own for a test: a data directory, a cgroup, a runtime, and nothing left behind.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use container::cgroup::Cgroup;
+use cri::v1;
+use cri::v1::image_service_client::ImageServiceClient;
+use cri::v1::runtime_service_client::RuntimeServiceClient;
+use image::{Name, Recipe, Store};
+use tonic::transport::Channel;
+
+/// Whatever a test waits for comes sooner, or never.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const IMAGE: &str = "test.local/busybox:1";
+
+pub struct Machine {
+    dir: tempfile::TempDir,
+    process: Child,
+    pub cgroup: String,
+    pub runtime: RuntimeServiceClient<Channel>,
+    pub images: ImageServiceClient<Channel>,
+    args: Vec<String>,
+}
+
+/// A machine, unless this test cannot have one.
+pub async fn machine() -> Option<Machine> {
+    machine_with(&[]).await
+}
+
+pub async fn machine_with(args: &[&str]) -> Option<Machine> {
+    if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
+        eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
+        return None;
+    }
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let dir = tempfile::Builder::new().prefix("knarr-cri-").tempdir().unwrap();
+    let store = Store::open(&dir.path().join("runtime/images")).unwrap();
+    store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
+    let cgroup = format!("/knarr-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
+    let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+    let (process, channel) = start(dir.path(), &cgroup, &args).await;
+    let (runtime, images) = clients(&channel);
+    Some(Machine { dir, process, cgroup, runtime, images, args })
+}
+
+async fn start(dir: &Path, cgroup: &str, args: &[String]) -> (Child, Channel) {
+    let socket = dir.join("cri.sock");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_knarr"))
+        .args(["cri", "--cgroup-parent", cgroup, "--data-dir"])
+        .arg(dir)
+        .arg("--listen")
+        .arg(&socket)
+        .args(args)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready: "), "{line:?}");
+    (process, cri::connect(socket.to_str().unwrap()).await.unwrap())
+}
+
+fn clients(channel: &Channel) -> (RuntimeServiceClient<Channel>, ImageServiceClient<Channel>) {
+    (RuntimeServiceClient::new(channel.clone()), ImageServiceClient::new(channel.clone()))
+}
+
+/// Busybox under all its names, and a user.
+pub fn busybox() -> Recipe {
+    let names = Command::new("/bin/busybox").arg("--list").output().unwrap().stdout;
+    let names = String::from_utf8(names).unwrap();
+    let links = names.lines().filter(|name| *name != "busybox");
+    let text = |path: &str, content: &str| (PathBuf::from(path), content.as_bytes().to_vec(), 0o644);
+    Recipe {
+        dirs: [("/bin", 0o755), ("/etc", 0o755), ("/tmp", 0o1777), ("/root", 0o700), ("/proc", 0o755), ("/sys", 0o755)]
+            .map(|(path, mode)| (PathBuf::from(path), mode))
+            .to_vec(),
+        copies: vec![("/bin/busybox".into(), "/bin/busybox".into())],
+        links: links.map(|name| (Path::new("/bin").join(name), "busybox".into())).collect(),
+        files: vec![
+            text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/:/bin/sh\n"),
+            text("/etc/group", "root:x:0:\nwww:x:34:\nlogs:x:50:web\n"),
+        ],
+        config: image::Config { cmd: vec!["sh".into()], env: vec!["FROM_IMAGE=1".into()], ..Default::default() },
+        pinned: false,
+    }
+}
+
+impl Machine {
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn sandbox_config(&self, name: &str) -> v1::PodSandboxConfig {
+        v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.into(),
+                uid: format!("uid-{name}"),
+                namespace: "test".into(),
+                attempt: 0,
+            }),
+            hostname: name.into(),
+            log_directory: self.path("logs").display().to_string(),
+            labels: HashMap::from([("app".into(), name.into())]),
+            linux: Some(v1::LinuxPodSandboxConfig { cgroup_parent: self.cgroup.clone(), ..Default::default() }),
+            ..Default::default()
+        }
+    }
+
+    pub async fn sandbox(&mut self, name: &str) -> String {
+        let config = self.sandbox_config(name);
+        self.sandbox_of(config).await
+    }
+
+    pub async fn sandbox_of(&mut self, config: v1::PodSandboxConfig) -> String {
+        let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+        self.runtime.run_pod_sandbox(request).await.unwrap().into_inner().pod_sandbox_id
+    }
+
+    pub async fn create(&mut self, sandbox: &str, config: v1::ContainerConfig) -> String {
+        self.try_create(sandbox, config).await.unwrap()
+    }
+
+    pub async fn try_create(&mut self, sandbox: &str, config: v1::ContainerConfig) -> Result<String, tonic::Status> {
+        let request =
+            v1::CreateContainerRequest { pod_sandbox_id: sandbox.into(), config: Some(config), sandbox_config: None };
+        Ok(self.runtime.create_container(request).await?.into_inner().container_id)
+    }
+
+    pub async fn start(&mut self, id: &str) {
+        self.runtime.start_container(v1::StartContainerRequest { container_id: id.into() }).await.unwrap();
+    }
+
+    pub async fn run(&mut self, sandbox: &str, config: v1::ContainerConfig) -> String {
+        let id = self.create(sandbox, config).await;
+        self.start(&id).await;
+        id
+    }
+
+    pub async fn status(&mut self, id: &str) -> v1::ContainerStatus {
+        let request = v1::ContainerStatusRequest { container_id: id.into(), verbose: false };
+        self.runtime.container_status(request).await.unwrap().into_inner().status.unwrap()
+    }
+
+    /// Waits for a container's end, by the stream of events.
+    pub async fn ended(&mut self, id: &str) -> v1::ContainerStatus {
+        let mut events = self.runtime.get_container_events(v1::GetEventsRequest {}).await.unwrap().into_inner();
+        let wait = async {
+            loop {
+                let status = self.status(id).await;
+                if status.state() == v1::ContainerState::ContainerExited {
+                    return status;
+                }
+                events.message().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("the container ends")
+    }
+
+    /// Runs a container to its end and gives its status and log.
+    pub async fn output(&mut self, sandbox: &str, config: v1::ContainerConfig) -> (v1::ContainerStatus, String) {
+        let id = self.run(sandbox, config).await;
+        let status = self.ended(&id).await;
+        let log = text_of(&fs::read_to_string(&status.log_path).unwrap());
+        (status, log)
+    }
+
+    pub async fn exec(&mut self, id: &str, command: &[&str]) -> v1::ExecSyncResponse {
+        let cmd = command.iter().map(|word| (*word).to_owned()).collect();
+        let request = v1::ExecSyncRequest { container_id: id.into(), cmd, timeout: 20 };
+        self.runtime.exec_sync(request).await.unwrap().into_inner()
+    }
+
+    /// Runs a shell command in a container and gives its output.
+    pub async fn shell(&mut self, id: &str, script: &str) -> String {
+        let done = self.exec(id, &["sh", "-c", script]).await;
+        assert_eq!(done.exit_code, 0, "{script}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// Kills the runtime without a warning and starts it again.
+    pub async fn restart(&mut self) {
+        self.kill();
+        let (process, channel) = start(self.dir.path(), &self.cgroup, &self.args).await;
+        self.process = process;
+        (self.runtime, self.images) = clients(&channel);
+    }
+
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Removes everything and checks that nothing is left.
+    pub async fn finish(mut self) {
+        let list = self.runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await.unwrap().into_inner();
+        for sandbox in list.items {
+            let request = v1::RemovePodSandboxRequest { pod_sandbox_id: sandbox.id };
+            self.runtime.remove_pod_sandbox(request).await.unwrap();
+        }
+        assert_eq!(self.mounts(), Vec::<String>::new());
+        let cgroup = Cgroup::at(&self.cgroup);
+        assert_eq!(cgroup.pids().len(), 0);
+        for dir in ["sandboxes", "containers"] {
+            let left = fs::read_dir(self.path("runtime").join(dir)).unwrap().count();
+            assert_eq!(left, 0, "{dir}");
+        }
+    }
+
+    pub fn mounts(&self) -> Vec<String> {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let own = self.dir.path().display().to_string();
+        let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+        places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Machine {
+    /// A test that failed half way leaves nothing behind either.
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let cgroup = Cgroup::at(&self.cgroup);
+        cgroup.kill();
+        let own = self.dir.path().display().to_string();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains("shim") && line.contains(&own) {
+                let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+        }
+        for place in self.mounts().iter().rev() {
+            let _ = rustix::mount::unmount(place.as_str(), rustix::mount::UnmountFlags::DETACH);
+        }
+        for _ in 0..100 {
+            if cgroup.remove().is_ok() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+pub fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A container that runs a shell script.
+pub fn script(name: &str, script: &str) -> v1::ContainerConfig {
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: name.into(), attempt: 0 }),
+        image: Some(v1::ImageSpec { image: IMAGE.into(), ..Default::default() }),
+        command: words(&["sh", "-c", script]),
+        log_path: format!("{name}.log"),
+        linux: Some(v1::LinuxContainerConfig {
+            security_context: Some(v1::LinuxContainerSecurityContext {
+                namespace_options: Some(v1::NamespaceOption {
+                    pid: v1::NamespaceMode::Container.into(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// The same with another security context.
+pub fn secured(
+    name: &str,
+    text: &str,
+    change: impl FnOnce(&mut v1::LinuxContainerSecurityContext),
+) -> v1::ContainerConfig {
+    let mut config = script(name, text);
+    change(config.linux.as_mut().unwrap().security_context.as_mut().unwrap());
+    config
+}
+
+/// The lines of a CRI log without times, each with its stream's first letters and tag.
+pub fn text_of(log: &str) -> String {
+    let strip = |line: &str| {
+        let mut parts = line.splitn(4, ' ');
+        let (time, stream, tag) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+        assert!(time.ends_with('Z') && ["F", "P"].contains(&tag), "{line}");
+        format!("{}{}\n", if stream == "stderr" { "! " } else { "" }, parts.next().unwrap())
+    };
+    log.lines().map(strip).collect()
+}

@@ -1,0 +1,8 @@
+//! The container runtime from outside: the real binary, real containers, a CRI client. Needs root; says so and passes without.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod life;
+mod machine;
+mod security;
+mod survival;

@@ -1,0 +1,154 @@
+//! What containers may do and see.
+
+use cri::v1;
+use cri::v1::security_profile::ProfileType;
+
+use crate::machine::{machine, script, secured, words};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_groups_and_capabilities_are_as_asked() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("users").await;
+    let report =
+        "id -u; id -g; id -G; grep CapEff /proc/self/status | cut -f2; grep NoNewPrivs /proc/self/status | cut -f2";
+    let (_, plain) = m.output(&sandbox, script("plain", report)).await;
+    assert_eq!(plain, "0\n0\n0\n00000000a80425fb\n0\n");
+    let web = secured("web", report, |security| {
+        security.run_as_username = "web".into();
+        security.no_new_privs = true;
+        security.supplemental_groups = vec![7];
+    });
+    let (status, web) = m.output(&sandbox, web).await;
+    assert_eq!(web, "33\n34\n34 7 50\n0000000000000000\n1\n");
+    let user = status.user.unwrap().linux.unwrap();
+    assert_eq!((user.uid, user.gid, user.supplemental_groups), (33, 34, vec![7, 50]));
+    let strict = secured("strict", "id -G", |security| {
+        security.run_as_user = Some(v1::Int64Value { value: 33 });
+        security.run_as_group = Some(v1::Int64Value { value: 99 });
+        security.supplemental_groups_policy = v1::SupplementalGroupsPolicy::Strict.into();
+    });
+    assert_eq!(m.output(&sandbox, strict).await.1, "99\n");
+    let few = secured("few", "grep CapEff /proc/self/status | cut -f2", |security| {
+        security.capabilities = Some(v1::Capability {
+            add_capabilities: words(&["NET_ADMIN"]),
+            drop_capabilities: words(&["ALL"]),
+            ..Default::default()
+        });
+    });
+    assert_eq!(m.output(&sandbox, few).await.1, "0000000000001000\n");
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn system_calls_are_filtered_with_and_without_new_privileges() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("seccomp").await;
+    let profile = |kind: ProfileType, path: &str| {
+        Some(v1::SecurityProfile { profile_type: kind.into(), localhost_ref: path.into() })
+    };
+    let probe = "grep Seccomp: /proc/self/status | cut -f2; unshare -U true 2>/dev/null && echo yes || echo no; grep CapEff /proc/self/status | cut -f2";
+    let unconfined = secured("unconfined", probe, |security| security.seccomp = profile(ProfileType::Unconfined, ""));
+    assert_eq!(m.output(&sandbox, unconfined).await.1, "0\nyes\n00000000a80425fb\n");
+    for (name, locked) in [("default", false), ("locked", true)] {
+        let config = secured(name, probe, |security| {
+            security.seccomp = profile(ProfileType::RuntimeDefault, "");
+            security.no_new_privs = locked;
+        });
+        assert_eq!(m.output(&sandbox, config).await.1, "2\nno\n00000000a80425fb\n", "{name}");
+    }
+    let path = m.path("profile.json");
+    let text = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir","mkdirat"],"action":"SCMP_ACT_ERRNO","errnoRet":1}]}"#;
+    std::fs::write(&path, text).unwrap();
+    let local = secured("local", "mkdir /x 2>/dev/null || echo refused; sleep 1000", |security| {
+        security.seccomp = profile(ProfileType::Localhost, path.to_str().unwrap());
+    });
+    let id = m.run(&sandbox, local).await;
+    assert_eq!(m.shell(&id, "mkdir /y 2>/dev/null || echo refused").await, "refused");
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_are_masked_and_read_only_unless_privileged() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("paths").await;
+    let probe = "cat /proc/kcore 2>/dev/null | head -c1 | wc -c; ls /proc/acpi /proc/scsi 2>/dev/null | grep -vc :; \
+                 touch /x 2>/dev/null && echo rw || echo ro; echo 1 >/proc/sys/kernel/printk 2>/dev/null && echo w || echo r";
+    let strict = secured("strict", probe, |security| {
+        security.masked_paths = words(&["/proc/acpi", "/proc/kcore", "/proc/scsi"]);
+        security.readonly_paths = words(&["/proc/sys"]);
+        security.readonly_rootfs = true;
+    });
+    let log = m.output(&sandbox, strict).await.1;
+    assert!(log.starts_with("0\n") && log.ends_with("ro\nr\n"), "{log}");
+    let privileged = secured(
+        "privileged",
+        "touch /x && ls /dev | wc -l; grep ' /sys sysfs' /proc/mounts | cut -c1-20",
+        |security| {
+            security.privileged = true;
+        },
+    );
+    let log = m.output(&sandbox, privileged).await.1;
+    let devices: usize = log.lines().next().unwrap().parse().unwrap();
+    assert!(devices > 14 && log.contains("sysfs /sys sysfs rw"), "{log}");
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mounts_are_read_only_recursive_and_propagate() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("mounts").await;
+    let host = m.path("volume");
+    std::fs::create_dir_all(host.join("sub")).unwrap();
+    std::fs::write(host.join("file"), "data").unwrap();
+    rustix::mount::mount("tmpfs", host.join("sub"), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    let mount = |path: &str| v1::Mount {
+        container_path: path.into(),
+        host_path: host.display().to_string(),
+        ..Default::default()
+    };
+    let mut config = script("c", "sleep 1000");
+    config.mounts = vec![
+        mount("/rw"),
+        v1::Mount { readonly: true, ..mount("/ro") },
+        v1::Mount { readonly: true, recursive_read_only: true, ..mount("/rro") },
+        v1::Mount { propagation: v1::MountPropagation::PropagationHostToContainer.into(), ..mount("/slave") },
+        v1::Mount { host_path: host.join("file").display().to_string(), ..mount("/etc/one-file") },
+    ];
+    config.devices = vec![v1::Device {
+        container_path: "/dev/mine".into(),
+        host_path: "/dev/null".into(),
+        permissions: "rwm".into(),
+    }];
+    let id = m.run(&sandbox, config).await;
+    let writable = |dir: &str| format!("touch {dir}/new 2>/dev/null && echo yes || echo no");
+    for (dir, expect) in [("/rw", "yes"), ("/ro", "no"), ("/ro/sub", "yes"), ("/rro", "no"), ("/rro/sub", "no")] {
+        assert_eq!(m.shell(&id, &writable(dir)).await, expect, "{dir}");
+    }
+    assert_eq!(m.shell(&id, "cat /etc/one-file; echo x >/dev/mine && echo ok").await, "dataok");
+    std::fs::create_dir_all(host.join("late")).unwrap();
+    assert_eq!(m.shell(&id, "ls /slave/late | wc -l").await, "0");
+    rustix::mount::unmount(host.join("sub"), rustix::mount::UnmountFlags::DETACH).unwrap();
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_namespace_maps_root_to_somebody_else() {
+    let Some(mut m) = machine().await else { return };
+    let map = v1::IdMapping { host_id: 200_000, container_id: 0, length: 65_536 };
+    let users = v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: vec![map], gids: vec![map] };
+    let options = v1::NamespaceOption { userns_options: Some(users), ..Default::default() };
+    let mut config = m.sandbox_config("userns");
+    config.linux.as_mut().unwrap().security_context =
+        Some(v1::LinuxSandboxSecurityContext { namespace_options: Some(options.clone()), ..Default::default() });
+    let sandbox = m.sandbox_of(config).await;
+    let container =
+        secured("c", "id -u; cat /proc/self/uid_map; stat -c %u /bin/busybox; touch /mine; sleep 1000", |security| {
+            security.namespace_options =
+                Some(v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..options });
+        });
+    let id = m.run(&sandbox, container).await;
+    assert_eq!(m.shell(&id, "id -u; stat -c %u /bin/busybox /mine").await, "0\n0\n0");
+    let written = m.path("runtime/containers").join(&id).join("upper/mine");
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(written).unwrap()), 200_000);
+    m.finish().await;
+}

@@ -1,0 +1,80 @@
+//! What outlives a runtime that is killed, and what does not outlive a shim.
+
+use cri::v1;
+
+use crate::machine::{machine, script};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_runtime_finds_its_containers_and_the_exits_it_missed() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("survivor").await;
+    let running = m.run(&sandbox, script("running", "echo before; sleep 1000")).await;
+    let ending = m.run(&sandbox, script("ending", "while [ ! -e /tmp/go ]; do sleep 0.01; done; exit 9")).await;
+    let created = m.create(&sandbox, script("created", "echo late")).await;
+    let root = m.path("runtime/containers").join(&ending).join("upper/tmp");
+    m.kill();
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::write(root.join("go"), "").unwrap();
+    m.restart().await;
+    assert_eq!(m.status(&running).await.state(), v1::ContainerState::ContainerRunning);
+    assert_eq!(m.shell(&running, "echo alive").await, "alive");
+    let status = m.ended(&ending).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (9, "Error"));
+    m.start(&created).await;
+    assert_eq!(m.ended(&created).await.exit_code, 0);
+    let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: false };
+    let status = m.runtime.pod_sandbox_status(request).await.unwrap().into_inner().status.unwrap();
+    assert_eq!(status.state(), v1::PodSandboxState::SandboxReady);
+    let stop = v1::StopContainerRequest { container_id: running.clone(), timeout: 0 };
+    m.runtime.stop_container(stop).await.unwrap();
+    assert_eq!(m.status(&running).await.exit_code, 137);
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_shim_takes_its_containers_along_and_is_told() {
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("orphan").await;
+    let id = m.run(&sandbox, script("c", "sleep 1000")).await;
+    let dir = m.path("runtime/sandboxes").join(&sandbox).display().to_string();
+    let shim = std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        String::from_utf8_lossy(&line).contains(&dir).then(|| entry.file_name().to_str()?.parse::<i32>().ok())?
+    });
+    let pid = rustix::process::Pid::from_raw(shim.expect("the shim is there")).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let status = m.ended(&id).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (255, "Unknown"));
+    let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: false };
+    let status = m.runtime.pod_sandbox_status(request).await.unwrap().into_inner().status.unwrap();
+    assert_eq!(status.state(), v1::PodSandboxState::SandboxNotready);
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_rounds_leave_nothing_behind() {
+    let Some(mut m) = machine().await else { return };
+    let count = || {
+        let namespaces = |kind: &str| {
+            let links = std::fs::read_dir("/proc")
+                .unwrap()
+                .flatten()
+                .filter_map(|entry| std::fs::read_link(entry.path().join("ns").join(kind)).ok());
+            links.collect::<std::collections::BTreeSet<_>>().len()
+        };
+        (namespaces("net"), namespaces("ipc"))
+    };
+    let before = count();
+    for round in 0..20 {
+        let sandbox = m.sandbox(&format!("round{round}")).await;
+        let id = m.run(&sandbox, script("c", "sleep 1000")).await;
+        assert_eq!(m.status(&id).await.state(), v1::ContainerState::ContainerRunning);
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: sandbox };
+        m.runtime.remove_pod_sandbox(request).await.unwrap();
+        assert_eq!(m.mounts(), Vec::<String>::new());
+    }
+    let after = count();
+    // Other tests make and remove namespaces meanwhile; twenty of ours would show.
+    assert!(after.0 < before.0 + 15 && after.1 < before.1 + 15, "{before:?} {after:?}");
+    m.finish().await;
+}

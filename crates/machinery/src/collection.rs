@@ -1,0 +1,305 @@
+//! The objects of one kind by key and by index, as a value: a clone shares everything, a write copies what a clone holds.
+//!
+//! Whoever watches a kind keeps one of these and hands out clones. A decision then reads a state that does not change
+//! under it, and the writer never waits for a reader.
+
+mod sorted;
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use sorted::{Ordered, Sorted};
+
+use crate::meta::Meta;
+use crate::{Str, Value};
+
+/// Which object of a kind: namespace and name. Sorted by namespace first, so that a namespace is a range.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The namespace, empty if the kind has none.
+    pub namespace: Str,
+    /// The name.
+    pub name: Str,
+}
+
+/// An object as a collection holds it.
+#[derive(Debug)]
+pub struct Entry<T> {
+    /// Which object it is.
+    pub key: Key,
+    /// The version of the object that the value was made from.
+    pub revision: u64,
+    /// The object, or what is kept of it.
+    pub value: T,
+}
+
+/// A name and a function that gives the values under which an object is found by that index.
+pub struct IndexBy<T> {
+    name: &'static str,
+    values: Values<T>,
+}
+
+type Values<T> = Box<dyn Fn(&Key, &T) -> Vec<Str> + Send + Sync>;
+
+/// The objects of one kind.
+pub struct Collection<T> {
+    entries: Sorted<Shared<T>>,
+    indexes: Vec<Sorted<Pointer<T>>>,
+    index_by: Arc<[IndexBy<T>]>,
+}
+
+struct Shared<T>(Arc<Entry<T>>);
+
+struct Pointer<T> {
+    value: Arc<str>,
+    entry: Arc<Entry<T>>,
+}
+
+impl Key {
+    /// An object in a namespace.
+    pub fn new(namespace: impl Into<Str>, name: impl Into<Str>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// An object of a kind without namespaces.
+    pub fn cluster(name: impl Into<Str>) -> Self {
+        Self { namespace: Str::default(), name: name.into() }
+    }
+
+    /// The key of a whole object.
+    pub fn of(object: &Value) -> Self {
+        let meta = Meta::of(object);
+        Self::new(meta.namespace(), meta.name())
+    }
+}
+
+/// `namespace/name`, or the name alone.
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(out, "{}/", self.namespace)?;
+        }
+        out.write_str(&self.name)
+    }
+}
+
+impl<T> IndexBy<T> {
+    /// An index called `name`. Each object is found under every value that `values` gives for it.
+    pub fn new(name: &'static str, values: impl Fn(&Key, &T) -> Vec<Str> + Send + Sync + 'static) -> Self {
+        Self { name, values: Box::new(values) }
+    }
+}
+
+impl<T> Collection<T> {
+    /// No objects yet, to be found by these indexes.
+    pub fn new(index_by: Vec<IndexBy<T>>) -> Self {
+        Self {
+            entries: Sorted::default(),
+            indexes: index_by.iter().map(|_| Sorted::default()).collect(),
+            index_by: index_by.into(),
+        }
+    }
+
+    /// No objects, but the same indexes.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self {
+            entries: Sorted::default(),
+            indexes: self.indexes.iter().map(|_| Sorted::default()).collect(),
+            index_by: Arc::clone(&self.index_by),
+        }
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The object `key`.
+    pub fn get(&self, key: &Key) -> Option<&T> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    /// The object `key` with its revision.
+    pub fn entry(&self, key: &Key) -> Option<&Arc<Entry<T>>> {
+        self.entries.find(|have| have.0.key.cmp(key)).map(|found| &found.0)
+    }
+
+    /// All objects, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Entry<T>>> {
+        self.entries.iter_from(|_| false).map(|shared| &shared.0)
+    }
+
+    /// The objects of a namespace, in the order of their names.
+    pub fn in_namespace<'a>(&'a self, namespace: &str) -> impl Iterator<Item = &'a Arc<Entry<T>>> + use<'a, T> {
+        let from = self.entries.iter_from(|have| have.0.key.namespace.as_str() < namespace);
+        let namespace = Str::from(namespace);
+        from.map(|shared| &shared.0).take_while(move |entry| entry.key.namespace == namespace)
+    }
+
+    /// The objects found under `value` by the index called `index`, in the order of their keys.
+    ///
+    /// # Panics
+    /// If there is no such index: which indexes a collection has is decided where it is made.
+    pub fn by<'a>(&'a self, index: &str, value: &str) -> impl Iterator<Item = &'a Arc<Entry<T>>> + use<'a, T> {
+        let at = self.index_by.iter().position(|have| have.name == index);
+        let at = at.unwrap_or_else(|| panic!("the collection has no index called {index}"));
+        let from = self.indexes[at].iter_from(|have| *have.value < *value);
+        let value = Str::from(value);
+        from.take_while(move |have| *have.value == *value).map(|pointer| &pointer.entry)
+    }
+
+    /// Puts an object in and gives back the one it replaced.
+    pub fn insert(&mut self, entry: impl Into<Arc<Entry<T>>>) -> Option<Arc<Entry<T>>> {
+        let entry = entry.into();
+        let old = self.entries.insert(Shared(Arc::clone(&entry))).map(|shared| shared.0);
+        for (by, index) in self.index_by.iter().zip(&mut self.indexes) {
+            let new_values = (by.values)(&entry.key, &entry.value);
+            if let Some(old) = &old {
+                for gone in (by.values)(&old.key, &old.value) {
+                    if !new_values.contains(&gone) {
+                        index.remove(|have| have.place(&gone, &old.key));
+                    }
+                }
+            }
+            for value in new_values {
+                index.insert(Pointer { value: value.as_str().into(), entry: Arc::clone(&entry) });
+            }
+        }
+        old
+    }
+
+    /// Takes an object out.
+    pub fn remove(&mut self, key: &Key) -> Option<Arc<Entry<T>>> {
+        let old = self.entries.remove(|have| have.0.key.cmp(key))?.0;
+        for (by, index) in self.index_by.iter().zip(&mut self.indexes) {
+            for gone in (by.values)(&old.key, &old.value) {
+                index.remove(|have| have.place(&gone, key));
+            }
+        }
+        Some(old)
+    }
+}
+
+impl<T> Pointer<T> {
+    fn place(&self, value: &str, key: &Key) -> Ordering {
+        (*self.value).cmp(value).then_with(|| self.entry.key.cmp(key))
+    }
+}
+
+impl<T> Ordered for Shared<T> {
+    fn order(&self, other: &Self) -> Ordering {
+        self.0.key.cmp(&other.0.key)
+    }
+}
+
+impl<T> Ordered for Pointer<T> {
+    fn order(&self, other: &Self) -> Ordering {
+        self.place(&other.value, &other.entry.key)
+    }
+}
+
+// Derived, these would ask for `T: Clone`.
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Clone for Pointer<T> {
+    fn clone(&self) -> Self {
+        Self { value: Arc::clone(&self.value), entry: Arc::clone(&self.entry) }
+    }
+}
+
+impl<T> Clone for Collection<T> {
+    fn clone(&self) -> Self {
+        Self { entries: self.entries.clone(), indexes: self.indexes.clone(), index_by: Arc::clone(&self.index_by) }
+    }
+}
+
+impl<T> fmt::Debug for Collection<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_list().entries(self.iter().map(|entry| &entry.key)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Color = &'static str;
+
+    fn colored() -> Collection<Color> {
+        Collection::new(vec![IndexBy::new("color", |_, color: &Color| {
+            color.split('+').filter(|one| !one.is_empty()).map(Str::from).collect()
+        })])
+    }
+
+    fn entry(key: Key, revision: u64, value: Color) -> Entry<Color> {
+        Entry { key, revision, value }
+    }
+
+    fn names<'a>(found: impl Iterator<Item = &'a Arc<Entry<Color>>>) -> Vec<String> {
+        found.map(|entry| entry.key.to_string()).collect()
+    }
+
+    #[test]
+    fn an_object_is_found_by_key_by_namespace_and_by_every_value_of_an_index() {
+        let mut all = colored();
+        all.insert(entry(Key::new("b", "1"), 1, "red"));
+        all.insert(entry(Key::new("a", "2"), 2, "red+blue"));
+        all.insert(entry(Key::new("a", "1"), 3, ""));
+        assert_eq!(all.get(&Key::new("b", "1")), Some(&"red"));
+        assert_eq!(names(all.in_namespace("a")), ["a/1", "a/2"]);
+        assert_eq!(names(all.by("color", "red")), ["a/2", "b/1"]);
+        assert_eq!(names(all.by("color", "blue")), ["a/2"]);
+        all.insert(entry(Key::new("a", "2"), 4, "blue"));
+        assert_eq!(names(all.by("color", "red")), ["b/1"]);
+        all.remove(&Key::new("a", "2"));
+        assert_eq!(names(all.by("color", "blue")), [""; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_collection_is_a_map_with_indexes_and_its_clones_never_change(
+            steps in prop::collection::vec((0u16..400, prop::sample::select(vec!["", "red", "blue", "red+blue"]), any::<bool>()), 0..900),
+        ) {
+            let mut all = colored();
+            let mut model: BTreeMap<Key, Color> = BTreeMap::new();
+            let mut clones = Vec::new();
+            for (at, (number, color, remove)) in steps.into_iter().enumerate() {
+                let key = Key::new((number % 3).to_string(), number.to_string());
+                if remove {
+                    prop_assert_eq!(all.remove(&key).map(|old| old.value), model.remove(&key));
+                } else {
+                    let old = all.insert(entry(key.clone(), at as u64, color)).map(|old| old.value);
+                    prop_assert_eq!(old, model.insert(key, color));
+                }
+                if at % 100 == 0 {
+                    clones.push((all.clone(), model.clone()));
+                }
+            }
+            clones.push((all, model));
+            for (all, model) in clones {
+                prop_assert_eq!(all.len(), model.len());
+                prop_assert!(all.iter().map(|entry| (&entry.key, entry.value)).eq(model.iter().map(|(k, v)| (k, *v))));
+                for wanted in ["red", "blue"] {
+                    let expect: Vec<String> =
+                        model.iter().filter(|(_, have)| have.contains(wanted)).map(|(key, _)| key.to_string()).collect();
+                    prop_assert_eq!(names(all.by("color", wanted)), expect);
+                }
+            }
+        }
+    }
+}

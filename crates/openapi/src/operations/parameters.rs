@@ -1,0 +1,168 @@
+//! What may stand in a query and must stand in a path.
+
+use api::catalogue;
+use machinery::GroupVersionKind;
+use machinery::schema::{Schema, Shape, Struct};
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// `string`, `integer`, `boolean`.
+    pub json_type: &'static str,
+    /// A line for people.
+    pub description: String,
+}
+
+/// Where a parameter stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// In the path, always.
+    Path,
+    /// In the query, or not.
+    Query,
+}
+
+/// The parameters of the query that operations have in common, by name.
+const QUERY: &[(&str, &str, &str)] = &[
+    ("allowWatchBookmarks", "boolean", "Whether the watch may send BOOKMARK events."),
+    ("continue", "string", "The continue token of the previous part of the list."),
+    ("dryRun", "string", "All: do everything but keep the result."),
+    ("fieldManager", "string", "The name under which the changed fields are owned."),
+    ("fieldSelector", "string", "Only objects whose fields match this selector. Defaults to everything."),
+    (
+        "fieldValidation",
+        "string",
+        "What to do about unknown and repeated fields: Ignore, Warn (the default) or Strict.",
+    ),
+    ("force", "boolean", "Take over fields that others own. Only for apply patches."),
+    ("gracePeriodSeconds", "integer", "How many seconds the object gets to end. Zero means at once."),
+    (
+        "ignoreStoreReadErrorWithClusterBreakingPotential",
+        "boolean",
+        "Delete an object that can no longer be read, without finalizers and preconditions.",
+    ),
+    ("labelSelector", "string", "Only objects whose labels match this selector. Defaults to everything."),
+    ("limit", "integer", "The most objects to answer with; the rest is had with the continue token."),
+    ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+    ("pretty", "string", "If true, the answer is indented."),
+    ("propagationPolicy", "string", "What becomes of dependents: Orphan, Background or Foreground."),
+    ("resourceVersion", "string", "How recent the answer must be."),
+    ("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan."),
+    ("sendInitialEvents", "boolean", "Begin the watch with an event for each object there is."),
+    ("timeoutSeconds", "integer", "How long the call may take."),
+    ("watch", "boolean", "Send changes as they happen instead of a list."),
+];
+
+/// What a list may say.
+pub const LIST: &[&str] = &[
+    "allowWatchBookmarks",
+    "continue",
+    "fieldSelector",
+    "labelSelector",
+    "limit",
+    "pretty",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeoutSeconds",
+    "watch",
+];
+/// What a read may say.
+pub const READ: &[&str] = &["pretty"];
+/// What a create or replace may say.
+pub const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "pretty"];
+/// What a patch may say.
+pub const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force", "pretty"];
+/// What a delete may say.
+pub const DELETE: &[&str] = &[
+    "dryRun",
+    "gracePeriodSeconds",
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
+    "orphanDependents",
+    "pretty",
+    "propagationPolicy",
+];
+/// What a delete of many may say.
+pub const DELETE_COLLECTION: &[&str] = &[
+    "continue",
+    "dryRun",
+    "fieldSelector",
+    "gracePeriodSeconds",
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
+    "labelSelector",
+    "limit",
+    "orphanDependents",
+    "pretty",
+    "propagationPolicy",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeoutSeconds",
+];
+
+/// Parameters of the query, by name.
+pub fn query(names: &[&str]) -> Vec<Parameter> {
+    let one = |name: &&str| {
+        let at = QUERY.binary_search_by(|(have, ..)| have.cmp(name)).expect("every parameter is in the table");
+        let (name, json_type, description) = QUERY[at];
+        Parameter { name: name.to_owned(), place: Place::Query, json_type, description: description.to_owned() }
+    };
+    names.iter().map(one).collect()
+}
+
+/// A parameter of the path.
+pub fn path(name: &str, description: String) -> Parameter {
+    Parameter { name: name.to_owned(), place: Place::Path, json_type: "string", description }
+}
+
+/// The fields of a kind of options, as parameters.
+pub fn options(kind: &GroupVersionKind) -> Vec<Parameter> {
+    let Some(schema) = catalogue::schema(kind) else { return Vec::new() };
+    let Shape::Struct(Struct { fields, .. }) = schema.shape() else { return Vec::new() };
+    let named = fields.iter().filter(|field| !matches!(field.name.as_str(), "apiVersion" | "kind"));
+    named.filter_map(|field| option(&field.name, schema.other(field.ty))).collect()
+}
+
+fn option(name: &str, schema: Schema<'_>) -> Option<Parameter> {
+    let json_type = match schema.item().unwrap_or(schema).shape() {
+        Shape::Bool => "boolean",
+        Shape::Int32 | Shape::Int64 => "integer",
+        Shape::String => "string",
+        _ => return None,
+    };
+    Some(Parameter { name: name.to_owned(), place: Place::Query, json_type, description: String::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_has_what_operations_name() {
+        assert!(QUERY.is_sorted_by(|a, b| a.0 < b.0));
+        for names in [LIST, READ, WRITE, PATCH, DELETE, DELETE_COLLECTION] {
+            assert_eq!(query(names).len(), names.len());
+        }
+    }
+
+    #[test]
+    fn options_of_a_stream_are_parameters() {
+        let exec = options(&GroupVersionKind::of("", "v1", "PodExecOptions"));
+        let names: Vec<_> = exec.iter().map(|one| (one.name.as_str(), one.json_type)).collect();
+        assert_eq!(
+            names,
+            [
+                ("command", "string"),
+                ("container", "string"),
+                ("stderr", "boolean"),
+                ("stdin", "boolean"),
+                ("stdout", "boolean"),
+                ("tty", "boolean")
+            ]
+        );
+    }
+}

@@ -1,0 +1,429 @@
+//! The paths of a group version, from its kinds.
+
+use api::kind::{Connect, Does, Kind, Shape, Subresource, Verb, Version};
+use machinery::GroupVersionKind;
+
+use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, Parameter, READ, WRITE};
+use super::{Body, Content, Operation, Route, pascal, pascal_group, with_article};
+
+/// How objects come back.
+const OBJECT: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+/// How lists come back, and the changes of one.
+const STREAM: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+];
+/// How custom resources come back.
+const CUSTOM: &[&str] = &["application/json", "application/yaml"];
+/// How logs come back.
+const LOG: &[&str] = &["text/plain", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+/// However the other side likes.
+const ANY: &[&str] = &["*/*"];
+
+/// The patches of built-in kinds.
+const PATCHES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+/// The patches of custom resources, which have no strategy to merge by.
+const CUSTOM_PATCHES: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+
+/// Makes the paths of one group version.
+pub struct Routes<'a> {
+    group: &'a str,
+    version: &'a str,
+    base: String,
+    routes: Vec<Route>,
+}
+
+/// What a group version is filed under: `core_v1`, `rbacAuthorization_v1`.
+pub fn tag(group: &str, version: &str) -> String {
+    let pascal = pascal_group(group);
+    let mut chars = pascal.chars();
+    let camel: String = chars.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(chars).collect();
+    if version.is_empty() { camel } else { format!("{camel}_{version}") }
+}
+
+impl<'a> Routes<'a> {
+    /// The paths of these kinds, which are all of the group version.
+    pub fn of(group: &'a str, version: &'a str, kinds: &[(&Kind, &Version)]) -> Vec<Route> {
+        let base = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let mut routes = Self { group, version, base, routes: Vec::new() };
+        routes.add_discovery();
+        for (at, (kind, version)) in kinds.iter().enumerate() {
+            let custom = matches!(version.shape, Shape::Custom(..)).then_some(at);
+            KindRoutes { kind, version: &version.name, custom }.add(&mut routes);
+        }
+        routes.routes
+    }
+
+    /// The path that lists the groups, or the versions of one.
+    pub fn discovery(path: &str, group: &str, kind: &'static str, id: &str, description: &str) -> Route {
+        Route {
+            path: path.to_owned(),
+            operations: vec![Operation {
+                method: "get",
+                id: id.replace("{group}", &pascal_group(group)),
+                description: description.to_owned(),
+                action: None,
+                parameters: Vec::new(),
+                body: Body::None,
+                answer: (Content::BuiltIn(GroupVersionKind::of("", "v1", kind)), &[]),
+                produces: OBJECT,
+            }],
+        }
+    }
+
+    fn add_discovery(&mut self) {
+        let id = format!("get{{group}}{}APIResources", pascal(self.version));
+        let path = format!("{}/", self.base);
+        self.routes.push(Self::discovery(&path, self.group, "APIResourceList", &id, "get available resources"));
+    }
+
+    fn push(&mut self, path: String, operations: Vec<Operation>) {
+        if !operations.is_empty() {
+            self.routes.push(Route { path, operations });
+        }
+    }
+}
+
+/// The paths of one kind.
+struct KindRoutes<'k> {
+    kind: &'k Kind,
+    version: &'k str,
+    /// Its place among the kinds of its group version, if it is a custom one.
+    custom: Option<usize>,
+}
+
+/// Which objects a path is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Those of all namespaces.
+    All,
+    /// Those of one namespace, or of a kind that has none.
+    Scope,
+    /// One.
+    One,
+}
+
+impl KindRoutes<'_> {
+    fn add(&self, routes: &mut Routes<'_>) {
+        let (base, plural) = (routes.base.clone(), &self.kind.plural);
+        let scoped = if self.kind.is_namespaced() { "/namespaces/{namespace}" } else { "" };
+        let collection = format!("{base}{scoped}/{plural}");
+        let item = format!("{collection}/{{name}}");
+        if self.kind.is_namespaced() && self.may(Verb::List) {
+            routes.push(format!("{base}/{plural}"), vec![self.list(routes, Reach::All)]);
+        }
+        routes.push(collection, self.on_collection(routes));
+        routes.push(item.clone(), self.on_item(routes));
+        for part in &self.kind.subresources {
+            self.add_part(routes, &item, part);
+        }
+        if self.may(Verb::Watch) && self.custom.is_none() {
+            if self.kind.is_namespaced() {
+                routes.push(format!("{base}/watch/{plural}"), vec![self.watch(routes, Reach::All)]);
+            }
+            let watched = format!("{base}/watch{scoped}/{plural}");
+            routes.push(format!("{watched}/{{name}}"), vec![self.watch(routes, Reach::One)]);
+            routes.push(watched, vec![self.watch(routes, Reach::Scope)]);
+        }
+    }
+
+    fn on_collection(&self, routes: &Routes<'_>) -> Vec<Operation> {
+        let mut out = Vec::new();
+        if self.may(Verb::List) {
+            out.push(self.list(routes, Reach::Scope));
+        }
+        if self.may(Verb::Create) {
+            out.push(Operation {
+                method: "post",
+                description: format!("create {}", with_article(&self.kind.kind)),
+                body: Body::Required(self.content()),
+                answer: (self.content(), &[201, 202]),
+                ..self.operation(routes, "post", ("create", ""), WRITE, Reach::Scope)
+            });
+        }
+        if self.may(Verb::DeleteCollection) {
+            out.push(Operation {
+                method: "delete",
+                description: format!("delete collection of {}", self.kind.kind),
+                body: if self.custom.is_some() { Body::None } else { Body::Optional(meta("DeleteOptions")) },
+                answer: (meta("Status"), &[]),
+                ..self.operation(routes, "deletecollection", ("delete", "Collection"), DELETE_COLLECTION, Reach::Scope)
+            });
+        }
+        out
+    }
+
+    fn on_item(&self, routes: &Routes<'_>) -> Vec<Operation> {
+        let mut out = Vec::new();
+        if self.may(Verb::Get) {
+            out.push(self.read(routes, None));
+        }
+        if self.may(Verb::Update) {
+            out.push(self.replace(routes, None));
+        }
+        if self.may(Verb::Patch) {
+            out.push(self.patch(routes, None));
+        }
+        if self.may(Verb::Delete) {
+            let answer = if self.kind.returns_deleted { self.content() } else { meta("Status") };
+            out.push(Operation {
+                method: "delete",
+                description: format!("delete {}", with_article(&self.kind.kind)),
+                body: Body::Optional(meta("DeleteOptions")),
+                answer: (answer, &[202]),
+                ..self.operation(routes, "delete", ("delete", ""), DELETE, Reach::One)
+            });
+        }
+        out
+    }
+
+    fn add_part(&self, routes: &mut Routes<'_>, item: &str, part: &Subresource) {
+        let path = format!("{item}/{}", part.name);
+        match part.does {
+            Does::Connect(Connect::Log) => {
+                let mut log = self.read(routes, Some(part));
+                let options = parameters::options(&GroupVersionKind::of("", "v1", "PodLogOptions"));
+                log.parameters = sorted(log.parameters.into_iter().chain(options).collect());
+                log.answer = (Content::Text, &[]);
+                log.produces = LOG;
+                routes.push(path, vec![log]);
+            }
+            Does::Connect(connect) => {
+                let methods: &[_] = match connect {
+                    Connect::Proxy => &["get", "put", "post", "delete", "options", "head", "patch"],
+                    Connect::Log | Connect::Exec | Connect::Attach | Connect::PortForward => &["get", "post"],
+                };
+                let all = |suffix| methods.iter().map(|method| self.connect(routes, part, method, suffix)).collect();
+                let (plain, mut with_path): (_, Vec<Operation>) = (all(""), all("WithPath"));
+                routes.push(path.clone(), plain);
+                if connect == Connect::Proxy {
+                    for operation in &mut with_path {
+                        operation.parameters.push(parameters::path("path", "path to the resource".to_owned()));
+                        operation.parameters = sorted(std::mem::take(&mut operation.parameters));
+                    }
+                    routes.push(format!("{path}/{{path}}"), with_path);
+                }
+            }
+            Does::Part | Does::Scale(_) | Does::Bind | Does::Evict | Does::Token => {
+                let verbs = part.verbs.iter().filter_map(|verb| match verb {
+                    Verb::Get => Some(self.read(routes, Some(part))),
+                    Verb::Update => Some(self.replace(routes, Some(part))),
+                    Verb::Patch => Some(self.patch(routes, Some(part))),
+                    Verb::Create => Some(self.create_part(routes, part)),
+                    Verb::Delete | Verb::DeleteCollection | Verb::List | Verb::Watch => None,
+                });
+                let operations = verbs.collect();
+                routes.push(path, operations);
+            }
+        }
+    }
+
+    fn list(&self, routes: &Routes<'_>, reach: Reach) -> Operation {
+        let listed = if self.may(Verb::Watch) { "list or watch" } else { "list" };
+        let answer = match self.custom {
+            Some(at) => Content::CustomList(at),
+            None => Content::BuiltIn(GroupVersionKind {
+                group: self.kind.group.clone(),
+                version: routes.version.into(),
+                kind: format!("{}List", self.kind.kind).into(),
+            }),
+        };
+        Operation {
+            description: format!("{listed} objects of kind {}", self.kind.kind),
+            answer: (answer, &[]),
+            produces: if self.custom.is_some() { CUSTOM } else { STREAM },
+            ..self.operation(routes, "list", ("list", ""), LIST, reach)
+        }
+    }
+
+    fn watch(&self, routes: &Routes<'_>, reach: Reach) -> Operation {
+        let kind = &self.kind.kind;
+        let (action, description) = match reach {
+            Reach::One => (
+                "watch",
+                format!(
+                    "watch changes to an object of kind {kind}. deprecated: use the 'watch' parameter with a list \
+                     operation instead, filtered to a single item with the 'fieldSelector' parameter."
+                ),
+            ),
+            Reach::All | Reach::Scope => (
+                "watchlist",
+                format!(
+                    "watch individual changes to a list of {kind}. deprecated: use the 'watch' parameter with a list \
+                     operation instead."
+                ),
+            ),
+        };
+        Operation {
+            description,
+            answer: (meta("WatchEvent"), &[]),
+            produces: STREAM,
+            ..self.operation(routes, action, ("watch", ""), LIST, reach)
+        }
+    }
+
+    fn read(&self, routes: &Routes<'_>, part: Option<&Subresource>) -> Operation {
+        Operation {
+            description: format!("read {}the specified {}", of(part), self.kind.kind),
+            answer: (self.part_content(part), &[]),
+            ..self.part_operation(routes, part, "get", "read", READ)
+        }
+    }
+
+    fn replace(&self, routes: &Routes<'_>, part: Option<&Subresource>) -> Operation {
+        Operation {
+            method: "put",
+            description: format!("replace {}the specified {}", of(part), self.kind.kind),
+            body: Body::Required(self.part_content(part)),
+            answer: (self.part_content(part), &[201]),
+            ..self.part_operation(routes, part, "put", "replace", WRITE)
+        }
+    }
+
+    fn patch(&self, routes: &Routes<'_>, part: Option<&Subresource>) -> Operation {
+        Operation {
+            method: "patch",
+            description: format!("partially update {}the specified {}", of(part), self.kind.kind),
+            body: Body::Patch(if self.custom.is_some() { CUSTOM_PATCHES } else { PATCHES }),
+            answer: (self.part_content(part), &[201]),
+            ..self.part_operation(routes, part, "patch", "patch", PATCH)
+        }
+    }
+
+    fn create_part(&self, routes: &Routes<'_>, part: &Subresource) -> Operation {
+        let content = self.part_content(Some(part));
+        Operation {
+            method: "post",
+            description: format!("create {} of {}", part.name, with_article(&self.kind.kind)),
+            body: Body::Required(content.clone()),
+            answer: (content, &[201, 202]),
+            ..self.part_operation(routes, Some(part), "post", "create", WRITE)
+        }
+    }
+
+    fn connect(&self, routes: &Routes<'_>, part: &Subresource, method: &'static str, suffix: &str) -> Operation {
+        let name = &self.kind.kind;
+        let parameters = part.kind.as_ref().map(parameters::options).unwrap_or_default();
+        let verb = format!("connect{}{}{}", self.prefix(routes), pascal(method), self.namespaced());
+        Operation {
+            method,
+            id: format!("{verb}{name}{}{suffix}", pascal(&part.name)),
+            description: format!("connect {} requests to {} of {name}", method.to_uppercase(), part.name),
+            parameters: sorted(parameters.into_iter().chain(self.path_parameters(Reach::One, Some(part))).collect()),
+            answer: (Content::Text, &[]),
+            produces: ANY,
+            ..self.part_operation(routes, Some(part), "connect", "connect", &[])
+        }
+    }
+
+    fn part_operation(
+        &self,
+        routes: &Routes<'_>,
+        part: Option<&Subresource>,
+        action: &'static str,
+        verb: &str,
+        query: &[&str],
+    ) -> Operation {
+        let mut operation = self.operation(routes, action, (verb, ""), query, Reach::One);
+        if let Some(part) = part {
+            let parameters = parameters::query(query).into_iter().chain(self.path_parameters(Reach::One, Some(part)));
+            operation.parameters = sorted(parameters.collect());
+            operation.id.push_str(&pascal(&part.name));
+            if let Some(kind) = &part.kind {
+                operation.action = Some((action, kind.clone()));
+            }
+        }
+        operation
+    }
+
+    /// What all operations have in common. `name`: the verb, and what stands between it and the kind.
+    fn operation(
+        &self,
+        routes: &Routes<'_>,
+        action: &'static str,
+        name: (&str, &str),
+        query: &[&str],
+        reach: Reach,
+    ) -> Operation {
+        let (verb, between) = name;
+        let is_list = action == "watchlist";
+        let list = if is_list { "List" } else { "" };
+        let (namespaced, suffix) = match reach {
+            Reach::All => ("", "ForAllNamespaces"),
+            Reach::Scope | Reach::One => (self.namespaced(), ""),
+        };
+        let prefix = self.prefix(routes);
+        let parameters = parameters::query(query).into_iter().chain(self.path_parameters(reach, None)).collect();
+        Operation {
+            method: "get",
+            id: format!("{verb}{prefix}{between}{namespaced}{}{list}{suffix}", self.kind.kind),
+            description: String::new(),
+            action: Some((action, self.kind.gvk(routes.version))),
+            parameters: sorted(parameters),
+            body: Body::None,
+            answer: (self.content(), &[]),
+            produces: if self.custom.is_some() { CUSTOM } else { OBJECT },
+        }
+    }
+
+    fn path_parameters(&self, reach: Reach, part: Option<&Subresource>) -> Vec<Parameter> {
+        let mut out = Vec::new();
+        if reach == Reach::One {
+            let kind = part.and_then(|part| part.kind.as_ref()).map_or(&self.kind.kind, |other| &other.kind);
+            out.push(parameters::path("name", format!("name of the {kind}")));
+        }
+        if reach != Reach::All && self.kind.is_namespaced() {
+            let description = "object name and auth scope, such as for teams and projects";
+            out.push(parameters::path("namespace", description.to_owned()));
+        }
+        out
+    }
+
+    fn prefix(&self, routes: &Routes<'_>) -> String {
+        format!("{}{}", pascal_group(routes.group), pascal(routes.version))
+    }
+
+    fn namespaced(&self) -> &'static str {
+        if self.kind.is_namespaced() { "Namespaced" } else { "" }
+    }
+
+    fn content(&self) -> Content {
+        match self.custom {
+            Some(at) => Content::Custom(at),
+            None => Content::BuiltIn(self.kind.gvk(self.version)),
+        }
+    }
+
+    fn part_content(&self, part: Option<&Subresource>) -> Content {
+        match part.and_then(|part| part.kind.clone()) {
+            Some(kind) => Content::BuiltIn(kind),
+            None => self.content(),
+        }
+    }
+
+    fn may(&self, verb: Verb) -> bool {
+        self.kind.verbs.contains(&verb)
+    }
+}
+
+fn of(part: Option<&Subresource>) -> String {
+    part.map(|part| format!("{} of ", part.name)).unwrap_or_default()
+}
+
+fn meta(kind: &'static str) -> Content {
+    Content::BuiltIn(GroupVersionKind::of("", "v1", kind))
+}
+
+fn sorted(mut parameters: Vec<Parameter>) -> Vec<Parameter> {
+    parameters.sort_by(|a, b| (&a.name, a.place).cmp(&(&b.name, b.place)));
+    parameters
+}

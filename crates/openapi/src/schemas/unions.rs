@@ -1,0 +1,32 @@
+//! Types of which one field is set, and the field that says which.
+
+use machinery::{Object, Value, value};
+
+/// A type, the field that says which member is set (if there is one), and the members.
+const UNIONS: &[(&str, Option<&str>, &[&str])] = &[
+    ("io.k8s.api.core.v1.AppArmorProfile", Some("type"), &["localhostProfile"]),
+    ("io.k8s.api.core.v1.PodSchedulingGroup", None, &["podGroupName"]),
+    ("io.k8s.api.core.v1.SeccompProfile", Some("type"), &["localhostProfile"]),
+    ("io.k8s.api.flowcontrol.v1.LimitResponse", Some("type"), &["queuing"]),
+    ("io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationSpec", Some("type"), &["exempt", "limited"]),
+    ("io.k8s.api.flowcontrol.v1.Subject", Some("kind"), &["group", "serviceAccount", "user"]),
+    ("io.k8s.api.scheduling.v1alpha2.PodGroupSchedulingPolicy", None, &["basic", "gang"]),
+    ("io.k8s.api.scheduling.v1alpha2.PodGroupTemplateReference", None, &["workload"]),
+];
+
+/// What a type says about being a union.
+pub fn of(name: &str) -> Option<Value> {
+    let (_, discriminator, members) = UNIONS.iter().find(|(have, ..)| *have == name)?;
+    let members: Object = members.iter().map(|member| (*member, go_name(member))).collect();
+    let mut union = Object::new();
+    if let Some(discriminator) = discriminator {
+        union.insert("discriminator", *discriminator);
+    }
+    union.insert("fields-to-discriminateBy", members);
+    Some(value!([union]))
+}
+
+fn go_name(field: &str) -> String {
+    let mut chars = field.chars();
+    chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
+}

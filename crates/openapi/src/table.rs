@@ -1,0 +1,52 @@
+//! The kinds that a server serves, by group and version.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use api::Kind;
+use api::kind::Version;
+use api::version_priority::version_priority;
+
+/// The kinds, and which of their versions are served.
+#[derive(Clone, Copy)]
+pub struct Table<'a> {
+    /// All kinds, in the order in which discovery lists their groups.
+    pub kinds: &'a [Arc<Kind>],
+    /// Whether a version of a kind is served: what `--runtime-config` says, or the version's own word.
+    pub served: &'a dyn Fn(&Kind, &Version) -> bool,
+}
+
+impl<'a> Table<'a> {
+    /// The groups in order, each once; the core group, if there is one, among them.
+    pub fn groups(&self) -> Vec<&'a str> {
+        let mut groups: Vec<&str> = Vec::new();
+        for kind in self.kinds {
+            let served = || kind.versions.iter().any(|version| (self.served)(kind, version));
+            if !groups.contains(&kind.group.as_str()) && served() {
+                groups.push(&kind.group);
+            }
+        }
+        groups
+    }
+
+    /// The served versions of a group, the preferred one first.
+    pub fn versions(&self, group: &str) -> Vec<&'a str> {
+        let mut versions: Vec<&str> = self.rows_of(group).map(|(_, version)| version.name.as_str()).collect();
+        versions.sort_by_key(|version| Reverse(version_priority(version)));
+        versions.dedup();
+        versions
+    }
+
+    /// The served kinds of a group version, by resource.
+    pub fn resources(&self, group: &str, version: &str) -> Vec<(&'a Kind, &'a Version)> {
+        let mut rows: Vec<_> = self.rows_of(group).filter(|(_, one)| one.name == version).collect();
+        rows.sort_by(|(a, _), (b, _)| a.plural.cmp(&b.plural));
+        rows
+    }
+
+    fn rows_of(&self, group: &str) -> impl Iterator<Item = (&'a Kind, &'a Version)> {
+        let kinds = self.kinds.iter().filter(move |kind| kind.group == group);
+        let rows = kinds.flat_map(|kind| kind.versions.iter().map(move |version| (&**kind, version)));
+        rows.filter(|(kind, version)| (self.served)(kind, version))
+    }
+}

@@ -1,0 +1,260 @@
+//! Discovery and OpenAPI against what the real kube-apiserver serves, where a recording of it is at hand.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::Kind;
+use api::kind::Version;
+use machinery::{Object, Value, json, value};
+use openapi::discovery::{self, Aggregated};
+use openapi::{Table, v2, v3};
+
+/// The recording, or `None` and a message if this checkout has none.
+fn reference() -> Option<PathBuf> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+    let root = PathBuf::from(option_env!("KNARR_SHARED").unwrap_or(beside));
+    let reference = root.join("reference");
+    if reference.is_dir() {
+        return Some(reference);
+    }
+    println!("skipped: {} is not there", reference.display());
+    None
+}
+
+fn read(reference: &std::path::Path, file: &str) -> Value {
+    let path = reference.join(file);
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    json::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The recorded server had every version turned on.
+fn with_table<T>(test: impl FnOnce(&Table<'_>) -> T) -> T {
+    let kinds: Vec<Arc<Kind>> = api::kinds::all();
+    test(&Table { kinds: &kinds, served: &|_: &Kind, _: &Version| true })
+}
+
+#[test]
+fn discovery_is_what_upstream_answers() {
+    let Some(reference) = reference() else { return };
+    with_table(|table| {
+        let (mut same, mut differences) = (0, Vec::new());
+        let mut check = |file: &str, ours: Option<Value>| {
+            let mut theirs = read(&reference, &format!("discovery/{file}.json"));
+            let mut ours = ours.unwrap_or_else(|| panic!("{file}: nothing"));
+            for document in [&mut ours, &mut theirs] {
+                forget_stored_versions(document);
+                keep_versions_of(table, document);
+            }
+            if ours == theirs {
+                same += 1;
+            } else {
+                differences.push(format!("{file}: {}", first_difference(&ours, &theirs, "")));
+            }
+        };
+        check("api", Some(discovery::legacy_versions(table, "10.10.10.10:8050")));
+        check("apis", Some(discovery::groups(table)));
+        check("api__v1", discovery::resources(table, "", "v1"));
+        for group in table.groups().into_iter().filter(|group| !group.is_empty()) {
+            check(&format!("apis__{group}"), discovery::group(table, group));
+            for version in table.versions(group) {
+                check(&format!("apis__{group}__{version}"), discovery::resources(table, group, version));
+            }
+        }
+        check("aggregated_v2", Some(discovery::aggregated(table, Aggregated::V2)));
+        assert!(differences.is_empty(), "{same} documents are the same, not these: {differences:#?}");
+    });
+}
+
+/// Upstream still stores these in versions that it does not serve by default, and we in the one that is.
+const STORED_ELSEWHERE: [&str; 4] =
+    ["CustomResourceDefinition", "DeviceTaintRule", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
+
+fn forget_stored_versions(document: &mut Value) {
+    let resources = document.get_mut("resources").and_then(Value::as_array_mut);
+    for resource in resources.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let kind = resource.get("kind").and_then(Value::as_str).unwrap_or_default();
+        if STORED_ELSEWHERE.contains(&kind) {
+            resource.remove("storageVersionHash");
+        }
+    }
+}
+
+/// Drops versions of groups that the table does not have.
+fn keep_versions_of(table: &Table<'_>, document: &mut Value) {
+    fn retain(table: &Table<'_>, group: &mut Value) {
+        let name = group.str_at(&["metadata", "name"]).or(group.str_at(&["name"])).unwrap_or_default().to_owned();
+        let known = table.versions(&name);
+        if let Some(versions) = group.get_mut("versions").and_then(Value::as_array_mut) {
+            versions.retain(|version| version.str_at(&["version"]).is_none_or(|version| known.contains(&version)));
+        }
+    }
+    retain(table, document);
+    for list in ["groups", "items"] {
+        let groups = document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        groups.for_each(|group| retain(table, group));
+    }
+}
+
+#[test]
+fn schemas_and_operations_are_those_of_upstream() {
+    let Some(reference) = reference() else { return };
+    let (mut schemas, mut operations) = (Score::default(), Score::default());
+    with_table(|table| {
+        for path in v3::documents(table) {
+            let name = format!("openapi-v3/{}_openapi.json", path.replace('/', "__"));
+            if !reference.join(&name).exists() {
+                continue;
+            }
+            let (mut ours, mut theirs) = (v3::document(table, &path).unwrap(), read(&reference, &name));
+            [&mut ours, &mut theirs].into_iter().for_each(strip);
+            let members = ["components", "schemas"];
+            schemas.compare(&path, ours.at(&members), theirs.at(&members));
+            operations.compare(&path, ours.get("paths"), theirs.get("paths"));
+        }
+        let (mut ours, mut theirs) = (v2::document(table), read(&reference, "swagger.json"));
+        for document in [&mut ours, &mut theirs] {
+            resolve(document);
+            strip(document);
+        }
+        schemas.compare("v2", ours.get("definitions"), theirs.get("definitions"));
+        operations.compare("v2", ours.get("paths"), theirs.get("paths"));
+    });
+    schemas.print("schemas");
+    operations.print("paths");
+    assert!(schemas.share() > 0.98, "schemas");
+    assert!(operations.share() > 0.97, "paths");
+}
+
+/// How many members of two objects are the same.
+#[derive(Default)]
+struct Score {
+    same: usize,
+    all: usize,
+    differences: BTreeMap<String, String>,
+}
+
+impl Score {
+    fn compare(&mut self, document: &str, ours: Option<&Value>, theirs: Option<&Value>) {
+        static NONE: Object = Object::new();
+        let object = |value: Option<&Value>| value.and_then(Value::as_object).unwrap_or(&NONE).clone();
+        let (ours, theirs) = (object(ours), object(theirs));
+        for (name, theirs) in theirs.iter() {
+            self.all += 1;
+            match ours.get(name) {
+                Some(ours) if ours == theirs => self.same += 1,
+                Some(ours) => {
+                    let difference = first_difference(ours, theirs, "");
+                    self.differences.insert(name.to_owned(), format!("{document}: {difference}"));
+                }
+                None => drop(self.differences.insert(name.to_owned(), format!("{document}: absent"))),
+            }
+        }
+        for name in ours.keys().filter(|name| !theirs.contains_key(name)) {
+            self.all += 1;
+            self.differences.insert(name.to_owned(), format!("{document}: not upstream's"));
+        }
+    }
+
+    fn share(&self) -> f64 {
+        self.same as f64 / self.all.max(1) as f64
+    }
+
+    fn print(&self, what: &str) {
+        println!("{what}: {} of {} are the same", self.same, self.all);
+        for (name, difference) in self.differences.iter().take(60) {
+            println!("  {name} in {difference}");
+        }
+    }
+}
+
+/// Takes out what is no fact (descriptions, the order of what is required) and what upstream has only with alpha features on (CBOR, shards).
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            let words = object.get("description").is_some_and(|words| words.as_str().is_some());
+            object.retain(|key, _| !(key.contains("cbor") || words && key == "description"));
+            if let Some(Value::Array(required)) = object.get_mut("required") {
+                required.sort_by_key(|name| name.as_str().unwrap_or_default().to_owned());
+            }
+            object.iter_mut().for_each(|(_, value)| strip(value));
+        }
+        Value::Array(items) => {
+            items.retain(|item| {
+                !item.as_str().is_some_and(|text| text.contains("cbor"))
+                    && item.str_at(&["name"]) != Some("shardSelector")
+            });
+            items.iter_mut().for_each(strip);
+            if items.iter().any(|item| item.get("in").is_some()) {
+                items.sort_by_key(|item| item.str_at(&["name"]).unwrap_or_default().to_owned());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Puts shared parameters where they are referred to.
+fn resolve(document: &mut Value) {
+    let shared = document["parameters"].clone();
+    fn walk(value: &mut Value, shared: &Value) {
+        if let Some(name) = value.str_at(&["$ref"]).and_then(|path| path.strip_prefix("#/parameters/")) {
+            *value = shared[name].clone();
+        }
+        match value {
+            Value::Object(object) => object.iter_mut().for_each(|(_, value)| walk(value, shared)),
+            Value::Array(items) => items.iter_mut().for_each(|value| walk(value, shared)),
+            _ => {}
+        }
+    }
+    walk(document, &shared);
+}
+
+fn first_difference(ours: &Value, theirs: &Value, path: &str) -> String {
+    match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) => {
+            for (key, theirs) in b.iter() {
+                let below = format!("{path}.{key}");
+                match a.get(key) {
+                    Some(ours) if ours != theirs => return first_difference(ours, theirs, &below),
+                    Some(_) => {}
+                    None => return format!("{below} is absent, theirs {}", short(theirs)),
+                }
+            }
+            let extra = a.iter().find(|(key, _)| !b.contains_key(key));
+            extra.map(|(key, value)| format!("{path}.{key} is extra: {}", short(value))).unwrap_or_default()
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            let differ = a.iter().zip(b).position(|(a, b)| a != b);
+            match differ {
+                Some(at) => first_difference(&a[at], &b[at], &format!("{path}[{at}]")),
+                None => {
+                    let at = a.len().min(b.len());
+                    let more = |list: &[Value]| list.get(at).map_or_else(String::new, short);
+                    format!("{path} has {} items, theirs {}: {} {}", a.len(), b.len(), more(a), more(b))
+                }
+            }
+        }
+        _ => format!("{path}: {} theirs {}", short(ours), short(theirs)),
+    }
+}
+
+fn short(value: &Value) -> String {
+    json::to_string(value).chars().take(200).collect()
+}
+
+#[test]
+fn hashes_change_with_the_kinds_and_documents_are_found_by_the_index() {
+    let kinds = api::kinds::all();
+    let all = Table { kinds: &kinds, served: &|_: &Kind, _: &Version| true };
+    let usual = Table { kinds: &kinds, served: &|_: &Kind, version: &Version| version.served };
+    let index = v3::index(&usual);
+    assert_ne!(v3::index(&all), index);
+    assert_ne!(v2::document_hash(&all), v2::document_hash(&usual));
+    for path in index["paths"].as_object().unwrap().keys() {
+        assert!(v3::document_hash(&usual, path).is_some(), "{path}");
+    }
+    assert_eq!(v3::document(&usual, "apis/nothing"), None);
+    assert_eq!(v3::document(&usual, "apis/apps/v9"), None);
+    assert_eq!(v3::document_hash(&all, "api/v1"), v3::document_hash(&usual, "api/v1"), "nothing there differs");
+    assert_eq!(value!({"paths": {}})["paths"], Value::object());
+}

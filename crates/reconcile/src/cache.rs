@@ -1,0 +1,149 @@
+//! What a controller sees: the objects of the kinds it declared, as they were at one moment each.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use machinery::collection::{Collection, IndexBy};
+use machinery::meta::Meta;
+use machinery::{Key, Str, Value};
+
+/// The objects of a kind, found by key, by namespace and by the indexes of [`index_by`].
+pub type Objects = Collection<Value>;
+
+/// The kinds that a controller may read. A snapshot of each is taken when it is first looked at, and kept.
+pub struct Cache<'s> {
+    kinds: BTreeMap<&'static str, OnceCell<Objects>>,
+    snapshot: Box<dyn Fn(&str) -> Objects + 's>,
+    refusal: Option<Refusal>,
+}
+
+/// How the server refused an action of the last plan for the same key. Known to the process that was refused, and only until a
+/// plan for the key is carried out whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What was to be written: `pods`, `replicasets.apps/status`.
+    pub writes: String,
+    /// Whether it was to be created.
+    pub create: bool,
+    /// The server's word for machines: `Forbidden`.
+    pub reason: String,
+    /// The server's words for people.
+    pub message: String,
+}
+
+impl<'s> Cache<'s> {
+    /// A view of these kinds, of which `snapshot` gives the objects.
+    pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> Objects + 's) -> Self {
+        let kinds = kinds.iter().map(|kind| (*kind, OnceCell::new())).collect();
+        Self { kinds, snapshot: Box::new(snapshot), refusal: None }
+    }
+
+    /// The same view, with how the last plan was refused.
+    #[must_use]
+    pub fn refused(self, refusal: Option<Refusal>) -> Self {
+        Self { refusal, ..self }
+    }
+
+    /// How the server refused an action of the last plan for the key that is observed.
+    pub const fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
+    }
+
+    /// All objects of a kind.
+    ///
+    /// # Panics
+    /// If the controller does not declare that it reads the kind.
+    pub fn of(&self, kind: &str) -> &Objects {
+        let Some(cell) = self.kinds.get(kind) else { panic!("{kind} is read but not declared") };
+        cell.get_or_init(|| (self.snapshot)(kind))
+    }
+
+    /// One object.
+    pub fn get(&self, kind: &str, key: &Key) -> Option<&Value> {
+        self.of(kind).get(key)
+    }
+
+    /// The objects of a kind in a namespace, in the order of their names.
+    pub fn in_namespace<'a>(&'a self, kind: &str, namespace: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+        self.of(kind).in_namespace(namespace).map(|entry| &entry.value)
+    }
+
+    /// The objects of a kind that the object with this identifier controls.
+    pub fn controlled_by<'a>(&'a self, kind: &str, uid: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+        self.of(kind).by("controller", uid).map(|entry| &entry.value)
+    }
+
+    /// The objects of a kind in a namespace that nothing controls.
+    pub fn orphans<'a>(&'a self, kind: &str, namespace: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+        self.of(kind).by("controller", &orphans_of(namespace)).map(|entry| &entry.value)
+    }
+
+    /// The objects of a kind that the object with this identifier is an owner of.
+    pub fn owned_by<'a>(&'a self, kind: &str, uid: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+        self.of(kind).by("owner", uid).map(|entry| &entry.value)
+    }
+
+    /// The objects of a kind, usually pods, that are on a node.
+    pub fn on_node<'a>(&'a self, kind: &str, node: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
+        self.of(kind).by("node", node).map(|entry| &entry.value)
+    }
+}
+
+/// The indexes that every kind has.
+pub fn index_by() -> Vec<IndexBy<Value>> {
+    let controller = |key: &Key, object: &Value| {
+        let found = Meta::of(object).controller();
+        vec![found.map_or_else(|| orphans_of(&key.namespace), |owner| owner.uid().into())]
+    };
+    let owner = |_: &Key, object: &Value| -> Vec<Str> {
+        Meta::of(object).owner_references().map(|owner| owner.uid().into()).collect()
+    };
+    let node = |_: &Key, object: &Value| -> Vec<Str> {
+        object.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()).map(Str::from).into_iter().collect()
+    };
+    vec![IndexBy::new("controller", controller), IndexBy::new("owner", owner), IndexBy::new("node", node)]
+}
+
+/// Under what the `controller` index has the objects of a namespace that nothing controls. No identifier has a slash.
+pub fn orphans_of(namespace: &str) -> Str {
+    format!("/{namespace}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::collection::Entry;
+    use machinery::value;
+
+    use super::*;
+
+    fn pods() -> Objects {
+        let mut pods = Objects::new(index_by());
+        let owner = value!([{"uid": "u", "controller": true}, {"uid": "v"}]);
+        for (name, owners, node) in [("x", owner, "n1"), ("y", value!([]), "n1"), ("z", value!([{"uid": "v"}]), "")] {
+            let value = value!({"metadata": {"namespace": "a", "name": name, "ownerReferences": owners},
+                "spec": {"nodeName": node}});
+            pods.insert(Entry { key: Key::of(&value), revision: 1, value });
+        }
+        pods
+    }
+
+    fn names<'a>(found: impl IntoIterator<Item = &'a Value>) -> Vec<&'a str> {
+        found.into_iter().map(|object| Meta::of(object).name()).collect()
+    }
+
+    #[test]
+    fn objects_are_found_by_controller_owner_node_and_by_having_none() {
+        let cache = Cache::new(&["pods"], |_| pods());
+        assert_eq!(names(cache.controlled_by("pods", "u")), ["x"]);
+        assert_eq!(names(cache.orphans("pods", "a")), ["y", "z"]);
+        assert_eq!(names(cache.owned_by("pods", "v")), ["x", "z"]);
+        assert_eq!(names(cache.on_node("pods", "n1")), ["x", "y"]);
+        assert_eq!(names(cache.in_namespace("pods", "b")), [""; 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "secrets is read but not declared")]
+    fn what_is_not_declared_cannot_be_read() {
+        Cache::new(&["pods"], |_| pods()).of("secrets");
+    }
+}

@@ -1,0 +1,72 @@
+//! Where the kinds are found that controllers look at and write, by the names that rules of access use.
+
+use machinery::Resource;
+
+macro_rules! kinds {
+    ($($name:ident = $scope:ident($group:literal, $version:literal, $plural:literal, $kind:literal);)*) => {
+        $(
+            #[doc = concat!("`", $plural, "` of `", $group, "/", $version, "`.")]
+            pub static $name: Resource = Resource::$scope($group, $version, $plural, $kind);
+        )*
+
+        /// All of them.
+        pub static ALL: &[&Resource] = &[$(&$name),*];
+    };
+}
+
+kinds! {
+    CONFIG_MAPS = namespaced("", "v1", "configmaps", "ConfigMap");
+    ENDPOINTS = namespaced("", "v1", "endpoints", "Endpoints");
+    EVENTS = namespaced("", "v1", "events", "Event");
+    LIMIT_RANGES = namespaced("", "v1", "limitranges", "LimitRange");
+    NAMESPACES = cluster("", "v1", "namespaces", "Namespace");
+    NODES = cluster("", "v1", "nodes", "Node");
+    PERSISTENT_VOLUME_CLAIMS = namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
+    PERSISTENT_VOLUMES = cluster("", "v1", "persistentvolumes", "PersistentVolume");
+    PODS = namespaced("", "v1", "pods", "Pod");
+    REPLICATION_CONTROLLERS = namespaced("", "v1", "replicationcontrollers", "ReplicationController");
+    RESOURCE_QUOTAS = namespaced("", "v1", "resourcequotas", "ResourceQuota");
+    SECRETS = namespaced("", "v1", "secrets", "Secret");
+    SERVICE_ACCOUNTS = namespaced("", "v1", "serviceaccounts", "ServiceAccount");
+    SERVICES = namespaced("", "v1", "services", "Service");
+    CONTROLLER_REVISIONS = namespaced("apps", "v1", "controllerrevisions", "ControllerRevision");
+    DAEMON_SETS = namespaced("apps", "v1", "daemonsets", "DaemonSet");
+    DEPLOYMENTS = namespaced("apps", "v1", "deployments", "Deployment");
+    REPLICA_SETS = namespaced("apps", "v1", "replicasets", "ReplicaSet");
+    STATEFUL_SETS = namespaced("apps", "v1", "statefulsets", "StatefulSet");
+    HORIZONTAL_POD_AUTOSCALERS =
+        namespaced("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler");
+    CRON_JOBS = namespaced("batch", "v1", "cronjobs", "CronJob");
+    JOBS = namespaced("batch", "v1", "jobs", "Job");
+    CERTIFICATE_SIGNING_REQUESTS =
+        cluster("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest");
+    LEASES = namespaced("coordination.k8s.io", "v1", "leases", "Lease");
+    ENDPOINT_SLICES = namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
+    POD_DISRUPTION_BUDGETS = namespaced("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget");
+    CLUSTER_ROLES = cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
+    RESOURCE_CLAIMS = namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
+    RESOURCE_CLAIM_TEMPLATES = namespaced("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate");
+    PRIORITY_CLASSES = cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
+    STORAGE_CLASSES = cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass");
+    VOLUME_ATTACHMENTS = cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
+}
+
+/// The kind that is called so: `pods`, `deployments.apps`.
+pub fn by_name(name: &str) -> Option<&'static Resource> {
+    let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+    ALL.iter().find(|have| have.plural == plural && have.group == group).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_name_and_known_to_the_catalogue() {
+        for kind in ALL {
+            assert!(std::ptr::eq(by_name(&kind.to_string()).unwrap(), *kind), "{kind}");
+            assert!(api::catalogue::schema(&kind.group_version_kind()).is_some(), "{kind}");
+        }
+        assert!(by_name("nothing").is_none());
+    }
+}

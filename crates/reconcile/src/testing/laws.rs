@@ -1,0 +1,184 @@
+//! The laws: a controller settles, survives interruption, decides the same on the same, and touches only what it declares.
+
+use machinery::Key;
+
+use super::world::World;
+use crate::{Controller, Plan, decide};
+
+/// Rounds of plans before a controller counts as one that never settles.
+const ROUNDS_MAX: usize = 300;
+/// Wakings in a row without anything to do: whoever wakes now and then for ever has settled all the same.
+const WAKES_MAX: usize = 8;
+/// Rounds in which interruptions are tried, and actions of a plan that are left out one by one.
+const INTERRUPTED_ROUNDS: usize = 6;
+const LEFT_OUT_MAX: usize = 12;
+
+/// What of a plan is carried out, before the controller forgets everything and starts again.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    /// The first so many actions.
+    Prefix(usize),
+    /// All but this one.
+    AllBut(usize),
+}
+
+/// Lets a controller and its environment act until neither has anything to do.
+///
+/// `environment` does what the rest of the cluster would, and tells whether it did anything; time passes only to wake up.
+///
+/// # Panics
+/// If it does not settle, or breaks a law that every plan obeys.
+pub fn settle<C: Controller>(world: &mut World, environment: impl Fn(&mut World) -> bool) {
+    run::<C>(world, &environment, None);
+}
+
+/// Checks all laws in a world: whatever is cut short, the same state comes about in the end.
+///
+/// # Panics
+/// If a law is broken; the message says which and how.
+pub fn obeys_laws<C: Controller>(world: &World, environment: impl Fn(&mut World) -> bool) {
+    let mut whole = world.clone();
+    let lengths = run::<C>(&mut whole, &environment, None);
+    let expect = whole.picture();
+    for (round, actions) in lengths.into_iter().enumerate().take(INTERRUPTED_ROUNDS) {
+        let prefixes = (0..actions.min(LEFT_OUT_MAX)).map(Cut::Prefix);
+        let left_out = (0..actions.min(LEFT_OUT_MAX)).map(Cut::AllBut);
+        for cut in prefixes.chain(left_out) {
+            let mut cut_short = world.clone();
+            run::<C>(&mut cut_short, &environment, Some((round, cut)));
+            let picture = cut_short.picture();
+            assert!(
+                picture == expect,
+                "{}: cut to {cut:?} in round {round} it settles differently\n--- expected\n{}\n--- settled\n{}\n--- log\n{}",
+                C::NAME,
+                expect.join("\n"),
+                picture.join("\n"),
+                cut_short.log.join("\n"),
+            );
+        }
+    }
+}
+
+/// Settles, and gives the number of actions in each round.
+fn run<C: Controller>(
+    world: &mut World,
+    environment: &impl Fn(&mut World) -> bool,
+    cut: Option<(usize, Cut)>,
+) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    let mut wakes = 0;
+    for round in 0..ROUNDS_MAX {
+        let mut length = 0;
+        let mut wake_at = None;
+        for key in keys::<C>(world) {
+            let plan = checked_plan::<C>(world, &key);
+            wake_at = [wake_at, plan.wake_at].into_iter().flatten().min();
+            let cut = cut.filter(|(at, _)| *at == round).map(|(_, cut)| cut);
+            for (at, action) in plan.actions.iter().enumerate() {
+                let taken = match cut {
+                    None => true,
+                    Some(Cut::Prefix(len)) => length + at < len,
+                    Some(Cut::AllBut(one)) => length + at != one,
+                };
+                if taken {
+                    // A refusal is a reason to look again, which the next round does.
+                    drop(world.execute(action));
+                }
+            }
+            length += plan.actions.len();
+        }
+        lengths.push(length);
+        let busy = environment(world);
+        if length > 0 || busy {
+            wakes = 0;
+            continue;
+        }
+        match wake_at {
+            Some(time) if wakes < WAKES_MAX => {
+                world.now = world.now.max(time);
+                wakes += 1;
+            }
+            _ => return lengths,
+        }
+    }
+    panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", C::NAME, world.log.join("\n"));
+}
+
+/// What the controller could be asked about: everything of its first kind.
+fn keys<C: Controller>(world: &World) -> Vec<Key> {
+    world.of(C::READS[0]).iter().map(|entry| entry.key.clone()).collect()
+}
+
+fn checked_plan<C: Controller>(world: &World, key: &Key) -> Plan {
+    let plan = decide::<C>(&world.cache::<C>(), key, world.now);
+    let again = decide::<C>(&world.cache::<C>(), key, world.now);
+    assert!(plan == again, "{}: the same observation gave two plans for {key}\n{plan}\n{again}", C::NAME);
+    for action in &plan.actions {
+        let writes = action.writes();
+        assert!(C::WRITES.contains(&writes.as_str()), "{}: {action}\nwrites {writes}, which is not declared", C::NAME);
+    }
+    if let Some(time) = plan.wake_at {
+        assert!(time > world.now, "{}: wants to wake at {time}, which is past, for {key}", C::NAME);
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::meta::Meta;
+    use machinery::time::Time;
+    use machinery::{Value, value};
+
+    use super::*;
+    use crate::testing::kubelet;
+    use crate::{Action, Cache, kinds};
+
+    /// Keeps `count` pods for each config map; a careless one forgets that some are there already.
+    struct Copies<const CARELESS: bool>;
+
+    struct Observed<'a> {
+        map: &'a Value,
+        pods: Vec<&'a Value>,
+    }
+
+    impl<const CARELESS: bool> Controller for Copies<CARELESS> {
+        type Observed<'a> = Observed<'a>;
+        const NAME: &'static str = "copies";
+        const READS: &'static [&'static str] = &["configmaps", "pods"];
+        const WRITES: &'static [&'static str] = &["pods"];
+
+        fn concerns(_: &Cache, _: &str, _: &Value, _: &mut Vec<Key>) {}
+
+        fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+            let map = cache.get("configmaps", key)?;
+            Some(Observed { map, pods: cache.controlled_by("pods", Meta::of(map).uid()).collect() })
+        }
+
+        fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+            let meta = Meta::of(observed.map);
+            let have = if CARELESS && observed.pods.len() < 3 { 0 } else { observed.pods.len() };
+            let owner = value!([{"uid": (meta.uid()), "controller": true}]);
+            let pod =
+                value!({"metadata": {"namespace": (meta.namespace()), "generateName": "p-", "ownerReferences": owner}});
+            let create = Action::Create { resource: kinds::PODS.clone(), object: pod, told: None };
+            Plan { actions: vec![create; 3usize.saturating_sub(have)], ..Plan::default() }
+        }
+    }
+
+    fn world() -> World {
+        let mut world = World::new(Time::from_unix(1_000, 0));
+        world.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "a", "name": "x"}}));
+        world
+    }
+
+    #[test]
+    fn a_controller_that_looks_at_what_is_there_survives_interruption() {
+        obeys_laws::<Copies<false>>(&world(), kubelet);
+    }
+
+    #[test]
+    #[should_panic(expected = "settles differently")]
+    fn a_controller_that_forgets_what_it_did_is_found_out() {
+        obeys_laws::<Copies<true>>(&world(), kubelet);
+    }
+}

@@ -1,0 +1,352 @@
+//! A model of the API server: objects in memory, versions that grow, conflicts, deletion; nothing is validated or defaulted.
+
+use std::collections::BTreeMap;
+
+use machinery::collection::Entry;
+use machinery::meta::{Meta, MetaMut, name_suffix, prepare_create};
+use machinery::patch;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Resource, Value, value};
+
+use crate::cache::{Cache, Objects, index_by};
+use crate::{Action, Controller, Patch, Preconditions, Propagation, kinds};
+
+/// A cluster without processes.
+#[derive(Clone)]
+pub struct World {
+    /// The time.
+    pub now: Time,
+    /// One line for each thing that happened.
+    pub log: Vec<String>,
+    objects: BTreeMap<String, Objects>,
+    revision: u64,
+    created: u64,
+}
+
+/// Why an action was not taken, as the API server would refuse it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no such object.
+    NotFound,
+    /// There is one already.
+    AlreadyExists,
+    /// It is not as the action expects.
+    Conflict,
+    /// It makes no sense.
+    Invalid(String),
+}
+
+impl World {
+    /// An empty world at a time.
+    pub fn new(now: Time) -> Self {
+        Self { now, log: Vec::new(), objects: BTreeMap::new(), revision: 100, created: 0 }
+    }
+
+    /// The objects of a kind: `pods`, `deployments.apps`.
+    pub fn of(&self, kind: &str) -> Objects {
+        self.objects.get(kind).cloned().unwrap_or_else(|| Objects::new(index_by()))
+    }
+
+    /// One object.
+    pub fn get(&self, resource: &Resource, key: &Key) -> Option<&Value> {
+        self.objects.get(&resource.to_string())?.get(key)
+    }
+
+    /// What the controller `C` sees.
+    pub fn cache<C: Controller>(&self) -> Cache<'_> {
+        Cache::new(C::READS, |kind| self.of(kind))
+    }
+
+    /// Creates an object as anybody would, and tells its key.
+    ///
+    /// # Panics
+    /// If there is one of that name.
+    pub fn add(&mut self, resource: &Resource, object: Value) -> Key {
+        self.create(resource, object).unwrap_or_else(|refused| panic!("{resource}: {refused:?}"))
+    }
+
+    /// The version of the newest change.
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Changes an object as anybody would; the generation grows if anything but metadata and status changes.
+    ///
+    /// # Panics
+    /// If there is no such object.
+    pub fn change(&mut self, resource: &Resource, key: &Key, change: impl FnOnce(&mut Value)) {
+        let mut object = self.get(resource, key).cloned().unwrap_or_else(|| panic!("no {resource} {key}"));
+        change(&mut object);
+        self.store(resource, object);
+    }
+
+    /// Deletes an object as the server does: at once, or when its finalizers and its kubelet are done.
+    pub fn delete(&mut self, resource: &Resource, key: &Key, propagation: Option<Propagation>, grace: Option<u32>) {
+        let Some(mut object) = self.get(resource, key).cloned() else { return };
+        let on_node = object.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
+        let graceful = *resource == kinds::PODS && on_node && grace != Some(0);
+        if let Some(mut meta) = MetaMut::of(&mut object) {
+            match propagation {
+                Some(Propagation::Foreground) => drop(meta.add_finalizer("foregroundDeletion")),
+                Some(Propagation::Orphan) => drop(meta.add_finalizer("orphan")),
+                Some(Propagation::Background) | None => {}
+            }
+            if (graceful || meta.view().finalizers().next().is_some()) && !meta.view().is_deleting() {
+                let seconds = if graceful { grace.unwrap_or(30).into() } else { 0 };
+                meta.set_deletion(self.now.plus(Duration::from_seconds(seconds)), seconds);
+            }
+            if meta.view().finalizers().next().is_some() || graceful {
+                self.store(resource, object);
+                return;
+            }
+        }
+        self.remove(resource, key);
+    }
+
+    /// Takes an object out as if it had never had a finalizer.
+    pub fn remove(&mut self, resource: &Resource, key: &Key) {
+        self.revision += 1;
+        if let Some(objects) = self.objects.get_mut(&resource.to_string()) {
+            objects.remove(key);
+        }
+    }
+
+    /// Carries out an action as the API server would.
+    pub fn execute(&mut self, action: &Action) -> Result<(), Refused> {
+        self.log.push(action.to_string());
+        match action {
+            Action::Create { resource, object, .. } => self.create(resource, object.clone()).map(drop),
+            Action::Update { resource, object, .. } => {
+                let key = Key::of(object);
+                let old = self.checked(resource, &key, &Preconditions::unchanged(object))?;
+                let mut new = object.clone();
+                carry(&mut new, old, "status");
+                self.store(resource, new);
+                Ok(())
+            }
+            Action::UpdateStatus { resource, object } => {
+                let key = Key::of(object);
+                let mut new = self.checked(resource, &key, &Preconditions::unchanged(object))?.clone();
+                carry(&mut new, object, "status");
+                // As most kinds have it: a write of the status may also say something about it in annotations.
+                let said = Meta::of(object).value("annotations").cloned();
+                if let (Some(mut meta), Some(said)) = (MetaMut::of(&mut new), said) {
+                    meta.set("annotations", said);
+                }
+                self.store(resource, new);
+                Ok(())
+            }
+            Action::Patch { resource, key, only_if, patch, .. } => {
+                let old = self.checked(resource, key, only_if)?.clone();
+                let new = apply(resource, old, patch)?;
+                self.store(resource, new);
+                Ok(())
+            }
+            Action::Apply { resource, object, .. } => self.apply(resource, object),
+            Action::Post { resource, key, subresource, body } => self.post(resource, key, subresource, body),
+            Action::Delete { resource, key, only_if, propagation, grace_seconds, .. } => {
+                match self.checked(resource, key, only_if) {
+                    Ok(_) => self.delete(resource, key, *propagation, *grace_seconds),
+                    Err(Refused::NotFound) => {}
+                    Err(refused) => return Err(refused),
+                }
+                Ok(())
+            }
+            Action::Event { .. } => Ok(()),
+        }
+    }
+
+    /// All objects without what differs from run to run: identifiers, versions, times, and the made-up part of names.
+    pub fn picture(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (kind, objects) in &self.objects {
+            for entry in objects.iter() {
+                let mut object = entry.value.clone();
+                let base = Meta::of(&object).generate_name().to_owned();
+                if let Some(mut meta) = MetaMut::of(&mut object)
+                    && !base.is_empty()
+                {
+                    meta.set("name", format!("{base}*"));
+                }
+                blur_generation(&mut object);
+                blur(&mut object);
+                lines.push(format!("{kind} {object}"));
+            }
+        }
+        lines.sort();
+        lines
+    }
+
+    /// Creates an object as the server does, and tells its key.
+    pub fn create(&mut self, resource: &Resource, mut object: Value) -> Result<Key, Refused> {
+        // Versions of the world are the seed of everything that the server makes up.
+        self.created += 1;
+        let uid = format!("uid-{}", self.created);
+        // Neighbours in number are far apart in name, as random names are.
+        let suffix = name_suffix(self.created.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20);
+        prepare_create(&mut object, &uid, self.now, &suffix);
+        let key = Key::of(&object);
+        if key.name.is_empty() {
+            return Err(Refused::Invalid("name or generateName is required".to_owned()));
+        }
+        if self.get(resource, &key).is_some() {
+            return Err(Refused::AlreadyExists);
+        }
+        if let Some(object) = object.as_object_mut() {
+            object.insert("apiVersion", resource.api_version());
+            object.insert("kind", resource.kind.clone());
+        }
+        if let Some(mut meta) = MetaMut::of(&mut object) {
+            meta.set("generation", 1);
+        }
+        self.insert(resource, object);
+        Ok(key)
+    }
+
+    fn apply(&mut self, resource: &Resource, object: &Value) -> Result<(), Refused> {
+        match self.get(resource, &Key::of(object)).cloned() {
+            Some(current) => self.store(resource, patch::merge::apply(current, object.clone())),
+            None => drop(self.create(resource, object.clone())?),
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, resource: &Resource, key: &Key, subresource: &str, body: &Value) -> Result<(), Refused> {
+        self.checked(resource, key, &Preconditions::default())?;
+        match subresource {
+            "binding" => {
+                let node = body.str_at(&["target", "name"]).unwrap_or_default().to_owned();
+                self.change(resource, key, |pod| set(pod, "spec", "nodeName", node.into()));
+            }
+            "eviction" => self.delete(resource, key, None, None),
+            other => return Err(Refused::Invalid(format!("the model knows no subresource {other}"))),
+        }
+        Ok(())
+    }
+
+    fn checked(&self, resource: &Resource, key: &Key, only_if: &Preconditions) -> Result<&Value, Refused> {
+        let object = self.get(resource, key).ok_or(Refused::NotFound)?;
+        let meta = Meta::of(object);
+        let differs =
+            |wanted: &Option<machinery::Str>, have: &str| wanted.as_ref().is_some_and(|wanted| wanted != have);
+        if differs(&only_if.uid, meta.uid()) || differs(&only_if.resource_version, meta.resource_version()) {
+            return Err(Refused::Conflict);
+        }
+        Ok(object)
+    }
+
+    /// Stores a changed object, or takes it out if it was only waiting for its finalizers.
+    fn store(&mut self, resource: &Resource, mut object: Value) {
+        let key = Key::of(&object);
+        let old = self.get(resource, &key).cloned().unwrap_or_default();
+        let changed = wanted(&old) != wanted(&object);
+        if let Some(mut meta) = MetaMut::of(&mut object) {
+            meta.set("generation", Meta::of(&old).generation() + i64::from(changed));
+        }
+        let meta = Meta::of(&object);
+        let waits_for_kubelet = meta.deletion_grace_period_seconds().is_some_and(|seconds| seconds > 0);
+        if meta.is_deleting() && meta.finalizers().next().is_none() && !waits_for_kubelet {
+            self.remove(resource, &key);
+        } else {
+            self.insert(resource, object);
+        }
+    }
+
+    fn insert(&mut self, resource: &Resource, mut object: Value) {
+        self.revision += 1;
+        if let Some(mut meta) = MetaMut::of(&mut object) {
+            meta.set_resource_version(self.revision);
+        }
+        let objects = self.objects.entry(resource.to_string()).or_insert_with(|| Objects::new(index_by()));
+        objects.insert(Entry { key: Key::of(&object), revision: self.revision, value: object });
+    }
+}
+
+/// What nodes do, all at once: pods are placed, run and become ready; pods to be deleted go. Tells whether anything was to do.
+pub fn kubelet(world: &mut World) -> bool {
+    let mut busy = false;
+    for entry in world.of("pods").iter() {
+        let (key, pod) = (&entry.key, &entry.value);
+        if Meta::of(pod).is_deleting() {
+            if Meta::of(pod).finalizers().next().is_none() {
+                world.remove(&kinds::PODS, key);
+                busy = true;
+            }
+        } else if !matches!(pod.str_at(&["status", "phase"]), Some("Running" | "Succeeded" | "Failed")) {
+            let now = world.now.to_string();
+            world.change(&kinds::PODS, key, |pod| {
+                set(pod, "spec", "nodeName", "node".into());
+                let status = value!({"phase": "Running", "conditions": [
+                    {"type": "Ready", "status": "True", "lastTransitionTime": now}]});
+                pod.as_object_mut().expect("a pod is an object").insert("status", status);
+            });
+            busy = true;
+        }
+    }
+    busy
+}
+
+fn apply(resource: &Resource, old: Value, patch: &Patch) -> Result<Value, Refused> {
+    match patch {
+        Patch::Merge(patch) => Ok(patch::merge::apply(old, patch.clone())),
+        Patch::Strategic(patch) => {
+            let invalid = |why: &str| Refused::Invalid(format!("a strategic merge patch of {resource}: {why}"));
+            let schema = api::catalogue::schema(&resource.group_version_kind()).ok_or_else(|| invalid("no schema"))?;
+            let (Value::Object(old), Value::Object(patch)) = (old, patch.clone()) else {
+                return Err(invalid("not an object"));
+            };
+            let patched = patch::strategic::apply(old, patch, schema).map_err(|error| invalid(&error.to_string()))?;
+            Ok(Value::Object(patched))
+        }
+    }
+}
+
+/// Takes a field over from another object.
+fn carry(into: &mut Value, from: &Value, field: &str) {
+    let Some(object) = into.as_object_mut() else { return };
+    match from.get(field) {
+        Some(value) => drop(object.insert(field, value.clone())),
+        None => drop(object.remove(field)),
+    }
+}
+
+fn set(object: &mut Value, section: &str, field: &str, value: Value) {
+    let Some(object) = object.as_object_mut() else { return };
+    if let Some(section) = object.get_or_insert_with(section, Value::object).as_object_mut() {
+        section.insert(field, value);
+    }
+}
+
+/// An object without what is not part of the desired state.
+fn wanted(object: &Value) -> Vec<(&str, &Value)> {
+    let fields = object.as_object().into_iter().flat_map(machinery::Object::iter);
+    fields.filter(|(key, _)| !matches!(*key, "metadata" | "status")).collect()
+}
+
+/// Generations count steps, of which there may be more or fewer on the way to the same end: what counts is whether the last was seen.
+fn blur_generation(object: &mut Value) {
+    let generation = Meta::of(object).generation();
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
+        && let Some(observed) = status.get_mut("observedGeneration")
+    {
+        *observed = (observed.as_int() == Some(generation)).into();
+    }
+    if let Some(mut meta) = MetaMut::of(object) {
+        meta.remove("generation");
+    }
+}
+
+/// Removes what differs from run to run.
+fn blur(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|key, value| {
+                let time = (key.ends_with("Time") || key.ends_with("Timestamp")) && value.as_str().is_some();
+                !time && !matches!(key, "uid" | "resourceVersion")
+            });
+            object.iter_mut().for_each(|(_, value)| blur(value));
+        }
+        Value::Array(items) => items.iter_mut().for_each(blur),
+        _ => {}
+    }
+}

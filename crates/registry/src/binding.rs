@@ -1,0 +1,83 @@
+//! What binding does to a pod, and what may stand in its way.
+
+use machinery::meta::Meta;
+use machinery::status::{GroupName, Status};
+use machinery::time::Time;
+use machinery::{At, Errors, Object, Value};
+
+/// What is wrong with a Binding.
+pub fn validate(binding: &Value) -> Result<(), Status> {
+    let mut errors = Errors::new();
+    let root = At::root(binding);
+    let target = root.get("target");
+    let kind = target.get("kind");
+    if !matches!(kind.str(), "" | "Node") {
+        errors.push(kind.not_supported(&["Node", "<empty>"]));
+    }
+    let name = target.get("name");
+    if name.is_empty() {
+        errors.push(name.required(""));
+    }
+    let own = Meta::of(binding).name();
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(GroupName::new("", "Binding"), own, &errors)) }
+}
+
+/// The pod with its node: bound, scheduled, and with the annotations and labels of the binding.
+pub fn apply(pod: &Value, binding: &Value, name: &str, now: Time) -> Result<Value, Status> {
+    let refuse = |cause: String| Err(Status::conflict(GroupName::new("", "pods/binding"), name, cause));
+    let meta = Meta::of(pod);
+    let sent = Meta::of(binding);
+    if !sent.uid().is_empty() && sent.uid() != meta.uid() {
+        let (have, wanted) = (meta.uid(), sent.uid());
+        return refuse(format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {have}"));
+    }
+    if meta.is_deleting() {
+        return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    if let Some(node) = pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
+        return refuse(format!("pod {name} is already assigned to node {}", machinery::go::quote(node)));
+    }
+    let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array).unwrap_or_default();
+    if !gates.is_empty() {
+        return refuse(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    let mut pod = pod.clone();
+    let node = binding.str_at(&["target", "name"]).unwrap_or_default();
+    if let Some(Value::Object(spec)) = pod.get_mut("spec") {
+        spec.insert("nodeName", node);
+    }
+    for field in ["annotations", "labels"] {
+        copy(&mut pod, binding, field);
+    }
+    set_scheduled(&mut pod, now);
+    Ok(pod)
+}
+
+fn copy(pod: &mut Value, binding: &Value, field: &str) {
+    let Some(entries) = binding.at(&["metadata", field]).and_then(Value::as_object) else { return };
+    let Some(Value::Object(metadata)) = pod.get_mut("metadata") else { return };
+    if let Value::Object(into) = metadata.get_or_insert_with(field, Value::object) {
+        for (key, value) in entries.iter() {
+            into.insert(key, value.clone());
+        }
+    }
+}
+
+/// The condition by which others see that the pod has a node.
+fn set_scheduled(pod: &mut Value, now: Time) {
+    let Value::Object(fields) = pod else { return };
+    let generation = fields.get("metadata").and_then(|metadata| metadata.get("generation")).cloned();
+    let Value::Object(status) = fields.get_or_insert_with("status", Value::object) else { return };
+    let conditions = status.get_or_insert_with("conditions", || Value::Array(Vec::new()));
+    let Value::Array(conditions) = conditions else { return };
+    conditions.retain(|condition| condition.str_at(&["type"]) != Some("PodScheduled"));
+    let mut condition = Object::new();
+    condition.insert("type", "PodScheduled");
+    condition.insert("status", "True");
+    condition.insert("lastProbeTime", Value::Null);
+    condition.insert("lastTransitionTime", now.to_seconds().to_string().as_str());
+    if let Some(generation) = generation {
+        condition.insert("observedGeneration", generation);
+    }
+    conditions.push(Value::Object(condition));
+}

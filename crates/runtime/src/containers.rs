@@ -1,0 +1,426 @@
+//! Containers: made, started, stopped, removed, changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use container::cgroup::Cgroup;
+use container::protocol::Start;
+use cri::v1;
+use image::Image;
+
+use crate::error::Error;
+use crate::record::{self, Phase};
+use crate::runtime::{Container, Runtime, Sandbox, new_id, now};
+use crate::spec::{self, Inputs};
+use crate::user::{self, Wanted};
+use crate::{rootfs, sandboxes, signal};
+
+/// After SIGKILL the kernel needs a moment, longer if a process hangs in a disk.
+const KILL_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Runtime {
+    /// Makes a container's files; nothing runs yet.
+    pub(crate) async fn create_container(
+        self: &Arc<Runtime>,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+    ) -> Result<String, Error> {
+        let sandbox = self.sandbox(sandbox_id)?;
+        if !sandbox.record().ready {
+            return Err(Error::State(format!("sandbox {sandbox_id} is not ready")));
+        }
+        if config.metadata.is_none() {
+            return Err(Error::Invalid("metadata: required".to_owned()));
+        }
+        let wanted = config.image.clone().unwrap_or_default().image;
+        let image = self.find_image(&wanted)?;
+        let id = new_id();
+        let dir = self.config.root.join("containers").join(&id);
+        let runtime = Arc::clone(self);
+        let made = {
+            let (id, dir, sandbox) = (id.clone(), dir.clone(), Arc::clone(&sandbox));
+            let work = move || runtime.prepare(&id, &dir, &sandbox, config, &image);
+            tokio::task::spawn_blocking(work).await.expect("preparing a container does not panic")
+        };
+        match made {
+            Ok(record) => {
+                let container = Arc::new(Container::new(&dir, record));
+                container.change(|_| {});
+                self.add_container(container);
+                self.emit(&id, &sandbox, v1::ContainerEventType::ContainerCreatedEvent);
+                Ok(id)
+            }
+            Err(error) => {
+                if let Err(error) = remove_dir(&dir) {
+                    tracing::warn!(id, error = error.describe(), "cannot remove a container that failed");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn prepare(
+        &self,
+        id: &str,
+        dir: &Path,
+        sandbox: &Sandbox,
+        config: v1::ContainerConfig,
+        image: &Image,
+    ) -> Result<record::Container, Error> {
+        let bundle = dir.join("bundle");
+        let root = bundle.join("rootfs");
+        fs::create_dir_all(&bundle).map_err(Error::io("make the container's directory"))?;
+        let maps = sandboxes::id_maps(&sandbox.record().config);
+        rootfs::mount_writable(&self.images.lower_dirs(image), dir, &root, maps.as_ref(), sandbox.record().pause)
+            .map_err(Error::io("mount the container's root"))?;
+        let (images, mounted_layers) = self.mount_images(dir, &config)?;
+        let record = sandbox.record();
+        let parent = record.cgroup.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let security = config.linux.clone().unwrap_or_default().security_context.unwrap_or_default();
+        let user = resolve_user(&root, &security, image)?;
+        let cgroup = format!("{parent}/{id}");
+        let target = match security.namespace_options.as_ref().map(|options| (options.pid(), &options.target_id)) {
+            Some((v1::NamespaceMode::Target, id)) => Some(self.target_pid(id, &record.id)?),
+            _ => None,
+        };
+        let spec = spec::build(&Inputs {
+            config: &config,
+            sandbox: &record.config,
+            image: &image.config.config,
+            user: &user,
+            rootfs: &root,
+            cgroup: &cgroup,
+            pause: record.pause,
+            target,
+            provided: &sandbox.provided(),
+            images: &images,
+            users: maps.is_some(),
+        })?;
+        fs::write(bundle.join("config.json"), spec.to_string()).map_err(Error::io("write the bundle"))?;
+        let log = match (record.config.log_directory.as_str(), config.log_path.as_str()) {
+            ("", _) | (_, "") => String::new(),
+            (dir, path) => Path::new(dir).join(path).display().to_string(),
+        };
+        Ok(record::Container {
+            id: id.to_owned(),
+            sandbox: record.id,
+            image_id: image.id.to_string(),
+            image_ref: image.digests.first().cloned().unwrap_or_else(|| image.id.to_string()),
+            layers: image.layers.iter().map(ToString::to_string).collect(),
+            mounted_layers,
+            cgroup,
+            log,
+            user,
+            stop_signal: signal::stop_signal(config.stop_signal(), &image.config.config.stop_signal),
+            config,
+            created_at: now(),
+            phase: Phase::Created,
+        })
+    }
+
+    /// Mounts the images that a container has as volumes.
+    fn mount_images(
+        &self,
+        dir: &Path,
+        config: &v1::ContainerConfig,
+    ) -> Result<(BTreeMap<usize, PathBuf>, Vec<String>), Error> {
+        let (mut mounts, mut layers) = (BTreeMap::new(), Vec::new());
+        for (n, mount) in config.mounts.iter().enumerate() {
+            let Some(wanted) = mount.image.as_ref().map(|image| image.image.as_str()).filter(|name| !name.is_empty())
+            else {
+                continue;
+            };
+            let image = self.find_image(wanted)?;
+            let target = dir.join("images").join(n.to_string());
+            rootfs::mount_read_only(&self.images.lower_dirs(&image), &target)
+                .map_err(Error::io(format!("mount image {wanted}")))?;
+            layers.extend(image.layers.iter().map(ToString::to_string));
+            let inside = rootfs::inside(&target, Path::new(&mount.image_sub_path))
+                .map_err(Error::io(format!("find {:?} in image {wanted}", mount.image_sub_path)))?;
+            mounts.insert(n, inside);
+        }
+        Ok((mounts, layers))
+    }
+
+    pub(crate) fn find_image(&self, wanted: &str) -> Result<Arc<Image>, Error> {
+        self.images.find(wanted).ok_or_else(|| Error::NotFound { kind: "image", id: wanted.to_owned() })
+    }
+
+    fn target_pid(&self, id: &str, sandbox: &str) -> Result<i32, Error> {
+        let target = self.container(id)?.record();
+        match target.phase {
+            Phase::Running { pid, .. } if target.sandbox == sandbox => Ok(pid),
+            _ => Err(Error::State(format!("target container {id} does not run in this sandbox"))),
+        }
+    }
+
+    /// Runs a container that was made.
+    pub(crate) async fn start_container(&self, id: &str) -> Result<(), Error> {
+        let container = self.container(id)?;
+        let _changing = container.changing.lock().await;
+        let record = container.record();
+        if record.phase != Phase::Created {
+            return Err(Error::State(format!("container {id} was started before")));
+        }
+        let sandbox = self.sandbox(&record.sandbox)?;
+        let sandbox_record = sandbox.record();
+        if !sandbox_record.ready {
+            return Err(Error::State(format!("sandbox {} is not ready", record.sandbox)));
+        }
+        let security = record.config.linux.clone().unwrap_or_default().security_context.unwrap_or_default();
+        let pid_mode = security.namespace_options.unwrap_or_default().pid();
+        let start = Start {
+            id: record.id.clone(),
+            dir: container.dir.clone(),
+            cgroup: record.cgroup.clone(),
+            log: (!record.log.is_empty()).then(|| PathBuf::from(&record.log)),
+            terminal: record.config.tty,
+            stdin: record.config.stdin,
+            shared_pids: pid_mode != v1::NamespaceMode::Container,
+            runtime: self
+                .config
+                .handlers
+                .get(&sandbox_record.handler)
+                .filter(|path| !path.as_os_str().is_empty())
+                .cloned(),
+        };
+        match sandbox.shim.start(start).await {
+            Ok(running) => {
+                for warning in &running.warnings {
+                    tracing::warn!(id = record.id, "{warning}");
+                }
+                container.started(running.pid, running.at_nanos);
+                self.emit(&record.id, &sandbox, v1::ContainerEventType::ContainerStartedEvent);
+                Ok(())
+            }
+            Err(error) => {
+                container.failed(&error.to_string());
+                self.emit(&record.id, &sandbox, v1::ContainerEventType::ContainerStoppedEvent);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Asks a container to end, and makes it end when its time is over.
+    pub(crate) async fn stop_container(&self, id: &str, timeout: Duration) -> Result<(), Error> {
+        let Ok(container) = self.container(id) else { return Ok(()) };
+        let record = container.record();
+        if !matches!(record.phase, Phase::Running { .. }) {
+            return Ok(());
+        }
+        let sandbox = self.sandbox(&record.sandbox)?;
+        let mut phase = container.phase();
+        let mut ended = async |within: Duration| {
+            let over = phase.wait_for(|phase| matches!(phase, Phase::Exited { .. }));
+            tokio::time::timeout(within, over).await.is_ok()
+        };
+        if !timeout.is_zero() {
+            sandbox.shim.signal(&record.id, record.stop_signal, false).await?;
+            if ended(timeout).await {
+                return Ok(());
+            }
+        }
+        sandbox.shim.signal(&record.id, signal::KILL, true).await?;
+        if ended(KILL_TIMEOUT).await {
+            return Ok(());
+        }
+        Err(Error::Deadline(format!("container {id} does not die")))
+    }
+
+    /// Removes a container, by force if it runs; doing it again is fine.
+    pub(crate) async fn remove_container(&self, id: &str) -> Result<(), Error> {
+        let Ok(container) = self.container(id) else { return Ok(()) };
+        self.stop_container(id, Duration::ZERO).await?;
+        let _changing = container.changing.lock().await;
+        let record = container.record();
+        let sandbox = self.sandbox(&record.sandbox)?;
+        // A shim that has gone has forgotten it already.
+        let _ = sandbox.shim.forget(&record.id).await;
+        let dir = container.dir.clone();
+        let cgroup = Cgroup::at(&record.cgroup);
+        let work = move || {
+            cgroup.kill();
+            remove_cgroup(&cgroup)?;
+            remove_dir(&dir)
+        };
+        tokio::task::spawn_blocking(work).await.expect("removing a container does not panic")?;
+        self.forget_container(&record.id);
+        self.emit(&record.id, &sandbox, v1::ContainerEventType::ContainerDeletedEvent);
+        Ok(())
+    }
+
+    /// Changes the limits of a container.
+    pub(crate) fn update_container(&self, id: &str, wanted: &v1::LinuxContainerResources) -> Result<(), Error> {
+        let container = self.container(id)?;
+        let record = container.record();
+        if matches!(record.phase, Phase::Exited { .. }) {
+            return Err(Error::State(format!("container {id} has ended")));
+        }
+        let mut linux = record.config.linux.clone().unwrap_or_default();
+        let resources = merge(linux.resources.unwrap_or_default(), wanted);
+        if matches!(record.phase, Phase::Running { .. }) {
+            let changes = spec::resources(&resources);
+            Cgroup::at(&record.cgroup).update(&changes).map_err(Error::io("change the container's limits"))?;
+        } else {
+            self.rewrite_limits(&container, &resources)?;
+        }
+        linux.resources = Some(resources);
+        container.change(|record| record.config.linux = Some(linux));
+        Ok(())
+    }
+
+    /// A container that has not started yet finds its new limits in its description.
+    fn rewrite_limits(&self, container: &Container, resources: &v1::LinuxContainerResources) -> Result<(), Error> {
+        let path = container.dir.join("bundle/config.json");
+        let mut spec = container.spec()?;
+        let rules = spec["linux"]["resources"]["devices"].take();
+        spec["linux"]["resources"] = spec::resources(resources);
+        spec["linux"]["resources"]["devices"] = rules;
+        fs::write(path, spec.to_string()).map_err(Error::io("write the bundle"))
+    }
+}
+
+impl Container {
+    /// Its description for the OCI runtime.
+    pub(crate) fn spec(&self) -> Result<serde_json::Value, Error> {
+        let text = fs::read(self.dir.join("bundle/config.json")).map_err(Error::io("read the bundle"))?;
+        serde_json::from_slice(&text).map_err(|error| Error::io("read the bundle")(error.into()))
+    }
+
+    pub(crate) fn status(&self) -> v1::ContainerStatus {
+        let record = self.record();
+        let (state, started_at, finished_at, exit_code, reason, message) = match &record.phase {
+            Phase::Created => (v1::ContainerState::ContainerCreated, 0, 0, 0, String::new(), String::new()),
+            Phase::Running { started_at, .. } => {
+                (v1::ContainerState::ContainerRunning, *started_at, 0, 0, String::new(), String::new())
+            }
+            Phase::Exited { started_at, finished_at, code, reason, message } => {
+                (v1::ContainerState::ContainerExited, *started_at, *finished_at, *code, reason.clone(), message.clone())
+            }
+        };
+        let linux = record.config.linux.clone().unwrap_or_default();
+        let user = v1::LinuxContainerUser {
+            uid: record.user.uid.into(),
+            gid: record.user.gid.into(),
+            supplemental_groups: record.user.groups.iter().map(|gid| i64::from(*gid)).collect(),
+        };
+        v1::ContainerStatus {
+            id: record.id,
+            metadata: record.config.metadata,
+            state: state.into(),
+            created_at: record.created_at,
+            started_at,
+            finished_at,
+            exit_code,
+            image: record.config.image,
+            image_ref: record.image_ref,
+            reason,
+            message,
+            labels: record.config.labels,
+            annotations: record.config.annotations,
+            mounts: record.config.mounts,
+            log_path: record.log,
+            resources: Some(v1::ContainerResources { linux: linux.resources, windows: None }),
+            image_id: record.image_id,
+            user: Some(v1::ContainerUser { linux: Some(user) }),
+            stop_signal: record.config.stop_signal,
+        }
+    }
+
+    pub(crate) fn summary(&self) -> v1::Container {
+        let status = self.status();
+        v1::Container {
+            id: status.id,
+            pod_sandbox_id: self.record().sandbox,
+            metadata: status.metadata,
+            image: status.image,
+            image_ref: status.image_ref,
+            state: status.state,
+            created_at: status.created_at,
+            labels: status.labels,
+            annotations: status.annotations,
+            image_id: status.image_id,
+        }
+    }
+}
+
+fn resolve_user(root: &Path, security: &v1::LinuxContainerSecurityContext, image: &Image) -> Result<user::User, Error> {
+    let id = |name: &str, value: &Option<v1::Int64Value>| match value {
+        None => Ok(None),
+        Some(id) => match u32::try_from(id.value) {
+            Ok(id) => Ok(Some(id)),
+            Err(_) => Err(Error::Invalid(format!("{name}: {} is not an id", id.value))),
+        },
+    };
+    let groups: Vec<u32> = security.supplemental_groups.iter().filter_map(|group| u32::try_from(*group).ok()).collect();
+    let wanted = Wanted {
+        uid: id("run_as_user", &security.run_as_user)?,
+        name: Some(security.run_as_username.as_str()).filter(|name| !name.is_empty()),
+        gid: id("run_as_group", &security.run_as_group)?,
+        image: &image.config.config.user,
+        groups: &groups,
+        merge: security.supplemental_groups_policy() == v1::SupplementalGroupsPolicy::Merge,
+    };
+    Ok(user::resolve(root, &wanted)?)
+}
+
+/// What a change does not mention stays.
+fn merge(mut now: v1::LinuxContainerResources, change: &v1::LinuxContainerResources) -> v1::LinuxContainerResources {
+    for (own, new) in [
+        (&mut now.cpu_period, change.cpu_period),
+        (&mut now.cpu_quota, change.cpu_quota),
+        (&mut now.cpu_shares, change.cpu_shares),
+        (&mut now.memory_limit_in_bytes, change.memory_limit_in_bytes),
+        (&mut now.memory_swap_limit_in_bytes, change.memory_swap_limit_in_bytes),
+        (&mut now.oom_score_adj, change.oom_score_adj),
+    ] {
+        if new != 0 {
+            *own = new;
+        }
+    }
+    for (own, new) in [(&mut now.cpuset_cpus, &change.cpuset_cpus), (&mut now.cpuset_mems, &change.cpuset_mems)] {
+        if !new.is_empty() {
+            own.clone_from(new);
+        }
+    }
+    if !change.hugepage_limits.is_empty() {
+        now.hugepage_limits.clone_from(&change.hugepage_limits);
+    }
+    now.unified.extend(change.unified.clone());
+    now
+}
+
+/// The kernel lets a group go a moment after its last process.
+fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
+    let mut attempts = 0;
+    loop {
+        match cgroup.remove() {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy && attempts < 200 => {
+                attempts += 1;
+                cgroup.kill();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done.map_err(Error::io("remove the container's cgroup")),
+        }
+    }
+}
+
+/// Unmounts and removes a container's directory.
+pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
+    let unmount = |path: &Path| rootfs::unmount_all(path).map_err(Error::io(format!("unmount {}", path.display())));
+    unmount(&dir.join("bundle/rootfs"))?;
+    if let Ok(entries) = fs::read_dir(dir.join("images")) {
+        for entry in entries.flatten() {
+            unmount(&entry.path())?;
+        }
+    }
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format!("remove {}", dir.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,119 @@
+//! A container's root directory: an image's layers under a directory of its own.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use container::protocol::{IdMap, IdMaps};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, move_mount, unmount,
+};
+
+/// Mounts layers, topmost first, with what is written going to `own/upper`. In a user namespace, that of the process `pause`,
+/// the layers' owners are shown as it maps them.
+pub fn mount_writable(
+    lower: &[PathBuf],
+    own: &Path,
+    target: &Path,
+    maps: Option<&IdMaps>,
+    pause: i32,
+) -> io::Result<()> {
+    let (upper, work) = (own.join("upper"), own.join("work"));
+    for dir in [&upper, &work] {
+        fs::create_dir_all(dir)?;
+    }
+    fs::create_dir_all(target)?;
+    let Some(maps) = maps else { return overlay(lower, Some((&upper, &work)), target) };
+    let outside = |maps: &[IdMap]| maps.iter().find(|map| map.inside == 0).map(|map| map.outside);
+    std::os::unix::fs::chown(&upper, outside(&maps.uids), outside(&maps.gids))?;
+    let users = fs::File::open(format!("/proc/{pause}/ns/user"))?;
+    let mapped: Vec<OwnedFd> = lower
+        .iter()
+        .map(|dir| {
+            let tree = sys::clone_tree(dir)?;
+            sys::map_ids(tree.as_fd(), &users)?;
+            Ok(tree)
+        })
+        .collect::<io::Result<_>>()?;
+    let paths: Vec<PathBuf> =
+        mapped.iter().map(|tree| PathBuf::from(format!("/proc/self/fd/{}", tree.as_raw_fd()))).collect();
+    overlay(&paths, Some((&upper, &work)), target)
+}
+
+/// A path inside a directory, resolved there: links do not lead out of it.
+pub fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    if path.as_os_str().is_empty() {
+        return Ok(root.to_owned());
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(root, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let found = openat2(&dir, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
+}
+
+/// Mounts layers read-only.
+pub fn mount_read_only(lower: &[PathBuf], target: &Path) -> io::Result<()> {
+    fs::create_dir_all(target)?;
+    match lower {
+        [only] => {
+            rustix::mount::mount_bind(only, target)?;
+            Ok(rustix::mount::mount_remount(target, MountFlags::BIND | MountFlags::RDONLY, "")?)
+        }
+        _ => overlay(lower, None, target),
+    }
+}
+
+/// Unmounts whatever is mounted there; nothing is fine too.
+pub fn unmount_all(target: &Path) -> io::Result<()> {
+    loop {
+        match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The new way takes any number of layers; the old one is for kernels that do not know to add layers one by one.
+fn overlay(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
+    match overlay_by_parts(lower, writable, target) {
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => overlay_at_once(lower, writable, target),
+        done => Ok(done?),
+    }
+}
+
+fn overlay_by_parts(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -> rustix::io::Result<()> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for dir in lower {
+        fsconfig_set_string(&context, "lowerdir+", dir)?;
+    }
+    let mut attributes = MountAttrFlags::empty();
+    match writable {
+        Some((upper, work)) => {
+            fsconfig_set_string(&context, "upperdir", upper)?;
+            fsconfig_set_string(&context, "workdir", work)?;
+        }
+        None => {
+            fsconfig_set_flag(&context, "ro")?;
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+    }
+    fsconfig_create(&context)?;
+    let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    move_mount(&made, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+fn overlay_at_once(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
+    let names: Vec<String> = lower.iter().map(|dir| dir.display().to_string()).collect();
+    let mut options = format!("lowerdir={}", names.join(":"));
+    let mut flags = MountFlags::empty();
+    match writable {
+        Some((upper, work)) => options += &format!(",upperdir={},workdir={}", upper.display(), work.display()),
+        None => flags |= MountFlags::RDONLY,
+    }
+    let options = std::ffi::CString::new(options)?;
+    Ok(mount("overlay", target, "overlay", flags, Some(options.as_c_str()))?)
+}

@@ -1,0 +1,417 @@
+//! The sandboxes and containers of a machine, and what happens to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use container::cgroup::Cgroup;
+use container::protocol::{EXIT, Exit, Reply};
+use container::{Client, Events};
+use cri::v1;
+use image::{Digest, Registries, Store};
+use tokio::sync::{broadcast, watch};
+
+use crate::error::Error;
+use crate::network::Network;
+use crate::record::{self, Phase};
+use crate::streaming::Tickets;
+
+/// Events that a slow listener may be behind.
+const EVENTS_MAX: usize = 1024;
+/// What nobody can know: the shim died with the answer.
+const UNKNOWN_EXIT: i32 = 255;
+
+/// How a runtime is set up.
+pub struct Config {
+    /// Everything it owns is here.
+    pub root: PathBuf,
+    /// The program that is started as a shim, and its first arguments.
+    pub shim: (PathBuf, Vec<String>),
+    /// Where sandboxes go that name no parent.
+    pub cgroup_parent: String,
+    /// Other OCI runtimes by handler name.
+    pub handlers: BTreeMap<String, PathBuf>,
+    /// Where images come from.
+    pub registries: Registries,
+    /// Who connects sandboxes.
+    pub network: Arc<dyn Network>,
+}
+
+/// The runtime.
+pub struct Runtime {
+    pub(crate) config: Config,
+    pub(crate) images: Store,
+    pub(crate) tickets: Tickets,
+    sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    containers: Mutex<BTreeMap<String, Arc<Container>>>,
+    events: broadcast::Sender<v1::ContainerEventResponse>,
+}
+
+/// A sandbox in memory.
+pub struct Sandbox {
+    pub(crate) dir: PathBuf,
+    pub(crate) shim: Client,
+    record: Mutex<record::Sandbox>,
+    /// One change at a time.
+    pub(crate) changing: tokio::sync::Mutex<()>,
+}
+
+/// A container in memory.
+pub struct Container {
+    pub(crate) dir: PathBuf,
+    record: Mutex<record::Container>,
+    phase: watch::Sender<Phase>,
+    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub(crate) sample: Mutex<Option<crate::stats::Sample>>,
+}
+
+impl Runtime {
+    /// Opens a runtime and finds again what its predecessor left running.
+    pub async fn open(config: Config) -> Result<Arc<Runtime>, Error> {
+        for dir in ["sandboxes", "containers"] {
+            fs::create_dir_all(config.root.join(dir)).map_err(Error::io(format!("make {dir}")))?;
+        }
+        let images = Store::open(&config.root.join("images"))?;
+        let runtime = Arc::new(Runtime {
+            config,
+            images,
+            tickets: Tickets::default(),
+            sandboxes: Mutex::new(BTreeMap::new()),
+            containers: Mutex::new(BTreeMap::new()),
+            events: broadcast::channel(EVENTS_MAX).0,
+        });
+        runtime.recover().await?;
+        Ok(runtime)
+    }
+
+    /// The images.
+    pub fn images(&self) -> &Store {
+        &self.images
+    }
+
+    /// A sandbox by its id or a unique beginning of it.
+    pub(crate) fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, Error> {
+        by_id(&self.sandboxes(), id).ok_or_else(|| Error::NotFound { kind: "sandbox", id: id.to_owned() })
+    }
+
+    /// A container by its id or a unique beginning of it.
+    pub(crate) fn container(&self, id: &str) -> Result<Arc<Container>, Error> {
+        by_id(&self.containers(), id).ok_or_else(|| Error::NotFound { kind: "container", id: id.to_owned() })
+    }
+
+    pub(crate) fn all_sandboxes(&self) -> Vec<Arc<Sandbox>> {
+        self.sandboxes().values().cloned().collect()
+    }
+
+    pub(crate) fn all_containers(&self) -> Vec<Arc<Container>> {
+        self.containers().values().cloned().collect()
+    }
+
+    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
+        self.all_containers().into_iter().filter(|container| container.record().sandbox == sandbox).collect()
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<v1::ContainerEventResponse> {
+        self.events.subscribe()
+    }
+
+    /// Layers that containers stand on.
+    pub(crate) fn layers_in_use(&self) -> BTreeSet<Digest> {
+        let all = self.all_containers();
+        let records = all.iter().map(|container| container.record());
+        let keys = records.flat_map(|record| record.layers.into_iter().chain(record.mounted_layers));
+        keys.filter_map(|key| Digest::parse(&key).ok()).collect()
+    }
+
+    pub(crate) fn add_sandbox(self: &Arc<Runtime>, sandbox: Arc<Sandbox>, events: Option<Events>) {
+        let id = sandbox.record().id;
+        self.sandboxes().insert(id, Arc::clone(&sandbox));
+        if let Some(events) = events {
+            tokio::spawn(Arc::clone(self).follow(sandbox, events));
+        }
+    }
+
+    pub(crate) fn forget_sandbox(&self, id: &str) {
+        self.sandboxes().remove(id);
+    }
+
+    pub(crate) fn add_container(&self, container: Arc<Container>) {
+        let id = container.record().id;
+        self.containers().insert(id, container);
+    }
+
+    pub(crate) fn forget_container(&self, id: &str) {
+        self.containers().remove(id);
+    }
+
+    /// Tells listeners; nobody listening is no error.
+    pub(crate) fn emit(&self, id: &str, sandbox: &Sandbox, kind: v1::ContainerEventType) {
+        if self.events.receiver_count() == 0 {
+            return;
+        }
+        let sandbox_id = sandbox.record().id;
+        let statuses = self.containers_of(&sandbox_id).iter().map(|container| container.status()).collect();
+        let _ = self.events.send(v1::ContainerEventResponse {
+            container_id: id.to_owned(),
+            container_event_type: kind.into(),
+            created_at: now(),
+            pod_sandbox_status: Some(sandbox.status()),
+            containers_statuses: statuses,
+        });
+    }
+
+    /// Listens to a shim until it goes.
+    async fn follow(self: Arc<Runtime>, sandbox: Arc<Sandbox>, mut events: Events) {
+        loop {
+            match events.next().await {
+                Ok(Reply::Exited { id, exit }) => {
+                    if let Ok(container) = self.container(&id)
+                        && container.exited(&exit)
+                    {
+                        self.emit(&id, &sandbox, v1::ContainerEventType::ContainerStoppedEvent);
+                    }
+                }
+                Ok(Reply::SandboxExited) => self.sandbox_lost(&sandbox),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        self.shim_lost(&sandbox);
+    }
+
+    /// The shim is gone: nobody keeps the logs and exit codes of what still runs, so nothing may.
+    fn shim_lost(&self, sandbox: &Sandbox) {
+        let record = sandbox.record();
+        Cgroup::at(&record.cgroup).kill();
+        for container in self.containers_of(&record.id) {
+            Cgroup::at(&container.record().cgroup).kill();
+            if container.settle() {
+                self.emit(&container.record().id, sandbox, v1::ContainerEventType::ContainerStoppedEvent);
+            }
+        }
+        self.sandbox_lost(sandbox);
+    }
+
+    fn sandbox_lost(&self, sandbox: &Sandbox) {
+        if sandbox.record().ready {
+            sandbox.change(|record| record.ready = false);
+            let id = sandbox.record().id;
+            self.emit(&id, sandbox, v1::ContainerEventType::ContainerStoppedEvent);
+        }
+    }
+
+    async fn recover(self: &Arc<Runtime>) -> Result<(), Error> {
+        for dir in entries(&self.config.root.join("containers"))? {
+            match record::read::<record::Container>(&dir) {
+                Ok(record) => self.add_container(Arc::new(Container::new(&dir, record))),
+                Err(error) => {
+                    tracing::warn!(dir = %dir.display(), %error, "a container without a record is removed");
+                    crate::containers::remove_dir(&dir)?;
+                }
+            }
+        }
+        for dir in entries(&self.config.root.join("sandboxes"))? {
+            match record::read::<record::Sandbox>(&dir) {
+                Ok(record) => self.recover_sandbox(&dir, record).await,
+                Err(error) => {
+                    tracing::warn!(dir = %dir.display(), %error, "a sandbox without a record is removed");
+                    let _ = Client::new(&dir).shutdown().await;
+                    crate::sandboxes::remove_dir(&dir)?;
+                }
+            }
+        }
+        let known = |container: &Arc<Container>| self.sandbox(&container.record().sandbox).is_ok();
+        for orphan in self.all_containers().into_iter().filter(|container| !known(container)) {
+            let record = orphan.record();
+            Cgroup::at(&record.cgroup).kill();
+            crate::containers::remove_dir(&orphan.dir)?;
+            self.forget_container(&record.id);
+        }
+        Ok(())
+    }
+
+    async fn recover_sandbox(self: &Arc<Runtime>, dir: &Path, record: record::Sandbox) {
+        let id = record.id.clone();
+        let sandbox = Arc::new(Sandbox::new(dir, record));
+        let followed = sandbox.shim.follow().await;
+        let running = followed.as_ref().map(|(state, _)| state.running.clone()).unwrap_or_default();
+        let pause = followed.as_ref().ok().and_then(|(state, _)| state.pause);
+        for container in self.containers_of(&id) {
+            let container_id = container.record().id;
+            match running.get(&container_id) {
+                Some(pid) => container.started(*pid, container.record().created_at),
+                None => {
+                    container.settle();
+                }
+            }
+        }
+        if followed.is_err() {
+            Cgroup::at(&sandbox.record().cgroup).kill();
+        }
+        if pause.is_none() {
+            sandbox.change(|record| record.ready = false);
+        }
+        self.add_sandbox(sandbox, followed.ok().map(|(_, events)| events));
+    }
+
+    fn sandboxes(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Sandbox>>> {
+        self.sandboxes.lock().expect("no holder of the sandboxes panics")
+    }
+
+    fn containers(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Container>>> {
+        self.containers.lock().expect("no holder of the containers panics")
+    }
+}
+
+impl Sandbox {
+    pub(crate) fn new(dir: &Path, record: record::Sandbox) -> Sandbox {
+        Sandbox {
+            dir: dir.to_owned(),
+            shim: Client::new(dir),
+            record: Mutex::new(record),
+            changing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn record(&self) -> record::Sandbox {
+        self.record.lock().expect("no holder of a record panics").clone()
+    }
+
+    /// Changes the record in memory and on disk.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut record::Sandbox)) {
+        let mut record = self.record.lock().expect("no holder of a record panics");
+        change(&mut record);
+        store(&self.dir, &*record);
+    }
+}
+
+impl Container {
+    pub(crate) fn new(dir: &Path, record: record::Container) -> Container {
+        Container {
+            dir: dir.to_owned(),
+            phase: watch::channel(record.phase.clone()).0,
+            record: Mutex::new(record),
+            changing: tokio::sync::Mutex::new(()),
+            sample: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn record(&self) -> record::Container {
+        self.record.lock().expect("no holder of a record panics").clone()
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut record::Container)) {
+        let mut record = self.record.lock().expect("no holder of a record panics");
+        change(&mut record);
+        store(&self.dir, &*record);
+    }
+
+    pub(crate) fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// It runs; unless it has ended already, which may be known first.
+    pub(crate) fn started(&self, pid: i32, at: i64) {
+        self.advance(|phase| match phase {
+            Phase::Created => *phase = Phase::Running { started_at: at, pid },
+            Phase::Running { pid: known, .. } => *known = pid,
+            Phase::Exited { started_at: 0, .. } => {
+                if let Phase::Exited { started_at, .. } = phase {
+                    *started_at = at;
+                }
+            }
+            Phase::Exited { .. } => {}
+        });
+    }
+
+    /// It has ended; says whether that is news.
+    pub(crate) fn exited(&self, exit: &Exit) -> bool {
+        let reason = match (exit.oom, exit.code) {
+            (true, _) => "OOMKilled",
+            (false, 0) => "Completed",
+            (false, _) => "Error",
+        };
+        self.end(exit.code, exit.at_nanos, reason, "")
+    }
+
+    /// It could not start.
+    pub(crate) fn failed(&self, message: &str) {
+        // The code that a shell gives for what it cannot run, as other runtimes report it.
+        self.end(128, now(), "StartError", message);
+    }
+
+    /// Nobody keeps it any more: the file says how it ended, or nothing does. Says whether that is news.
+    pub(crate) fn settle(&self) -> bool {
+        if !matches!(self.record().phase, Phase::Running { .. }) {
+            return false;
+        }
+        let text = fs::read(self.dir.join(EXIT)).ok();
+        match text.and_then(|text| serde_json::from_slice::<Exit>(&text).ok()) {
+            Some(exit) => self.exited(&exit),
+            None => self.end(UNKNOWN_EXIT, now(), "Unknown", "the container's keeper is gone"),
+        }
+    }
+
+    fn end(&self, code: i32, at: i64, reason: &str, message: &str) -> bool {
+        let mut news = false;
+        self.advance(|phase| {
+            let started_at = match phase {
+                Phase::Created => 0,
+                Phase::Running { started_at, .. } => *started_at,
+                Phase::Exited { .. } => return,
+            };
+            news = true;
+            let (reason, message) = (reason.to_owned(), message.to_owned());
+            *phase = Phase::Exited { started_at, finished_at: at, code, reason, message };
+        });
+        news
+    }
+
+    fn advance(&self, step: impl FnOnce(&mut Phase)) {
+        let mut next = None;
+        self.change(|record| {
+            step(&mut record.phase);
+            next = Some(record.phase.clone());
+        });
+        if let Some(phase) = next {
+            self.phase.send_replace(phase);
+        }
+    }
+}
+
+/// What cannot be written is lost at the next restart only; the disk's owner is told.
+fn store(dir: &Path, record: &impl serde::Serialize) {
+    if let Err(error) = record::write(dir, record) {
+        tracing::error!(dir = %dir.display(), %error, "cannot write a record");
+    }
+}
+
+fn by_id<T>(all: &BTreeMap<String, Arc<T>>, id: &str) -> Option<Arc<T>> {
+    if let Some(found) = all.get(id) {
+        return Some(Arc::clone(found));
+    }
+    if id.is_empty() {
+        return None;
+    }
+    let mut matches = all.range(id.to_owned()..).take_while(|(known, _)| known.starts_with(id));
+    let first = matches.next()?;
+    matches.next().is_none().then(|| Arc::clone(first.1))
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let list = fs::read_dir(dir).map_err(Error::io(format!("list {}", dir.display())))?;
+    Ok(list.flatten().map(|entry| entry.path()).collect())
+}
+
+/// The time as CRI wants it.
+pub(crate) fn now() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+/// A name that nobody else has.
+pub(crate) fn new_id() -> String {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system has randomness");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,328 @@
+//! Sandboxes: made, looked at, stopped, removed.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use container::cgroup::Cgroup;
+use container::protocol::{self, NETNS};
+use cri::v1;
+use rustix::mount::MountFlags;
+
+use crate::error::Error;
+use crate::network::Attachment;
+use crate::record;
+use crate::rootfs;
+use crate::runtime::{Runtime, Sandbox, new_id, now};
+
+/// Shared memory of a sandbox, as other runtimes size it.
+const SHM_OPTIONS: &std::ffi::CStr = c"mode=1777,size=65536k";
+
+impl Runtime {
+    /// Makes a sandbox: its shim, the process that holds its namespaces, its files, its network.
+    pub(crate) async fn run_sandbox(
+        self: &Arc<Runtime>,
+        config: v1::PodSandboxConfig,
+        handler: String,
+    ) -> Result<String, Error> {
+        if config.metadata.is_none() {
+            return Err(Error::Invalid("metadata: required".to_owned()));
+        }
+        if !handler.is_empty() && !self.config.handlers.contains_key(&handler) {
+            return Err(Error::Invalid(format!("runtime_handler: no runtime for {handler:?} is configured")));
+        }
+        let id = new_id();
+        let dir = self.config.root.join("sandboxes").join(&id);
+        let linux = config.linux.clone().unwrap_or_default();
+        let parent = match linux.cgroup_parent.as_str() {
+            "" => self.config.cgroup_parent.clone(),
+            given if given.ends_with(".slice") => {
+                return Err(Error::Invalid(format!(
+                    "cgroup_parent: {given:?} is a systemd slice; the driver is cgroupfs"
+                )));
+            }
+            given => given.to_owned(),
+        };
+        fs::create_dir_all(&dir).map_err(Error::io("make the sandbox's directory"))?;
+        let record = record::Sandbox {
+            cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
+            id: id.clone(),
+            config,
+            handler,
+            created_at: now(),
+            ready: false,
+            pause: 0,
+            ips: Vec::new(),
+            detached: false,
+        };
+        let sandbox = Arc::new(Sandbox::new(&dir, record));
+        sandbox.change(|_| {});
+        let _changing = sandbox.changing.lock().await;
+        match self.start_sandbox(&sandbox).await {
+            Ok(()) => {
+                self.emit(&id, &sandbox, v1::ContainerEventType::ContainerCreatedEvent);
+                self.emit(&id, &sandbox, v1::ContainerEventType::ContainerStartedEvent);
+                Ok(id)
+            }
+            Err(error) => {
+                // What is half made is taken down; the first error is the one to tell.
+                if let Err(error) = self.take_down(&sandbox).await {
+                    tracing::warn!(id, error = error.describe(), "cannot take down a sandbox that failed");
+                }
+                if let Err(error) = clean_up(&sandbox) {
+                    tracing::warn!(id, error = error.describe(), "cannot remove a sandbox that failed");
+                }
+                self.forget_sandbox(&id);
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_sandbox(self: &Arc<Runtime>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+        let record = sandbox.record();
+        write_files(&sandbox.dir, &record.config).map_err(Error::io("write the sandbox's files"))?;
+        let (program, args) = &self.config.shim;
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let shim = container::spawn(program, &args, &sandbox.dir).await?;
+        let setup = setup(&record);
+        let own_network = setup.network;
+        let running = shim.sandbox(setup).await?;
+        let (_, events) = shim.follow().await?;
+        sandbox.change(|record| record.pause = running.pid);
+        self.add_sandbox(Arc::clone(sandbox), Some(events));
+        if own_network {
+            let netns = sandbox.dir.join(NETNS);
+            let ips = self.config.network.attach(&netns, &attachment(&record)).await?;
+            sandbox.change(|record| record.ips = ips.iter().map(ToString::to_string).collect());
+        }
+        sandbox.change(|record| record.ready = true);
+        Ok(())
+    }
+
+    /// Stops a sandbox with everything in it; doing it again is fine.
+    pub(crate) async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
+        let Ok(sandbox) = self.sandbox(id) else { return Ok(()) };
+        let _changing = sandbox.changing.lock().await;
+        let was_ready = sandbox.record().ready;
+        self.take_down(&sandbox).await?;
+        if was_ready {
+            let id = sandbox.record().id;
+            self.emit(&id, &sandbox, v1::ContainerEventType::ContainerStoppedEvent);
+        }
+        Ok(())
+    }
+
+    /// Removes a sandbox with everything in it; doing it again is fine.
+    pub(crate) async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
+        let Ok(sandbox) = self.sandbox(id) else { return Ok(()) };
+        let _changing = sandbox.changing.lock().await;
+        let id = sandbox.record().id;
+        self.take_down(&sandbox).await?;
+        for container in self.containers_of(&id) {
+            let container_id = container.record().id;
+            self.remove_container(&container_id).await?;
+        }
+        clean_up(&sandbox)?;
+        self.forget_sandbox(&id);
+        self.emit(&id, &sandbox, v1::ContainerEventType::ContainerDeletedEvent);
+        Ok(())
+    }
+
+    /// Ends the processes and the network; files and records stay.
+    async fn take_down(&self, sandbox: &Sandbox) -> Result<(), Error> {
+        let record = sandbox.record();
+        for container in self.containers_of(&record.id) {
+            let container_id = container.record().id;
+            self.stop_container(&container_id, std::time::Duration::ZERO).await?;
+        }
+        if !record.detached && has_network(&record.config) {
+            let netns = sandbox.dir.join(NETNS);
+            let netns = netns.exists().then_some(netns.as_path());
+            self.config.network.detach(netns, &attachment(&record)).await?;
+            sandbox.change(|record| record.detached = true);
+        }
+        sandbox.change(|record| record.ready = false);
+        // A shim that cannot be reached has gone, and what it kept with it.
+        let _ = sandbox.shim.shutdown().await;
+        Cgroup::at(&record.cgroup).kill();
+        for name in [NETNS, "shm"] {
+            rootfs::unmount_all(&sandbox.dir.join(name)).map_err(Error::io("unmount a sandbox's file"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Sandbox {
+    /// Its files that containers see, by where they see them.
+    pub(crate) fn provided(&self) -> std::collections::BTreeMap<&'static str, std::path::PathBuf> {
+        let host_ipc = options(&self.record().config).ipc() == v1::NamespaceMode::Node;
+        let shm = if host_ipc { "/dev/shm".into() } else { self.dir.join("shm") };
+        [
+            ("/dev/shm", shm),
+            ("/etc/hostname", self.dir.join("hostname")),
+            ("/etc/hosts", self.dir.join("hosts")),
+            ("/etc/resolv.conf", self.dir.join("resolv.conf")),
+        ]
+        .into()
+    }
+
+    pub(crate) fn status(&self) -> v1::PodSandboxStatus {
+        let record = self.record();
+        let mut ips = record.ips.iter();
+        let network = v1::PodSandboxNetworkStatus {
+            ip: ips.next().cloned().unwrap_or_default(),
+            additional_ips: ips.map(|ip| v1::PodIp { ip: ip.clone() }).collect(),
+        };
+        let namespaces = v1::Namespace { options: Some(options(&record.config)) };
+        v1::PodSandboxStatus {
+            id: record.id.clone(),
+            metadata: record.config.metadata.clone(),
+            state: state(&record).into(),
+            created_at: record.created_at,
+            network: Some(network),
+            linux: Some(v1::LinuxPodSandboxStatus { namespaces: Some(namespaces) }),
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+            runtime_handler: record.handler,
+        }
+    }
+
+    pub(crate) fn summary(&self) -> v1::PodSandbox {
+        let record = self.record();
+        v1::PodSandbox {
+            id: record.id.clone(),
+            metadata: record.config.metadata.clone(),
+            state: state(&record).into(),
+            created_at: record.created_at,
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+            runtime_handler: record.handler,
+        }
+    }
+}
+
+pub(crate) fn state(record: &record::Sandbox) -> v1::PodSandboxState {
+    if record.ready { v1::PodSandboxState::SandboxReady } else { v1::PodSandboxState::SandboxNotready }
+}
+
+/// The namespaces a sandbox was asked to have.
+pub(crate) fn options(config: &v1::PodSandboxConfig) -> v1::NamespaceOption {
+    let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    security.and_then(|security| security.namespace_options.clone()).unwrap_or_default()
+}
+
+pub(crate) fn has_network(config: &v1::PodSandboxConfig) -> bool {
+    options(config).network() != v1::NamespaceMode::Node
+}
+
+pub(crate) fn id_maps(config: &v1::PodSandboxConfig) -> Option<protocol::IdMaps> {
+    let users = options(config).userns_options?;
+    if users.mode() != v1::NamespaceMode::Pod {
+        return None;
+    }
+    let maps = |list: &[v1::IdMapping]| {
+        let map = |map: &v1::IdMapping| protocol::IdMap {
+            inside: map.container_id,
+            outside: map.host_id,
+            length: map.length,
+        };
+        list.iter().map(map).collect()
+    };
+    Some(protocol::IdMaps { uids: maps(&users.uids), gids: maps(&users.gids) })
+}
+
+fn setup(record: &record::Sandbox) -> protocol::Sandbox {
+    let options = options(&record.config);
+    let own_network = has_network(&record.config);
+    protocol::Sandbox {
+        cgroup: record.cgroup.clone(),
+        hostname: record.config.hostname.clone(),
+        network: own_network,
+        ipc: options.ipc() != v1::NamespaceMode::Node,
+        uts: own_network,
+        pid: options.pid() != v1::NamespaceMode::Node,
+        users: id_maps(&record.config),
+        sysctls: record.config.linux.clone().unwrap_or_default().sysctls.into_iter().collect(),
+    }
+}
+
+fn attachment(record: &record::Sandbox) -> Attachment {
+    let metadata = record.config.metadata.clone().unwrap_or_default();
+    Attachment {
+        id: record.id.clone(),
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        ports: record.config.port_mappings.clone(),
+        annotations: record.config.annotations.clone().into_iter().collect(),
+    }
+}
+
+fn write_files(dir: &Path, config: &v1::PodSandboxConfig) -> std::io::Result<()> {
+    let hostname = if config.hostname.is_empty() {
+        fs::read_to_string("/proc/sys/kernel/hostname")?
+    } else {
+        format!("{}\n", config.hostname)
+    };
+    fs::write(dir.join("hostname"), hostname)?;
+    fs::write(dir.join("hosts"), fs::read("/etc/hosts").unwrap_or_else(|_| b"127.0.0.1\tlocalhost\n".to_vec()))?;
+    fs::write(dir.join("resolv.conf"), resolv_conf(config))?;
+    fs::create_dir_all(dir.join("shm"))?;
+    if options(config).ipc() != v1::NamespaceMode::Node {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        rustix::mount::mount("shm", dir.join("shm"), "tmpfs", flags, Some(SHM_OPTIONS))?;
+    }
+    if !config.log_directory.is_empty() {
+        fs::create_dir_all(&config.log_directory)?;
+    }
+    Ok(())
+}
+
+fn resolv_conf(config: &v1::PodSandboxConfig) -> Vec<u8> {
+    let Some(dns) = &config.dns_config else { return fs::read("/etc/resolv.conf").unwrap_or_default() };
+    let mut lines = Vec::new();
+    if !dns.searches.is_empty() {
+        lines.push(format!("search {}", dns.searches.join(" ")));
+    }
+    lines.extend(dns.servers.iter().map(|server| format!("nameserver {server}")));
+    if !dns.options.is_empty() {
+        lines.push(format!("options {}", dns.options.join(" ")));
+    }
+    lines.push(String::new());
+    lines.join("\n").into_bytes()
+}
+
+fn clean_up(sandbox: &Sandbox) -> Result<(), Error> {
+    Cgroup::at(&sandbox.record().cgroup).remove().map_err(Error::io("remove the sandbox's cgroup"))?;
+    remove_dir(&sandbox.dir)
+}
+
+/// Unmounts and removes a sandbox's directory.
+pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
+    for name in [NETNS, "shm"] {
+        rootfs::unmount_all(&dir.join(name)).map_err(Error::io("unmount a sandbox's file"))?;
+    }
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format!("remove {}", dir.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolv_conf_has_searches_servers_and_options() {
+        let dns = v1::DnsConfig {
+            servers: vec!["10.96.0.10".into()],
+            searches: vec!["a.local".into(), "b.local".into()],
+            options: vec!["ndots:5".into()],
+        };
+        let config = v1::PodSandboxConfig { dns_config: Some(dns), ..Default::default() };
+        let expect = "search a.local b.local\nnameserver 10.96.0.10\noptions ndots:5\n";
+        assert_eq!(String::from_utf8(resolv_conf(&config)).unwrap(), expect);
+    }
+}

@@ -1,0 +1,68 @@
+//! The services on a unix socket.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cri::v1::image_service_server::ImageServiceServer;
+use cri::v1::runtime_service_server::RuntimeServiceServer;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+use crate::image_service::Images;
+use crate::runtime::Runtime;
+use crate::{service, streaming};
+
+/// A request carries at most a pod's description, an answer the list of everything.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The socket.
+    #[error("cannot listen on {path}")]
+    Socket {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The streams' port.
+    #[error("cannot listen for streams")]
+    Streaming(#[source] std::io::Error),
+    /// gRPC.
+    #[error("cannot serve")]
+    Transport(#[source] tonic::transport::Error),
+}
+
+/// Serves a runtime on a socket until told to stop; what runs in it goes on.
+pub async fn serve(
+    runtime: Arc<Runtime>,
+    socket: &Path,
+    ready: impl FnOnce(),
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let failed = |source| ServeError::Socket { path: socket.to_owned(), source };
+    if let Some(dir) = socket.parent() {
+        std::fs::create_dir_all(dir).map_err(failed)?;
+    }
+    // A killed predecessor leaves its socket behind.
+    let _ = std::fs::remove_file(socket);
+    let listener = UnixListener::bind(socket).map_err(failed)?;
+    std::fs::set_permissions(socket, std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(failed)?;
+    let streams = streaming::start(Arc::clone(&runtime)).await.map_err(ServeError::Streaming)?;
+    let limited = RuntimeServiceServer::new(service::Runtime(Arc::clone(&runtime)))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let server = Server::builder()
+        .add_service(limited)
+        .add_service(ImageServiceServer::new(Images(runtime)).max_encoding_message_size(MESSAGE_BYTES_MAX));
+    ready();
+    let served = server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop).await;
+    streams.abort();
+    // Whoever comes next makes a new one.
+    let _ = std::fs::remove_file(socket);
+    served.map_err(ServeError::Transport)
+}

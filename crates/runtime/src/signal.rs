@@ -1,0 +1,76 @@
+//! Signals by name.
+
+use cri::v1;
+
+/// The one that cannot be refused.
+pub const KILL: i32 = 9;
+const TERM: i32 = 15;
+/// The first real-time signal, as the C library numbers them for programs, and the last.
+const RT_MIN: i32 = 34;
+const RT_MAX: i32 = 64;
+
+const NAMES: &[&str] = &[
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+    "PWR", "SYS",
+];
+
+/// The signal that asks a container to end: CRI's wish, the image's, or SIGTERM.
+pub fn stop_signal(wanted: v1::Signal, image: &str) -> i32 {
+    let asked = match wanted {
+        v1::Signal::RuntimeDefault => None,
+        named => number(named.as_str_name()),
+    };
+    asked.or_else(|| number(image)).unwrap_or(TERM)
+}
+
+/// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `SIGRTMINPLUS3`, `SIGRTMAXMINUS2`.
+fn number(text: &str) -> Option<i32> {
+    if let Ok(number) = text.parse::<i32>() {
+        return (1..=RT_MAX).contains(&number).then_some(number);
+    }
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    if let Some(rest) = name.strip_prefix("RTMIN") {
+        let rest = rest.trim_start_matches("PLUS").trim_start_matches('+');
+        return Some(RT_MIN + if rest.is_empty() { 0 } else { rest.parse::<i32>().ok()? }).filter(|n| *n <= RT_MAX);
+    }
+    if let Some(rest) = name.strip_prefix("RTMAX") {
+        let rest = rest.trim_start_matches("MINUS").trim_start_matches('-');
+        return Some(RT_MAX - if rest.is_empty() { 0 } else { rest.parse::<i32>().ok()? }).filter(|n| *n >= RT_MIN);
+    }
+    let name = match name {
+        "CLD" => "CHLD",
+        "IOT" => "ABRT",
+        "POLL" => "IO",
+        other => other,
+    };
+    NAMES.iter().position(|known| *known == name).and_then(|at| i32::try_from(at + 1).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_many_names() {
+        let check = |text: &str, expect: Option<i32>| assert_eq!(number(text), expect, "{text}");
+        check("SIGTERM", Some(15));
+        check("quit", Some(3));
+        check("9", Some(9));
+        check("SIGRTMIN+3", Some(37));
+        check("SIGRTMINPLUS3", Some(37));
+        check("SIGRTMAXMINUS14", Some(50));
+        check("SIGSYS", Some(31));
+        check("SIGNOPE", None);
+        check("0", None);
+        check("", None);
+    }
+
+    #[test]
+    fn the_containers_wish_comes_before_the_images() {
+        assert_eq!(stop_signal(v1::Signal::RuntimeDefault, ""), 15);
+        assert_eq!(stop_signal(v1::Signal::RuntimeDefault, "SIGQUIT"), 3);
+        assert_eq!(stop_signal(v1::Signal::Sigusr1, "SIGQUIT"), 10);
+    }
+}

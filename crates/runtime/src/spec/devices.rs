@@ -1,0 +1,125 @@
+//! Devices of the machine in a container.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use cri::v1;
+use serde_json::{Value, json};
+
+/// Parts of /dev that every container has its own of.
+const OWN: &[&str] = &[
+    "pts",
+    "shm",
+    "mqueue",
+    "fd",
+    ".lxc",
+    ".lxd-mounts",
+    ".udev",
+    "console",
+    "ptmx",
+    "null",
+    "zero",
+    "full",
+    "random",
+    "urandom",
+    "tty",
+];
+/// A directory of devices is shallow.
+const DEPTH_MAX: usize = 8;
+
+/// Why a device cannot be given to a container.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// It is not there, or no device.
+    #[error("device {path} cannot be used")]
+    Unusable {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The devices to make and the rules that allow their use.
+pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Value>), DeviceError> {
+    let (mut devices, mut rules) = (Vec::new(), Vec::new());
+    if privileged {
+        collect(Path::new("/dev"), Path::new("/dev"), "rwm", 0, &mut devices, &mut rules);
+    }
+    for device in given {
+        let host = Path::new(&device.host_path);
+        let inside = if device.container_path.is_empty() { host } else { Path::new(&device.container_path) };
+        let access = if device.permissions.is_empty() { "rwm" } else { &device.permissions };
+        let failed = |source| DeviceError::Unusable { path: host.to_owned(), source };
+        let metadata = fs::metadata(host).map_err(failed)?;
+        if metadata.is_dir() {
+            collect(host, inside, access, 0, &mut devices, &mut rules);
+        } else {
+            let (device, rule) = describe(&metadata, inside, access)
+                .ok_or_else(|| failed(io::Error::other("it is neither a character nor a block device")))?;
+            devices.push(device);
+            rules.push(rule);
+        }
+    }
+    Ok((devices, rules))
+}
+
+fn collect(host: &Path, inside: &Path, access: &str, depth: usize, devices: &mut Vec<Value>, rules: &mut Vec<Value>) {
+    let Ok(entries) = fs::read_dir(host) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_own = depth == 0 && host == Path::new("/dev") && OWN.iter().any(|own| name == *own);
+        let (path, inside) = (entry.path(), inside.join(&name));
+        // Links are not followed: what they lead to is listed itself.
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if is_own {
+            continue;
+        }
+        if metadata.is_dir() && depth < DEPTH_MAX {
+            collect(&path, &inside, access, depth + 1, devices, rules);
+        } else if let Some((device, rule)) = describe(&metadata, &inside, access) {
+            devices.push(device);
+            rules.push(rule);
+        }
+    }
+}
+
+fn describe(metadata: &fs::Metadata, inside: &Path, access: &str) -> Option<(Value, Value)> {
+    let kind = match metadata.file_type() {
+        kind if kind.is_char_device() => "c",
+        kind if kind.is_block_device() => "b",
+        _ => return None,
+    };
+    let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+    let device = json!({
+        "path": inside, "type": kind, "major": major, "minor": minor,
+        "fileMode": metadata.mode() & 0o777, "uid": metadata.uid(), "gid": metadata.gid(),
+    });
+    let rule = json!({"allow": true, "type": kind, "major": major, "minor": minor, "access": access});
+    Some((device, rule))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_described_by_its_numbers_and_a_file_is_none() {
+        let device = |host: &str| v1::Device {
+            host_path: host.into(),
+            container_path: "/dev/x".into(),
+            permissions: "r".into(),
+        };
+        let (devices, rules) = all(&[device("/dev/null")], false).unwrap();
+        assert_eq!(
+            (&devices[0]["path"], &devices[0]["major"], &devices[0]["minor"]),
+            (&json!("/dev/x"), &json!(1), &json!(3))
+        );
+        assert_eq!(rules[0]["access"], "r");
+        assert!(all(&[device("/etc/passwd")], false).is_err());
+        assert!(all(&[device("/dev/no-such")], false).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! What is mounted in a container.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use cri::v1;
+use serde_json::{Value, json};
+
+use super::Inputs;
+
+/// Why something cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// Its source cannot be used.
+    #[error("cannot mount {path}")]
+    Source {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A destination that is none.
+    #[error("mount destination {0:?} is not an absolute path")]
+    Destination(String),
+    /// Recursive read-only needs more than that.
+    #[error("mount {path}: recursive_read_only needs {needs}")]
+    Recursive {
+        /// Which mount.
+        path: String,
+        /// What is missing.
+        needs: &'static str,
+    },
+}
+
+/// The mounts, in order, and how the root passes them on.
+pub struct Prepared {
+    pub list: Vec<Value>,
+    pub root_propagation: Option<&'static str>,
+}
+
+/// Everything that is mounted, shorter paths first.
+pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
+    let given: BTreeSet<&str> = inputs.config.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
+    let mut list: Vec<Value> = base(inputs.security().privileged)
+        .into_iter()
+        .filter(|mount| !given.contains(mount["destination"].as_str().unwrap_or_default()))
+        .collect();
+    for (destination, source) in inputs.provided.iter().filter(|(path, _)| !given.contains(**path)) {
+        let mut options = vec!["rbind", "rprivate"];
+        if inputs.security().readonly_rootfs && *destination != "/dev/shm" {
+            options.push("ro");
+        }
+        list.push(bind(Path::new(destination), source, &options));
+    }
+    let mut own: Vec<(usize, &v1::Mount)> = inputs.config.mounts.iter().enumerate().collect();
+    own.sort_by_key(|(_, mount)| Path::new(&mount.container_path).components().count());
+    let mut root_propagation = None;
+    for (n, mount) in own {
+        let (value, propagation) = one(mount, inputs.images.get(&n))?;
+        list.push(value);
+        root_propagation = match (root_propagation, propagation) {
+            (Some("rshared"), _) | (_, "rshared") => Some("rshared"),
+            (_, "rslave") => Some("rslave"),
+            (known, _) => known,
+        };
+    }
+    Ok(Prepared { list, root_propagation })
+}
+
+fn one(mount: &v1::Mount, image: Option<&PathBuf>) -> Result<(Value, &'static str), MountError> {
+    let destination = Path::new(&mount.container_path);
+    if !destination.is_absolute() || destination.components().any(|part| part == Component::ParentDir) {
+        return Err(MountError::Destination(mount.container_path.clone()));
+    }
+    let propagation = match mount.propagation() {
+        v1::MountPropagation::PropagationPrivate => "rprivate",
+        v1::MountPropagation::PropagationHostToContainer => "rslave",
+        v1::MountPropagation::PropagationBidirectional => "rshared",
+    };
+    let needs = |needs| MountError::Recursive { path: mount.container_path.clone(), needs };
+    let mut options = vec!["rbind", propagation];
+    if mount.recursive_read_only {
+        if !mount.readonly {
+            return Err(needs("readonly"));
+        }
+        if propagation != "rprivate" {
+            return Err(needs("private propagation"));
+        }
+        options.push("rro");
+    } else if mount.readonly || image.is_some() {
+        options.push("ro");
+    } else {
+        options.push("rw");
+    }
+    let source = match image {
+        Some(path) => path.clone(),
+        None => host_source(Path::new(&mount.host_path))?,
+    };
+    Ok((bind(destination, &source, &options), propagation))
+}
+
+/// A source that is missing becomes a directory, as other runtimes do; links are followed now, not in the container.
+fn host_source(path: &Path) -> Result<PathBuf, MountError> {
+    let failed = |source| MountError::Source { path: path.to_owned(), source };
+    if !path.is_absolute() {
+        return Err(failed(io::Error::other("it is not an absolute path")));
+    }
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(path).map_err(failed)?;
+            fs::canonicalize(path).map_err(failed)
+        }
+        found => found.map_err(failed),
+    }
+}
+
+fn bind(destination: &Path, source: &Path, options: &[&str]) -> Value {
+    json!({"destination": destination, "type": "bind", "source": source, "options": options})
+}
+
+fn base(privileged: bool) -> Vec<Value> {
+    let writable = if privileged { "rw" } else { "ro" };
+    vec![
+        json!({"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}),
+        json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+               "options": ["nosuid", "strictatime", "mode=755", "size=65536k"]}),
+        json!({"destination": "/dev/pts", "type": "devpts", "source": "devpts",
+               "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]}),
+        json!({"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue", "options": ["nosuid", "noexec", "nodev"]}),
+        json!({"destination": "/sys", "type": "sysfs", "source": "sysfs",
+               "options": ["nosuid", "noexec", "nodev", writable]}),
+        json!({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
+               "options": ["nosuid", "noexec", "nodev", "relatime", writable]}),
+    ]
+}

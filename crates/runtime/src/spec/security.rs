@@ -1,0 +1,225 @@
+//! What a container may do: capabilities, system calls, AppArmor.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use cri::v1;
+use cri::v1::security_profile::ProfileType;
+use serde_json::{Value, json};
+
+/// A profile is a few kilobytes.
+const PROFILE_BYTES_MAX: u64 = 4 << 20;
+
+/// What containers have unless told otherwise: what runtimes agree on.
+const DEFAULT: &[&str] = &[
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+];
+
+/// Every capability by its number.
+const ALL: &[&str] = &[
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETPCAP",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_IPC_LOCK",
+    "CAP_IPC_OWNER",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_CHROOT",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_PACCT",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_NICE",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_MKNOD",
+    "CAP_LEASE",
+    "CAP_AUDIT_WRITE",
+    "CAP_AUDIT_CONTROL",
+    "CAP_SETFCAP",
+    "CAP_MAC_OVERRIDE",
+    "CAP_MAC_ADMIN",
+    "CAP_SYSLOG",
+    "CAP_WAKE_ALARM",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_AUDIT_READ",
+    "CAP_PERFMON",
+    "CAP_BPF",
+    "CAP_CHECKPOINT_RESTORE",
+];
+
+/// Why a container's rights cannot be set.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// A seccomp profile cannot be used.
+    #[error("cannot read seccomp profile {path}")]
+    Profile {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A reference to a profile that is none.
+    #[error("seccomp profile {0:?} is neither runtime/default, unconfined nor localhost/<path>")]
+    Reference(String),
+    /// AppArmor is asked for where the kernel has none.
+    #[error("AppArmor profile {0:?} is asked for, but this kernel has no AppArmor")]
+    NoAppArmor(String),
+}
+
+/// The five sets, as the OCI specification has them.
+pub fn capabilities(security: &v1::LinuxContainerSecurityContext) -> Value {
+    let list = wanted(security);
+    let changes = security.capabilities.clone().unwrap_or_default();
+    let ambient: Vec<String> = changes
+        .add_ambient_capabilities
+        .iter()
+        .map(|name| full_name(name))
+        .filter(|name| list.contains(name.as_str()))
+        .collect();
+    json!({"bounding": list, "effective": list, "permitted": list, "inheritable": ambient, "ambient": ambient})
+}
+
+fn wanted(security: &v1::LinuxContainerSecurityContext) -> BTreeSet<&'static str> {
+    let held = held();
+    if security.privileged {
+        return held.clone();
+    }
+    let changes = security.capabilities.clone().unwrap_or_default();
+    let has = |names: &[String], name: &str| names.iter().any(|one| full_name(one) == name);
+    let has_all = |names: &[String]| names.iter().any(|one| one.eq_ignore_ascii_case("ALL"));
+    let (add, drop) = (&changes.add_capabilities, &changes.drop_capabilities);
+    // Adding all and dropping some, or dropping all and adding some, does what it says: the single names come last.
+    let base: Vec<&str> = match (has_all(add), has_all(drop)) {
+        (true, false) => ALL.to_vec(),
+        (_, true) => Vec::new(),
+        (false, false) => DEFAULT.to_vec(),
+    };
+    let kept = base.into_iter().filter(|name| !has(drop, name));
+    let added = ALL.iter().copied().filter(|name| has(add, name));
+    kept.chain(added).filter(|name| held.contains(name)).collect()
+}
+
+fn full_name(name: &str) -> String {
+    let upper = name.to_ascii_uppercase();
+    if upper.starts_with("CAP_") { upper } else { format!("CAP_{upper}") }
+}
+
+/// What this process may give away at all; the rest is left out rather than failing every container.
+fn held() -> &'static BTreeSet<&'static str> {
+    static HELD: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
+    HELD.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
+        let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(u64::MAX);
+        ALL.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| *name).collect()
+    })
+}
+
+/// The filter for a container, if it has one.
+pub fn seccomp(security: &v1::LinuxContainerSecurityContext) -> Result<Option<Value>, SecurityError> {
+    if security.privileged {
+        return Ok(None);
+    }
+    let default = || {
+        let names: Vec<&str> = wanted(security).into_iter().collect();
+        serde_json::to_value(container::default_profile(&names)).expect("a profile is JSON")
+    };
+    if let Some(profile) = &security.seccomp {
+        return match profile.profile_type() {
+            ProfileType::RuntimeDefault => Ok(Some(default())),
+            ProfileType::Unconfined => Ok(None),
+            ProfileType::Localhost => local(Path::new(&profile.localhost_ref)).map(Some),
+        };
+    }
+    let path = security.seccomp_profile_path.as_str();
+    match path {
+        "" | "unconfined" => Ok(None),
+        "runtime/default" | "docker/default" => Ok(Some(default())),
+        other => match other.strip_prefix("localhost/") {
+            Some(path) => local(Path::new(path)).map(Some),
+            None => Err(SecurityError::Reference(other.to_owned())),
+        },
+    }
+}
+
+fn local(path: &Path) -> Result<Value, SecurityError> {
+    let failed = |source| SecurityError::Profile { path: path.to_owned(), source };
+    let mut text = Vec::new();
+    fs::File::open(path).map_err(failed)?.take(PROFILE_BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
+    serde_json::from_slice(&text).map_err(|error| failed(error.into()))
+}
+
+/// The AppArmor profile to run under, if any.
+pub fn apparmor(security: &v1::LinuxContainerSecurityContext) -> Result<Option<String>, SecurityError> {
+    let name = match &security.apparmor {
+        Some(profile) if profile.profile_type() == ProfileType::Localhost => profile.localhost_ref.clone(),
+        // The default is what the kernel gives; a profile of ours would have to be loaded first.
+        Some(_) | None => return Ok(None),
+    };
+    let name = name.strip_prefix("localhost/").unwrap_or(&name).to_owned();
+    let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with('Y'));
+    if enabled && !security.privileged { Ok(Some(name)) } else { Err(SecurityError::NoAppArmor(name)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(add: &[&str], drop: &[&str], expect: impl Fn(&BTreeSet<&str>) -> bool) {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let capabilities =
+            v1::Capability { add_capabilities: owned(add), drop_capabilities: owned(drop), ..Default::default() };
+        let security = v1::LinuxContainerSecurityContext { capabilities: Some(capabilities), ..Default::default() };
+        let got = wanted(&security);
+        assert!(expect(&got), "add {add:?} drop {drop:?}: {got:?}");
+    }
+
+    #[test]
+    fn capabilities_are_added_and_dropped() {
+        check(&[], &[], |set| set.contains("CAP_CHOWN") && !set.contains("CAP_SYS_ADMIN"));
+        check(&["NET_ADMIN"], &["CHOWN"], |set| set.contains("CAP_NET_ADMIN") && !set.contains("CAP_CHOWN"));
+        check(&["cap_net_admin"], &["ALL"], |set| set.iter().eq(["CAP_NET_ADMIN"].iter()));
+        check(&["ALL"], &["SYS_ADMIN"], |set| set.contains("CAP_NET_ADMIN") && !set.contains("CAP_SYS_ADMIN"));
+        check(&["NO_SUCH"], &["ALL"], BTreeSet::is_empty);
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_read_is_told() {
+        let profile = v1::SecurityProfile {
+            profile_type: ProfileType::Localhost.into(),
+            localhost_ref: "/no/such/profile.json".into(),
+        };
+        let security = v1::LinuxContainerSecurityContext { seccomp: Some(profile), ..Default::default() };
+        assert_eq!(seccomp(&security).unwrap_err().to_string(), "cannot read seccomp profile /no/such/profile.json");
+    }
+}

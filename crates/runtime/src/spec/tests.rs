@@ -1,0 +1,98 @@
+//! What CRI says, and what the OCI runtime is told.
+
+use super::*;
+
+fn inputs(config: &v1::ContainerConfig, image: &image::Config, check: impl FnOnce(Result<Value, SpecError>)) {
+    let sandbox = v1::PodSandboxConfig { hostname: "box".into(), ..Default::default() };
+    let user = User::default();
+    let (provided, images) = (BTreeMap::new(), BTreeMap::new());
+    check(build(&Inputs {
+        config,
+        sandbox: &sandbox,
+        image,
+        user: &user,
+        rootfs: Path::new("/rootfs"),
+        cgroup: "/pod/c",
+        pause: 7,
+        target: None,
+        provided: &provided,
+        images: &images,
+        users: false,
+    }));
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn commands_and_arguments_combine_as_kubernetes_documents() {
+    let check = |command: &[&str], args: &[&str], expect: Option<&[&str]>| {
+        let image = image::Config { entrypoint: words(&["/ep"]), cmd: words(&["cmd"]), ..Default::default() };
+        let config = v1::ContainerConfig { command: words(command), args: words(args), ..Default::default() };
+        inputs(&config, &image, |spec| match expect {
+            Some(expect) => assert_eq!(spec.unwrap()["process"]["args"], json!(expect)),
+            None => assert!(spec.is_err()),
+        });
+    };
+    check(&[], &[], Some(&["/ep", "cmd"]));
+    check(&[], &["x"], Some(&["/ep", "x"]));
+    check(&["/c"], &[], Some(&["/c"]));
+    check(&["/c"], &["x"], Some(&["/c", "x"]));
+    inputs(&v1::ContainerConfig::default(), &image::Config::default(), |spec| {
+        assert_eq!(spec.unwrap_err().to_string(), "no command specified");
+    });
+}
+
+#[test]
+fn variables_of_the_container_win_over_the_images() {
+    let image = image::Config { env: words(&["A=1", "B=2"]), cmd: words(&["x"]), ..Default::default() };
+    let pair = |key: &str, value: &str| v1::KeyValue { key: key.into(), value: value.into() };
+    let config = v1::ContainerConfig { envs: vec![pair("B", "3"), pair("C", "4=5")], ..Default::default() };
+    inputs(&config, &image, |spec| {
+        let spec = spec.unwrap();
+        let env = spec["process"]["env"].as_array().unwrap();
+        assert_eq!(env[1..], [json!("HOSTNAME=box"), json!("A=1"), json!("B=3"), json!("C=4=5")]);
+    });
+}
+
+#[test]
+fn the_sandboxs_namespaces_are_joined() {
+    let image = image::Config { cmd: words(&["x"]), ..Default::default() };
+    inputs(&v1::ContainerConfig::default(), &image, |spec| {
+        let spec = spec.unwrap();
+        let list = spec["linux"]["namespaces"].as_array().unwrap();
+        assert!(list.contains(&json!({"type": "network", "path": "/proc/7/ns/net"})));
+        assert!(list.contains(&json!({"type": "pid", "path": "/proc/7/ns/pid"})));
+        assert!(list.contains(&json!({"type": "mount"})));
+    });
+}
+
+#[test]
+fn recursive_read_only_mounts_must_be_read_only_and_private() {
+    let image = image::Config { cmd: words(&["x"]), ..Default::default() };
+    let check = |mount: v1::Mount, expect: Result<&str, &str>| {
+        let config = v1::ContainerConfig { mounts: vec![mount], ..Default::default() };
+        inputs(&config, &image, |spec| match (spec, expect) {
+            (Ok(spec), Ok(option)) => {
+                let options = &spec["linux"];
+                assert!(options.is_object());
+                let last = spec["mounts"].as_array().unwrap().last().unwrap().clone();
+                assert!(last["options"].as_array().unwrap().contains(&json!(option)), "{last}");
+            }
+            (got, expect) => {
+                assert_eq!(got.map(|_| "").map_err(|error| error.to_string()), expect.map_err(str::to_owned))
+            }
+        });
+    };
+    let mount = v1::Mount { container_path: "/data".into(), host_path: "/tmp".into(), ..Default::default() };
+    check(mount.clone(), Ok("rw"));
+    check(v1::Mount { readonly: true, ..mount.clone() }, Ok("ro"));
+    check(v1::Mount { readonly: true, recursive_read_only: true, ..mount.clone() }, Ok("rro"));
+    let refused = "mount /data: recursive_read_only needs readonly";
+    check(v1::Mount { recursive_read_only: true, ..mount.clone() }, Err(refused));
+    check(
+        v1::Mount { container_path: "data".into(), ..mount },
+        Err("mount destination \"data\" is not an absolute path"),
+    );
+}

@@ -1,0 +1,76 @@
+//! Tickets: what a client may do by a URL that nobody can guess.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use cri::v1;
+
+use crate::error::Error;
+use crate::runtime::new_id;
+
+/// A ticket that is not used in time is void.
+const LIFETIME: Duration = Duration::from_secs(60);
+/// More at once is somebody who asks and never comes.
+const TICKETS_MAX: usize = 1000;
+
+/// What its holder may do.
+#[derive(Clone, Debug)]
+pub enum Ticket {
+    Exec(v1::ExecRequest),
+    Attach(v1::AttachRequest),
+    PortForward(v1::PortForwardRequest),
+}
+
+/// Tickets that were given out.
+#[derive(Debug, Default)]
+pub struct Tickets {
+    address: OnceLock<SocketAddr>,
+    valid: Mutex<BTreeMap<String, (Instant, Ticket)>>,
+}
+
+impl Tickets {
+    /// Where tickets are taken.
+    pub fn set_address(&self, address: SocketAddr) {
+        // Set once, before the first request can come.
+        let _ = self.address.set(address);
+    }
+
+    /// The URL of a new ticket.
+    pub fn issue(&self, path: &str, ticket: Ticket) -> Result<String, Error> {
+        let address = self.address.get().ok_or_else(|| Error::State("streams are not served".to_owned()))?;
+        let mut valid = self.valid.lock().expect("no holder of the tickets panics");
+        let now = Instant::now();
+        valid.retain(|_, (issued, _)| now - *issued < LIFETIME);
+        if valid.len() >= TICKETS_MAX {
+            return Err(Error::State("too many streams were asked for and not opened".to_owned()));
+        }
+        let token = new_id();
+        valid.insert(token.clone(), (now, ticket));
+        Ok(format!("http://{address}/{path}/{token}"))
+    }
+
+    /// Takes a ticket: it is good once.
+    pub fn take(&self, token: &str) -> Option<Ticket> {
+        let (issued, ticket) = self.valid.lock().expect("no holder of the tickets panics").remove(token)?;
+        (issued.elapsed() < LIFETIME).then_some(ticket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_good_once() {
+        let tickets = Tickets::default();
+        let ticket = || Ticket::PortForward(v1::PortForwardRequest::default());
+        assert!(tickets.issue("portforward", ticket()).is_err());
+        tickets.set_address("127.0.0.1:80".parse().unwrap());
+        let url = tickets.issue("portforward", ticket()).unwrap();
+        let token = url.rsplit('/').next().unwrap();
+        assert!(tickets.take(token).is_some());
+        assert!(tickets.take(token).is_none());
+    }
+}

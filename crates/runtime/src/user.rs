@@ -1,0 +1,177 @@
+//! Who a container runs as: names looked up in the image's own files.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use serde::{Deserialize, Serialize};
+
+/// Files of users and groups are small; an image's may be hostile.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Numbers for the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Other groups, sorted.
+    pub groups: Vec<u32>,
+}
+
+/// Who is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted<'a> {
+    /// By number.
+    pub uid: Option<u32>,
+    /// By name.
+    pub name: Option<&'a str>,
+    /// The group by number.
+    pub gid: Option<u32>,
+    /// What the image says: `user`, `user:group`, by name or number.
+    pub image: &'a str,
+    /// More groups.
+    pub groups: &'a [u32],
+    /// Groups that the image gives the user count too.
+    pub merge: bool,
+}
+
+/// Why nobody was found.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UserError {
+    /// No such user in the image.
+    #[error("the image has no user {0:?}")]
+    NoUser(String),
+    /// No such group in the image.
+    #[error("the image has no group {0:?}")]
+    NoGroup(String),
+    /// A group without a user.
+    #[error("run_as_group is given without a user")]
+    GroupAlone,
+}
+
+/// Resolves against the files of a root directory.
+pub fn resolve(root: &Path, wanted: &Wanted<'_>) -> Result<User, UserError> {
+    let passwd = read(root, "etc/passwd");
+    let group = read(root, "etc/group");
+    resolve_in(&passwd, &group, wanted)
+}
+
+fn resolve_in(passwd: &str, group: &str, wanted: &Wanted<'_>) -> Result<User, UserError> {
+    let (image_user, image_group) = wanted.image.split_once(':').unwrap_or((wanted.image, ""));
+    let explicit = wanted.uid.map(|uid| uid.to_string()).or_else(|| wanted.name.map(str::to_owned));
+    let text = explicit.clone().unwrap_or_else(|| image_user.to_owned());
+    if wanted.gid.is_some() && text.is_empty() {
+        return Err(UserError::GroupAlone);
+    }
+    let mut user = User::default();
+    let mut name = None;
+    if !text.is_empty() {
+        let found = accounts(passwd).find(|account| account.name == text || account.uid.to_string() == text);
+        match found {
+            Some(account) => {
+                user = User { uid: account.uid, gid: account.gid, groups: Vec::new() };
+                name = Some(account.name.to_owned());
+            }
+            // A number needs no entry.
+            None => user.uid = text.parse().map_err(|_| UserError::NoUser(text.clone()))?,
+        }
+    } else if let Some(root) = accounts(passwd).find(|account| account.uid == 0) {
+        user.gid = root.gid;
+        name = Some(root.name.to_owned());
+    }
+    if let Some(gid) = wanted.gid {
+        user.gid = gid;
+    } else if explicit.is_none() && !image_group.is_empty() {
+        let found = groups(group).find(|one| one.name == image_group || one.gid.to_string() == image_group);
+        let number = found.map(|one| one.gid).or_else(|| image_group.parse().ok());
+        user.gid = number.ok_or_else(|| UserError::NoGroup(image_group.to_owned()))?;
+    }
+    user.groups.extend(wanted.groups);
+    if let Some(name) = name.filter(|_| wanted.merge) {
+        user.groups
+            .extend(groups(group).filter(|one| one.members.split(',').any(|member| member == name)).map(|one| one.gid));
+    }
+    user.groups.sort_unstable();
+    user.groups.dedup();
+    Ok(user)
+}
+
+struct Account<'a> {
+    name: &'a str,
+    uid: u32,
+    gid: u32,
+}
+
+struct Group<'a> {
+    name: &'a str,
+    gid: u32,
+    members: &'a str,
+}
+
+fn accounts(passwd: &str) -> impl Iterator<Item = Account<'_>> {
+    passwd.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let uid = fields.nth(1)?.parse().ok()?;
+        Some(Account { name, uid, gid: fields.next()?.parse().ok()? })
+    })
+}
+
+fn groups(group: &str) -> impl Iterator<Item = Group<'_>> {
+    group.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let gid = fields.nth(1)?.parse().ok()?;
+        Some(Group { name, gid, members: fields.next().unwrap_or("") })
+    })
+}
+
+/// A file of the image, resolved inside it; an image without one has no names.
+fn read(root: &Path, path: &str) -> String {
+    let open = || {
+        let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        openat2(root, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty(), ResolveFlags::IN_ROOT)
+    };
+    let mut text = Vec::new();
+    if let Ok(file) = open() {
+        // An unreadable file is as good as none: names are then not found, which is told.
+        let _ = File::from(file).take(FILE_BYTES_MAX).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34::/:/bin/false\n";
+    const GROUP: &str = "root:x:0:\nwww:x:34:\nlogs:x:50:web,other\n";
+
+    fn check(wanted: Wanted<'_>, expect: Result<(u32, u32, &[u32]), UserError>) {
+        let got = resolve_in(PASSWD, GROUP, &wanted);
+        let expect = expect.map(|(uid, gid, groups)| User { uid, gid, groups: groups.to_vec() });
+        assert_eq!(got, expect, "{wanted:?}");
+    }
+
+    #[test]
+    fn users_are_found_by_name_and_number() {
+        check(Wanted::default(), Ok((0, 0, &[])));
+        check(Wanted { image: "web", merge: true, ..Wanted::default() }, Ok((33, 34, &[50])));
+        check(Wanted { image: "web:logs", ..Wanted::default() }, Ok((33, 50, &[])));
+        check(Wanted { image: "1000:1000", ..Wanted::default() }, Ok((1000, 1000, &[])));
+        check(Wanted { uid: Some(33), merge: true, groups: &[7, 7], ..Wanted::default() }, Ok((33, 34, &[7, 50])));
+        check(Wanted { uid: Some(33), groups: &[7], ..Wanted::default() }, Ok((33, 34, &[7])));
+        check(Wanted { uid: Some(1000), image: "web:logs", ..Wanted::default() }, Ok((1000, 0, &[])));
+        check(Wanted { name: Some("web"), gid: Some(9), ..Wanted::default() }, Ok((33, 9, &[])));
+    }
+
+    #[test]
+    fn unknown_names_are_told() {
+        check(Wanted { name: Some("me"), ..Wanted::default() }, Err(UserError::NoUser("me".into())));
+        check(Wanted { image: "web:us", ..Wanted::default() }, Err(UserError::NoGroup("us".into())));
+        check(Wanted { gid: Some(1), ..Wanted::default() }, Err(UserError::GroupAlone));
+    }
+}

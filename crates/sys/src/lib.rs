@@ -1,0 +1,15 @@
+//! System calls that no crate wraps safely, behind functions that cannot be misused.
+//!
+//! This is the only crate with `unsafe`; each block says why it is sound. What `rustix` or `nix` offer safely is used from there.
+
+#![expect(unsafe_code, reason = "this crate is where it lives")]
+
+mod fork;
+mod loopback;
+mod mount;
+mod seccomp;
+
+pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
+pub use loopback::loopback_up;
+pub use mount::{clone_tree, map_ids};
+pub use seccomp::{SockFilter, load_seccomp};

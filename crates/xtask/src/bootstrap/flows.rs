@@ -1,0 +1,86 @@
+//! Flow schemas and priority levels as text.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::{string, words};
+
+const HEADER: &str = "\
+# The flow schemas and priority levels of a fresh cluster of Kubernetes 1.36.4. Written by `cargo xtask bootstrap`: do not edit.
+#
+# level NAME SHARES LENDABLE exempt|reject|queue [QUEUES HANDSIZE LENGTH]   a PriorityLevelConfiguration
+# flow NAME PRECEDENCE LEVEL [DISTINGUISHER]                               a FlowSchema; its rules follow
+# \\tfor SUBJECT …                                                          begins a rule; a subject is User=NAME, Group=NAME or ServiceAccount=NAMESPACE/NAME
+# \\tVERBS GROUPS RESOURCES NAMESPACES                                      `-` for the core group, `/` for what has no namespace
+# \\tVERBS PATHS
+";
+
+/// The text of all levels and schemas.
+pub fn text(levels: &[Value], schemas: &[Value]) -> String {
+    let mut text = HEADER.to_owned();
+    levels.iter().for_each(|level| write_level(&mut text, level));
+    schemas.iter().for_each(|schema| write_schema(&mut text, schema));
+    text
+}
+
+fn write_level(text: &mut String, level: &Value) {
+    let spec = &level["spec"];
+    let part = if spec["exempt"].is_object() { &spec["exempt"] } else { &spec["limited"] };
+    let (name, shares, lendable) =
+        (&level["metadata"]["name"], &part["nominalConcurrencyShares"], &part["lendablePercent"]);
+    write!(text, "level {} {shares} {lendable}", string(name)).expect("a string takes any text");
+    let queuing = &part["limitResponse"]["queuing"];
+    if spec["exempt"].is_object() {
+        text.push_str(" exempt\n");
+    } else if queuing.is_object() {
+        let (queues, hand, length) = (&queuing["queues"], &queuing["handSize"], &queuing["queueLengthLimit"]);
+        writeln!(text, " queue {queues} {hand} {length}").expect("a string takes any text");
+    } else {
+        text.push_str(" reject\n");
+    }
+}
+
+fn write_schema(text: &mut String, schema: &Value) {
+    let spec = &schema["spec"];
+    let (name, level) = (string(&schema["metadata"]["name"]), string(&spec["priorityLevelConfiguration"]["name"]));
+    write!(text, "flow {name} {} {level}", spec["matchingPrecedence"]).expect("a string takes any text");
+    if let Some(distinguisher) = spec["distinguisherMethod"]["type"].as_str() {
+        write!(text, " {distinguisher}").expect("a string takes any text");
+    }
+    text.push('\n');
+    for rule in spec["rules"].as_array().into_iter().flatten() {
+        let subjects: Vec<_> = rule["subjects"].as_array().into_iter().flatten().map(subject).collect();
+        writeln!(text, "\tfor {}", subjects.join(" ")).expect("a string takes any text");
+        for resource in rule["resourceRules"].as_array().into_iter().flatten() {
+            write_resource_rule(text, resource);
+        }
+        for path in rule["nonResourceRules"].as_array().into_iter().flatten() {
+            let (verbs, paths) = (words(&path["verbs"]), words(&path["nonResourceURLs"]));
+            writeln!(text, "\t{verbs} {paths}").expect("a string takes any text");
+        }
+    }
+}
+
+fn write_resource_rule(text: &mut String, rule: &Value) {
+    let mut places = Vec::new();
+    if rule["clusterScope"] == Value::Bool(true) {
+        places.push("/".to_owned());
+    }
+    if rule["namespaces"].is_array() {
+        places.push(words(&rule["namespaces"]));
+    }
+    let columns = ["verbs", "apiGroups", "resources"].map(|column| words(&rule[column])).join(" ");
+    writeln!(text, "\t{columns} {}", places.join(",")).expect("a string takes any text");
+}
+
+fn subject(subject: &Value) -> String {
+    match string(&subject["kind"]) {
+        "User" => format!("User={}", string(&subject["user"]["name"])),
+        "Group" => format!("Group={}", string(&subject["group"]["name"])),
+        kind => {
+            let account = &subject["serviceAccount"];
+            format!("{kind}={}/{}", string(&account["namespace"]), string(&account["name"]))
+        }
+    }
+}
