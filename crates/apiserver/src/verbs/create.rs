@@ -4,7 +4,7 @@ use api::kind::Context;
 use machinery::Value;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::{Reason, Status};
-use registry::admission::{Attributes, Operation};
+use registry::admission::{Attributes, Effect, Notes, Operation};
 use registry::body::{self, resource_name};
 use registry::conversion::to_stored;
 use registry::options::{WriteKind, WriteOptions};
@@ -17,6 +17,8 @@ use crate::storage;
 
 /// How often another name is made up when the one that was is taken.
 const NAMES_MAX: usize = 8;
+/// How often a write that costs something is tried: of those that are at it together one wins each time.
+pub const CHARGES_MAX: usize = 256;
 
 /// Creates the object in the body.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
@@ -61,6 +63,7 @@ pub async fn create_owned(
     let now = now();
     to_stored(&mut object, kind, call.version());
     let name = Meta::of(&object).name().to_owned();
+    let draw = draw();
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -72,39 +75,77 @@ pub async fn create_owned(
         now,
         dry_run: options.dry_run,
         old: None,
+        suffix: &draw.suffix,
+        uid: &draw.uid,
     };
-    call.state.admission.admit(&attributes, &mut object, &*call.state)?;
+    call.state.see_own_writes().await?;
+    let mut notes = Notes::default();
+    call.state.admission.admit(&attributes, &mut object, &*call.state, &mut notes)?;
     let requester = call.requester();
     let context = Context { version: call.version(), subresource: "", now, requester: &requester };
-    let warnings = write::create(kind, &mut object, &draw(), &context)?;
-    call.state.admission.validate(&attributes, &object, &*call.state)?;
+    let warnings = write::create(kind, &mut object, &draw, &context)?;
     let name = Meta::of(&object).name().to_owned();
-    let revision = store(call, options, &object, &name).await?;
+    let attributes = Attributes { name: &name, ..attributes };
+    call.state.admission.validate(&attributes, &object, &*call.state, &mut notes)?;
+    let revision = charged(call, options, &attributes, &object).await?;
     if let Some(mut meta) = MetaMut::of(&mut object)
         && let Some(revision) = revision
     {
         meta.set_resource_version(revision.unsigned_abs());
     }
-    Ok((object, warnings))
+    notes.warnings.extend(warnings);
+    Ok((object, notes.warnings))
+}
+
+/// Writes the object and what it costs, again and again while others are faster to change the latter.
+async fn charged(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    attributes: &Attributes<'_>,
+    object: &Value,
+) -> Result<Option<i64>, Status> {
+    for _ in 0..CHARGES_MAX {
+        let effects = call.state.admission.charge(attributes, object, &*call.state)?;
+        match store(call, options, object, attributes.name, &effects).await? {
+            Stored::Done(revision) => return Ok(revision),
+            Stored::Again => call.state.catch_up().await?,
+        };
+    }
+    Err(Status::server_timeout(resource_name(&call.kind), "create", 1))
+}
+
+/// What became of an attempt to write.
+enum Stored {
+    /// It is written, at this revision; none if nothing shall be written.
+    Done(Option<i64>),
+    /// Something that would have changed along with it was changed by somebody else.
+    Again,
 }
 
 /// Writes the object, unless there is one already or nothing shall be written.
-async fn store(call: &Call<'_>, options: &WriteOptions, object: &Value, name: &str) -> Result<Option<i64>, Status> {
+async fn store(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    object: &Value,
+    name: &str,
+    effects: &[Effect],
+) -> Result<Stored, Status> {
     let exists = || Status::already_exists(resource_name(&call.kind), name);
     if options.dry_run {
-        return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(None) };
+        return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(Stored::Done(None)) };
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    match call.state.submit(storage::create(key, storage::encode(object), 0)).await? {
-        Some(revision) => Ok(Some(revision)),
-        None => {
+    let txn = call.state.layout.along(storage::create(key, storage::encode(object), 0), effects);
+    if let Some(revision) = call.state.submit(txn).await? {
+        return Ok(Stored::Done(Some(revision)));
+    }
+    match call.current(name).await? {
+        None if !effects.is_empty() => Ok(Stored::Again),
+        Some(current) if Meta::of(&current.object).is_deleting() => {
             let mut status = exists();
-            if let Some(current) = call.current(name).await?
-                && Meta::of(&current.object).is_deleting()
-            {
-                status.message = format!("object is being deleted: {}", status.message);
-            }
+            status.message = format!("object is being deleted: {}", status.message);
             Err(status)
         }
+        _ => Err(exists()),
     }
 }

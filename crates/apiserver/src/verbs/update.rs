@@ -5,7 +5,7 @@ use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
 use machinery::time::Time;
 use machinery::{Value, apply};
-use registry::admission::{Attributes, Operation};
+use registry::admission::{Attributes, Effect, Notes, Operation};
 use registry::body::{self, Received};
 use registry::conversion::{from_stored, to_stored};
 use registry::deletion;
@@ -14,7 +14,7 @@ use registry::write;
 
 use super::{Call, Current, create, shown};
 use crate::answer::{self, Answer};
-use crate::state::now;
+use crate::state::{draw, now};
 use crate::storage;
 
 /// How often a write that names no version is made anew on a fresh object.
@@ -72,17 +72,22 @@ pub async fn retry(
         let mut live = current.object.clone();
         from_stored(&mut live, &call.kind, call.version());
         let made = make(&live, now)?;
-        let (object, mut warnings) = prepare(call, options, made.object, &current, now)?;
-        if let Some(object) = submit(call, options, object, &current).await? {
+        call.state.see_own_writes().await?;
+        let (object, mut warnings, effects) = prepare(call, options, made.object, &current, now)?;
+        if let Some(object) = submit(call, options, object, &current, &effects).await? {
             let mut all = made.warnings;
             all.append(&mut warnings);
             return Ok((object, all));
         }
-        if once || attempt == TRIES_MAX {
+        let name = &call.resource.name;
+        let fresh = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+        if (once && fresh.revision != current.revision) || attempt == TRIES_MAX {
             break;
         }
-        let name = &call.resource.name;
-        current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+        if !effects.is_empty() {
+            call.state.catch_up().await?;
+        }
+        current = fresh;
     }
     Err(write::modified(&call.kind, &call.resource.name))
 }
@@ -94,13 +99,14 @@ fn prepare(
     mut object: Value,
     current: &Current,
     now: Time,
-) -> Result<(Value, Vec<String>), Status> {
+) -> Result<(Value, Vec<String>, Vec<Effect>), Status> {
     let kind = &*call.kind;
     let subresource = call.resource.subresource.as_str();
     to_stored(&mut object, kind, call.version());
     let old = &current.object;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
     write::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
+    let draw = draw();
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -112,13 +118,18 @@ fn prepare(
         now,
         dry_run: options.dry_run,
         old: Some(old),
+        suffix: &draw.suffix,
+        uid: &draw.uid,
     };
-    call.state.admission.admit(&attributes, &mut object, &*call.state)?;
+    let mut notes = Notes::default();
+    call.state.admission.admit(&attributes, &mut object, &*call.state, &mut notes)?;
     let requester = call.requester();
     let context = Context { version: call.version(), subresource, now, requester: &requester };
     let warnings = write::update(kind, &mut object, old, &context)?;
-    call.state.admission.validate(&attributes, &object, &*call.state)?;
-    Ok((object, warnings))
+    call.state.admission.validate(&attributes, &object, &*call.state, &mut notes)?;
+    let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
+    notes.warnings.extend(warnings);
+    Ok((object, notes.warnings, effects))
 }
 
 /// Writes the object over the one that was read, or removes it if this was the last thing that kept it. `None` if
@@ -128,6 +139,7 @@ async fn submit(
     options: &WriteOptions,
     mut object: Value,
     current: &Current,
+    effects: &[Effect],
 ) -> Result<Option<Value>, Status> {
     // What changes nothing but the time of a manager is no change.
     apply::keep_times(&current.object, &mut object);
@@ -139,6 +151,7 @@ async fn submit(
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
     let txn =
         if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
+    let txn = call.state.layout.along(txn, effects);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_resource_version(revision.unsigned_abs());
