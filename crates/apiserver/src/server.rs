@@ -53,6 +53,8 @@ pub struct Config {
     pub modes: Vec<Mode>,
     /// What services can take.
     pub ranges: api::core::service::allocation::Config,
+    /// Which admission plug-ins are on.
+    pub admission: admission::Flags,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
     /// The built-in kinds, with the versions that are served.
@@ -83,6 +85,9 @@ pub enum StartError {
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::Error),
+    /// A flag names a plug-in that does not exist.
+    #[error(transparent)]
+    Admission(#[from] admission::Unknown),
 }
 
 /// A running server; it stops when it is dropped.
@@ -96,6 +101,7 @@ impl Server {
     /// Starts to listen, to fill the cache, and to make what a cluster starts with.
     pub async fn start(config: Config, store: Client) -> Result<Self, StartError> {
         let tls = tls::server_config(&config.tls, &config.names, &config.addresses)?;
+        let admission = admission::Chain::of(&config.admission)?;
         let listener = TcpListener::bind(config.address).await;
         let listener = listener.map_err(|error| StartError::Listen(config.address, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(config.address, error))?;
@@ -129,10 +135,10 @@ impl Server {
             layout,
             cache,
             authenticators: config.authenticators,
-            authorization,
-            admission: admission::Chain::defaults(),
             ranges: config.ranges,
             ports: claims::port_kind(),
+            authorization: Arc::new(authorization),
+            admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
             documents: Kept::default(),

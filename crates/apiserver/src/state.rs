@@ -35,7 +35,7 @@ pub struct State {
     /// Who asks.
     pub authenticators: Authenticators,
     /// Who may do what.
-    pub authorization: Authorization,
+    pub authorization: Arc<Authorization>,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
     /// What objects can take.

@@ -4,6 +4,7 @@ mod bind;
 mod create;
 mod delete;
 mod list;
+mod part;
 mod patch;
 mod question;
 mod read;

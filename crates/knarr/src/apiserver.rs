@@ -55,6 +55,12 @@ struct ApiServer {
     /// Authorizers in their order: AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node.
     #[arg(long, value_delimiter = ',', default_value = "AlwaysAllow")]
     authorization_mode: Vec<String>,
+    /// Admission plug-ins that are on besides those that are on by default.
+    #[arg(long, value_delimiter = ',')]
+    enable_admission_plugins: Vec<String>,
+    /// Admission plug-ins that are off, also if on by default.
+    #[arg(long, value_delimiter = ',')]
+    disable_admission_plugins: Vec<String>,
     /// File of ABAC policies.
     #[arg(long)]
     authorization_policy_file: Option<PathBuf>,
@@ -154,6 +160,11 @@ impl ApiServer {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST), advertised],
             authenticators,
             modes: self.authorization_mode.iter().map(|mode| self.mode(mode)).collect::<Result<_>>()?,
+            admission: registry::admission::Flags {
+                enable: self.enable_admission_plugins.clone(),
+                disable: self.disable_admission_plugins.clone(),
+                ..registry::admission::Flags::default()
+            },
             external_address: self
                 .advertise_address
                 .map(|address| SocketAddr::new(address, self.secure_port).to_string()),

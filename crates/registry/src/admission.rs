@@ -3,18 +3,40 @@
 //! A plug-in is a pure function of the request and a [`View`] of the cluster. What must ask over the network (webhooks)
 //! is not one of these; it stands between [`Chain::validate`] and [`Chain::charge`].
 
+mod always;
+mod always_pull_images;
 mod amounts;
+mod certificates;
+mod claim_resize;
+mod default_class;
+mod event_rate_limit;
+mod extended_resource_toleration;
+mod external_ips;
+mod hard_anti_affinity;
 mod limit_ranger;
+mod namespace_exists;
 mod namespace_lifecycle;
+mod node_restriction;
+mod node_taints;
+mod owner_references;
+mod pod_node_selector;
+mod pod_security;
+mod pod_toleration_restriction;
+mod pod_topology_labels;
 mod pods;
+mod policies;
 mod priority;
+mod rbac_escalation;
 mod resource_quota;
+mod runtime_class;
 mod service_account;
 mod storage_protection;
 mod table;
 #[cfg(test)]
 mod testing;
 mod toleration_seconds;
+
+use std::sync::Arc;
 
 use api::kind::{Kind, Version};
 use auth::User;
@@ -76,6 +98,9 @@ pub trait View {
 
     /// Whether a user may do something: some plug-ins let those through who could do the same in another way.
     fn allows(&self, attributes: &auth::Attributes<'_>) -> bool;
+
+    /// Answers what a user, or a service account, may do while an expression runs.
+    fn authorizer(&self, user: &User) -> Arc<dyn cel::Authorizer>;
 
     /// The plural name of a kind, for what refers to objects by kind, and whether it lives in namespaces.
     fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)>;
@@ -145,7 +170,9 @@ impl Chain {
     pub fn of(flags: &Flags) -> Result<Self, Unknown> {
         let rows = table::rows(flags)?;
         let names = rows.iter().map(|row| row.name).collect();
-        let made = rows.iter().filter_map(|row| row.make).map(|make| make());
+        let none = Value::Null;
+        let config = |row: &table::Row| flags.config.get(row.name).unwrap_or(&none);
+        let made = rows.iter().filter_map(|row| Some(row.make?(config(row))));
         Ok(Self { plugins: table::always().into_iter().chain(made).collect(), names })
     }
 

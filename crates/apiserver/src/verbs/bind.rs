@@ -8,7 +8,7 @@ use registry::binding;
 use registry::body::{self, Media};
 use registry::options::{WriteKind, WriteOptions};
 
-use super::Call;
+use super::{Call, part};
 use crate::answer::{self, Answer};
 use crate::state::now;
 use crate::storage;
@@ -33,9 +33,11 @@ async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Val
     let table = call.state.table();
     let kind = table.kind("", "pods").ok_or_else(|| Status::internal_error("pods are not served"))?;
     binding::validate(binding)?;
+    let mut binding = binding.clone();
+    part::admit(call, kind, name, "binding", &mut binding, options.dry_run).await?;
     for _ in 0..TRIES_MAX {
         let current = call.object_of(kind, &call.resource.namespace, name).await?;
-        let mut pod = binding::apply(&current.object, binding, name, now())?;
+        let mut pod = binding::apply(&current.object, &binding, name, now())?;
         if options.dry_run {
             return Ok(done(call));
         }

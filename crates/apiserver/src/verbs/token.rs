@@ -8,7 +8,7 @@ use registry::admission::View;
 use registry::body;
 use registry::options::{WriteKind, WriteOptions};
 
-use super::{Call, shown};
+use super::{Call, part, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
 
@@ -22,6 +22,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let (namespace, name) = (call.namespace(), call.resource.name.as_str());
     request::check_path(&asked, namespace, name)?;
     asked = own(call, &options, asked);
+    part::admit(call, &call.kind, name, "token", &mut asked, options.dry_run).await?;
     let account = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let issuer = call.state.authenticators.service_accounts.as_ref();
     let issuer = issuer.ok_or_else(|| Status::internal_error("no key to sign service account tokens is configured"))?;

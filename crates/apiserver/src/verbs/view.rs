@@ -1,10 +1,47 @@
 //! What admission may know of the cluster: the cache, and the authorizers.
 
-use auth::{Authorizer, Decision};
+use std::sync::Arc;
+
+use auth::{Authorizer, Decision, Resource, Target, User};
 use machinery::Value;
 use registry::admission::View;
 
+use crate::authorization::Authorization;
 use crate::state::State;
+
+/// The authorizers as expressions ask them.
+struct Asked {
+    authorization: Arc<Authorization>,
+    user: User,
+}
+
+impl cel::Authorizer for Asked {
+    fn authorize(&self, check: &cel::Check) -> cel::Decision {
+        let account = check.service_account().map(|(namespace, name)| auth::service_account::user(namespace, name, ""));
+        let user = account.as_ref().unwrap_or(&self.user);
+        let (fields, labels) = auth::attributes::selectors(&check.verb, &check.field_selector, &check.label_selector);
+        let target = match &check.path {
+            Some(path) => Target::Path(path),
+            None => Target::Resource(Resource {
+                group: &check.group,
+                version: "*",
+                resource: &check.resource,
+                subresource: &check.subresource,
+                namespace: &check.namespace,
+                name: &check.name,
+                field_selector: &fields,
+                label_selector: &labels,
+            }),
+        };
+        let attributes = auth::Attributes { user, verb: &check.verb, target };
+        match self.authorization.authorize(&attributes) {
+            Decision::Allow(reason) => cel::Decision { allowed: true, reason: reason.into(), error: None },
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+                cel::Decision { allowed: false, reason: reason.into(), error: None }
+            }
+        }
+    }
+}
 
 impl View for State {
     fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
@@ -22,6 +59,10 @@ impl View for State {
 
     fn allows(&self, attributes: &auth::Attributes<'_>) -> bool {
         matches!(self.authorization.authorize(attributes), Decision::Allow(_))
+    }
+
+    fn authorizer(&self, user: &User) -> Arc<dyn cel::Authorizer> {
+        Arc::new(Asked { authorization: self.authorization.clone(), user: user.clone() })
     }
 
     fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)> {

@@ -13,7 +13,13 @@ pub struct AlwaysDeny;
 impl Plugin for AlwaysAdmit {}
 
 impl Plugin for AlwaysDeny {
-    fn admit(&self, attributes: &Attributes<'_>, object: &mut Value, view: &dyn View, notes: &mut Notes) -> Result<(), Status> {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        view: &dyn View,
+        notes: &mut Notes,
+    ) -> Result<(), Status> {
         self.validate(attributes, object, view, notes)
     }
 

@@ -5,8 +5,8 @@ use auth::Resource;
 use auth::user::MASTERS;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::Value;
 use machinery::status::Status;
+use machinery::{Str, Value};
 
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
@@ -25,7 +25,13 @@ pub struct CertificateSubjectRestriction;
 pub struct ClusterTrustBundleAttest;
 
 impl Plugin for CertificateApproval {
-    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         if !updates(attributes, "approval") {
             return Ok(());
         }
@@ -34,7 +40,13 @@ impl Plugin for CertificateApproval {
 }
 
 impl Plugin for CertificateSigning {
-    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         let part = |of: &Value, field: &str| of.at(&["status", field]).cloned().unwrap_or_default();
         let changed = |field: &str| attributes.old.is_some_and(|old| part(old, field) != part(object, field));
         if !updates(attributes, "status") || !(changed("certificate") || changed("conditions")) {
@@ -45,9 +57,16 @@ impl Plugin for CertificateSigning {
 }
 
 impl Plugin for ClusterTrustBundleAttest {
-    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         let unchanged = attributes.old.is_some_and(|old| spec(old) == spec(object));
-        if !attributes.writes(GROUP, "clustertrustbundles") || unchanged || text(spec(object), "signerName").is_empty() {
+        if !attributes.writes(GROUP, "clustertrustbundles") || unchanged || text(spec(object), "signerName").is_empty()
+        {
             return Ok(());
         }
         require(attributes, object, view, "attest", "attest for")
@@ -70,18 +89,10 @@ impl Plugin for CertificateSubjectRestriction {
 }
 
 fn updates(attributes: &Attributes<'_>, subresource: &str) -> bool {
-    attributes.operation == Operation::Update
-        && attributes.is(GROUP, REQUESTS)
-        && attributes.subresource == subresource
+    attributes.operation == Operation::Update && attributes.is(GROUP, REQUESTS) && attributes.subresource == subresource
 }
 
-fn require(
-    attributes: &Attributes<'_>,
-    object: &Value,
-    view: &dyn View,
-    verb: &str,
-    what: &str,
-) -> Result<(), Status> {
+fn require(attributes: &Attributes<'_>, object: &Value, view: &dyn View, verb: &str, what: &str) -> Result<(), Status> {
     // What signs is fixed when the request is made; what the client sends now must not choose it.
     let signer = text(spec(attributes.old.unwrap_or(object)), "signerName");
     let signer = if verb == "attest" { text(spec(object), "signerName") } else { signer };
@@ -97,7 +108,7 @@ fn require(
 }
 
 /// The organizations in the subject of a certificate request, which is PEM in base64.
-fn organizations(request: &str) -> Result<Vec<String>, &'static str> {
+fn organizations(request: &str) -> Result<Vec<Str>, &'static str> {
     let pem = STANDARD.decode(request).map_err(|_| NOT_PEM)?;
     auth::x509::request_organizations(&pem).ok_or(NOT_PEM)
 }

@@ -12,7 +12,13 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 pub struct PersistentVolumeClaimResize;
 
 impl Plugin for PersistentVolumeClaimResize {
-    fn validate(&self, attributes: &Attributes<'_>, claim: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        claim: &Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         let updates = attributes.operation == Operation::Update && attributes.writes("", "persistentvolumeclaims");
         let (true, Some(old)) = (updates, attributes.old) else { return Ok(()) };
         let size = |claim: &Value| claim.at(&["spec", "resources", "requests", "storage"]).and_then(quantity);

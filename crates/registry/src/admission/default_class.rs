@@ -13,7 +13,13 @@ pub struct DefaultStorageClass;
 pub struct DefaultIngressClass;
 
 impl Plugin for DefaultStorageClass {
-    fn admit(&self, attributes: &Attributes<'_>, claim: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        claim: &mut Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         let named = Meta::of(claim).annotation("volume.beta.kubernetes.io/storage-class").is_some();
         if attributes.creates("", "persistentvolumeclaims") && !named {
             let marks =
@@ -25,7 +31,13 @@ impl Plugin for DefaultStorageClass {
 }
 
 impl Plugin for DefaultIngressClass {
-    fn admit(&self, attributes: &Attributes<'_>, ingress: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        ingress: &mut Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         let named = Meta::of(ingress).annotation("kubernetes.io/ingress.class").is_some();
         if attributes.creates("networking.k8s.io", "ingresses") && !named {
             let marks = ["ingressclass.kubernetes.io/is-default-class"];
@@ -40,8 +52,7 @@ fn set(object: &mut Value, field: &str, classes: Vec<Value>, marks: &[&str]) {
     if spec(object).get(field).is_some_and(|name| !name.is_null()) {
         return;
     }
-    let is_default =
-        |class: &Value| marks.iter().any(|mark| Meta::of(class).annotation(mark) == Some("true"));
+    let is_default = |class: &Value| marks.iter().any(|mark| Meta::of(class).annotation(mark) == Some("true"));
     let mut defaults: Vec<Value> = classes.into_iter().filter(is_default).collect();
     let made = |class: &Value| Meta::of(class).creation_timestamp();
     defaults.sort_by(|a, b| made(b).cmp(&made(a)).then_with(|| Meta::of(a).name().cmp(Meta::of(b).name())));

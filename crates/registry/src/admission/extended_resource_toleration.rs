@@ -19,7 +19,9 @@ impl Plugin for ExtendedResourceToleration {
         let mut devices = BTreeSet::new();
         for container in containers(spec(pod), &["containers", "initContainers"]) {
             let requests = container.at(&["resources", "requests"]).and_then(Value::as_object);
-            devices.extend(requests.into_iter().flat_map(Object::keys).filter(|name| is_extended(name)).map(str::to_owned));
+            devices.extend(
+                requests.into_iter().flat_map(Object::keys).filter(|name| is_extended(name)).map(str::to_owned),
+            );
         }
         let Some(fields) = spec_mut(pod) else { return Ok(()) };
         for device in devices {

@@ -10,7 +10,13 @@ use super::{Attributes, Notes, Plugin, View};
 pub struct DenyServiceExternalIPs;
 
 impl Plugin for DenyServiceExternalIPs {
-    fn validate(&self, attributes: &Attributes<'_>, service: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        service: &Value,
+        _: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         if !attributes.writes("", "services") {
             return Ok(());
         }

@@ -45,7 +45,13 @@ struct Asked<'a> {
 type Verdict = Result<(), Status>;
 
 impl Plugin for NodeRestriction {
-    fn admit(&self, attributes: &Attributes<'_>, object: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         if !attributes.user.is_in(auth::user::NODES) || attributes.operation == Operation::Connect {
             return Ok(());
         }
@@ -76,9 +82,8 @@ impl Asked<'_> {
             ("", "persistentvolumeclaims", _) => self.refuse("may only update PVC status"),
             ("", "serviceaccounts", "token") if attributes.operation == Operation::Create => self.token(),
             ("coordination.k8s.io", "leases", _) => self.lease(),
-            ("storage.k8s.io", "csinodes", _) => {
-                self.require(self.name() == self.node, "can only access CSINode with the same name as the requesting node")
-            }
+            ("storage.k8s.io", "csinodes", _) => self
+                .require(self.name() == self.node, "can only access CSINode with the same name as the requesting node"),
             ("resource.k8s.io", "resourceslices", _) => self.slice(),
             _ => Ok(()),
         }
@@ -155,7 +160,9 @@ impl Asked<'_> {
         let owners: Vec<_> = Meta::of(self.object).owner_references().collect();
         let owner = match owners.as_slice() {
             [owner] => owner,
-            [] => return self.refuse(format!("node {node} can only create pods with an owner reference set to itself")),
+            [] => {
+                return self.refuse(format!("node {node} can only create pods with an owner reference set to itself"));
+            }
             _ => {
                 return self
                     .refuse(format!("node {node} can only create pods with a single owner reference set to itself"));
@@ -165,7 +172,8 @@ impl Asked<'_> {
             return self.refuse(format!("node {node} can only create pods with an owner reference set to itself"));
         }
         if !owner.is_controller() {
-            return self.refuse(format!("node {node} can only create pods with a controller owner reference set to itself"));
+            return self
+                .refuse(format!("node {node} can only create pods with a controller owner reference set to itself"));
         }
         if owner.blocks_owner_deletion() {
             return self.refuse(format!("node {node} must not set blockOwnerDeletion on an owner reference"));
@@ -191,10 +199,7 @@ impl Asked<'_> {
             return self.refuse(format!("node {node} cannot update labels through pod status"));
         }
         let claims = |pod: &Value| pod.at(&["status", "resourceClaimStatuses"]).cloned().unwrap_or_default();
-        self.require(
-            claims(old) == claims(self.object),
-            &format!("node {node} cannot update resource claim statues"),
-        )
+        self.require(claims(old) == claims(self.object), &format!("node {node} cannot update resource claim statues"))
     }
 
     fn eviction(&self) -> Verdict {
@@ -217,7 +222,8 @@ impl Asked<'_> {
             return self.refuse(format!("unexpected operation {}", go::quote(word(self.attributes.operation))));
         };
         let node = self.quoted();
-        let why = format!("node {node} is not allowed to update fields other than status.capacity and status.conditions");
+        let why =
+            format!("node {node} is not allowed to update fields other than status.capacity and status.conditions");
         // DEVIATION: upstream adds the difference as its comparison library prints it.
         self.require(without_report(old) == without_report(self.object), &why)
     }
@@ -240,7 +246,8 @@ impl Asked<'_> {
             }
             (Operation::Update, Some(old)) => {
                 if config(self.object).is_some() && config(self.object) != config(old) {
-                    let why = format!("node {node} is not allowed to update configSource to a new non-nil configSource");
+                    let why =
+                        format!("node {node} is not allowed to update configSource to a new non-nil configSource");
                     return self.refuse(why);
                 }
                 if items(spec(self.object), "taints") != items(spec(old), "taints") {
@@ -288,9 +295,10 @@ impl Asked<'_> {
     fn slice(&self) -> Verdict {
         let of = |slice: &Value| text(spec(slice), "nodeName") == self.node;
         match (self.attributes.operation, self.attributes.old) {
-            (Operation::Create, _) => {
-                self.require(of(self.object), "can only create ResourceSlice with the same NodeName as the requesting node")
-            }
+            (Operation::Create, _) => self.require(
+                of(self.object),
+                "can only create ResourceSlice with the same NodeName as the requesting node",
+            ),
             (Operation::Delete, Some(old)) => {
                 self.require(of(old), "can only delete ResourceSlice with the same NodeName as the requesting node")
             }
@@ -333,7 +341,8 @@ fn forbidden_labels(before: &Object, node: &Value) -> Vec<String> {
 
 fn is_forbidden(label: &str) -> bool {
     let namespace = label.split_once('/').map(|(namespace, _)| namespace).unwrap_or_default();
-    let within = |domain: &str| namespace == domain || namespace.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+    let within =
+        |domain: &str| namespace == domain || namespace.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
     if within(RESTRICTED) {
         return true;
     }
@@ -343,7 +352,10 @@ fn is_forbidden(label: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use machinery::json;
+
     use super::*;
+    use crate::admission::testing::{self, Cluster};
 
     #[test]
     fn a_kubelet_sets_its_own_labels_and_those_of_others_but_not_kubernetes() {
@@ -357,5 +369,67 @@ mod tests {
         check("node-restriction.kubernetes.io/a", true);
         check("x.k8s.io/a", true);
         check("notk8s.io/a", false);
+    }
+
+    fn check(kind: &api::kind::Kind, attributes: impl Fn(&mut Attributes<'_>), object: &str, expect: Result<(), &str>) {
+        let user = auth::User::authenticated("system:node:n1", [auth::user::NODES.into()]);
+        let cluster = Cluster::default().with(
+            "",
+            "pods",
+            r#"{"metadata":{"name":"p","namespace":"n","uid":"u"},"spec":{"nodeName":"n2"}}"#,
+        );
+        let mut request = testing::attributes(kind, &user, Operation::Create);
+        attributes(&mut request);
+        let mut object = json::parse(object.as_bytes()).unwrap();
+        let verdict = NodeRestriction.admit(&request, &mut object, &cluster, &mut Notes::default());
+        let message = verdict.map_err(|status| status.message);
+        assert_eq!(
+            message.map_err(|text| text.split_once("forbidden: ").unwrap().1.to_owned()),
+            expect.map_err(str::to_owned)
+        );
+    }
+
+    #[test]
+    fn a_kubelet_is_kept_to_its_own_node_and_pods() {
+        let (node, pod, lease) = (api::core::node::kind(), api::core::pod::kind(), api::coordination::lease::kind());
+        let plain = |_: &mut Attributes<'_>| {};
+        check(
+            &node,
+            |of| of.name = "n1",
+            r#"{"metadata":{"name":"n1","labels":{"kubernetes.io/os":"linux"}}}"#,
+            Ok(()),
+        );
+        check(
+            &node,
+            |of| of.name = "n2",
+            r#"{"metadata":{"name":"n2"}}"#,
+            Err(r#"node "n1" is not allowed to modify node "n2""#),
+        );
+        check(
+            &node,
+            |of| of.name = "n1",
+            r#"{"metadata":{"name":"n1","labels":{"node-role.kubernetes.io/x":""}}}"#,
+            Err(r#"node "n1" is not allowed to set the following labels: node-role.kubernetes.io/x"#),
+        );
+        check(
+            &pod,
+            plain,
+            r#"{"metadata":{"name":"x"}}"#,
+            Err(r#"pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods"#),
+        );
+        check(
+            &lease,
+            plain,
+            r#"{"metadata":{"name":"n1"}}"#,
+            Err(r#"can only access leases in the "kube-node-lease" system namespace"#),
+        );
+        check(&lease, |of| of.namespace = LEASES, r#"{"metadata":{"name":"n1"}}"#, Ok(()));
+        let account = api::core::service_account::kind();
+        check(
+            &account,
+            |of| of.subresource = "token",
+            r#"{"spec":{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}}}"#,
+            Err("node requested token bound to a pod scheduled on a different node"),
+        );
     }
 }

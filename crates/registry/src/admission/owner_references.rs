@@ -11,7 +11,13 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 pub struct OwnerReferencesPermissionEnforcement;
 
 impl Plugin for OwnerReferencesPermissionEnforcement {
-    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         let exempt = attributes.is("", "pods") && attributes.subresource == "status";
         let owners = |of: Option<&Value>| of.and_then(|of| Meta::of(of).value("ownerReferences").cloned());

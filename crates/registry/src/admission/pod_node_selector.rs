@@ -15,7 +15,13 @@ const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 pub struct PodNodeSelector;
 
 impl Plugin for PodNodeSelector {
-    fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &mut Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         if !attributes.creates("", "pods") {
             return Ok(());
         }
@@ -24,7 +30,10 @@ impl Plugin for PodNodeSelector {
         };
         let Some(wanted) = Meta::of(&namespace).annotation(ANNOTATION) else { return Ok(()) };
         let wanted = labels(wanted).ok_or_else(|| {
-            Status::internal_error(format!("the annotation {ANNOTATION} of namespace {} cannot be read", attributes.namespace))
+            Status::internal_error(format!(
+                "the annotation {ANNOTATION} of namespace {} cannot be read",
+                attributes.namespace
+            ))
         })?;
         let has = spec(pod).get("nodeSelector").and_then(Value::as_object);
         if wanted.iter().any(|(key, value)| has.and_then(|has| has.get(key)).is_some_and(|have| have != value)) {

@@ -5,43 +5,62 @@ mod level;
 
 use std::collections::BTreeMap;
 
-use machinery::Value;
 use machinery::meta::Meta;
-use machinery::status::{Reason, Status};
+use machinery::status::Status;
+use machinery::{Value, field};
 
 use self::checks::Violation;
 use self::level::{Level, LevelVersion, Policy};
 use super::pods::{CONTAINER_LISTS, items, spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
-use crate::body::resource_name;
+use crate::body::kind_name;
 
 /// How many pods are looked at when a namespace gets a stricter level.
 const PODS_MAX: usize = 3000;
 
 /// Parts of a pod that say nothing about how it runs.
-const IGNORED_PARTS: [&str; 8] =
-    ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+const IGNORED_PARTS: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
 /// See the module.
 #[derive(Default)]
 pub struct PodSecurity {
+    /// What counts where labels say nothing.
+    defaults: Policy,
     /// Who is not judged.
-    pub exemptions: Exemptions,
+    exemptions: Exemptions,
 }
 
-/// Who is not judged.
 #[derive(Clone, Debug, Default)]
-pub struct Exemptions {
-    /// Users by name.
-    pub usernames: Vec<String>,
-    /// Namespaces by name.
-    pub namespaces: Vec<String>,
-    /// Pods by their RuntimeClass.
-    pub runtime_classes: Vec<String>,
+struct Exemptions {
+    usernames: Vec<String>,
+    namespaces: Vec<String>,
+    runtime_classes: Vec<String>,
+}
+
+impl PodSecurity {
+    /// Reads the `PodSecurityConfiguration`.
+    pub fn of(config: &Value) -> Self {
+        let list = |field: &str| {
+            let names = items(&config["exemptions"], field).iter().filter_map(Value::as_str);
+            names.map(str::to_owned).collect()
+        };
+        let exemptions = Exemptions {
+            usernames: list("usernames"),
+            namespaces: list("namespaces"),
+            runtime_classes: list("runtimeClasses"),
+        };
+        Self { defaults: Policy::of_config(&config["defaults"]), exemptions }
+    }
 }
 
 impl Plugin for PodSecurity {
-    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, notes: &mut Notes) -> Result<(), Status> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        view: &dyn View,
+        notes: &mut Notes,
+    ) -> Result<(), Status> {
         if !matches!(attributes.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
@@ -68,7 +87,8 @@ impl Plugin for PodSecurity {
 fn template<'a>(attributes: &Attributes<'_>, object: &'a Value) -> Option<&'a Value> {
     let path: &[&str] = match (attributes.kind.group.as_str(), attributes.kind.plural.as_str()) {
         ("", "podtemplates") => &["template"],
-        ("", "replicationcontrollers") | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
+        ("", "replicationcontrollers")
+        | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
         | ("batch", "jobs") => &["spec", "template"],
         ("batch", "cronjobs") => &["spec", "jobTemplate", "spec", "template"],
         _ => return None,
@@ -95,13 +115,15 @@ impl PodSecurity {
         let Some(namespace) = view.object("", "namespaces", "", attributes.namespace) else {
             return Err(Status::internal_error(format!("failed to lookup namespace {}", attributes.namespace)));
         };
-        let (policy, wrong) = Policy::of(&namespace);
-        if let Some(wrong) = level::aggregate(&wrong) {
+        let (policy, wrong) = Policy::of(&namespace, &self.defaults);
+        if let Some(wrong) = field::aggregate(&wrong) {
             notes.audit.push((key("error"), format!("Failed to parse policy: {wrong}")));
         }
-        if attributes.is("", "pods")
-            && let Some(violations) = judge(&policy.enforce, pod)
-        {
+        let enforced = attributes.is("", "pods");
+        if enforced {
+            notes.audit.push((key("enforce-policy"), policy.enforce.to_string()));
+        }
+        if enforced && let Some(violations) = judge(&policy.enforce, pod) {
             let why = format!("violates PodSecurity {:?}: {violations}", policy.enforce.to_string());
             return Err(attributes.forbidden(object, why));
         }
@@ -124,17 +146,11 @@ impl PodSecurity {
         view: &dyn View,
         notes: &mut Notes,
     ) -> Result<(), Status> {
-        let (policy, wrong) = Policy::of(namespace);
-        let before = attributes.old.map(Policy::of);
+        let (policy, wrong) = Policy::of(namespace, &self.defaults);
+        let before = attributes.old.map(|old| Policy::of(old, &self.defaults));
         let known = before.as_ref().map(|(_, wrong)| wrong.clone()).unwrap_or_default();
-        if let Some(message) = level::aggregate(&wrong)
-            && wrong != known
-        {
-            let mut status = Status::forbidden(resource_name(attributes.kind), attributes.name, "");
-            status.message = format!("{}{message}", status.message);
-            status.reason = Reason::Invalid;
-            status.code = 422;
-            return Err(status);
+        if !wrong.is_empty() && wrong != known {
+            return Err(Status::invalid(kind_name(attributes.kind), attributes.name, &wrong));
         }
         let Some((before, _)) = before else { return Ok(()) };
         let (new, old) = (policy.enforce, before.enforce);

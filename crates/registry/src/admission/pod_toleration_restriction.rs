@@ -16,7 +16,13 @@ const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 pub struct PodTolerationRestriction;
 
 impl Plugin for PodTolerationRestriction {
-    fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View, notes: &mut Notes) -> Result<(), Status> {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &mut Value,
+        view: &dyn View,
+        notes: &mut Notes,
+    ) -> Result<(), Status> {
         if !attributes.writes("", "pods") {
             return Ok(());
         }

@@ -13,7 +13,13 @@ const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.i
 pub struct PodTopologyLabels;
 
 impl Plugin for PodTopologyLabels {
-    fn admit(&self, attributes: &Attributes<'_>, object: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         let node = match (attributes.is("", "pods"), attributes.operation, attributes.subresource) {
             (true, Operation::Create, "") => text(spec(object), "nodeName"),
             // A binding hands its labels on to the pod.

@@ -108,3 +108,50 @@ fn default_class(view: &dyn View) -> Option<Value> {
     let defaults = classes.into_iter().filter(|class| class["globalDefault"] == Value::Bool(true));
     defaults.min_by_key(|class| class["value"].as_int().unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::json;
+
+    use super::*;
+    use crate::admission::testing::{Cluster, attributes};
+
+    fn check(pod: &str, expect: Result<(i64, &str), &str>) {
+        let class = |name: &str, value: i64, default: bool| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}"}},"value":{value},"globalDefault":{default},"preemptionPolicy":"Never"}}"#
+            )
+        };
+        let cluster = Cluster::default().with(GROUP, "priorityclasses", &class("low", 5, true)).with(
+            GROUP,
+            "priorityclasses",
+            &class("high", 100, false),
+        );
+        let (kind, user) = (api::core::pod::kind(), auth::User::default());
+        let mut pod = json::parse(format!(r#"{{"spec":{pod}}}"#).as_bytes()).unwrap();
+        let verdict =
+            Priority.admit(&attributes(&kind, &user, Operation::Create), &mut pod, &cluster, &mut Notes::default());
+        match expect {
+            Ok((priority, class)) => {
+                assert_eq!(verdict, Ok(()));
+                assert_eq!(pod["spec"]["priority"].as_int(), Some(priority));
+                assert_eq!(pod["spec"]["priorityClassName"].as_str(), Some(class));
+            }
+            Err(why) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {why}")),
+        }
+    }
+
+    #[test]
+    fn a_pod_gets_the_number_of_its_class_or_of_the_default_one() {
+        check("{}", Ok((5, "low")));
+        check(r#"{"priorityClassName":"high"}"#, Ok((100, "high")));
+        check(r#"{"priorityClassName":"high","priority":100}"#, Ok((100, "high")));
+        check(r#"{"priorityClassName":"nope"}"#, Err("no PriorityClass with name nope was found"));
+        check(
+            r#"{"priorityClassName":"high","priority":7}"#,
+            Err(
+                "the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 100 from the given PriorityClass name",
+            ),
+        );
+    }
+}

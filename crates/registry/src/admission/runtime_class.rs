@@ -3,15 +3,21 @@
 use machinery::status::Status;
 use machinery::{Object, Value};
 
+use super::amounts;
 use super::pods::{items, list_mut, spec, spec_mut, text};
 use super::{Attributes, Notes, Plugin, View};
-use super::amounts;
 
 /// See the module.
 pub struct RuntimeClass;
 
 impl Plugin for RuntimeClass {
-    fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &mut Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
         if !attributes.creates("", "pods") {
             return Ok(());
         }
@@ -116,4 +122,48 @@ pub fn covers(wide: &Value, narrow: &Value) -> bool {
         _ => same("operator") && same("value"),
     };
     key && effect && value && lasts
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::json;
+
+    use super::*;
+    use crate::admission::Operation;
+    use crate::admission::testing::{Cluster, attributes};
+
+    #[test]
+    fn a_pod_gets_what_its_runtime_needs() {
+        let class =
+            r#"{"metadata":{"name":"k"},"overhead":{"podFixed":{"cpu":"1"}},"scheduling":{"nodeSelector":{"a":"b"}}}"#;
+        let cluster = Cluster::default().with("node.k8s.io", "runtimeclasses", class);
+        let (kind, user) = (api::core::pod::kind(), auth::User::default());
+        let check = |spec: &str, expect: Result<&str, &str>| {
+            let mut pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
+            let attributes = attributes(&kind, &user, Operation::Create);
+            let mut notes = Notes::default();
+            let verdict = RuntimeClass
+                .admit(&attributes, &mut pod, &cluster, &mut notes)
+                .and_then(|()| RuntimeClass.validate(&attributes, &pod, &cluster, &mut notes));
+            match expect {
+                Ok(selector) => {
+                    assert_eq!(verdict, Ok(()));
+                    assert_eq!(json::to_string(&pod["spec"]["nodeSelector"]), selector);
+                }
+                Err(why) => assert_eq!(verdict.unwrap_err().message, format!("pods \"x\" is forbidden: {why}")),
+            }
+        };
+        check(r#"{"runtimeClassName":"k"}"#, Ok(r#"{"a":"b"}"#));
+        check(r#"{}"#, Ok("null"));
+        check(r#"{"runtimeClassName":"x"}"#, Err(r#"pod rejected: RuntimeClass "x" not found"#));
+        check(r#"{"runtimeClassName":"k","overhead":{"cpu":"2"}}"#, Err(MISMATCH));
+        check(
+            r#"{"overhead":{"cpu":"2"}}"#,
+            Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+        );
+        check(
+            r#"{"runtimeClassName":"k","nodeSelector":{"a":"c"}}"#,
+            Err("conflict: runtimeClass.scheduling.nodeSelector[a] = b; pod.spec.nodeSelector[a] = c"),
+        );
+    }
 }

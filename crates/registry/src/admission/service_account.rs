@@ -199,3 +199,56 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::json;
+
+    use super::*;
+    use crate::admission::testing::{Cluster, attributes};
+
+    fn admitted(account: &str, pod: &str) -> Result<Value, String> {
+        let cluster = Cluster::default().with("", "serviceaccounts", account);
+        let (kind, user) = (api::core::pod::kind(), auth::User::default());
+        let mut pod = json::parse(pod.as_bytes()).unwrap();
+        let attributes = attributes(&kind, &user, Operation::Create);
+        let verdict = ServiceAccount.admit(&attributes, &mut pod, &cluster, &mut Notes::default());
+        verdict.map(|()| pod).map_err(|status| status.message.replacen("pods \"x\" is forbidden: ", "", 1))
+    }
+
+    const DEFAULT: &str = r#"{"metadata":{"name":"default","namespace":"n"}}"#;
+
+    #[test]
+    fn a_pod_without_an_account_gets_the_default_one_and_its_token() {
+        let pod = admitted(DEFAULT, r#"{"spec":{"containers":[{"name":"c"}]}}"#).unwrap();
+        assert_eq!(pod.str_at(&["spec", "serviceAccountName"]), Some("default"));
+        assert_eq!(pod["spec"]["volumes"][0]["name"].as_str(), Some("kube-api-access-abcde"));
+        assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"].as_str(), Some(MOUNT_PATH));
+    }
+
+    #[test]
+    fn a_token_is_not_mounted_over_something_else_nor_where_it_is_not_wanted() {
+        let taken = format!(
+            r#"{{"spec":{{"containers":[{{"name":"c","volumeMounts":[{{"name":"v","mountPath":"{MOUNT_PATH}"}}]}}]}}}}"#
+        );
+        assert!(admitted(DEFAULT, &taken).unwrap()["spec"].get("volumes").is_none());
+        let declined = r#"{"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c"}]}}"#;
+        assert!(admitted(DEFAULT, declined).unwrap()["spec"].get("volumes").is_none());
+    }
+
+    #[test]
+    fn an_account_that_is_not_there_or_does_not_list_a_secret_refuses_the_pod() {
+        let missing = admitted(DEFAULT, r#"{"spec":{"serviceAccountName":"a"}}"#).unwrap_err();
+        assert_eq!(missing, r#"error looking up service account n/a: serviceaccount "a" not found"#);
+        let strict = r#"{"metadata":{"name":"default","namespace":"n","annotations":{"kubernetes.io/enforce-mountable-secrets":"true"}}}"#;
+        let pod = r#"{"spec":{"containers":[],"volumes":[{"name":"v","secret":{"secretName":"s"}}]}}"#;
+        let expect = r#"volume with secret.secretName="s" is not allowed because service account default does not reference that secret"#;
+        assert_eq!(admitted(strict, pod).unwrap_err(), expect);
+    }
+
+    #[test]
+    fn what_a_kubelet_shows_must_not_reach_for_secrets() {
+        let pod = r#"{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},"spec":{"volumes":[{"name":"v","secret":{"secretName":"s"}}]}}"#;
+        assert_eq!(admitted(DEFAULT, pod).unwrap_err(), "a mirror pod may not reference secrets");
+    }
+}

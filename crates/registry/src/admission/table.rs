@@ -1,12 +1,36 @@
 //! All plug-ins by name, in the order in which they run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::Value;
 
 use super::Plugin;
+use super::always::{AlwaysAdmit, AlwaysDeny};
+use super::always_pull_images::AlwaysPullImages;
+use super::certificates::{
+    CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
+};
+use super::claim_resize::PersistentVolumeClaimResize;
+use super::default_class::{DefaultIngressClass, DefaultStorageClass};
+use super::event_rate_limit::EventRateLimit;
+use super::extended_resource_toleration::ExtendedResourceToleration;
+use super::external_ips::DenyServiceExternalIPs;
+use super::hard_anti_affinity::LimitPodHardAntiAffinityTopology;
 use super::limit_ranger::LimitRanger;
+use super::namespace_exists::NamespaceExists;
 use super::namespace_lifecycle::NamespaceLifecycle;
+use super::node_restriction::NodeRestriction;
+use super::node_taints::TaintNodesByCondition;
+use super::owner_references::OwnerReferencesPermissionEnforcement;
+use super::pod_node_selector::PodNodeSelector;
+use super::pod_security::PodSecurity;
+use super::pod_toleration_restriction::PodTolerationRestriction;
+use super::pod_topology_labels::PodTopologyLabels;
+use super::policies::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 use super::priority::Priority;
+use super::rbac_escalation::RbacEscalation;
 use super::resource_quota::ResourceQuota;
+use super::runtime_class::RuntimeClass;
 use super::service_account::ServiceAccount;
 use super::storage_protection::StorageObjectInUseProtection;
 use super::toleration_seconds::DefaultTolerationSeconds;
@@ -18,6 +42,8 @@ pub struct Flags {
     pub enable: Vec<String>,
     /// Off, also if on by default.
     pub disable: Vec<String>,
+    /// The configuration of plug-ins by name, from `--admission-control-config-file`.
+    pub config: BTreeMap<String, Value>,
 }
 
 /// What is wrong with the flags.
@@ -36,41 +62,71 @@ pub enum Unknown {
     Both(Vec<String>),
 }
 
-type Make = fn() -> Box<dyn Plugin>;
+type Make = fn(&Value) -> Box<dyn Plugin>;
 
 /// One plug-in.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub name: &'static str,
-    pub default: Default,
-    /// How it is made; `None` for what asks over the network, which is not made here.
+    pub default: Switch,
+    /// How it is made from its configuration; `None` for what asks over the network, which is not made here.
     pub make: Option<Make>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Default {
+pub(super) enum Switch {
     On,
     Off,
 }
 
 macro_rules! rows {
-    ($($name:ident: $default:ident $(= $make:expr)?),* $(,)?) => {
-        &[$(Row { name: stringify!($name), default: Default::$default, make: rows!(@make $($make)?) }),*]
-    };
     (@make) => { None };
-    (@make $make:expr) => { Some(|| Box::new($make)) };
+    (@make |$config:pat_param| $make:expr) => { Some(|$config| Box::new($make)) };
+    ($($name:ident: $default:ident $(= |$config:pat_param| $make:expr)?),* $(,)?) => {
+        &[$(Row { name: stringify!($name), default: Switch::$default, make: rows!(@make $(|$config| $make)?) }),*]
+    };
 }
 
 /// Later ones see what earlier ones made of an object: defaults come before what counts or judges them, and quota is
 /// last, so that nothing is charged for what another one refuses.
+// DEVIATION: NamespaceAutoProvision can be turned on and does nothing: a write makes no other object than its own.
 const ROWS: &[Row] = rows![
-    NamespaceLifecycle: On = NamespaceLifecycle,
-    LimitRanger: On = LimitRanger,
-    ServiceAccount: On = ServiceAccount,
-    Priority: On = Priority,
-    DefaultTolerationSeconds: On = DefaultTolerationSeconds,
-    StorageObjectInUseProtection: On = StorageObjectInUseProtection,
-    ResourceQuota: On = ResourceQuota,
+    AlwaysAdmit: Off = |_| AlwaysAdmit,
+    NamespaceAutoProvision: Off,
+    NamespaceLifecycle: On = |_| NamespaceLifecycle,
+    NamespaceExists: Off = |_| NamespaceExists,
+    LimitPodHardAntiAffinityTopology: Off = |_| LimitPodHardAntiAffinityTopology,
+    LimitRanger: On = |_| LimitRanger,
+    ServiceAccount: On = |_| ServiceAccount,
+    NodeRestriction: On = |_| NodeRestriction,
+    TaintNodesByCondition: On = |_| TaintNodesByCondition,
+    AlwaysPullImages: Off = |_| AlwaysPullImages,
+    ImagePolicyWebhook: Off,
+    PodSecurity: On = |config| PodSecurity::of(config),
+    PodNodeSelector: Off = |_| PodNodeSelector,
+    Priority: On = |_| Priority,
+    DefaultTolerationSeconds: On = |_| DefaultTolerationSeconds,
+    PodTolerationRestriction: Off = |_| PodTolerationRestriction,
+    EventRateLimit: Off = |config| EventRateLimit::of(config),
+    ExtendedResourceToleration: Off = |_| ExtendedResourceToleration,
+    DefaultStorageClass: On = |_| DefaultStorageClass,
+    StorageObjectInUseProtection: On = |_| StorageObjectInUseProtection,
+    OwnerReferencesPermissionEnforcement: Off = |_| OwnerReferencesPermissionEnforcement,
+    PersistentVolumeClaimResize: On = |_| PersistentVolumeClaimResize,
+    RuntimeClass: On = |_| RuntimeClass,
+    CertificateApproval: On = |_| CertificateApproval,
+    CertificateSigning: On = |_| CertificateSigning,
+    ClusterTrustBundleAttest: On = |_| ClusterTrustBundleAttest,
+    CertificateSubjectRestriction: On = |_| CertificateSubjectRestriction,
+    DefaultIngressClass: On = |_| DefaultIngressClass,
+    DenyServiceExternalIPs: Off = |_| DenyServiceExternalIPs,
+    PodTopologyLabels: On = |_| PodTopologyLabels,
+    MutatingAdmissionPolicy: On = |_| MutatingAdmissionPolicy::default(),
+    MutatingAdmissionWebhook: On,
+    ValidatingAdmissionPolicy: On = |_| ValidatingAdmissionPolicy::default(),
+    ValidatingAdmissionWebhook: On,
+    ResourceQuota: On = |_| ResourceQuota,
+    AlwaysDeny: Off = |_| AlwaysDeny,
 ];
 
 /// The plug-ins that flags ask for.
@@ -88,13 +144,13 @@ pub(super) fn rows(flags: &Flags) -> Result<Vec<Row>, Unknown> {
         return Err(Unknown::Both(both));
     }
     let named = |names: &[String], row: &Row| names.iter().any(|name| name == row.name);
-    let on = |row: &&Row| named(&flags.enable, row) || row.default == Default::On && !named(&flags.disable, row);
+    let on = |row: &&Row| named(&flags.enable, row) || row.default == Switch::On && !named(&flags.disable, row);
     Ok(ROWS.iter().filter(on).copied().collect())
 }
 
 /// What no flag turns off.
 pub(super) fn always() -> Vec<Box<dyn Plugin>> {
-    Vec::new()
+    vec![Box::new(RbacEscalation)]
 }
 
 #[cfg(test)]
@@ -104,7 +160,7 @@ mod tests {
 
     fn check(enable: &[&str], disable: &[&str], expect: Result<(&[&str], &[&str]), &str>) {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let chain = Chain::of(&Flags { enable: owned(enable), disable: owned(disable) });
+        let chain = Chain::of(&Flags { enable: owned(enable), disable: owned(disable), ..Flags::default() });
         match (chain, expect) {
             (Ok(chain), Ok((on, off))) => {
                 assert!(on.iter().all(|name| chain.has(name)) && !off.iter().any(|name| chain.has(name)));

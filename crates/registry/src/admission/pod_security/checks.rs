@@ -43,8 +43,14 @@ const BASELINE: [Check; 11] = [
 ];
 /// Told only where the restricted rule of the same thing does not tell it.
 const OVERLAPPING: [Check; 1] = [seccomp_baseline];
-const RESTRICTED: [Check; 6] =
-    [allow_privilege_escalation, capabilities_restricted, restricted_volumes, run_as_non_root, run_as_user, seccomp_restricted];
+const RESTRICTED: [Check; 6] = [
+    allow_privilege_escalation,
+    capabilities_restricted,
+    restricted_volumes,
+    run_as_non_root,
+    run_as_user,
+    seccomp_restricted,
+];
 
 /// The newest version that changed a rule.
 const NEWEST: u32 = 36;
@@ -199,8 +205,7 @@ fn host_ports(pod: &Value, _: u32) -> Option<Violation> {
         return None;
     }
     let list: Vec<&str> = ports.iter().map(String::as_str).collect();
-    let (use_word, port_word) =
-        (plural("uses", "use", containers.len()), plural("hostPort", "hostPorts", ports.len()));
+    let (use_word, port_word) = (plural("uses", "use", containers.len()), plural("hostPort", "hostPorts", ports.len()));
     violation("hostPort", format!("{} {use_word} {port_word} {}", named(&containers), list.join(", ")))
 }
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use machinery::Value;
-use machinery::field::{self, Error, Errors};
-use machinery::meta::Meta;
 use machinery::Path;
+use machinery::Value;
+use machinery::field::{Error, Errors};
+use machinery::meta::Meta;
 
 /// How much pods may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,22 +36,23 @@ pub struct Policy {
 
 impl Policy {
     /// Reads the labels of a namespace, and says what is wrong with them.
-    pub fn of(namespace: &Value) -> (Self, Errors) {
+    pub fn of(namespace: &Value, defaults: &Self) -> (Self, Errors) {
         let mut errors = Errors::new();
         let meta = Meta::of(namespace);
-        let mut enforce = read(meta, "enforce", &mut errors);
-        let audit = read(meta, "audit", &mut errors);
-        let warn_label = meta.label("pod-security.kubernetes.io/warn");
-        let mut warn = read(meta, "warn", &mut errors);
-        // Who wrote a level that does not exist meant a strict one.
-        if meta.label(&label("enforce")).is_some_and(|text| level(text).is_none()) {
-            enforce.level = Level::Restricted;
-        }
-        if warn_label.is_some_and(|text| level(text).is_none()) {
-            warn.level = Level::Privileged;
-        }
-        // Whoever enforces a level without a word about warnings is warned by the same level.
+        // Who wrote a level that does not exist meant a strict one; but nothing is warned of by mistake.
+        let enforce = read(meta, "enforce", Level::Restricted, defaults.enforce, &mut errors);
+        let audit = read(meta, "audit", Level::Privileged, defaults.audit, &mut errors);
+        let warn = read(meta, "warn", Level::Privileged, defaults.warn, &mut errors);
         (Self { enforce, audit, warn }, errors)
+    }
+
+    /// Reads the `defaults` of the plug-in's configuration.
+    pub fn of_config(defaults: &Value) -> Self {
+        let of = |mode: &str| LevelVersion {
+            level: defaults.str_at(&[mode]).and_then(level).unwrap_or_default(),
+            version: defaults.str_at(&[&format!("{mode}-version")]).and_then(version).unwrap_or_default(),
+        };
+        Self { enforce: of("enforce"), audit: of("audit"), warn: of("warn") }
     }
 }
 
@@ -59,8 +60,7 @@ fn label(mode: &str) -> String {
     format!("pod-security.kubernetes.io/{mode}")
 }
 
-fn read(meta: Meta<'_>, mode: &str, errors: &mut Errors) -> LevelVersion {
-    let mut found = LevelVersion::default();
+fn read(meta: Meta<'_>, mode: &str, mistaken: Level, mut found: LevelVersion, errors: &mut Errors) -> LevelVersion {
     let metadata = Path::of("metadata");
     let labels = metadata.field("labels");
     let key = label(mode);
@@ -68,6 +68,7 @@ fn read(meta: Meta<'_>, mode: &str, errors: &mut Errors) -> LevelVersion {
         match level(text) {
             Some(level) => found.level = level,
             None => {
+                found.level = mistaken;
                 let detail = "must be one of privileged, baseline, restricted";
                 errors.push(Error::invalid(&labels.key(&key), text, detail));
             }
@@ -77,11 +78,10 @@ fn read(meta: Meta<'_>, mode: &str, errors: &mut Errors) -> LevelVersion {
     if let Some(text) = meta.label(&key) {
         match version(text) {
             Some(version) => found.version = version,
-            None => errors.push(Error::invalid(
-                &labels.key(&key),
-                text,
-                "must be \"latest\" or \"v1.x\"",
-            )),
+            None => {
+                found.version = None;
+                errors.push(Error::invalid(&labels.key(&key), text, "must be \"latest\" or \"v1.x\""));
+            }
         }
     }
     found
@@ -105,11 +105,6 @@ fn version(text: &str) -> Option<Version> {
         return None;
     }
     minor.parse().ok().map(Some)
-}
-
-/// All that is wrong with labels, in one line.
-pub fn aggregate(errors: &Errors) -> Option<String> {
-    field::aggregate(errors)
 }
 
 impl fmt::Display for LevelVersion {

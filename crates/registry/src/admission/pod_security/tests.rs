@@ -32,13 +32,17 @@ fn the_baseline_forbids_what_reaches_the_host() {
     check(
         BASELINE,
         r#"{"hostNetwork":true,"hostPID":true,"containers":[{"name":"a","securityContext":{"privileged":true}}]}"#,
-        Err(r#"violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true, hostPID=true), privileged (container "a" must not set securityContext.privileged=true)"#),
+        Err(
+            r#"violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true, hostPID=true), privileged (container "a" must not set securityContext.privileged=true)"#,
+        ),
     );
     check(
         BASELINE,
         r#"{"containers":[{"name":"a","securityContext":{"capabilities":{"add":["NET_ADMIN","CHOWN"]}}}],
             "volumes":[{"name":"v","hostPath":{"path":"/"}}]}"#,
-        Err(r#"violates PodSecurity "baseline:latest": non-default capabilities (container "a" must not include "NET_ADMIN" in securityContext.capabilities.add), hostPath volumes (volume "v")"#),
+        Err(
+            r#"violates PodSecurity "baseline:latest": non-default capabilities (container "a" must not include "NET_ADMIN" in securityContext.capabilities.add), hostPath volumes (volume "v")"#,
+        ),
     );
     check(BASELINE, r#"{"containers":[{"name":"a"}]}"#, Ok(&[]));
 }
@@ -48,7 +52,9 @@ fn restricted_pods_say_that_they_give_everything_up() {
     check(
         RESTRICTED,
         r#"{"containers":[{"name":"a"}]}"#,
-        Err(r#"violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "a" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "a" must set securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true (pod or container "a" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container "a" must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")"#),
+        Err(
+            r#"violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "a" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "a" must set securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true (pod or container "a" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container "a" must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")"#,
+        ),
     );
     check(
         RESTRICTED,

@@ -1,0 +1,41 @@
+//! Admission of what is created under an object: bindings, tokens.
+
+use api::kind::Kind;
+use machinery::Value;
+use machinery::status::Status;
+use registry::admission::{Attributes, Notes, Operation};
+
+use super::Call;
+use crate::state::{draw, now};
+
+/// Lets admission change and judge `object`, which is created as a part of the object `name`.
+pub async fn admit(
+    call: &Call<'_>,
+    kind: &Kind,
+    name: &str,
+    part: &str,
+    object: &mut Value,
+    dry_run: bool,
+) -> Result<(), Status> {
+    let draw = draw();
+    let attributes = Attributes {
+        kind,
+        version: &kind.versions[0],
+        namespace: if kind.is_namespaced() { &call.resource.namespace } else { "" },
+        name,
+        subresource: part,
+        operation: Operation::Create,
+        user: &call.user,
+        now: now(),
+        dry_run,
+        old: None,
+        suffix: &draw.suffix,
+        uid: &draw.uid,
+    };
+    call.state.see_own_writes().await?;
+    let mut notes = Notes::default();
+    call.state.admission.admit(&attributes, object, &*call.state, &mut notes)?;
+    call.state.admission.validate(&attributes, object, &*call.state, &mut notes)?;
+    call.warn(notes.warnings);
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: expressions in the API that judge and change objects.
+//!
+//! ```text
+//! policy ─matches?─> binding ─matches?─> params ─each─> match conditions ─all true?─> validations or mutations
+//! ```
+
+mod evaluate;
+mod matching;
+mod mutating;
+mod params;
+mod program;
+mod validating;
+
+use machinery::Value;
+use machinery::meta::Meta;
+
+use super::pods::{spec, text};
+use super::{Attributes, View};
+
+pub use mutating::MutatingAdmissionPolicy;
+pub use validating::ValidatingAdmissionPolicy;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The kinds that decide what is let through are let through: a policy must not lock its own repair out.
+const EXEMPT: [&str; 4] = [
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+];
+
+fn is_exempt(attributes: &Attributes<'_>) -> bool {
+    attributes.kind.group == GROUP && EXEMPT.contains(&attributes.kind.plural.as_str())
+}
+
+/// A policy with the bindings that put it into force.
+struct Bound {
+    policy: Value,
+    bindings: Vec<Value>,
+}
+
+/// All policies that are in force, with their bindings.
+fn in_force(view: &dyn View, policies: &str, bindings: &str) -> Vec<Bound> {
+    let policies = view.objects(GROUP, policies, "");
+    if policies.is_empty() {
+        return Vec::new();
+    }
+    let bindings = view.objects(GROUP, bindings, "");
+    let bound = policies.into_iter().map(|policy| {
+        let name = Meta::of(&policy).name();
+        let own = bindings.iter().filter(|binding| text(spec(binding), "policyName") == name).cloned().collect();
+        Bound { policy, bindings: own }
+    });
+    bound.filter(|bound| !bound.bindings.is_empty()).collect()
+}
+
+/// Whether a policy that cannot be evaluated refuses the request.
+fn fails_closed(policy: &Value) -> bool {
+    text(spec(policy), "failurePolicy") != "Ignore"
+}
+
+#[cfg(test)]
+mod tests;

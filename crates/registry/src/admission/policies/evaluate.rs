@@ -1,0 +1,193 @@
+//! Running a policy's expressions on a request.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::kind::{Kind, Version};
+use cel::cost::limits::{OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
+use cel::{Authorizer, Failure, Host, Meter, Val, Variables};
+use machinery::{Object, Value, value};
+
+use super::program::{Expression, Program};
+use crate::admission::{Attributes, Operation};
+use crate::conversion::from_stored;
+
+/// What expressions are given, in the version that the policy wants to see.
+pub struct Given {
+    pub object: Value,
+    pub old: Value,
+    pub request: Value,
+    pub namespace: Value,
+    pub params: Value,
+}
+
+impl Given {
+    /// What a request gives.
+    pub fn of(
+        attributes: &Attributes<'_>,
+        object: &Value,
+        namespace: Option<&Value>,
+        params: Option<Value>,
+        version: &Version,
+    ) -> Self {
+        Self {
+            object: shown(object, attributes.kind, version),
+            old: attributes.old.map(|old| shown(old, attributes.kind, version)).unwrap_or_default(),
+            request: request(attributes, version),
+            // An object of the cluster is in no namespace, and a namespace is not in itself.
+            namespace: namespace.filter(|_| !attributes.namespace.is_empty()).cloned().unwrap_or_default(),
+            params: params.unwrap_or_default(),
+        }
+    }
+}
+
+fn shown(object: &Value, kind: &Kind, version: &Version) -> Value {
+    let mut object = object.clone();
+    if !object.is_null() {
+        from_stored(&mut object, kind, version);
+    }
+    object
+}
+
+/// The request as an AdmissionRequest, without its objects.
+fn request(attributes: &Attributes<'_>, version: &Version) -> Value {
+    let Attributes { kind, .. } = *attributes;
+    let (group, plural, name) = (kind.group.as_str(), kind.plural.as_str(), kind.kind.as_str());
+    let asked = attributes.version.name.as_str();
+    let version = version.name.as_str();
+    let (operation, options) = match attributes.operation {
+        Operation::Create => ("CREATE", "CreateOptions"),
+        Operation::Update => ("UPDATE", "UpdateOptions"),
+        Operation::Delete => ("DELETE", "DeleteOptions"),
+        Operation::Connect => ("CONNECT", ""),
+    };
+    let mut request = value!({
+        "uid": (attributes.uid),
+        "kind": {"group": group, "version": version, "kind": name},
+        "resource": {"group": group, "version": version, "resource": plural},
+        "requestKind": {"group": group, "version": asked, "kind": name},
+        "requestResource": {"group": group, "version": asked, "resource": plural},
+        "operation": operation,
+        "userInfo": (attributes.user.to_user_info()),
+        "dryRun": (attributes.dry_run),
+    });
+    let Value::Object(fields) = &mut request else { return request };
+    let texts = [
+        ("name", attributes.name),
+        ("namespace", attributes.namespace),
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
+    ];
+    for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        fields.insert(key, text);
+    }
+    if !options.is_empty() {
+        let mut given = Object::new();
+        given.insert("apiVersion", "meta.k8s.io/v1");
+        given.insert("kind", options);
+        if attributes.dry_run {
+            given.insert("dryRun", vec![Value::from("All")]);
+        }
+        fields.insert("options", given);
+    }
+    request
+}
+
+/// The variables of one evaluation. Those of the policy are made when they are first asked for, and kept.
+pub struct Scope<'a> {
+    given: Vec<(&'static str, Val<'a>)>,
+    variables: &'a [(String, Expression)],
+    known: RefCell<BTreeMap<&'a str, Result<Val<'a>, Failure>>>,
+    budget: Cell<u64>,
+}
+
+impl<'a> Scope<'a> {
+    /// What a program sees of a request.
+    pub fn new(
+        program: &'a Program,
+        given: &'a Given,
+        attributes: &Attributes<'_>,
+        authorizer: &Arc<dyn Authorizer>,
+        host: Host,
+    ) -> Result<Self, Failure> {
+        let about = Val::resource_check(authorizer.clone(), |check| {
+            check.group = attributes.kind.group.as_str().into();
+            check.resource = attributes.kind.plural.as_str().into();
+            check.subresource = attributes.subresource.into();
+            check.namespace = attributes.namespace.into();
+            check.name = attributes.name.into();
+        });
+        let given = vec![
+            ("object", Val::json(&given.object, None)?),
+            ("oldObject", Val::json(&given.old, None)?),
+            ("request", Val::json(&given.request, host.schema("request"))?),
+            ("namespaceObject", Val::json(&given.namespace, host.schema("namespaceObject"))?),
+            ("params", Val::json(&given.params, None)?),
+            ("authorizer", Val::authorizer(authorizer.clone())),
+            ("authorizer.requestResource", about),
+        ];
+        let (known, budget) = (RefCell::default(), Cell::new(PER_OBJECT));
+        Ok(Self { given, variables: &program.variables, known, budget })
+    }
+
+    /// The value of an expression, or what went wrong.
+    pub fn run(&self, expression: &'a Expression) -> Result<Val<'a>, String> {
+        let compiled = expression.compiled.as_ref().map_err(Clone::clone)?;
+        self.meter(|meter| compiled.program.run(self, meter)).map_err(|failure| match failure {
+            Failure::Cost if self.budget.get() == 0 => OUT_OF_BUDGET.to_owned(),
+            failure => format!("expression '{}' resulted in error: {failure}", expression.source),
+        })
+    }
+
+    /// Runs something within what one expression may cost, and takes it off what all of them may.
+    fn meter<T>(&self, run: impl FnOnce(&Meter<'_>) -> T) -> T {
+        let meter = Meter::new(PER_CALL.min(self.budget.get()));
+        let outcome = run(&meter);
+        self.budget.set(self.budget.get().saturating_sub(meter.cost()));
+        outcome
+    }
+}
+
+impl<'a> Variables<'a> for Scope<'a> {
+    fn variable(&self, name: &str) -> Option<Result<Val<'a>, Failure>> {
+        if let Some((_, value)) = self.given.iter().find(|(have, _)| *have == name) {
+            return Some(Ok(value.clone()));
+        }
+        let (name, expression) = self.variables.iter().find(|(have, _)| have == name)?;
+        if let Some(known) = self.known.borrow().get(name.as_str()) {
+            return Some(known.clone());
+        }
+        let made = match &expression.compiled {
+            Ok(compiled) => self.meter(|meter| compiled.program.run(self, meter)),
+            Err(wrong) => Err(Failure::message(wrong.clone())),
+        };
+        let short = name.strip_prefix("variables.").unwrap_or(name);
+        let made = made.map_err(|failure| match failure {
+            Failure::Message(why) => {
+                Failure::message(format!("composited variable \"{short}\" fails to evaluate: {why}"))
+            }
+            other => other,
+        });
+        self.known.borrow_mut().insert(name, made.clone());
+        Some(made)
+    }
+}
+
+/// Whether all match conditions hold. One that is false decides, whatever went wrong with others.
+pub fn conditions_hold<'a>(program: &'a Program, scope: &Scope<'a>) -> Result<bool, String> {
+    let mut wrong = Vec::new();
+    for (name, condition) in &program.conditions {
+        match scope.run(condition) {
+            Ok(Val::Bool(true)) => {}
+            Ok(Val::Bool(false)) => return Ok(false),
+            Ok(_) => wrong.push(format!("match condition {name:?} is not a boolean")),
+            Err(why) => wrong.push(why),
+        }
+    }
+    match wrong.as_slice() {
+        [] => Ok(true),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}

@@ -1,0 +1,103 @@
+//! Which requests a policy or a binding is about.
+
+use api::kind::Version;
+use machinery::Value;
+use machinery::labels::from_object;
+use machinery::meta::{Meta, Scope};
+
+use crate::admission::pods::{items, text};
+use crate::admission::{Attributes, Operation};
+
+/// Whether constraints match a request, and the version in which its objects are to be shown.
+///
+/// `namespace` is the namespace that the request is about, be it that the object is in it or that it is the object.
+pub fn matches<'a>(
+    constraints: &Value,
+    attributes: &Attributes<'a>,
+    object: &Value,
+    namespace: Option<&Value>,
+) -> Option<&'a Version> {
+    if !selects_namespace(constraints, attributes, object, namespace)
+        || !selects_object(constraints, attributes, object)
+    {
+        return None;
+    }
+    let equivalent = text(constraints, "matchPolicy") != "Exact";
+    if by_rules(items(constraints, "excludeResourceRules"), attributes, object, equivalent).is_some() {
+        return None;
+    }
+    match items(constraints, "resourceRules") {
+        [] => Some(attributes.version),
+        rules => by_rules(rules, attributes, object, equivalent),
+    }
+}
+
+fn selects_namespace(
+    constraints: &Value,
+    attributes: &Attributes<'_>,
+    object: &Value,
+    namespace: Option<&Value>,
+) -> bool {
+    let Some(selector) = constraints.get("namespaceSelector") else { return true };
+    let is_namespace = attributes.is("", "namespaces");
+    if attributes.namespace.is_empty() && !is_namespace {
+        return true;
+    }
+    let Ok(selector) = from_object(Some(selector)) else { return false };
+    // A namespace that is being made has no labels yet but those it is sent with.
+    let created = is_namespace && attributes.operation == Operation::Create;
+    let labels = if created { Meta::of(object).labels() } else { namespace.and_then(|of| Meta::of(of).labels()) };
+    selector.matches_labels(labels)
+}
+
+fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: &Value) -> bool {
+    let Some(selector) = constraints.get("objectSelector") else { return true };
+    let Ok(selector) = from_object(Some(selector)) else { return false };
+    let fits = |object: &Value| !object.is_null() && selector.matches_labels(Meta::of(object).labels());
+    let empty = selector.requirements().is_some_and(<[_]>::is_empty);
+    empty || fits(object) || attributes.old.is_some_and(fits)
+}
+
+/// The version in which the first rule that matches wants to see the object: the request's own if any rule names it.
+fn by_rules<'a>(rules: &[Value], attributes: &Attributes<'a>, object: &Value, equivalent: bool) -> Option<&'a Version> {
+    let fits = |version: &&Version| rules.iter().any(|rule| rule_matches(rule, attributes, object, &version.name));
+    Some(attributes.version).filter(&fits).or_else(|| {
+        let others: &'a [Version] = if equivalent { &attributes.kind.versions } else { &[] };
+        others.iter().find(&fits)
+    })
+}
+
+fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, version: &str) -> bool {
+    let any = |field: &str, word: &str| {
+        items(rule, field).iter().any(|have| matches!(have.as_str(), Some(have) if have == "*" || have == word))
+    };
+    let operation = match attributes.operation {
+        Operation::Create => "CREATE",
+        Operation::Update => "UPDATE",
+        Operation::Delete => "DELETE",
+        Operation::Connect => "CONNECT",
+    };
+    let scope = match text(rule, "scope") {
+        "Namespaced" => attributes.kind.scope == Scope::Namespaced,
+        "Cluster" => attributes.kind.scope == Scope::Cluster,
+        _ => true,
+    };
+    let names = items(rule, "resourceNames");
+    let name = if attributes.name.is_empty() { Meta::of(object).name() } else { attributes.name };
+    any("operations", operation)
+        && any("apiGroups", &attributes.kind.group)
+        && any("apiVersions", version)
+        && scope
+        && (names.is_empty() || names.iter().any(|have| have.as_str() == Some(name)))
+        && items(rule, "resources")
+            .iter()
+            .filter_map(Value::as_str)
+            .any(|resource| resource_matches(resource, attributes))
+}
+
+/// `pods`, `pods/status`, `pods/*`, `*/status`, `*` (no subresources) or `*/*`.
+fn resource_matches(pattern: &str, attributes: &Attributes<'_>) -> bool {
+    let (resource, part) = pattern.split_once('/').unwrap_or((pattern, ""));
+    let fits = |pattern: &str, word: &str| pattern == "*" || pattern == word;
+    fits(resource, &attributes.kind.plural) && fits(part, attributes.subresource)
+}

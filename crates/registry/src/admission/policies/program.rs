@@ -1,0 +1,113 @@
+//! A policy whose expressions are compiled, kept for as long as the policy does not change.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use cel::{Compiled, Env, Host, Type};
+use machinery::Value;
+use machinery::meta::Meta;
+
+use crate::admission::pods::{items, spec, text};
+
+/// One expression: its text, and what it compiles to.
+pub struct Expression {
+    pub source: String,
+    pub compiled: Result<Compiled, String>,
+}
+
+/// One validation, mutation or annotation of a policy.
+pub struct Rule {
+    /// Its entry in the policy.
+    pub entry: Value,
+    pub main: Expression,
+    /// What makes the message of a failure.
+    pub message: Option<Expression>,
+}
+
+/// A policy that is ready to run.
+pub struct Program {
+    /// By the names that expressions have for them: `variables.x`.
+    pub variables: Vec<(String, Expression)>,
+    pub conditions: Vec<(String, Expression)>,
+    pub rules: Vec<Rule>,
+    pub annotations: Vec<Rule>,
+}
+
+/// Programs of policies that were needed, by the id of the policy. At most one a policy that exists.
+#[derive(Default)]
+pub struct Programs(Mutex<BTreeMap<String, (String, Arc<Program>)>>);
+
+impl Programs {
+    /// The program of a policy as it is now.
+    pub fn of(&self, policy: &Value, host: Host) -> Arc<Program> {
+        let meta = Meta::of(policy);
+        let mut kept = self.0.lock().expect("compiling does not panic");
+        if let Some((version, program)) = kept.get(meta.uid())
+            && version == meta.resource_version()
+        {
+            return program.clone();
+        }
+        let program = Arc::new(Program::compile(policy, host));
+        kept.insert(meta.uid().to_owned(), (meta.resource_version().to_owned(), program.clone()));
+        program
+    }
+
+    /// Forgets the programs of policies that are gone.
+    pub fn keep<'a>(&self, policies: impl Iterator<Item = &'a Value>) {
+        let ids: Vec<&str> = policies.map(|policy| Meta::of(policy).uid()).collect();
+        let mut kept = self.0.lock().expect("compiling does not panic");
+        if kept.len() > ids.len() {
+            kept.retain(|id, _| ids.contains(&id.as_str()));
+        }
+    }
+}
+
+impl Program {
+    fn compile(policy: &Value, host: Host) -> Self {
+        // What is stored was accepted, perhaps by a newer server.
+        let plain = host.env_set().stored;
+        let spec = spec(policy);
+        let conditions = items(spec, "matchConditions").iter();
+        let conditions = conditions
+            .map(|one| (text(one, "name").to_owned(), Expression::compile(&plain, text(one, "expression"))))
+            .collect();
+        let mut env = plain;
+        let mut variables = Vec::new();
+        for variable in items(spec, "variables") {
+            let name = format!("variables.{}", text(variable, "name"));
+            let expression = Expression::compile(&env, text(variable, "expression"));
+            let ty = expression.compiled.as_ref().map_or(Type::Dyn, |compiled| compiled.program.result_type().clone());
+            env = env.with_variable(&name, ty);
+            variables.push((name, expression));
+        }
+        let rule = |entry: &Value| Rule::compile(&env, entry);
+        let rules = items(spec, "validations").iter().chain(items(spec, "mutations")).map(rule).collect();
+        let annotations = items(spec, "auditAnnotations").iter().map(rule).collect();
+        Self { variables, conditions, rules, annotations }
+    }
+}
+
+impl Rule {
+    fn compile(env: &Env, entry: &Value) -> Self {
+        let places: [&[&str]; 4] = [
+            &["expression"],
+            &["valueExpression"],
+            &["applyConfiguration", "expression"],
+            &["jsonPatch", "expression"],
+        ];
+        let source = places.iter().find_map(|place| entry.str_at(place)).unwrap_or_default();
+        let message = text(entry, "messageExpression");
+        Self {
+            entry: entry.clone(),
+            main: Expression::compile(env, source),
+            message: (!message.is_empty()).then(|| Expression::compile(env, message)),
+        }
+    }
+}
+
+impl Expression {
+    fn compile(env: &Env, source: &str) -> Self {
+        let compiled = env.compile(source).map_err(|wrong| format!("compilation error: compilation failed: {wrong}"));
+        Self { source: source.to_owned(), compiled }
+    }
+}

@@ -1,0 +1,212 @@
+//! Nobody gives away by a role or a binding what they do not have themselves, unless they may `escalate` or `bind`.
+
+use std::collections::BTreeMap;
+
+use auth::rbac::{Binding, Policy, Rule, uncovered};
+use auth::user::MASTERS;
+use auth::{Resource, User};
+use machinery::meta::Meta;
+use machinery::status::{GroupName, Status};
+use machinery::{Str, Value, go};
+
+use super::pods::text;
+use super::{Attributes, Notes, Plugin, View};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// See the module.
+pub struct RbacEscalation;
+
+impl Plugin for RbacEscalation {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        view: &dyn View,
+        _: &mut Notes,
+    ) -> Result<(), Status> {
+        let plural = attributes.kind.plural.as_str();
+        if !attributes.writes(GROUP, plural) || attributes.user.is_in(MASTERS) {
+            return Ok(());
+        }
+        let unchanged = |fields: &[&str]| {
+            attributes.old.is_some_and(|old| fields.iter().all(|field| old.get(field) == object.get(field)))
+        };
+        match plural {
+            "roles" | "clusterroles" if !unchanged(&["rules", "aggregationRule"]) => role(attributes, object, view),
+            "rolebindings" | "clusterrolebindings" if !unchanged(&["roleRef", "subjects"]) => {
+                binding(attributes, object, view)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn role(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<(), Status> {
+    let resource = Resource {
+        group: GROUP,
+        version: &attributes.version.name,
+        resource: &attributes.kind.plural,
+        namespace: attributes.namespace,
+        name: Meta::of(object).name(),
+        ..Resource::default()
+    };
+    if may(attributes.user, "escalate", resource, view) {
+        return Ok(());
+    }
+    if object.get("aggregationRule").is_some_and(|rule| !rule.is_null()) {
+        let all = || vec![Str::from("*")];
+        let everything = [
+            Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() },
+            Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() },
+        ];
+        if missing(attributes, &everything, view).is_some() {
+            return Err(attributes.forbidden(object, "must have cluster-admin privileges to use an aggregationRule"));
+        }
+    }
+    match missing(attributes, &Rule::all_from_object(object), view) {
+        Some(why) => Err(attributes.forbidden(object, why)),
+        None => Ok(()),
+    }
+}
+
+fn binding(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<(), Status> {
+    let reference = &object["roleRef"];
+    let name = text(reference, "name");
+    let (plural, namespace) =
+        if text(reference, "kind") == "ClusterRole" { ("clusterroles", "") } else { ("roles", attributes.namespace) };
+    let resource = Resource {
+        group: GROUP,
+        version: "*",
+        resource: plural,
+        namespace: attributes.namespace,
+        name,
+        ..Resource::default()
+    };
+    if may(attributes.user, "bind", resource, view) {
+        return Ok(());
+    }
+    let Some(role) = view.object(GROUP, plural, namespace, name) else {
+        return Err(Status::not_found(GroupName::new(GROUP, plural), name));
+    };
+    match missing(attributes, &Rule::all_from_object(&role), view) {
+        Some(why) => Err(attributes.forbidden(object, why)),
+        None => Ok(()),
+    }
+}
+
+fn may(user: &User, verb: &str, resource: Resource<'_>, view: &dyn View) -> bool {
+    view.allows(&auth::Attributes { user, verb, target: auth::Target::Resource(resource) })
+}
+
+/// The sentence that lists what the user would give away without having it.
+fn missing(attributes: &Attributes<'_>, wanted: &[Rule], view: &dyn View) -> Option<String> {
+    let policy = policy(attributes.namespace, view);
+    let (owned, unknown) = policy.rules_for(attributes.user, attributes.namespace);
+    let lacking = uncovered(&owned, wanted);
+    if lacking.is_empty() {
+        return None;
+    }
+    let mut lines: Vec<String> = compact(lacking).iter().map(shown).collect();
+    lines.sort();
+    lines.dedup();
+    let (user, groups) = (go::quote(&attributes.user.name), list(&attributes.user.groups));
+    let lines = lines.join("\n");
+    let mut why =
+        format!("user {user} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{lines}");
+    if !unknown.is_empty() {
+        why.push_str(&format!("; resolution errors: [{}]", unknown.join(", ")));
+    }
+    Some(why)
+}
+
+/// The roles and bindings that hold in a namespace.
+fn policy(namespace: &str, view: &dyn View) -> Policy {
+    let mut policy = Policy::default();
+    let places: &[(&str, &str)] = if namespace.is_empty() {
+        &[("clusterroles", "clusterrolebindings")]
+    } else {
+        &[("clusterroles", "clusterrolebindings"), ("roles", "rolebindings")]
+    };
+    for (roles, bindings) in places {
+        let place = if *roles == "roles" { namespace } else { "" };
+        for role in view.objects(GROUP, roles, place) {
+            policy.set_role(place, Meta::of(&role).name(), Rule::all_from_object(&role));
+        }
+        for binding in view.objects(GROUP, bindings, place) {
+            policy.set_binding(place, Meta::of(&binding).name(), Binding::from_object(&binding));
+        }
+    }
+    policy
+}
+
+/// Puts the verbs of rules about the same thing together.
+fn compact(rules: Vec<Rule>) -> Vec<Rule> {
+    let mut by_target: BTreeMap<[Vec<Str>; 3], Rule> = BTreeMap::new();
+    let mut others = Vec::new();
+    for rule in rules {
+        if rule.resources.is_empty() {
+            others.push(rule);
+            continue;
+        }
+        let key = [rule.api_groups.clone(), rule.resources.clone(), rule.resource_names.clone()];
+        match by_target.get_mut(&key) {
+            Some(have) => have.verbs.extend(rule.verbs),
+            None => {
+                by_target.insert(key, rule);
+            }
+        }
+    }
+    by_target.into_values().chain(others).collect()
+}
+
+fn shown(rule: &Rule) -> String {
+    let parts = [
+        ("APIGroups", &rule.api_groups),
+        ("Resources", &rule.resources),
+        ("NonResourceURLs", &rule.non_resource_urls),
+        ("ResourceNames", &rule.resource_names),
+        ("Verbs", &rule.verbs),
+    ];
+    let parts = parts.iter().filter(|(_, words)| !words.is_empty());
+    let parts: Vec<String> = parts.map(|(name, words)| format!("{name}:{}", list(words))).collect();
+    format!("{{{}}}", parts.join(", "))
+}
+
+fn list(words: &[Str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| go::quote(word)).collect();
+    format!("[{}]", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::json;
+
+    use super::*;
+    use crate::admission::Operation;
+    use crate::admission::testing::{Cluster, attributes};
+
+    #[test]
+    fn a_role_may_hold_only_what_its_maker_has() {
+        let cluster = Cluster::default()
+            .with(GROUP, "clusterroles", r#"{"metadata":{"name":"r"},"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}"#)
+            .with(GROUP, "clusterrolebindings", r#"{"metadata":{"name":"b"},"roleRef":{"kind":"ClusterRole","name":"r"},"subjects":[{"kind":"User","name":"eve"}]}"#);
+        let (kind, user) = (api::rbac::role::kind(), User::authenticated("eve", []));
+        let check = |rules: &str, expect: Result<(), &str>| {
+            let role = json::parse(format!(r#"{{"metadata":{{"name":"x"}},"rules":[{rules}]}}"#).as_bytes()).unwrap();
+            let verdict = RbacEscalation.validate(
+                &attributes(&kind, &user, Operation::Create),
+                &role,
+                &cluster,
+                &mut Notes::default(),
+            );
+            let start = "roles.rbac.authorization.k8s.io \"x\" is forbidden: user \"eve\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n";
+            assert_eq!(verdict.map_err(|status| status.message), expect.map_err(|text| format!("{start}{text}")));
+        };
+        check(r#"{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}"#, Ok(()));
+        check(
+            r#"{"verbs":["get","list","watch"],"apiGroups":[""],"resources":["pods"]}"#,
+            Err(r#"{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}"#),
+        );
+    }
+}
