@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use machinery::field::Error;
 use machinery::meta::{Meta, MetaMut, Scope};
-use machinery::time::Time;
 use machinery::{At, Errors, GroupVersion, Object, Path, Value, go, names, value};
 
 use crate::kind::{self, Context, Keeping, Kind, Rules, Subresource};
@@ -31,6 +30,7 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::status()],
         unconditional_update: false,
         rules: Arc::new(CustomResourceDefinition),
+        qualified_finalizers: false,
         ..Kind::stored("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
     }
 }
@@ -39,13 +39,6 @@ pub fn kind() -> Kind {
 struct CustomResourceDefinition;
 
 impl Rules for CustomResourceDefinition {
-    fn begin_delete(&self, object: &mut Value, now: Time) {
-        if let Some(mut meta) = MetaMut::of(object) {
-            meta.add_finalizer(CLEANUP_FINALIZER);
-        }
-        set_terminating(object, Deletion::Pending, now);
-    }
-
     fn default(&self, object: &mut Value, _version: &str) {
         let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
         if let Some(Value::Object(names)) = spec.get_mut("names") {

@@ -43,6 +43,22 @@ pub fn kind() -> Kind {
 struct Namespace;
 
 impl Rules for Namespace {
+    fn mark_deleted(&self, object: &mut Value) {
+        if let Some(mut meta) = MetaMut::of(object) {
+            // Nothing waits for it but what it holds.
+            meta.remove("deletionGracePeriodSeconds");
+        }
+        if let Value::Object(fields) = object
+            && let Value::Object(status) = fields.get_or_insert_with("status", Value::object)
+        {
+            status.insert("phase", "Terminating");
+        }
+    }
+
+    fn is_held(&self, object: &Value) -> bool {
+        object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|finalizers| !finalizers.is_empty())
+    }
+
     fn default(&self, object: &mut Value, _version: &str) {
         label(object);
         default_to(object, "status", Value::object());
