@@ -1,5 +1,6 @@
 //! PUT of an object, and what PUT and PATCH share: reading, changing and writing again until nobody else was faster.
 
+use api::core::service::allocation::Plan;
 use api::kind::Context;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
@@ -15,7 +16,7 @@ use registry::write;
 use super::{Call, Current, create, shown};
 use crate::answer::Answer;
 use crate::state::now;
-use crate::storage;
+use crate::{claims, storage};
 
 /// How often a write that names no version is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -60,8 +61,8 @@ pub async fn retry(
         let mut live = current.object.clone();
         from_stored(&mut live, &call.kind, call.version());
         let made = make(&live, now)?;
-        let (object, mut warnings) = prepare(call, options, made.object, &current, now)?;
-        if let Some(object) = submit(call, options, object, &current).await? {
+        let (object, claims, mut warnings) = prepare(call, options, made.object, &current, now)?;
+        if let Some(object) = submit(call, options, object, &current, &claims).await? {
             let mut all = made.warnings;
             all.append(&mut warnings);
             call.warn(all);
@@ -83,7 +84,7 @@ fn prepare(
     mut object: Value,
     current: &Current,
     now: Time,
-) -> Result<(Value, Vec<String>), Status> {
+) -> Result<(Value, Plan, Vec<String>), Status> {
     let kind = &*call.kind;
     let subresource = call.part();
     to_stored(&mut object, kind, call.version());
@@ -103,11 +104,13 @@ fn prepare(
         old: Some(old),
     };
     call.state.admission.admit(&attributes, &mut object, &*call.state)?;
+    let claims =
+        if subresource.is_empty() { claims::plan(&call.state, kind, &mut object, Some(old))? } else { Plan::default() };
     let requester = call.requester();
     let context = Context { version: call.version(), subresource, now, requester: &requester };
     let warnings = write::update(kind, &mut object, old, &context)?;
     call.state.admission.validate(&attributes, &object, &*call.state)?;
-    Ok((object, warnings))
+    Ok((object, claims, warnings))
 }
 
 /// Writes the object over the one that was read, or removes it if this was the last thing that kept it. `None` if
@@ -117,6 +120,7 @@ async fn submit(
     options: &WriteOptions,
     mut object: Value,
     current: &Current,
+    claims: &Plan,
 ) -> Result<Option<Value>, Status> {
     // What changes nothing but the time of a manager is no change.
     apply::keep_times(&current.object, &mut object);
@@ -126,8 +130,10 @@ async fn submit(
         return Ok(Some(object));
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
-    let txn =
+    let mut txn =
         if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
+    let releases = claims::releases(&call.kind, &current.object);
+    claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_resource_version(revision.unsigned_abs());
