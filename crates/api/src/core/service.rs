@@ -16,7 +16,7 @@ use machinery::{Errors, GroupVersion, Object, Path, Value, value};
 use crate::core::object_meta;
 use crate::field_rules::{default_empty_to, default_to, drop_field, items_mut};
 use crate::formats::{cidr_warnings, ip_warnings};
-use crate::kind::{Connect, Context, Keeping, Kind, Rules, Selectable, Subresource, Verb, names};
+use crate::kind::{Allocates, Connect, Context, Keeping, Kind, Rules, Selectable, Subresource, Verb, names};
 use crate::status;
 
 /// Said in place of an address by a service that has none, because its name stands for the pods themselves.
@@ -51,6 +51,7 @@ pub fn kind() -> Kind {
             Selectable::new("spec.clusterIP", |service| text(service, "clusterIP").into()),
             Selectable::new("spec.type", |service| text(service, "type").into()),
         ],
+        allocates: Some(Allocates { plan: allocation::plan, held: allocation::held }),
         rules: Arc::new(Service),
         ..Kind::stored("", "v1", "Service", "services")
     }
