@@ -6,6 +6,7 @@ use machinery::field::Error;
 use machinery::meta::{Meta, MetaMut, Scope, name_is_dns_label};
 use machinery::{At, Errors, Path, Str, Value, names as rules_of_names, value};
 
+use crate::core::object_meta;
 use crate::field_rules::{column, default_empty_to, default_to, keep};
 use crate::kind::{Context, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, age_column, name_column, names};
 
@@ -90,6 +91,7 @@ impl Rules for Namespace {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");
         let finalizers = spec.get("finalizers");
@@ -97,6 +99,7 @@ impl Rules for Namespace {
     }
 
     fn validate_update(&self, object: &Value, _old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let root = At::root(object);
         match context.subresource {
             "status" => validate_phase(object, errors),
