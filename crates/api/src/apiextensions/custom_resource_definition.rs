@@ -128,19 +128,12 @@ impl Rules for CustomResourceDefinition {
         }
     }
 
-    fn mark_deleted(&self, object: &mut Value) {
+    /// Its instances go first, so the first delete only marks it.
+    fn begin_delete(&self, object: &mut Value, now: Time) {
         if let Some(mut meta) = MetaMut::of(object) {
             meta.add_finalizer(CLEANUP_FINALIZER);
         }
-        let now = Meta::of(object).deletion_timestamp();
-        if let Some(now) = now {
-            set_terminating(object, Deletion::Pending, now);
-        }
-    }
-
-    /// Its instances go first, so the first delete only marks it.
-    fn is_held(&self, object: &Value) -> bool {
-        !Meta::of(object).is_deleting()
+        set_terminating(object, Deletion::Pending, now);
     }
 }
 
