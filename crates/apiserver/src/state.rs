@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use api::core::service::allocation::Config;
+use api::kind::Kind;
 use machinery::status::Status;
 use machinery::time::Time;
 use mvcc::{Reply, Revision, Txn};
@@ -36,6 +38,10 @@ pub struct State {
     pub authorization: Authorization,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
+    /// What objects can take.
+    pub ranges: Config,
+    /// The shelf of node ports that are taken.
+    pub ports: Kind,
     /// Where others reach this server.
     pub external_address: String,
     /// Documents that were asked for.

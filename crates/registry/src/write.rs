@@ -7,8 +7,10 @@
 //!
 //! Each step is a function of what it is given. What must be drawn from nowhere is in [`Draw`], drawn once a request.
 
-use api::kind::{Context, Kind, Version};
+use api::kind::{Context, Kind, Shape, Version};
+use machinery::conform::zero;
 use machinery::meta::{self, Meta, MetaMut};
+use machinery::schema::Omit;
 use machinery::status::Status;
 use machinery::time::Time;
 use machinery::{Errors, Path, Value, apply};
@@ -85,6 +87,7 @@ pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) 
 pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_>) -> Result<Vec<String>, Status> {
     meta::prepare_create(object, &draw.uid, context.now, &draw.suffix);
     kind.rules.prepare_create(object, context);
+    show_status(object, context.version);
     let mut errors = Errors::new();
     meta::validate_create(object, kind.scope, kind.name_rule, &Path::of("metadata"), &mut errors);
     kind.rules.validate(object, context, &mut errors);
@@ -98,6 +101,7 @@ pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_
 pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_>) -> Result<Vec<String>, Status> {
     meta::prepare_update(object, old);
     kind.rules.prepare_update(object, old, context);
+    show_status(object, context.version);
     let mut errors = Errors::new();
     let (metadata, checks) = (Path::of("metadata"), kind.update_checks);
     meta::validate_create(object, kind.scope, meta::name_is_path_segment, &metadata, &mut errors);
@@ -112,6 +116,19 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
     let warnings = kind.rules.warnings(object, Some(old), context);
     kind.rules.canonicalize(object);
     Ok(warnings)
+}
+
+/// A status of which nothing is set is still shown, where Go has no way to leave it out.
+fn show_status(object: &mut Value, version: &Version) {
+    const STATUS: &str = "status";
+    let Shape::BuiltIn(schema) = version.shape else { return };
+    let Value::Object(fields) = object else { return };
+    if let Some((field, ty)) = schema.field(STATUS).filter(|_| fields.get(STATUS).is_none())
+        && !field.pointer
+        && field.omit != Omit::Zero
+    {
+        fields.insert(STATUS, zero(ty));
+    }
 }
 
 /// What an update must hold of the object that is there. `object` is what the client sent; afterwards it has the

@@ -14,7 +14,7 @@ use registry::write;
 use super::{Call, list, shown};
 use crate::answer::{self, Answer};
 use crate::state::now;
-use crate::storage;
+use crate::{claims, storage};
 
 /// How often a delete is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -81,7 +81,11 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
                     }
                     (storage::replace(key, value, current.revision), Outcome::Going(object))
                 }
-                Plan::Remove(object) => (storage::remove(key, current.revision), Outcome::Gone(object)),
+                Plan::Remove(object) => {
+                    let mut txn = storage::remove(key, current.revision);
+                    claims::join(&call.state, &mut txn, &claims::releases(kind, &object), &object);
+                    (txn, Outcome::Gone(object))
+                }
             }
         };
         if options.dry_run {

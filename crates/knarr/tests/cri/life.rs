@@ -65,14 +65,18 @@ async fn a_shared_pid_namespace_shows_the_others_and_ends_with_its_first_process
     let one = m.run(&sandbox, with("one", "sleep 1000 & sleep 2000 & exec sleep 3000")).await;
     let two = m.run(&sandbox, with("two", "sleep 4000")).await;
     assert_eq!(
-        m.shell(&two, "cat /proc/1/comm; ls /proc/1/root 2>&1 | wc -l; pgrep sleep | wc -l").await,
-        "pause\n1\n4"
+        m.shell(&two, "cat /proc/1/comm; ls /proc/1/root 2>/dev/null | wc -l; ps | grep -c '[s]leep [1234]000'").await,
+        "pause\n0\n4"
     );
     let stop = v1::StopContainerRequest { container_id: one.clone(), timeout: 0 };
     m.runtime.stop_container(stop).await.unwrap();
     // What the first process left behind goes with it.
     assert_eq!(
-        m.shell(&two, "for i in $(seq 100); do n=$(pgrep sleep | wc -l); [ $n = 1 ] && break; done; echo $n").await,
+        m.shell(
+            &two,
+            "for i in $(seq 100); do n=$(ps | grep -c '[s]leep [1234]000'); [ $n = 1 ] && break; done; echo $n"
+        )
+        .await,
         "1"
     );
     m.finish().await;
@@ -113,7 +117,7 @@ async fn commands_run_in_containers_and_are_killed_in_time() {
     let error = m.runtime.exec_sync(request).await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
     assert_eq!(
-        m.shell(&id, "for i in $(seq 100); do n=$(pgrep -f 'sleep 777' | wc -l); [ $n = 0 ] && break; done; echo $n")
+        m.shell(&id, "for i in $(seq 100); do n=$(ps | grep -c '[s]leep 777'); [ $n = 0 ] && break; done; echo $n")
             .await,
         "0"
     );
@@ -211,7 +215,7 @@ async fn limits_hold_are_changed_and_statistics_tell() {
     let request = v1::PodSandboxStatsRequest { pod_sandbox_id: sandbox.clone() };
     let stats = m.runtime.pod_sandbox_stats(request).await.unwrap().into_inner().stats.unwrap();
     assert_eq!(stats.linux.unwrap().containers.len(), 1);
-    config.command = words(&["sh", "-c", "exec tail -c 200M /dev/zero"]);
+    config.command = words(&["sh", "-c", "a=x; while :; do a=$a$a; done"]);
     config.log_path = "oom.log".into();
     let id = m.run(&sandbox, config).await;
     let status = m.ended(&id).await;

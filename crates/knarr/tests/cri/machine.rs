@@ -40,6 +40,8 @@ pub async fn machine_with(args: &[&str]) -> Option<Machine> {
     }
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let dir = tempfile::Builder::new().prefix("knarr-cri-").tempdir().unwrap();
+    // Root of a user namespace is somebody else, and has to find its way.
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
     let store = Store::open(&dir.path().join("runtime/images")).unwrap();
     store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
     let cgroup = format!("/knarr-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));

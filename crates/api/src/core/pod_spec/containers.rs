@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use machinery::field::Error;
 use machinery::{At, Errors, Value, names};
 
-use super::report::{int, invalid_text, one_of, required, required_one_of, text};
+use super::report::{int, invalid_text, required, required_one_of, text};
 use super::resources::{self, Asking};
 use super::{env, handlers, mounts, security};
+use crate::field_rules::{looks, one_of};
 
 /// What containers are judged by, besides themselves.
 pub(crate) struct Pod<'a> {
@@ -151,7 +152,7 @@ fn names_of<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
 fn common(container: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     let name = container.get("name");
     if required(&name, errors) {
-        text(&name, names::dns1123_label(name.str()), errors);
+        looks(&name, names::dns1123_label, errors);
     }
     required(&container.get("image"), errors);
     let policy = container.get("terminationMessagePolicy");

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use machinery::{At, Path, go, names};
 
 use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
-use super::report::quantity;
 use super::{Owner, visit};
+use crate::field_rules::quantity;
 
 /// Annotations that do nothing any more, and what does it instead.
 const DEAD_ANNOTATIONS: [(&str, &str); 3] = [
