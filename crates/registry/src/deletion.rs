@@ -33,7 +33,11 @@ pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> 
             _ => return Ok(Plan::Keep),
         },
     };
+    let first = !meta.is_deleting();
     let mut object = object.clone();
+    if first {
+        kind.rules.begin_delete(&mut object, now);
+    }
     set_propagation(kind, &mut object, options.propagation);
     let held = Meta::of(&object).finalizers().next().is_some() || kind.rules.is_held(&object);
     match grace {

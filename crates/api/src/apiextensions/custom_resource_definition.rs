@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use machinery::field::Error;
 use machinery::meta::{Meta, MetaMut, Scope};
+use machinery::time::Time;
 use machinery::{At, Errors, GroupVersion, Object, Path, Value, go, names, value};
 
 use crate::kind::{self, Context, Keeping, Kind, Rules, Subresource};

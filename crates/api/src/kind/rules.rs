@@ -82,6 +82,9 @@ pub trait Rules: Send + Sync + fmt::Debug {
         }
     }
 
+    /// Readies an object for its first delete: a kind that must clean up gives it a finalizer here.
+    fn begin_delete(&self, _object: &mut Value, _now: Time) {}
+
     /// Marks an object that is being deleted and stays for now, beyond the deletion timestamp that all kinds have.
     fn mark_deleted(&self, _object: &mut Value) {}
 
