@@ -4,6 +4,7 @@
 //! of it. Types that all versions share (label selectors, metadata) keep their JSON names.
 
 mod diff;
+pub(crate) mod pods;
 
 use std::fmt::Write as _;
 
@@ -95,6 +96,9 @@ pub fn shown_stored(at: &At<'_>, old: &At<'_>, kind: (&'static str, &'static str
 
 /// A value of a type on one line.
 pub fn compact(value: &Value, schema: Schema<'_>) -> String {
+    if let Some(pod) = pods::known(&schema.ty().name, value) {
+        return pod;
+    }
     let mut writer = Writer { out: String::new(), indent: None };
     writer.value(value, schema, 0);
     writer.out

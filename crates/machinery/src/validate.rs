@@ -37,7 +37,8 @@ fn run(value: &Value, old: Option<&Value>, schema: Schema<'_>, base: &Path) -> E
     let mut checker = Checker { base, errors: Errors::new(), matches: 0 };
     checker.value(value, old, Node::Type(schema), &Path::ROOT);
     let mut errors = checker.errors;
-    if node::is_custom(schema) {
+    // What was repeated before may stay so: such an object could not be changed any more otherwise.
+    if node::is_custom(schema) && old.is_none_or(|old| lists::are_sound(old, schema)) {
         lists::check(value, schema, base, &mut errors);
     }
     if errors.len() > 1 {

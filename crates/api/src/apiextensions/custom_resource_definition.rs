@@ -11,7 +11,7 @@ use std::sync::Arc;
 use machinery::field::Error;
 use machinery::meta::{Meta, MetaMut, Scope};
 use machinery::time::Time;
-use machinery::{At, Errors, GroupVersion, Object, Path, Value, names, value};
+use machinery::{At, Errors, GroupVersion, Object, Path, Value, go, names, value};
 
 use crate::kind::{self, Context, Keeping, Kind, Rules, Subresource};
 
@@ -31,6 +31,7 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::status()],
         unconditional_update: false,
         rules: Arc::new(CustomResourceDefinition),
+        qualified_finalizers: false,
         ..Kind::stored("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
     }
 }
@@ -39,13 +40,6 @@ pub fn kind() -> Kind {
 struct CustomResourceDefinition;
 
 impl Rules for CustomResourceDefinition {
-    fn begin_delete(&self, object: &mut Value, now: Time) {
-        if let Some(mut meta) = MetaMut::of(object) {
-            meta.add_finalizer(CLEANUP_FINALIZER);
-        }
-        set_terminating(object, Deletion::Pending, now);
-    }
-
     fn default(&self, object: &mut Value, _version: &str) {
         let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
         if let Some(Value::Object(names)) = spec.get_mut("names") {
@@ -78,7 +72,7 @@ impl Rules for CustomResourceDefinition {
             fields.insert(kept, value.clone());
         }
         if context.subresource == "status" {
-            return;
+            return keep_metadata(object, old);
         }
         remember_storage(object);
         if object.get("spec") != old.get("spec")
@@ -120,19 +114,38 @@ impl Rules for CustomResourceDefinition {
         spec::validate_preserving(&spec_at, Some(&before.get("spec")), errors);
     }
 
-    fn mark_deleted(&self, object: &mut Value) {
-        if let Some(mut meta) = MetaMut::of(object) {
-            meta.add_finalizer(CLEANUP_FINALIZER);
-        }
-        let now = Meta::of(object).deletion_timestamp();
-        if let Some(now) = now {
-            set_terminating(object, Deletion::Pending, now);
+    fn warnings(&self, object: &Value, _old: Option<&Value>, _context: &Context<'_>) -> Vec<String> {
+        schema::unknown_formats(object)
+            .iter()
+            .map(|format| format!("unrecognized format {}", go::quote(format)))
+            .collect()
+    }
+
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        match subresource {
+            "" => &["status"],
+            "status" => &["metadata", "spec"],
+            _ => &[],
         }
     }
 
     /// Its instances go first, so the first delete only marks it.
-    fn is_held(&self, object: &Value) -> bool {
-        !Meta::of(object).is_deleting()
+    fn begin_delete(&self, object: &mut Value, now: Time) {
+        if let Some(mut meta) = MetaMut::of(object) {
+            meta.add_finalizer(CLEANUP_FINALIZER);
+        }
+        set_terminating(object, Deletion::Pending, now);
+    }
+}
+
+/// A status write is about nothing but the status, and who owns it.
+fn keep_metadata(object: &mut Value, old: &Value) {
+    let Some(mut meta) = MetaMut::of(object) else { return };
+    for field in ["annotations", "deletionTimestamp", "finalizers", "generation", "labels", "ownerReferences"] {
+        match Meta::of(old).value(field) {
+            Some(value) => meta.set(field, value.clone()),
+            None => drop(meta.remove(field)),
+        }
     }
 }
 

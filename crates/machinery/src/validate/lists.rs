@@ -11,6 +11,13 @@ pub fn check(value: &Value, schema: Schema<'_>, base: &Path, errors: &mut Errors
     walk(value, schema, base, errors);
 }
 
+/// Whether [`check`] finds nothing.
+pub fn are_sound(value: &Value, schema: Schema<'_>) -> bool {
+    let mut errors = Errors::new();
+    check(value, schema, &Path::ROOT, &mut errors);
+    errors.is_empty()
+}
+
 /// The positions of items that occurred before, each value once.
 pub fn repeated(items: &[Value]) -> impl Iterator<Item = usize> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();

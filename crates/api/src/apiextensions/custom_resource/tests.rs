@@ -133,6 +133,28 @@ fn rules_are_held_against_objects() {
 }
 
 #[test]
+fn rules_under_all_of_hold_too() {
+    let schema = value!({"type": "object", "properties": {"size": {"type": "integer"}}, "allOf": [
+        {"x-kubernetes-validations": [{"rule": "self.size < 9"}], "properties": {
+            "size": {"x-kubernetes-validations": [{"rule": "self > 1"}]},
+        }},
+    ]});
+    check(schema.clone(), value!({"size": 9}), None, &["spec: Invalid value: failed rule: self.size < 9"]);
+    check(schema, value!({"size": 1}), None, &["spec.size: Invalid value: 1: failed rule: self > 1"]);
+}
+
+#[test]
+fn a_set_that_had_repetitions_may_keep_them() {
+    let schema = value!({"type": "object", "properties": {
+        "set": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}, "n": {"type": "integer"},
+    }});
+    let repeated = value!({"set": ["a", "a"], "n": 1});
+    check(schema.clone(), repeated.clone(), None, &["spec.set[1]: Duplicate value: \"a\""]);
+    check(schema.clone(), repeated.clone(), Some(value!({"set": ["a"]})), &["spec.set[1]: Duplicate value: \"a\""]);
+    check(schema, repeated, Some(value!({"set": ["b", "b"]})), &[]);
+}
+
+#[test]
 fn rules_compare_with_what_was_there() {
     let with = |rules: Value| value!({"type": "object", "properties": {"size": {"type": "integer"}}, "x-kubernetes-validations": rules});
     let grows = || with(value!([{"rule": "self.size >= oldSelf.size", "message": "must grow"}]));

@@ -6,7 +6,7 @@ use cel::cost::limits;
 use cel::{Failure, Meter, Val, Variables};
 use machinery::field::{BadValue, Error};
 use machinery::schema::structural::Structural;
-use machinery::schema::{ListKind, Shape, TypeId};
+use machinery::schema::{ListKind, Nested, Rules, Shape, TypeId};
 use machinery::{Errors, Path, Schema, Str, Value};
 
 use super::field_path;
@@ -45,7 +45,7 @@ impl Validator {
     /// Compiles the rules of a schema; nothing if it has none.
     pub fn new(types: &Arc<Structural>) -> Option<Self> {
         let scope = Scope::stored(Arc::clone(types));
-        let root = Node::new(&scope, types.schema(), true)?;
+        let root = Node::new(&scope, types.schema(), true, &[])?;
         Some(Self { types: Arc::clone(types), root })
     }
 
@@ -59,25 +59,45 @@ impl Validator {
 }
 
 impl Node {
-    fn new(scope: &Scope, schema: Schema<'_>, root: bool) -> Option<Self> {
+    /// `also`: what surrounding parts say about these values under `allOf`.
+    fn new(scope: &Scope, schema: Schema<'_>, root: bool, also: &[&Nested]) -> Option<Self> {
+        let rules = schema.ty().rules.as_deref();
+        let mut said: Vec<&Nested> = also.to_vec();
+        said.extend(rules.into_iter().flat_map(all_of));
+        let mut at = 0;
+        while let Some(nested) = said.get(at).copied() {
+            said.extend(all_of(&nested.rules));
+            at += 1;
+        }
+        let about_items = || said.iter().filter_map(|nested| nested.items.as_deref()).collect::<Vec<_>>();
         let (mut fields, mut inner) = (Vec::new(), None);
         match schema.shape() {
             Shape::Struct(shape) => {
                 for field in &shape.fields {
-                    let node = Self::new(scope, schema.other(field.ty), false);
+                    let about: Vec<_> = said.iter().filter_map(|nested| property(nested, &field.name)).collect();
+                    let node = Self::new(scope, schema.other(field.ty), false, &about);
                     fields.extend(node.map(|node| (field.name.clone(), node)));
                 }
             }
-            Shape::List(list) => inner = Self::new(scope, schema.other(list.item), false).map(Box::new),
-            Shape::Map(map) => inner = Self::new(scope, schema.other(map.value), false).map(Box::new),
+            Shape::List(list) => inner = Self::new(scope, schema.other(list.item), false, &about_items()).map(Box::new),
+            Shape::Map(map) => inner = Self::new(scope, schema.other(map.value), false, &[]).map(Box::new),
             _ => {}
         }
-        let validations = schema.ty().rules.as_ref().map(|rules| &*rules.validations).unwrap_or_default();
-        let written = validations.iter().filter(|validation| !validation.rule.trim().is_empty());
+        let validations =
+            rules.into_iter().chain(said.iter().map(|nested| &nested.rules)).flat_map(|rules| &rules.validations);
+        let written = validations.filter(|validation| !validation.rule.trim().is_empty());
         let rules: Box<[_]> = written.map(|validation| scope.compile(schema.id(), root, validation)).collect();
         let useful = !rules.is_empty() || !fields.is_empty() || inner.is_some();
         useful.then(|| Self { id: schema.id(), rules, fields: fields.into(), inner })
     }
+}
+
+fn all_of(rules: &Rules) -> impl Iterator<Item = &Nested> {
+    rules.junctors.iter().flat_map(|junctors| &junctors.all_of)
+}
+
+fn property<'a>(nested: &'a Nested, name: &str) -> Option<&'a Nested> {
+    nested.properties.iter().find(|(have, _)| have == name).map(|(_, property)| property)
 }
 
 /// No further rule is held against the object.

@@ -1,12 +1,13 @@
 //! What is wrong with the schema of a version: that it is structural, and that its rules compile and cost little enough.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cel::cost::limits;
 use cel::schema::occurrences_max;
 use machinery::field::{BadValue, Error};
-use machinery::schema::Shape;
 use machinery::schema::structural::{self, Structural};
+use machinery::schema::{Format, JsonType, Shape};
 use machinery::{At, Errors, Object, Path, Schema, Value, go};
 
 use crate::apiextensions::custom_resource::field_path::{self, Notation};
@@ -60,16 +61,38 @@ pub fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
     }
 }
 
-/// What is said at the root must not be lost when the status is looked at by itself.
+/// The formats that schemas of a definition name and nobody checks, sorted.
+pub fn unknown_formats(crd: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let versions = crd.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
+    let mut open: Vec<&Value> =
+        versions.iter().filter_map(|version| version.at(&["schema", "openAPIV3Schema"])).collect();
+    while let Some(schema) = open.pop() {
+        let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
+        let known = [JsonType::String, JsonType::Integer, JsonType::Number]
+            .into_iter()
+            .any(|json_type| Format::named(format, Some(json_type)).is_some());
+        if !format.is_empty() && !known {
+            found.insert(format.to_owned());
+        }
+        open.extend(entries(schema, "properties").map(|(_, property)| property));
+        open.extend(["items", "additionalProperties"].iter().filter_map(|key| schema.get(key)));
+    }
+    found
+}
+
+/// What is said at the root must not be lost when the status is looked at by itself. Like upstream this finds one thing,
+/// in the order in which Go declares the fields.
 fn validate_root(schema: &At<'_>, errors: &mut Errors) {
+    let said = |key: &str| schema.value().get(key).is_some_and(|value| !is_zero(value));
     let ty = schema.get("type");
-    if !ty.is_empty() && ty.str() != "object" {
+    if !["id", "$schema", "$ref"].iter().any(|key| said(key)) && !ty.is_empty() && ty.str() != "object" {
         let detail =
             "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
-        errors.push(ty.invalid(detail));
+        return errors.push(ty.invalid(detail));
     }
-    let said = schema.value().as_object().into_iter().flat_map(Object::iter).filter(|(_, value)| !is_zero(value));
-    if said.into_iter().any(|(key, _)| !AT_ROOT.iter().any(|(_, json)| *json == key)) {
+    let mut keys = schema.value().as_object().into_iter().flat_map(Object::keys);
+    if keys.any(|key| said(key) && !AT_ROOT.iter().any(|(_, json)| *json == key)) {
         let names: Vec<_> = AT_ROOT.iter().map(|(go, _)| *go).collect();
         let detail = format!(
             "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",

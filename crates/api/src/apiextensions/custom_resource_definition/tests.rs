@@ -282,12 +282,32 @@ fn names_go_to_whoever_asks_first() {
 fn deleting_a_definition_waits_for_its_instances() {
     let mut object = crd();
     findings(&mut object);
-    assert!(CustomResourceDefinition.is_held(&object));
-    MetaMut::of(&mut object).unwrap().set_deletion(NOW, 0);
-    CustomResourceDefinition.mark_deleted(&mut object);
-    assert!(!CustomResourceDefinition.is_held(&object), "from here on the finalizer holds it");
+    CustomResourceDefinition.begin_delete(&mut object, NOW);
     assert_eq!(Meta::of(&object).finalizers().collect::<Vec<_>>(), [CLEANUP_FINALIZER]);
     assert_eq!(object["status"]["conditions"][0]["reason"], value!("InstanceDeletionPending"));
+}
+
+#[test]
+fn formats_that_nobody_checks_are_warned_of() {
+    let mut object = crd();
+    let spec = "spec.versions.0.schema.openAPIV3Schema.properties.spec.properties";
+    *at(&mut object, &format!("{spec}.color.format")) = value!("rainbow");
+    *at(&mut object, &format!("{spec}.size.format")) = value!("int32");
+    let warnings = with_context("", |context| CustomResourceDefinition.warnings(&object, None, context));
+    assert_eq!(warnings, [r#"unrecognized format "rainbow""#]);
+}
+
+#[test]
+fn a_status_write_changes_nothing_else() {
+    let mut old = crd();
+    findings(&mut old);
+    let mut new = old.clone();
+    *at(&mut new, "spec.scope") = value!("Cluster");
+    *at(&mut new, "metadata.labels") = value!({"a": "b"});
+    *at(&mut new, "status.storedVersions") = value!(["v1", "v0"]);
+    with_context("status", |context| CustomResourceDefinition.prepare_update(&mut new, &old, context));
+    assert_eq!((&new["spec"], &new["metadata"]), (&old["spec"], &old["metadata"]));
+    assert_eq!(new["status"]["storedVersions"], value!(["v1", "v0"]));
 }
 
 #[test]
