@@ -56,6 +56,8 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`.
     pub selectable: Vec<Selectable>,
+    /// Whether finalizers must have a domain, as most kinds ask.
+    pub qualified_finalizers: bool,
     /// How often its validation of an update looks at the metadata again.
     pub update_checks: UpdateChecks,
     /// What its objects take that no other may have.
@@ -233,6 +235,7 @@ impl Kind {
             dependents: Dependents::Delete,
             returns_deleted: false,
             selectable: Vec::new(),
+            qualified_finalizers: true,
             update_checks: UpdateChecks { whole: 0, change: 1 },
             allocates: None,
             rules: Arc::new(NoRules),

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -133,6 +133,7 @@ impl Server {
             admission: admission::Chain::defaults(),
             ranges: config.ranges,
             ports: claims::port_kind(),
+            written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
             documents: Kept::default(),
             started: AtomicBool::new(false),

@@ -7,7 +7,7 @@ use machinery::{At, Errors, Value};
 
 use super::{object_meta, pod_template_spec};
 use crate::field_rules::{column, raise_generation, start_generation};
-use crate::kind::{Context, Kind, Rules, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, name_column};
 use crate::workload::{names_of, template_warnings};
 
 /// The row of PodTemplate.
@@ -15,6 +15,8 @@ pub fn kind() -> Kind {
     Kind {
         returns_deleted: true,
         rules: Arc::new(PodTemplate),
+        qualified_finalizers: false,
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("", "v1", "PodTemplate", "podtemplates")
     }
     .with_columns(&[

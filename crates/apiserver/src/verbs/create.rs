@@ -5,11 +5,11 @@ use api::kind::Context;
 use machinery::Value;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::{Reason, Status};
-use registry::admission::{Attributes, Operation};
+use registry::admission::{Attributes, Effect, Notes, Operation};
 use registry::body::{self, resource_name};
 use registry::conversion::to_stored;
 use registry::options::{WriteKind, WriteOptions};
-use registry::write;
+use registry::write::{self, Draw};
 
 use super::{Call, shown};
 use crate::answer::Answer;
@@ -18,8 +18,8 @@ use crate::{claims, storage};
 
 /// How often another name is made up when the one that was is taken.
 const NAMES_MAX: usize = 8;
-/// How often claims are planned anew when others were faster.
-const CLAIMS_MAX: usize = 16;
+/// How often a write that costs something is tried: of those that are at it together one wins each time.
+pub const CHARGES_MAX: usize = 256;
 
 /// Creates the object in the body.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
@@ -57,6 +57,7 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
     let now = now();
     to_stored(&mut object, kind, call.version());
     let name = Meta::of(&object).name().to_owned();
+    let draw = draw();
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -68,57 +69,64 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
         now,
         dry_run: options.dry_run,
         old: None,
+        suffix: &draw.suffix,
+        uid: &draw.uid,
     };
-    call.state.admission.admit(&attributes, &mut object, &*call.state)?;
+    call.state.see_own_writes().await?;
+    let mut notes = Notes::default();
+    call.state.admission.admit(&attributes, &mut object, &*call.state, &mut notes)?;
+    call.warn(notes.warnings);
     // Others may take the same meanwhile: then everything is planned anew.
-    let admitted = object;
-    for _ in 0..CLAIMS_MAX {
-        let mut object = admitted.clone();
-        let claims = claims::plan(&call.state, kind, &mut object, None)?;
-        if let Some(created) = finish(call, options, object, &attributes, &claims).await? {
+    for _ in 0..CHARGES_MAX {
+        if let Some(created) = finish(call, options, object.clone(), &attributes, &draw).await? {
             return Ok(created);
         }
         call.state.catch_up().await?;
     }
-    Err(Status::internal_error("no address or port could be taken: others were always faster"))
+    Err(Status::server_timeout(resource_name(&call.kind), "create", 1))
 }
 
-/// The steps after admission. `None` if something that was claimed is taken by now.
+/// The steps after admission. `None` if something that changes along with the object was changed by somebody else.
 async fn finish(
     call: &Call<'_>,
     options: &WriteOptions,
     mut object: Value,
     attributes: &Attributes<'_>,
-    claims: &Plan,
+    draw: &Draw,
 ) -> Result<Option<Value>, Status> {
     let kind = &*call.kind;
-    let now = attributes.now;
+    let claims = claims::plan(&call.state, kind, &mut object, None)?;
     let requester = call.requester();
-    let context = Context { version: call.version(), subresource: "", now, requester: &requester };
-    call.warn(write::create(kind, &mut object, &draw(), &context)?);
-    call.state.admission.validate(attributes, &object, &*call.state)?;
+    let context = Context { version: call.version(), subresource: "", now: attributes.now, requester: &requester };
+    let mut notes = Notes { warnings: write::create(kind, &mut object, draw, &context)?, ..Notes::default() };
     let name = Meta::of(&object).name().to_owned();
-    let Some(revision) = store(call, options, &object, &name, claims).await? else { return Ok(None) };
+    let attributes = Attributes { name: &name, ..*attributes };
+    call.state.admission.validate(&attributes, &object, &*call.state, &mut notes)?;
+    let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
+    let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
     if let (Some(mut meta), false) = (MetaMut::of(&mut object), options.dry_run) {
         meta.set_resource_version(revision.unsigned_abs());
     }
+    call.warn(notes.warnings);
     Ok(Some(object))
 }
 
-/// Writes the object, unless there is one already or nothing shall be written. `None` if a claim did not hold.
+/// Writes the object, unless there is one already or nothing shall be written. `None` if what changes along with it was
+/// changed by somebody else.
 async fn store(
     call: &Call<'_>,
     options: &WriteOptions,
     object: &Value,
-    name: &str,
     claims: &Plan,
+    effects: &[Effect],
 ) -> Result<Option<i64>, Status> {
+    let name = Meta::of(object).name();
     let exists = || Status::already_exists(resource_name(&call.kind), name);
     if options.dry_run {
         return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(Some(0)) };
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    let mut txn = storage::create(key, storage::encode(object), 0);
+    let mut txn = call.state.layout.along(storage::create(key, storage::encode(object), 0), effects);
     claims::join(&call.state, &mut txn, claims, object);
     if let Some(revision) = call.state.submit(txn).await? {
         return Ok(Some(revision));

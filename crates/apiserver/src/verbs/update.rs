@@ -6,7 +6,7 @@ use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
 use machinery::time::Time;
 use machinery::{Value, apply};
-use registry::admission::{Attributes, Operation};
+use registry::admission::{Attributes, Effect, Notes, Operation};
 use registry::body::{self, Received};
 use registry::conversion::{from_stored, to_stored};
 use registry::deletion;
@@ -15,7 +15,7 @@ use registry::write;
 
 use super::{Call, Current, create, shown};
 use crate::answer::Answer;
-use crate::state::now;
+use crate::state::{draw, now};
 use crate::{claims, storage};
 
 /// How often a write that names no version is made anew on a fresh object.
@@ -61,20 +61,33 @@ pub async fn retry(
         let mut live = current.object.clone();
         from_stored(&mut live, &call.kind, call.version());
         let made = make(&live, now)?;
-        let (object, claims, mut warnings) = prepare(call, options, made.object, &current, now)?;
-        if let Some(object) = submit(call, options, object, &current, &claims).await? {
+        call.state.see_own_writes().await?;
+        let Prepared { object, claims, effects, mut warnings } = prepare(call, options, made.object, &current, now)?;
+        if let Some(object) = submit(call, options, object, &current, (&claims, &effects)).await? {
             let mut all = made.warnings;
             all.append(&mut warnings);
             call.warn(all);
             return Ok(object);
         }
-        if once || attempt == TRIES_MAX {
+        let name = &call.resource.name;
+        let fresh = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+        if (once && fresh.revision != current.revision) || attempt == TRIES_MAX {
             break;
         }
-        let name = &call.resource.name;
-        current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+        if !effects.is_empty() || !claims.claims.is_empty() {
+            call.state.catch_up().await?;
+        }
+        current = fresh;
     }
     Err(write::modified(&call.kind, &call.resource.name))
+}
+
+/// An object that is ready to be written, and what changes along with it.
+struct Prepared {
+    object: Value,
+    claims: Plan,
+    effects: Vec<Effect>,
+    warnings: Vec<String>,
 }
 
 /// Everything between the new object and the store.
@@ -84,13 +97,14 @@ fn prepare(
     mut object: Value,
     current: &Current,
     now: Time,
-) -> Result<(Value, Plan, Vec<String>), Status> {
+) -> Result<Prepared, Status> {
     let kind = &*call.kind;
     let subresource = call.part();
     to_stored(&mut object, kind, call.version());
     let old = &current.object;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
     write::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
+    let draw = draw();
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -102,15 +116,20 @@ fn prepare(
         now,
         dry_run: options.dry_run,
         old: Some(old),
+        suffix: &draw.suffix,
+        uid: &draw.uid,
     };
-    call.state.admission.admit(&attributes, &mut object, &*call.state)?;
+    let mut notes = Notes::default();
+    call.state.admission.admit(&attributes, &mut object, &*call.state, &mut notes)?;
     let claims =
         if subresource.is_empty() { claims::plan(&call.state, kind, &mut object, Some(old))? } else { Plan::default() };
     let requester = call.requester();
     let context = Context { version: call.version(), subresource, now, requester: &requester };
     let warnings = write::update(kind, &mut object, old, &context)?;
-    call.state.admission.validate(&attributes, &object, &*call.state)?;
-    Ok((object, claims, warnings))
+    call.state.admission.validate(&attributes, &object, &*call.state, &mut notes)?;
+    let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
+    notes.warnings.extend(warnings);
+    Ok(Prepared { object, claims, effects, warnings: notes.warnings })
 }
 
 /// Writes the object over the one that was read, or removes it if this was the last thing that kept it. `None` if
@@ -120,7 +139,7 @@ async fn submit(
     options: &WriteOptions,
     mut object: Value,
     current: &Current,
-    claims: &Plan,
+    (claims, effects): (&Plan, &[Effect]),
 ) -> Result<Option<Value>, Status> {
     // What changes nothing but the time of a manager is no change.
     apply::keep_times(&current.object, &mut object);
@@ -132,6 +151,7 @@ async fn submit(
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
     let mut txn =
         if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
+    txn = call.state.layout.along(txn, effects);
     let releases = claims::releases(&call.kind, &current.object);
     claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
