@@ -4,12 +4,15 @@
 //! of it. Types that all versions share (label selectors, metadata) keep their JSON names.
 
 mod diff;
+pub(crate) mod pods;
 
 use std::fmt::Write as _;
 
 use machinery::field::BadValue;
 use machinery::schema::{Field, Omit, Schema, Shape, Struct, Wire};
-use machinery::{At, Value, go};
+use machinery::{At, GroupVersionKind, Value, go};
+
+use crate::catalogue;
 
 /// Types whose internal order of fields is not that of their protobuf numbers.
 const ORDER: &[(&str, &[&str])] = &[
@@ -82,8 +85,20 @@ pub fn shown_at(at: &At<'_>, root: Schema<'_>, path: &[&str]) -> BadValue {
     }
 }
 
+/// A field of a kind's stored v1 form that differs from `old`, to be shown as what is wrong.
+pub fn shown_stored(at: &At<'_>, old: &At<'_>, kind: (&'static str, &'static str), field: &str) -> BadValue {
+    let gvk = GroupVersionKind::of(kind.0, "v1", kind.1);
+    match catalogue::schema(&gvk).and_then(|schema| schema.child(field)) {
+        Some(schema) => shown(&restored(at.value(), old.value(), schema, &[]), schema),
+        None => BadValue::Value(at.value().clone()),
+    }
+}
+
 /// A value of a type on one line.
 pub fn compact(value: &Value, schema: Schema<'_>) -> String {
+    if let Some(pod) = pods::known(&schema.ty().name, value) {
+        return pod;
+    }
     let mut writer = Writer { out: String::new(), indent: None };
     writer.value(value, schema, 0);
     writer.out
@@ -293,10 +308,9 @@ const fn zero(shape: &Shape) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{GroupVersionKind, value};
+    use machinery::value;
 
     use super::*;
-    use crate::catalogue;
 
     fn check(kind: (&'static str, &'static str), field: &str, value: &Value, expect: &str) {
         let (group, kind) = kind;

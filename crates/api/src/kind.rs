@@ -14,6 +14,7 @@ use machinery::table::{self, Cell, Column};
 use machinery::{GroupVersion, GroupVersionKind, Str, Value};
 
 use crate::catalogue;
+use crate::core::service::allocation::{Claim, Config, Plan, Refusal, Taken};
 
 pub use rules::{Context, NoRules, Requester, Rules};
 pub use subresource::{Connect, Does, ReplicaPaths, Subresource};
@@ -55,10 +56,23 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`.
     pub selectable: Vec<Selectable>,
+    /// Whether finalizers must have a domain, as most kinds ask.
+    pub qualified_finalizers: bool,
     /// How often its validation of an update looks at the metadata again.
     pub update_checks: UpdateChecks,
+    /// What its objects take that no other may have.
+    pub allocates: Option<Allocates>,
     /// What only this kind knows.
     pub rules: Arc<dyn Rules>,
+}
+
+/// How objects of a kind get what only one may have. The claims are part of the object's own transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocates {
+    /// Gives the object what it is to have, and says what to take and to give back.
+    pub plan: fn(&mut Value, Option<&Value>, &Config, &dyn Taken, u64) -> Result<Plan, Refusal>,
+    /// All that an object has, to be given back when it goes.
+    pub held: fn(&Value) -> Vec<Claim>,
 }
 
 /// How often a kind's validation of an update looks at metadata that the generic path has looked at. Each look finds
@@ -221,7 +235,9 @@ impl Kind {
             dependents: Dependents::Delete,
             returns_deleted: false,
             selectable: Vec::new(),
+            qualified_finalizers: true,
             update_checks: UpdateChecks { whole: 0, change: 1 },
+            allocates: None,
             rules: Arc::new(NoRules),
         }
     }

@@ -1,7 +1,13 @@
 //! The kinds of resource.k8s.io.
 
+mod allocation;
+mod claim;
+mod common;
+mod conversion;
+mod device;
 pub mod device_class;
 pub mod device_taint_rule;
+mod request_policy;
 pub mod resource_claim;
 pub mod resource_claim_template;
 pub mod resource_pool_status_request;

@@ -1,6 +1,7 @@
 //! The kinds of scheduling.k8s.io.
 
 pub mod pod_group;
+mod policy;
 pub mod priority_class;
 pub mod workload;
 

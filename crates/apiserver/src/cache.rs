@@ -47,12 +47,20 @@ pub struct Cache {
 pub struct Behind(pub Revision);
 
 impl Cache {
-    /// An empty cache with a shelf for every kind that is known from the start.
-    pub fn new(kinds: &[Arc<Kind>]) -> Self {
-        let cache = Self { shelves: RwLock::default(), reached: watch::Sender::new(0), nudge: Notify::new() };
-        for kind in kinds {
+    /// An empty cache with a shelf for every kind that is known from the start, and for those that only the server sees.
+    pub fn new(kinds: &[Arc<Kind>], internal: &[Kind]) -> Self {
+        let cache = Self {
+            shelves: RwLock::default(),
+            reached: watch::Sender::new(0),
+            unfilled: Mutex::default(),
+            made: Notify::new(),
+            nudge: Notify::new(),
+        };
+        for kind in kinds.iter().map(|kind| &**kind).chain(internal) {
             cache.shelf(kind);
         }
+        // The first filling is of all of them.
+        cache.unfilled.lock().expect("no holder panics").clear();
         cache
     }
 

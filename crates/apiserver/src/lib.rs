@@ -5,6 +5,7 @@ pub mod authentication;
 pub mod authorization;
 pub mod bootstrap;
 pub mod cache;
+pub mod claims;
 pub mod custom;
 pub mod documents;
 pub mod life;

@@ -1,6 +1,6 @@
 //! The life of a request, in the order in which it happens.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
@@ -84,11 +84,13 @@ where
         Ok(body) => body,
         Err(status) => return answer::status(&status, accepted),
     };
-    let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted, user, body };
-    match verbs::serve(&call).await {
-        Ok(answer) => answer,
-        Err(status) => answer::status(&status, accepted),
-    }
+    let deprecation = kind.version(&resource.version).and_then(|version| version.deprecation.as_ref());
+    let warnings = Mutex::new(deprecation.map(ToString::to_string).into_iter().collect());
+    let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted, user, body, warnings };
+    let served = verbs::serve(&call).await;
+    let mut answer = served.unwrap_or_else(|status| answer::status(&status, accepted));
+    answer::warn(&mut answer, &call.warnings.into_inner().expect("no holder panics"));
+    answer
 }
 
 /// Who asks, and as whom they act.

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::documents::Kept;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
-use crate::{bootstrap, custom, life, tls};
+use crate::{bootstrap, claims, custom, life, tls};
 
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -51,6 +51,8 @@ pub struct Config {
     pub authenticators: Authenticators,
     /// `--authorization-mode`.
     pub modes: Vec<Mode>,
+    /// What services can take.
+    pub ranges: api::core::service::allocation::Config,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
     /// The built-in kinds, with the versions that are served.
@@ -97,7 +99,7 @@ impl Server {
         let listener = TcpListener::bind(config.address).await;
         let listener = listener.map_err(|error| StartError::Listen(config.address, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(config.address, error))?;
-        let cache = Arc::new(Cache::new(&config.kinds));
+        let cache = Arc::new(Cache::new(&config.kinds, &[claims::port_kind()]));
         let layout = Layout { root: config.etcd_prefix };
         let mut tasks = JoinSet::new();
         let mut authorization = Authorization::new();
@@ -129,6 +131,9 @@ impl Server {
             authenticators: config.authenticators,
             authorization,
             admission: admission::Chain::defaults(),
+            ranges: config.ranges,
+            ports: claims::port_kind(),
+            written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
             documents: Kept::default(),
             started: AtomicBool::new(false),

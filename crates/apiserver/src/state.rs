@@ -1,9 +1,11 @@
 //! What every request works with.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use api::core::service::allocation::Config;
+use api::kind::Kind;
 use machinery::status::Status;
 use machinery::time::Time;
 use mvcc::{Reply, Revision, Txn};
@@ -36,10 +38,16 @@ pub struct State {
     pub authorization: Authorization,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
+    /// What objects can take.
+    pub ranges: Config,
+    /// The shelf of node ports that are taken.
+    pub ports: Kind,
     /// Where others reach this server.
     pub external_address: String,
     /// Documents that were asked for.
     pub documents: Kept,
+    /// The highest revision that this server wrote.
+    pub written: AtomicI64,
     /// Whether everything that a cluster starts with is there.
     pub started: AtomicBool,
 }
@@ -54,9 +62,18 @@ impl State {
     pub async fn submit(&self, txn: Txn) -> Result<Option<Revision>, Status> {
         let outcome = self.store.txn(txn).await.map_err(|error| unavailable(&error))?;
         match outcome.reply {
-            Reply::Txn { succeeded: true, .. } => Ok(Some(outcome.revision)),
+            Reply::Txn { succeeded: true, .. } => {
+                self.written.fetch_max(outcome.revision, Ordering::Relaxed);
+                Ok(Some(outcome.revision))
+            }
             _ => Ok(None),
         }
+    }
+
+    /// Waits until the cache has everything that this server wrote: admission must not judge by less.
+    pub async fn see_own_writes(&self) -> Result<(), Status> {
+        let caught_up = self.cache.wait(self.written.load(Ordering::Relaxed), CACHE_PATIENCE).await;
+        caught_up.map_err(|behind| Status::timeout(&behind.to_string(), 1))
     }
 
     /// Waits until the cache has everything that was acknowledged before now.

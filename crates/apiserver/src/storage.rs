@@ -7,9 +7,10 @@
 use api::catalogue;
 use api::kind::{Keeping, Kind};
 use bytes::Bytes;
-use machinery::meta::MetaMut;
+use machinery::meta::{Meta, MetaMut};
 use machinery::{Value, json, protobuf};
 use mvcc::{Compare, Delete, Operation, Put, Relation, Revision, Span, Target, Txn};
+use registry::admission::Effect;
 
 /// Where the API's keys are, in front of a kind's prefix.
 #[derive(Clone, Debug)]
@@ -49,6 +50,18 @@ impl Layout {
     pub fn span_start(&self, kind: &Kind, namespace: &str) -> String {
         let (root, prefix) = (&self.root, prefix(kind));
         if namespace.is_empty() { format!("{root}/{prefix}/") } else { format!("{root}/{prefix}/{namespace}/") }
+    }
+
+    /// The transaction together with what admission changes along with it.
+    pub fn along(&self, mut txn: Txn, effects: &[Effect]) -> Txn {
+        for effect in effects {
+            let meta = Meta::of(&effect.object);
+            let key = self.key(&effect.kind, meta.namespace(), meta.name());
+            let more = replace(key, encode(&effect.object), meta.resource_version().parse().unwrap_or(0));
+            txn.compare.extend(more.compare);
+            txn.success.extend(more.success);
+        }
+        txn
     }
 
     /// All keys of the API.

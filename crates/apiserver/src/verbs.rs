@@ -14,7 +14,7 @@ mod update;
 mod view;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use api::kind::{Does, Keeping, Kind, Requester, Subresource, Verb, Version};
 use auth::User;
@@ -50,6 +50,8 @@ pub struct Call<'a> {
     pub user: User,
     /// The body.
     pub body: Bytes,
+    /// What the client is to be told besides, whatever comes of the request.
+    pub warnings: Mutex<Vec<String>>,
 }
 
 /// An object as it is in the store.
@@ -155,6 +157,19 @@ impl Call<'_> {
             name: &self.resource.name,
             subresource: &self.resource.subresource,
             manager,
+        }
+    }
+
+    /// Tells the client something besides.
+    fn warn(&self, warnings: Vec<String>) {
+        self.warnings.lock().expect("no holder panics").extend(warnings);
+    }
+
+    /// The subresource as the kind's rules see it: a scale is a write to the object itself.
+    fn part(&self) -> &str {
+        match self.kind.subresource(&self.resource.subresource).map(|part| &part.does) {
+            Some(Does::Scale(_)) => "",
+            _ => &self.resource.subresource,
         }
     }
 

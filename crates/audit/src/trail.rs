@@ -217,7 +217,7 @@ impl Trail {
                 events.extend(self.at_stage(Stage::ResponseStarted, now));
             }
         }
-        events.extend(self.at_stage(Stage::ResponseComplete, now));
+        events.extend(self.at_last_stage(Stage::ResponseComplete, now));
         events
     }
 
@@ -226,7 +226,7 @@ impl Trail {
         let message = format!("APIServer panic'd: {message}");
         let status = value!({"status": "Failure", "message": message, "reason": "InternalError", "code": 500});
         self.event.response_status = Some(status);
-        self.at_stage(Stage::Panic, now)
+        self.at_last_stage(Stage::Panic, now)
     }
 
     fn at_stage(&mut self, stage: Stage, at: Time) -> Option<Event> {
@@ -236,6 +236,12 @@ impl Trail {
         }
         self.event.stage_at = at;
         Some(self.event.clone())
+    }
+
+    /// The objects of the last event need not be copied.
+    fn at_last_stage(mut self, stage: Stage, at: Time) -> Option<Event> {
+        (self.event.stage, self.event.stage_at) = (stage, at);
+        (!self.verdict.omit_stages.has(stage)).then_some(self.event)
     }
 
     fn cleaned(&self, object: &Value) -> Value {

@@ -4,7 +4,10 @@ use aws_lc_rs::digest;
 use machinery::Str;
 use machinery::time::Time;
 use x509_parser::certificate::X509Certificate;
+use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME, Oid};
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::X509Name;
 
 use crate::User;
 use crate::user::CREDENTIAL_ID;
@@ -83,6 +86,14 @@ impl Subject {
     }
 }
 
+/// The organizations in the subject of a certificate request in PEM; none if it is not one.
+pub fn request_organizations(pem: &[u8]) -> Option<Vec<Str>> {
+    let (_, block) =
+        x509_parser::pem::parse_x509_pem(pem).ok().filter(|(_, block)| block.label == "CERTIFICATE REQUEST")?;
+    let (_, request) = X509CertificationRequest::from_der(&block.contents).ok()?;
+    Some(named(&request.certification_request_info.subject, &OID_X509_ORGANIZATION_NAME))
+}
+
 fn check_validity(certificate: &X509Certificate<'_>, now: Time) -> Result<(), Error> {
     let validity = certificate.validity();
     let [from, until] = [validity.not_before, validity.not_after].map(|at| Time::from_unix(at.timestamp(), 0));
@@ -95,7 +106,11 @@ fn check_validity(certificate: &X509Certificate<'_>, now: Time) -> Result<(), Er
 }
 
 fn values(certificate: &X509Certificate<'_>, kind: &Oid<'_>) -> Vec<Str> {
-    let attributes = certificate.subject().iter_attributes().filter(|attribute| attribute.attr_type() == kind);
+    named(certificate.subject(), kind)
+}
+
+fn named(subject: &X509Name<'_>, kind: &Oid<'_>) -> Vec<Str> {
+    let attributes = subject.iter_attributes().filter(|attribute| attribute.attr_type() == kind);
     attributes.filter_map(|attribute| attribute.as_str().ok()).map(Str::from).collect()
 }
 

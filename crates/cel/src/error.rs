@@ -48,6 +48,10 @@ impl fmt::Display for Findings {
 
 /// `ERROR: <input>:line:column: message`, the line, and a caret under the column.
 fn show(out: &mut fmt::Formatter<'_>, source: &str, finding: &Finding) -> fmt::Result {
+    if source.is_empty() {
+        // There is no line to show, and no column.
+        return write!(out, "ERROR: <input>:1:0: {}", finding.message);
+    }
     let mut offset = (finding.offset as usize).min(source.len());
     while !source.is_char_boundary(offset) {
         offset -= 1;
@@ -79,7 +83,7 @@ mod tests {
     fn a_caret_stands_under_the_place() {
         check("a.b", 1, "ERROR: <input>:1:2: no\n | a.b\n | .^");
         check("a &&\n\tb", 6, "ERROR: <input>:2:2: no\n |  b\n | .^");
-        check("", 0, "ERROR: <input>:1:1: no\n | \n | ^");
+        check("", 0, "ERROR: <input>:1:0: no");
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::F
         }
         Forked::Child => {
             leave_the_file_system(dir)?;
-            stay()
+            stay(sandbox.users.is_some())
         }
     }
 }
@@ -117,13 +117,14 @@ fn leave_the_file_system(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reaps until told to end.
-fn stay() -> ! {
+/// Reaps until told to end. In a user namespace its own namespaces must be visible to that namespace's root, who joins them.
+fn stay(visible: bool) -> ! {
     let _ = nix::sys::prctl::set_name(c"pause");
     // Each of these may be refused where it does not matter: the process does nothing but wait.
     let _ = setgroups(&[]);
     let _ = setresgid(Gid::from_raw(NOBODY), Gid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     let _ = setresuid(Uid::from_raw(NOBODY), Uid::from_raw(NOBODY), Uid::from_raw(NOBODY));
+    let _ = nix::sys::prctl::set_dumpable(visible);
     sys::close_everything_and(|| {
         let mut signals = SigSet::empty();
         for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT] {

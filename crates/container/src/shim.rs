@@ -68,6 +68,8 @@ struct Shim {
     execs: BTreeMap<i32, u64>,
     /// Ends of processes that no worker has reported yet: a program may be faster than the report of its start.
     early: BTreeMap<i32, (i32, Timestamp)>,
+    /// Who wants it to go away.
+    closing: Option<u64>,
     done: bool,
 }
 
@@ -127,6 +129,7 @@ impl Shim {
             workers: BTreeMap::new(),
             execs: BTreeMap::new(),
             early: BTreeMap::new(),
+            closing: None,
             done: false,
         })
     }
@@ -134,7 +137,10 @@ impl Shim {
     fn turn(&mut self) -> io::Result<()> {
         for source in self.wait()? {
             match source {
-                Source::Signals => self.reap(),
+                Source::Signals => {
+                    self.reap();
+                    self.close();
+                }
                 Source::Listener => self.accept(),
                 Source::Connection(n) => self.read(n),
                 Source::Worker(n) => self.report(n),
@@ -238,10 +244,7 @@ impl Shim {
                 self.containers.remove(&id);
                 Reply::Done
             }
-            Request::Shutdown => {
-                self.shutdown();
-                Reply::Done
-            }
+            Request::Shutdown => return self.shutdown(n),
         };
         self.reply(n, &reply, None);
     }
@@ -451,14 +454,24 @@ impl Shim {
         self.tell(&Reply::Exited { id, exit });
     }
 
-    fn shutdown(&mut self) {
+    /// Kills everything; the answer comes when it is dead, for only then are its groups and namespaces free.
+    fn shutdown(&mut self, n: u64) {
         for kept in self.containers.values().filter(|kept| !kept.exited) {
             Cgroup::at(&kept.start.cgroup).kill();
         }
         if let Some(pid) = self.pause {
             let _ = kill(pid, Signal::SIGKILL);
         }
-        self.done = true;
+        self.closing = Some(n);
+        self.close();
+    }
+
+    fn close(&mut self) {
+        let over = self.pause.is_none() && self.containers.values().all(|kept| kept.exited || kept.pid.is_none());
+        if let Some(n) = self.closing.filter(|_| over) {
+            self.reply(n, &Reply::Done, None);
+            self.done = true;
+        }
     }
 
     fn kept(&mut self, id: &str) -> io::Result<&mut Kept> {

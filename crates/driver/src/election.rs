@@ -117,7 +117,7 @@ impl Election {
     pub async fn hold(&mut self) {
         let mut deadline = Instant::now() + self.settings.renew_deadline;
         loop {
-            tokio::time::sleep(self.settings.retry_period).await;
+            tokio::time::sleep_until((Instant::now() + self.settings.retry_period).min(deadline)).await;
             match tokio::time::timeout_at(deadline, self.attempt()).await {
                 Ok(true) => deadline = Instant::now() + self.settings.renew_deadline,
                 // Someone else holds it now: there is nothing to hope for.

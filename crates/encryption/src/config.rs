@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use machinery::time::{Duration, DurationError};
 use machinery::{Str, Value, field};
+use zeroize::Zeroizing;
 
 pub use validate::Reload;
 
@@ -59,7 +60,8 @@ pub enum Provider {
 pub struct Key {
     /// Its name.
     pub name: Str,
-    secret: Vec<u8>,
+    // Whoever reads the memory of a server should not find keys that it no longer uses.
+    secret: Zeroizing<Vec<u8>>,
 }
 
 /// A key management service of version 2.
@@ -179,7 +181,7 @@ impl Provider {
 impl Key {
     /// A key from its secret bytes.
     pub fn new(name: impl Into<Str>, secret: impl Into<Vec<u8>>) -> Self {
-        Self { name: name.into(), secret: secret.into() }
+        Self { name: name.into(), secret: Zeroizing::new(secret.into()) }
     }
 
     pub(crate) fn secret(&self) -> &[u8] {
@@ -188,7 +190,7 @@ impl Key {
 
     fn from_value(value: &Value) -> Option<Self> {
         let secret = STANDARD.decode(value.str_at(&["secret"])?).ok()?;
-        Some(Self { name: value.str_at(&["name"])?.into(), secret })
+        Some(Self::new(value.str_at(&["name"])?, secret))
     }
 }
 
@@ -234,14 +236,6 @@ fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
 fn facts() -> &'static Catalogue {
     static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| catalogue::read(FACTS))
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        // Whoever reads the memory of a stopped server should not find keys in it. The fence keeps the writes.
-        self.secret.fill(0);
-        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
-    }
 }
 
 impl fmt::Debug for Key {

@@ -18,6 +18,7 @@ use std::fmt;
 use aws_lc_rs::digest;
 use machinery::time::{Duration, Time};
 use machinery::{Str, field};
+use zeroize::Zeroizing;
 
 pub use envelope::{Envelope, KeySource};
 
@@ -57,7 +58,7 @@ pub struct KeyRequest {
 
 /// A seed that the service has yet to encrypt.
 pub struct NewSeed {
-    secret: [u8; SEED],
+    secret: Zeroizing<[u8; SEED]>,
 }
 
 /// How a service encrypted a seed.
@@ -199,8 +200,8 @@ impl Keyring {
             return Err(Error::KeyMismatch { status, encrypted });
         }
         let request = KeyRequest::new(service, &encrypted, source);
-        self.learn(&request, &seed.secret)?;
-        let cipher = DerivedGcm::new(&seed.secret).ok_or(Error::SeedLength(seed.secret.len()))?;
+        self.learn(&request, seed.plaintext())?;
+        let cipher = DerivedGcm::new(seed.plaintext()).ok_or(Error::SeedLength(seed.plaintext().len()))?;
         let known = self.services.entry(service.into()).or_default();
         known.writer = Some(Writer { cipher, encrypted, expires_at: now.plus(SEED_LIFE) });
         Ok(())
@@ -238,7 +239,7 @@ impl Keyring {
         Ok(writer)
     }
 
-    pub(crate) fn open(&self, service: &str, rest: &[u8], path: &[u8]) -> Result<Opened, transform::Error> {
+    pub(crate) fn open(&self, service: &str, rest: &[u8], path: &[u8]) -> Result<Opened<'static>, transform::Error> {
         let envelope = Envelope::decode(rest)?;
         let request = KeyRequest::of(service, &envelope);
         let known = self.services.get(service);
@@ -248,7 +249,7 @@ impl Keyring {
         let bytes = key.open(&envelope.data, path)?;
         let writer = known.and_then(|service| service.writer.as_ref());
         let writes = |writer: &Writer| writer.encrypted.key_id == envelope.key_id && envelope.source == KeySource::Seed;
-        Ok(Opened::Value { bytes, stale: !writer.is_some_and(writes) })
+        Ok(Opened::Value { bytes: bytes.into(), stale: !writer.is_some_and(writes) })
     }
 }
 
@@ -277,14 +278,14 @@ impl KeyRequest {
 impl NewSeed {
     /// Draws a seed.
     pub fn draw(random: &mut impl Random) -> Self {
-        let mut secret = [0; SEED];
-        random.fill(&mut secret);
+        let mut secret = Zeroizing::new([0; SEED]);
+        random.fill(secret.as_mut_slice());
         Self { secret }
     }
 
     /// What the service is to encrypt.
-    pub const fn plaintext(&self) -> &[u8] {
-        &self.secret
+    pub fn plaintext(&self) -> &[u8] {
+        self.secret.as_slice()
     }
 }
 
@@ -334,13 +335,5 @@ impl From<field::Errors> for Error {
 impl fmt::Debug for NewSeed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("NewSeed").finish_non_exhaustive()
-    }
-}
-
-impl Drop for NewSeed {
-    fn drop(&mut self) {
-        // As for the keys of the configuration: nothing is left in memory.
-        self.secret.fill(0);
-        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     }
 }

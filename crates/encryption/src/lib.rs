@@ -6,7 +6,7 @@
 //! other wrote.
 //!
 //! Nothing here draws random bytes or talks to a key management service. Randomness is handed in as a [`Random`]; a key that
-//! only such a service can decrypt is a result, [`Opened::NeedsKey`], and is told with [`Transformers::learn`].
+//! only such a service can decrypt is a result, [`Opened::NeedsKey`], and is told with [`kms::Keyring::learn`].
 
 mod aes;
 pub mod config;

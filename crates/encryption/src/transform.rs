@@ -1,5 +1,7 @@
 //! Values as the store keeps them: a prefix that says how they were encrypted, and the rest.
 
+use std::borrow::Cow;
+
 use machinery::time::Time;
 
 use crate::aes::{self, Cbc, DerivedGcm, Gcm};
@@ -19,11 +21,11 @@ pub struct Transformers {
 
 /// A value that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum Opened<'a> {
     /// What it is.
     Value {
-        /// Its bytes.
-        bytes: Vec<u8>,
+        /// Its bytes, which are those that were stored if they are not encrypted.
+        bytes: Cow<'a, [u8]>,
         /// Whether it should be written again, because another key or provider writes now.
         stale: bool,
     },
@@ -32,8 +34,8 @@ pub enum Opened {
     NeedsKey(KeyRequest),
 }
 
-/// A value as it is stored.
-pub type Sealed = Vec<u8>;
+/// A value as it is stored: the value itself if it is not encrypted.
+pub type Sealed<'a> = Cow<'a, [u8]>;
 
 /// Why a value cannot be read or written. The words are those of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,19 +103,19 @@ impl Transformers {
     }
 
     /// Encrypts a value that is to be stored under `path`, by the first provider's first key.
-    pub fn seal(
+    pub fn seal<'a>(
         &self,
-        value: &[u8],
+        value: &'a [u8],
         path: &[u8],
         keyring: &Keyring,
         random: &mut impl Random,
         now: Time,
-    ) -> Result<Sealed, Error> {
+    ) -> Result<Sealed<'a>, Error> {
         let provider = self.providers.first().expect("there is always a provider");
         let mut out = Vec::with_capacity(provider.prefix.len() + value.len() + 128);
         out.extend(&provider.prefix);
         match &provider.cipher {
-            Cipher::Identity => out.extend(value),
+            Cipher::Identity => return Ok(value.into()),
             Cipher::AesGcm(keys) => {
                 let (name, key) = keys.first().ok_or(Error::NoKey("AES"))?;
                 out.extend(name);
@@ -137,11 +139,11 @@ impl Transformers {
                 out.extend(seed.envelope(data).encode());
             }
         }
-        Ok(out)
+        Ok(out.into())
     }
 
     /// Reads a value that was stored under `path`, by whichever provider and key wrote it.
-    pub fn open(&self, stored: &[u8], path: &[u8], keyring: &Keyring) -> Result<Opened, Error> {
+    pub fn open<'a>(&self, stored: &'a [u8], path: &[u8], keyring: &Keyring) -> Result<Opened<'a>, Error> {
         let mut errors = Vec::new();
         for (at, provider) in self.providers.iter().enumerate() {
             let Some(rest) = stored.strip_prefix(provider.prefix.as_slice()) else { continue };
@@ -175,10 +177,10 @@ impl Provider {
         Self { prefix: prefix.into_bytes(), cipher }
     }
 
-    fn open(&self, rest: &[u8], path: &[u8], keyring: &Keyring) -> Result<Opened, Error> {
+    fn open<'a>(&self, rest: &'a [u8], path: &[u8], keyring: &Keyring) -> Result<Opened<'a>, Error> {
         match &self.cipher {
             Cipher::Identity if rest.starts_with(ENCRYPTED) => Err(Error::NoPrefix),
-            Cipher::Identity => Ok(Opened::Value { bytes: rest.to_vec(), stale: false }),
+            Cipher::Identity => Ok(Opened::Value { bytes: rest.into(), stale: false }),
             Cipher::AesGcm(keys) => open_named(keys, rest, "AES", |key, sealed| key.open(sealed, path)),
             Cipher::AesCbc(keys) => open_named(keys, rest, "AES", Cbc::open),
             Cipher::Secretbox(keys) => open_named(keys, rest, "Secretbox", Secretbox::open),
@@ -193,12 +195,12 @@ fn open_named<K>(
     rest: &[u8],
     what: &'static str,
     open: impl Fn(&K, &[u8]) -> Result<Vec<u8>, Error>,
-) -> Result<Opened, Error> {
+) -> Result<Opened<'static>, Error> {
     let mut errors = Vec::new();
     for (at, (name, key)) in keys.iter().enumerate() {
         let Some(sealed) = rest.strip_prefix(name.as_slice()) else { continue };
         match open(key, sealed) {
-            Ok(bytes) => return Ok(Opened::Value { bytes, stale: at > 0 }),
+            Ok(bytes) => return Ok(Opened::Value { bytes: bytes.into(), stale: at > 0 }),
             Err(error) => errors.push(error),
         }
     }

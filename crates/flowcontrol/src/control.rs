@@ -13,14 +13,16 @@ pub use reconfigure::{Condition, Ignored, Reconfigured};
 
 use crate::demand::Demand;
 use crate::dropped::Dropped;
-use crate::level::{Discipline, LevelSpec, Limits};
+use crate::level::{CATCH_ALL, Discipline, LevelSpec, Limits};
 use crate::metrics::{LevelSeries, Reason, Series, Snapshot};
-use crate::queues::{Phase, Queues, Start};
+use crate::queues::{Phase, Queues, Start, Tag};
 use crate::rules::FlowSchema;
 use crate::{Digest, Estimate, Moment};
 
 /// The most that a request waits.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// What a request waits that has no deadline, such as a watch: a quarter of what an ordinary request may take.
+const WAIT_DEFAULT: Duration = Duration::from_secs(15);
 
 /// Priority and fairness of one server.
 #[derive(Debug)]
@@ -63,6 +65,8 @@ pub struct Arrival {
     pub classification: Arc<Classification>,
     /// What becomes of it.
     pub outcome: Outcome,
+    /// Other requests that may run now; hardly ever any.
+    pub admitted: Vec<Ticket>,
 }
 
 /// What becomes of a request that arrived.
@@ -129,9 +133,10 @@ impl Classification {
     }
 }
 
-/// Until when a request may wait: a quarter of the time that is left for it, at most a minute.
-pub fn wait_until(now: Moment, deadline: Moment) -> Moment {
-    now.plus((deadline.since(now) / 4).min(WAIT_MAX))
+/// Until when a request may wait that arrived at some moment: a quarter of the time until its deadline, at most a minute.
+pub fn wait_until(arrived: Moment, deadline: Option<Moment>) -> Moment {
+    let wait = deadline.map_or(WAIT_DEFAULT, |deadline| deadline.since(arrived) / 4);
+    arrived.plus(wait.min(WAIT_MAX))
 }
 
 /// What tells the queues of a flow: the first eight bytes of the hash of its schema's name and its distinguisher.
@@ -186,7 +191,9 @@ impl FlowControl {
             counted.rejects(reason, Duration::ZERO);
             Outcome::Rejected { reason, retry_after_seconds: dropped.record(now.whole_seconds()) }
         };
-        let outcome = match level.queues.arrive(self.serial, series, work, hash, now) {
+        let tag = Tag { serial: self.serial, series, is_mutating: digest.is_mutating() };
+        let (start, others) = level.queues.arrive(tag, work, hash, now);
+        let outcome = match start {
             Start::Executes(slot) => {
                 counted.starts(Duration::ZERO);
                 Outcome::Admitted(ticket(slot))
@@ -198,7 +205,7 @@ impl FlowControl {
             Start::NoSeat => rejected(Reason::ConcurrencyLimit, counted, &mut level.dropped),
             Start::QueueFull => rejected(Reason::QueueFull, counted, &mut level.dropped),
         };
-        Arrival { classification, outcome }
+        Arrival { classification, outcome, admitted: self.note_started(id as u32, &others, now) }
     }
 
     /// A request that ran was answered; gives the requests that may run now. A ticket that is finished already does nothing.
@@ -207,7 +214,7 @@ impl FlowControl {
         let Some(record) = level.queues.record(ticket.slot, ticket.serial).copied() else { return Vec::new() };
         let started = level.queues.finish(ticket.slot, ticket.serial, now);
         if record.phase == Phase::Running {
-            self.series[record.series as usize].execution.observe(now.since(record.started).as_secs_f64());
+            self.series[record.tag.series as usize].execution.observe(now.since(record.started).as_secs_f64());
         }
         let mut admitted = self.note_started(ticket.level, &started, now);
         self.reap(ticket.level, now, &mut admitted);
@@ -247,18 +254,20 @@ impl FlowControl {
 
     /// Everything that is measured.
     pub fn snapshot(&self) -> Snapshot {
-        let mut series = self.series.clone();
+        let levels = self.levels.iter().flatten().map(Level::series).collect();
+        let mut snapshot = Snapshot { levels, series: self.series.clone(), ..Snapshot::default() };
+        snapshot.seat_fair_frac = self.fair_fraction;
         for record in self.levels.iter().flatten().flat_map(|level| level.queues.records()) {
-            series[record.series as usize].holds(record);
+            snapshot.holds(record);
         }
-        let levels = self.levels.iter().flatten().map(Level::series);
-        Snapshot { levels: levels.collect(), series, seat_fair_frac: self.fair_fraction }
+        snapshot
     }
 
     fn flow(&self, digest: &Digest<'_>) -> &Flow {
         let matching = self.flows.iter().find(|flow| flow.schema.matches(digest));
-        // A user without any group matches not even the last schema, which takes everything else.
-        matching.or(self.flows.last()).expect("the mandatory flow schemas are always there")
+        // A user without any group matches not even the schema that takes everything else, and belongs there all the same.
+        let rest = || self.flows.iter().find(|flow| flow.schema.name == CATCH_ALL);
+        matching.or_else(rest).expect("the mandatory flow schemas are always there")
     }
 
     fn leave(&mut self, ticket: Ticket, reason: Reason, now: Moment) -> Leave {
@@ -266,7 +275,7 @@ impl FlowControl {
         let Some(record) = level.queues.record(ticket.slot, ticket.serial).copied() else { return Leave::Gone };
         let Some(started) = level.queues.leave(ticket.slot, ticket.serial, now) else { return Leave::Running };
         let retry_after_seconds = level.dropped.record(now.whole_seconds());
-        self.series[record.series as usize].rejects(reason, now.since(record.arrived));
+        self.series[record.tag.series as usize].rejects(reason, now.since(record.arrived));
         let mut admitted = self.note_started(ticket.level, &started, now);
         self.reap(ticket.level, now, &mut admitted);
         Leave::Left { retry_after_seconds, admitted }
@@ -278,8 +287,8 @@ impl FlowControl {
         let mut tickets = Vec::with_capacity(slots.len());
         for slot in slots {
             let record = level.queues.at(*slot);
-            self.series[record.series as usize].starts(now.since(record.arrived));
-            tickets.push(Ticket { serial: record.serial, level: id, slot: *slot });
+            self.series[record.tag.series as usize].starts(now.since(record.arrived));
+            tickets.push(Ticket { serial: record.tag.serial, level: id, slot: *slot });
         }
         tickets
     }

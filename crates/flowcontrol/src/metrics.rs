@@ -138,6 +138,19 @@ pub struct Snapshot {
     pub series: Vec<Series>,
     /// `apiserver_flowcontrol_seat_fair_frac`
     pub seat_fair_frac: f64,
+    /// `apiserver_current_inflight_requests`
+    pub executing: ByKind,
+    /// `apiserver_current_inqueue_requests`
+    pub waiting: ByKind,
+}
+
+/// Requests by the label `request_kind`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByKind {
+    /// `readOnly`
+    pub read_only: u32,
+    /// `mutating`
+    pub mutating: u32,
 }
 
 /// One value of a counter or gauge.
@@ -181,8 +194,7 @@ impl Series {
         self.wait_executed.observe(waited.as_secs_f64());
     }
 
-    /// Counts a request that is there now.
-    pub(crate) const fn holds(&mut self, record: &Record) {
+    const fn holds(&mut self, record: &Record) {
         let seats = record.work.width();
         match record.phase {
             Phase::Waiting => {
@@ -198,7 +210,33 @@ impl Series {
     }
 }
 
+impl ByKind {
+    const fn add(&mut self, is_mutating: bool) {
+        if is_mutating {
+            self.mutating += 1;
+        } else {
+            self.read_only += 1;
+        }
+    }
+
+    fn samples(self, name: &'static str, samples: &mut Vec<Sample>) {
+        for (kind, value) in [("readOnly", self.read_only), ("mutating", self.mutating)] {
+            samples.push(Sample { name, labels: vec![("request_kind", kind.into())], value: f64::from(value) });
+        }
+    }
+}
+
 impl Snapshot {
+    /// Counts a request that is there now.
+    pub(crate) fn holds(&mut self, record: &Record) {
+        self.series[record.tag.series as usize].holds(record);
+        match record.phase {
+            Phase::Waiting => self.waiting.add(record.tag.is_mutating),
+            Phase::Running => self.executing.add(record.tag.is_mutating),
+            Phase::Lingering => {}
+        }
+    }
+
     /// The counters and gauges; the histograms are in [`Snapshot::series`].
     pub fn samples(&self) -> Vec<Sample> {
         let mut samples = vec![Sample {
@@ -206,6 +244,8 @@ impl Snapshot {
             labels: Vec::new(),
             value: self.seat_fair_frac,
         }];
+        self.executing.samples("apiserver_current_inflight_requests", &mut samples);
+        self.waiting.samples("apiserver_current_inqueue_requests", &mut samples);
         self.levels.iter().for_each(|level| level.samples(&mut samples));
         self.series.iter().for_each(|series| series.samples(&mut samples));
         samples

@@ -22,7 +22,7 @@ use std::time::Duration;
 use queue::{Queue, Waiting};
 use slots::Slots;
 
-pub use slots::{Phase, Record};
+pub use slots::{Phase, Record, Tag};
 
 use crate::demand::Integrator;
 use crate::level::{Discipline, Queuing};
@@ -149,7 +149,7 @@ impl Queues {
 
     /// Counts requests elsewhere than before.
     pub(crate) fn renumber_series(&mut self, moved: impl Fn(u32) -> u32) {
-        self.slots.iter_mut().for_each(|record| record.series = moved(record.series));
+        self.slots.iter_mut().for_each(|record| record.tag.series = moved(record.tag.series));
     }
 
     /// When the next lingering request gives its seats back.
@@ -165,15 +165,16 @@ impl Queues {
         self.dispatch_all(now)
     }
 
-    /// A request arrives.
-    pub fn arrive(&mut self, serial: u64, series: u32, work: Work, hash: u64, now: Moment) -> Start {
+    /// A request arrives. Gives what becomes of it, and the requests that may run now besides: where two would end at the same
+    /// virtual time, that it runs can change whose turn is next.
+    pub fn arrive(&mut self, tag: Tag, work: Work, hash: u64, now: Moment) -> (Start, Vec<u32>) {
         self.sync(now);
-        let record = Record { serial, series, work, queue: None, arrived: now, started: now, phase: Phase::Running };
+        let record = Record { tag, work, queue: None, arrived: now, started: now, phase: Phase::Running };
         match self.discipline {
-            Discipline::Reject if !self.fits(work.width()) => Start::NoSeat,
+            Discipline::Reject if !self.fits(work.width()) => (Start::NoSeat, Vec::new()),
             Discipline::Reject | Discipline::Exempt => {
                 self.take_seats(work, now);
-                Start::Executes(self.slots.insert(record))
+                (Start::Executes(self.slots.insert(record)), Vec::new())
             }
             Discipline::Queue(queuing) => self.arrive_at_queue(record, queuing, hash, now),
         }
@@ -230,7 +231,7 @@ impl Queues {
         self.dispatch_all(now)
     }
 
-    fn arrive_at_queue(&mut self, record: Record, queuing: Queuing, hash: u64, now: Moment) -> Start {
+    fn arrive_at_queue(&mut self, record: Record, queuing: Queuing, hash: u64, now: Moment) -> (Start, Vec<u32>) {
         let index = self.shard(queuing, hash);
         let width = record.work.width();
         // Nobody waits, so that this request would be chosen: it need not go through its queue.
@@ -239,17 +240,19 @@ impl Queues {
             let progress = self.progress;
             self.change(index, |queue| {
                 queue.begin(progress);
+                queue.catch_up_with(progress);
                 queue.start(work);
             });
             self.robin = index;
             self.queued_seats_in_use += work.width();
             self.take_seats(work, now);
-            return Start::Executes(self.slots.insert(Record { queue: Some(index), work, ..record }));
+            let slot = self.slots.insert(Record { queue: Some(index), work, ..record });
+            return (Start::Executes(slot), Vec::new());
         }
         // DEVIATION: a full queue takes no more; upstream's grows without end behind a request too wide for the free seats.
         let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
         if length >= queuing.length_max as usize {
-            return Start::QueueFull;
+            return (Start::QueueFull, Vec::new());
         }
         let (arrival, work) = (self.progress, total_work(record.work));
         let slot = self.slots.insert(Record { queue: Some(index), phase: Phase::Waiting, ..record });
@@ -260,12 +263,13 @@ impl Queues {
         self.counts.waiting += 1;
         self.counts.seats_waiting += width;
         self.note_demand(now);
-        match self.dispatch(now) {
-            Some(dispatched) => {
-                debug_assert_eq!(dispatched, slot, "what could run before was running");
-                Start::Executes(slot)
+        let mut dispatched = self.dispatch_all(now);
+        match dispatched.iter().position(|other| *other == slot) {
+            Some(at) => {
+                dispatched.remove(at);
+                (Start::Executes(slot), dispatched)
             }
-            None => Start::Waits(slot, u32::try_from(length + 1).unwrap_or(u32::MAX)),
+            None => (Start::Waits(slot, u32::try_from(length + 1).unwrap_or(u32::MAX)), dispatched),
         }
     }
 
@@ -402,5 +406,7 @@ fn total_work(work: Work) -> SeatTime {
     SeatTime::from(work.initial_seats) * SERVICE_NANOS + SeatTime::from(work.final_seats) * lingering
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

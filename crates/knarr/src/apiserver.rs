@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::apiserver::authentication::{Authenticators, ServiceAccounts};
 use ::apiserver::server::Mode;
-use ::apiserver::{Config, Server, tls};
+use ::apiserver::{Config, Server, claims, tls};
 use ::store::backend::NodeBackend;
 use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::node::{self, Node, Start};
@@ -76,6 +76,9 @@ struct ApiServer {
     /// Ranges of service addresses.
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
     service_cluster_ip_range: Vec<String>,
+    /// Ports that services open on every node.
+    #[arg(long, default_value = "30000-32767")]
+    service_node_port_range: String,
     /// Issuers of service account tokens; the first one issues new ones.
     #[arg(long)]
     service_account_issuer: Vec<String>,
@@ -154,6 +157,8 @@ impl ApiServer {
             external_address: self
                 .advertise_address
                 .map(|address| SocketAddr::new(address, self.secure_port).to_string()),
+            ranges: claims::ranges(&self.service_cluster_ip_range, &self.service_node_port_range)
+                .map_err(anyhow::Error::msg)?,
             kinds: api::kinds::all(),
         })
     }

@@ -1,17 +1,31 @@
 //! Admission: what may change a write, or refuse it, after authorization and before the store.
 //!
 //! A plug-in is a pure function of the request and a [`View`] of the cluster. What must ask over the network (webhooks)
-//! is not one of these.
+//! is not one of these; it stands between [`Chain::validate`] and [`Chain::charge`].
 
+mod amounts;
+mod limit_ranger;
 mod namespace_lifecycle;
+mod pods;
+mod priority;
+mod resource_quota;
+mod service_account;
+mod storage_protection;
+mod table;
+#[cfg(test)]
+mod testing;
+mod toleration_seconds;
 
 use api::kind::{Kind, Version};
 use auth::User;
 use machinery::Value;
+use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::time::Time;
 
-pub use namespace_lifecycle::NamespaceLifecycle;
+pub use table::{Flags, Unknown};
+
+use crate::body::resource_name;
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +60,10 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// The object as it is, for an update or a delete.
     pub old: Option<&'a Value>,
+    /// Random letters for names that a plug-in makes up.
+    pub suffix: &'a str,
+    /// A random id of the request.
+    pub uid: &'a str,
 }
 
 /// What plug-ins may know of the cluster.
@@ -58,41 +76,143 @@ pub trait View {
 
     /// Whether a user may do something: some plug-ins let those through who could do the same in another way.
     fn allows(&self, attributes: &auth::Attributes<'_>) -> bool;
+
+    /// The plural name of a kind, for what refers to objects by kind, and whether it lives in namespaces.
+    fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)>;
+}
+
+/// What plug-ins say besides yes and no.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// What the client is told along with the answer.
+    pub warnings: Vec<String>,
+    /// What the audit log is told, by key.
+    pub audit: Vec<(String, String)>,
+}
+
+/// Another object that is replaced in the transaction of the write, or the write does not happen.
+#[derive(Clone, Debug)]
+pub struct Effect {
+    /// Its kind.
+    pub kind: Kind,
+    /// What it becomes; the resourceVersion says what it replaces.
+    pub object: Value,
 }
 
 /// Something that changes or judges writes.
 pub trait Plugin: Send + Sync {
-    /// The name that flags know it by.
-    fn name(&self) -> &'static str;
-
     /// Changes the object, or refuses it.
-    fn admit(&self, _attributes: &Attributes<'_>, _object: &mut Value, _view: &dyn View) -> Result<(), Status> {
+    fn admit(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: &mut Value,
+        _view: &dyn View,
+        _notes: &mut Notes,
+    ) -> Result<(), Status> {
         Ok(())
     }
 
     /// Refuses the object as it would be stored.
-    fn validate(&self, _attributes: &Attributes<'_>, _object: &Value, _view: &dyn View) -> Result<(), Status> {
+    fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: &Value,
+        _view: &dyn View,
+        _notes: &mut Notes,
+    ) -> Result<(), Status> {
         Ok(())
+    }
+
+    /// After all others agreed: what else the write changes. Asked again if one of those changed meanwhile.
+    fn charge(&self, _attributes: &Attributes<'_>, _object: &Value, _view: &dyn View) -> Result<Vec<Effect>, Status> {
+        Ok(Vec::new())
     }
 }
 
 /// Plug-ins in their order.
-#[derive(Default)]
-pub struct Chain(pub Vec<Box<dyn Plugin>>);
+pub struct Chain {
+    plugins: Vec<Box<dyn Plugin>>,
+    names: Vec<&'static str>,
+}
 
 impl Chain {
     /// The plug-ins that are on unless a flag says otherwise, in upstream's order.
     pub fn defaults() -> Self {
-        Self(vec![Box::new(NamespaceLifecycle)])
+        Self::of(&Flags::default()).expect("the flags' own defaults name only plug-ins there are")
+    }
+
+    /// The plug-ins that flags ask for, in upstream's order.
+    pub fn of(flags: &Flags) -> Result<Self, Unknown> {
+        let rows = table::rows(flags)?;
+        let names = rows.iter().map(|row| row.name).collect();
+        let made = rows.iter().filter_map(|row| row.make).map(|make| make());
+        Ok(Self { plugins: table::always().into_iter().chain(made).collect(), names })
+    }
+
+    /// Whether a plug-in is on, also one that is not made here.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(&name)
     }
 
     /// Lets every plug-in change the object; the first refusal ends it.
-    pub fn admit(&self, attributes: &Attributes<'_>, object: &mut Value, view: &dyn View) -> Result<(), Status> {
-        self.0.iter().try_for_each(|plugin| plugin.admit(attributes, object, view))
+    pub fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        view: &dyn View,
+        notes: &mut Notes,
+    ) -> Result<(), Status> {
+        self.plugins.iter().try_for_each(|plugin| plugin.admit(attributes, object, view, notes))
     }
 
     /// Lets every plug-in judge the object; the first refusal ends it.
-    pub fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<(), Status> {
-        self.0.iter().try_for_each(|plugin| plugin.validate(attributes, object, view))
+    pub fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        view: &dyn View,
+        notes: &mut Notes,
+    ) -> Result<(), Status> {
+        self.plugins.iter().try_for_each(|plugin| plugin.validate(attributes, object, view, notes))
+    }
+
+    /// What else is to be written in the same transaction.
+    pub fn charge(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<Vec<Effect>, Status> {
+        let mut effects = Vec::new();
+        for plugin in &self.plugins {
+            effects.extend(plugin.charge(attributes, object, view)?);
+        }
+        Ok(effects)
+    }
+}
+
+impl Attributes<'_> {
+    /// The refusal of this write. Before a name is made up, what it is made from stands for it.
+    pub fn forbidden(&self, object: &Value, why: impl std::fmt::Display) -> Status {
+        Status::forbidden(resource_name(self.kind), self.shown_name(object), why)
+    }
+
+    /// What the object is called in refusals.
+    pub fn shown_name<'v>(&'v self, object: &'v Value) -> &'v str {
+        let meta = Meta::of(object);
+        let names = [self.name, meta.name(), meta.generate_name()];
+        names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown")
+    }
+
+    /// Whether it is about objects of this resource, or a subresource of one.
+    pub fn is(&self, group: &str, plural: &str) -> bool {
+        self.kind.group == group && self.kind.plural == plural
+    }
+
+    /// Whether the object itself is created, not a part of it.
+    pub fn creates(&self, group: &str, plural: &str) -> bool {
+        self.operation == Operation::Create && self.subresource.is_empty() && self.is(group, plural)
+    }
+
+    /// Whether the object itself is created or updated, not a part of it.
+    pub fn writes(&self, group: &str, plural: &str) -> bool {
+        matches!(self.operation, Operation::Create | Operation::Update)
+            && self.subresource.is_empty()
+            && self.is(group, plural)
     }
 }

@@ -7,11 +7,13 @@
 //!
 //! Each step is a function of what it is given. What must be drawn from nowhere is in [`Draw`], drawn once a request.
 
-use api::kind::{Context, Kind, Version};
+use api::kind::{Context, Kind, Shape, Version};
+use machinery::conform::zero;
 use machinery::meta::{self, Meta, MetaMut};
+use machinery::schema::Omit;
 use machinery::status::Status;
 use machinery::time::Time;
-use machinery::{Errors, Path, Value, apply};
+use machinery::{Errors, Path, Value, apply, field};
 
 use crate::body::{kind_name, resource_name};
 use crate::conversion::Managed;
@@ -45,6 +47,10 @@ pub struct Target<'a> {
 /// Gives an object the namespace of the URL, and refuses one that says it is another's.
 pub fn address(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
     let expected = if target.kind.is_namespaced() { target.namespace } else { "" };
+    if let (Some(mut meta), false) = (MetaMut::of(object), target.kind.is_namespaced()) {
+        // What a client says of a namespace means nothing here, and is forgotten.
+        meta.remove("namespace");
+    }
     let meta = Meta::of(object);
     if !meta.namespace().is_empty() && meta.namespace() != expected {
         return Err(Status::bad_request(
@@ -85,8 +91,9 @@ pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) 
 pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_>) -> Result<Vec<String>, Status> {
     meta::prepare_create(object, &draw.uid, context.now, &draw.suffix);
     kind.rules.prepare_create(object, context);
+    show_status(object, context.version);
     let mut errors = Errors::new();
-    meta::validate_create(object, kind.scope, kind.name_rule, &Path::of("metadata"), &mut errors);
+    check_metadata(kind, object, &mut errors);
     kind.rules.validate(object, context, &mut errors);
     judge(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, None, context);
@@ -98,6 +105,7 @@ pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_
 pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_>) -> Result<Vec<String>, Status> {
     meta::prepare_update(object, old);
     kind.rules.prepare_update(object, old, context);
+    show_status(object, context.version);
     let mut errors = Errors::new();
     let (metadata, checks) = (Path::of("metadata"), kind.update_checks);
     meta::validate_create(object, kind.scope, meta::name_is_path_segment, &metadata, &mut errors);
@@ -105,13 +113,44 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
         meta::validate_update(object, old, &metadata, &mut errors);
     }
     for _ in 0..checks.whole {
-        meta::validate_create(object, kind.scope, kind.name_rule, &metadata, &mut errors);
+        check_metadata(kind, object, &mut errors);
     }
     kind.rules.validate_update(object, old, context, &mut errors);
     judge(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, Some(old), context);
     kind.rules.canonicalize(object);
     Ok(warnings)
+}
+
+/// What is wrong with the metadata of an object by itself.
+fn check_metadata(kind: &Kind, object: &Value, errors: &mut Errors) {
+    /// Finalizers that need no domain.
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    let metadata = Path::of("metadata");
+    meta::validate_create(object, kind.scope, kind.name_rule, &metadata, errors);
+    if !kind.qualified_finalizers {
+        return;
+    }
+    let path = metadata.field("finalizers");
+    for (index, name) in Meta::of(object).finalizers().enumerate() {
+        if !name.contains('/') && !STANDARD.contains(&name) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(field::Error::invalid(&path.index(index), name, why));
+        }
+    }
+}
+
+/// A status of which nothing is set is still shown, where Go has no way to leave it out.
+fn show_status(object: &mut Value, version: &Version) {
+    const STATUS: &str = "status";
+    let Shape::BuiltIn(schema) = version.shape else { return };
+    let Value::Object(fields) = object else { return };
+    if let Some((field, ty)) = schema.field(STATUS).filter(|_| fields.get(STATUS).is_none())
+        && !field.pointer
+        && field.omit != Omit::Zero
+    {
+        fields.insert(STATUS, zero(ty));
+    }
 }
 
 /// What an update must hold of the object that is there. `object` is what the client sent; afterwards it has the

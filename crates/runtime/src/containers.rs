@@ -76,8 +76,8 @@ impl Runtime {
         let maps = sandboxes::id_maps(&sandbox.record().config);
         rootfs::mount_writable(&self.images.lower_dirs(image), dir, &root, maps.as_ref(), sandbox.record().pause)
             .map_err(Error::io("mount the container's root"))?;
-        let (images, mounted_layers) = self.mount_images(dir, &config)?;
         let record = sandbox.record();
+        let (prepared, mounted_layers) = self.prepare_mounts(dir, &config, record.pause)?;
         let parent = record.cgroup.rsplit_once('/').map_or("", |(parent, _)| parent);
         let security = config.linux.clone().unwrap_or_default().security_context.unwrap_or_default();
         let user = resolve_user(&root, &security, image)?;
@@ -96,7 +96,7 @@ impl Runtime {
             pause: record.pause,
             target,
             provided: &sandbox.provided(),
-            images: &images,
+            prepared: &prepared,
             users: maps.is_some(),
         })?;
         fs::write(bundle.join("config.json"), spec.to_string()).map_err(Error::io("write the bundle"))?;
@@ -104,6 +104,9 @@ impl Runtime {
             ("", _) | (_, "") => String::new(),
             (dir, path) => Path::new(dir).join(path).display().to_string(),
         };
+        if let Some(dir) = Path::new(&log).parent().filter(|_| !log.is_empty()) {
+            fs::create_dir_all(dir).map_err(Error::io("make the log's directory"))?;
+        }
         Ok(record::Container {
             id: id.to_owned(),
             sandbox: record.id,
@@ -121,28 +124,33 @@ impl Runtime {
         })
     }
 
-    /// Mounts the images that a container has as volumes.
-    fn mount_images(
+    /// Mounts what a container's description cannot say: images, and volumes shown through a user namespace.
+    fn prepare_mounts(
         &self,
         dir: &Path,
         config: &v1::ContainerConfig,
+        pause: i32,
     ) -> Result<(BTreeMap<usize, PathBuf>, Vec<String>), Error> {
-        let (mut mounts, mut layers) = (BTreeMap::new(), Vec::new());
+        let (mut prepared, mut layers) = (BTreeMap::new(), Vec::new());
         for (n, mount) in config.mounts.iter().enumerate() {
-            let Some(wanted) = mount.image.as_ref().map(|image| image.image.as_str()).filter(|name| !name.is_empty())
-            else {
-                continue;
-            };
-            let image = self.find_image(wanted)?;
-            let target = dir.join("images").join(n.to_string());
-            rootfs::mount_read_only(&self.images.lower_dirs(&image), &target)
-                .map_err(Error::io(format!("mount image {wanted}")))?;
-            layers.extend(image.layers.iter().map(ToString::to_string));
-            let inside = rootfs::inside(&target, Path::new(&mount.image_sub_path))
-                .map_err(Error::io(format!("find {:?} in image {wanted}", mount.image_sub_path)))?;
-            mounts.insert(n, inside);
+            let target = dir.join("mounts").join(n.to_string());
+            let wanted = mount.image.as_ref().map_or("", |image| image.image.as_str());
+            if !wanted.is_empty() {
+                let image = self.find_image(wanted)?;
+                rootfs::mount_read_only(&self.images.lower_dirs(&image), &target)
+                    .map_err(Error::io(format!("mount image {wanted}")))?;
+                layers.extend(image.layers.iter().map(ToString::to_string));
+                let inside = rootfs::inside(&target, Path::new(&mount.image_sub_path))
+                    .map_err(Error::io(format!("find {:?} in image {wanted}", mount.image_sub_path)))?;
+                prepared.insert(n, inside);
+            } else if !mount.uid_mappings.is_empty() {
+                let source = spec::host_source(Path::new(&mount.host_path)).map_err(spec::SpecError::from)?;
+                rootfs::mount_mapped(&source, &target, pause)
+                    .map_err(Error::io(format!("map the owners of {}", mount.host_path)))?;
+                prepared.insert(n, target);
+            }
         }
-        Ok((mounts, layers))
+        Ok((prepared, layers))
     }
 
     pub(crate) fn find_image(&self, wanted: &str) -> Result<Arc<Image>, Error> {
@@ -394,7 +402,7 @@ fn merge(mut now: v1::LinuxContainerResources, change: &v1::LinuxContainerResour
 }
 
 /// The kernel lets a group go a moment after its last process.
-fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
+pub(crate) fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
     let mut attempts = 0;
     loop {
         match cgroup.remove() {
@@ -403,7 +411,7 @@ fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
                 cgroup.kill();
                 std::thread::sleep(Duration::from_millis(5));
             }
-            done => return done.map_err(Error::io("remove the container's cgroup")),
+            done => return done.map_err(Error::io("remove a cgroup")),
         }
     }
 }
@@ -412,7 +420,7 @@ fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
 pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
     let unmount = |path: &Path| rootfs::unmount_all(path).map_err(Error::io(format!("unmount {}", path.display())));
     unmount(&dir.join("bundle/rootfs"))?;
-    if let Ok(entries) = fs::read_dir(dir.join("images")) {
+    if let Ok(entries) = fs::read_dir(dir.join("mounts")) {
         for entry in entries.flatten() {
             unmount(&entry.path())?;
         }

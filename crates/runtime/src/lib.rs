@@ -22,6 +22,7 @@ mod sandboxes;
 mod serve;
 mod service;
 mod signal;
+pub mod spdy;
 mod spec;
 mod stats;
 mod streaming;

@@ -43,6 +43,19 @@ pub fn mount_writable(
     overlay(&paths, Some((&upper, &work)), target)
 }
 
+/// Mounts a directory or file with its owners shown through the user namespace of a process.
+pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> {
+    fs::create_dir_all(target.parent().unwrap_or(Path::new("/")))?;
+    if source.is_dir() {
+        fs::create_dir_all(target)?;
+    } else {
+        fs::write(target, "")?;
+    }
+    let tree = sys::clone_tree(source)?;
+    sys::map_ids(tree.as_fd(), fs::File::open(format!("/proc/{pause}/ns/user"))?)?;
+    Ok(move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
 /// A path inside a directory, resolved there: links do not lead out of it.
 pub fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() {

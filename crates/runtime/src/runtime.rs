@@ -343,13 +343,13 @@ impl Container {
 
     /// Nobody keeps it any more: the file says how it ended, or nothing does. Says whether that is news.
     pub(crate) fn settle(&self) -> bool {
-        if !matches!(self.record().phase, Phase::Running { .. }) {
-            return false;
-        }
         let text = fs::read(self.dir.join(EXIT)).ok();
-        match text.and_then(|text| serde_json::from_slice::<Exit>(&text).ok()) {
-            Some(exit) => self.exited(&exit),
-            None => self.end(UNKNOWN_EXIT, now(), "Unknown", "the container's keeper is gone"),
+        let exit = text.and_then(|text| serde_json::from_slice::<Exit>(&text).ok());
+        match (exit, self.record().phase) {
+            // Also one whose start was not yet written down.
+            (Some(exit), Phase::Created | Phase::Running { .. }) => self.exited(&exit),
+            (None, Phase::Running { .. }) => self.end(UNKNOWN_EXIT, now(), "Unknown", "the container's keeper is gone"),
+            (_, Phase::Created | Phase::Exited { .. }) => false,
         }
     }
 

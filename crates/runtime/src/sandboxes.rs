@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use container::cgroup::Cgroup;
 use container::protocol::{self, NETNS};
@@ -15,6 +16,8 @@ use crate::record;
 use crate::rootfs;
 use crate::runtime::{Runtime, Sandbox, new_id, now};
 
+/// Killed processes are gone sooner, unless they hang in a disk.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shared memory of a sandbox, as other runtimes size it.
 const SHM_OPTIONS: &std::ffi::CStr = c"mode=1777,size=65536k";
 
@@ -133,7 +136,7 @@ impl Runtime {
         let record = sandbox.record();
         for container in self.containers_of(&record.id) {
             let container_id = container.record().id;
-            self.stop_container(&container_id, std::time::Duration::ZERO).await?;
+            self.stop_container(&container_id, Duration::ZERO).await?;
         }
         if !record.detached && has_network(&record.config) {
             let netns = sandbox.dir.join(NETNS);
@@ -142,8 +145,8 @@ impl Runtime {
             sandbox.change(|record| record.detached = true);
         }
         sandbox.change(|record| record.ready = false);
-        // A shim that cannot be reached has gone, and what it kept with it.
-        let _ = sandbox.shim.shutdown().await;
+        // A shim that cannot be reached has gone, and one whose processes hang is not waited for.
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, sandbox.shim.shutdown()).await;
         Cgroup::at(&record.cgroup).kill();
         for name in [NETNS, "shm"] {
             rootfs::unmount_all(&sandbox.dir.join(name)).map_err(Error::io("unmount a sandbox's file"))?;
@@ -293,7 +296,7 @@ fn resolv_conf(config: &v1::PodSandboxConfig) -> Vec<u8> {
 }
 
 fn clean_up(sandbox: &Sandbox) -> Result<(), Error> {
-    Cgroup::at(&sandbox.record().cgroup).remove().map_err(Error::io("remove the sandbox's cgroup"))?;
+    crate::containers::remove_cgroup(&Cgroup::at(&sandbox.record().cgroup))?;
     remove_dir(&sandbox.dir)
 }
 

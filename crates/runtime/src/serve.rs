@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cri::v1::image_service_server::ImageServiceServer;
 use cri::v1::runtime_service_server::RuntimeServiceServer;
@@ -16,6 +17,9 @@ use crate::{service, streaming};
 
 /// A request carries at most a pod's description, an answer the list of everything.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Requests that are under way get so long after the order to stop; a listener to events would never end.
+const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +64,20 @@ pub async fn serve(
         .add_service(limited)
         .add_service(ImageServiceServer::new(Images(runtime)).max_encoding_message_size(MESSAGE_BYTES_MAX));
     ready();
-    let served = server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop).await;
+    let (told, stopping) = tokio::sync::oneshot::channel();
+    let stop = async {
+        stop.await;
+        // The other end waits until this one has gone.
+        let _ = told.send(());
+    };
+    let overdue = async {
+        let _ = stopping.await;
+        tokio::time::sleep(STOP_GRACE).await;
+    };
+    let served = tokio::select! {
+        served = server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop) => served,
+        () = overdue => Ok(()),
+    };
     streams.abort();
     // Whoever comes next makes a new one.
     let _ = std::fs::remove_file(socket);

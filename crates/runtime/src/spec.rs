@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::user::User;
 
 pub use devices::DeviceError;
-pub use mounts::MountError;
+pub use mounts::{MountError, host_source};
 pub use resources::resources;
 pub use security::{SecurityError, capabilities};
 
@@ -55,8 +55,8 @@ pub struct Inputs<'a> {
     pub target: Option<i32>,
     /// Files that the sandbox provides: hosts, resolv.conf, hostname, shm.
     pub provided: &'a BTreeMap<&'static str, PathBuf>,
-    /// Mounts of images, by their index among the container's mounts.
-    pub images: &'a BTreeMap<usize, PathBuf>,
+    /// Sources that were mounted for it beforehand, by their index among the container's mounts.
+    pub prepared: &'a BTreeMap<usize, PathBuf>,
     /// The sandbox has a user namespace.
     pub users: bool,
 }

@@ -7,13 +7,14 @@ use machinery::{At, Errors, Value};
 
 use super::binding;
 use crate::field_rules::{raise_generation, start_generation};
-use crate::kind::{Context, Kind, Rules, names};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, names};
 
 /// The row of MutatingAdmissionPolicyBinding.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         rules: Arc::new(MutatingAdmissionPolicyBinding),
         ..Kind::stored(
             "admissionregistration.k8s.io",

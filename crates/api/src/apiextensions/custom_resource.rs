@@ -98,6 +98,8 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         dependents: crate::kind::Dependents::Delete,
         returns_deleted: false,
         update_checks: crate::kind::UpdateChecks { whole: 1, change: 1 },
+        allocates: None,
+        qualified_finalizers: false,
         rules: Arc::new(CustomResource::new(own)),
     })
 }

@@ -31,6 +31,7 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::status()],
         unconditional_update: false,
         rules: Arc::new(CustomResourceDefinition),
+        qualified_finalizers: false,
         ..Kind::stored("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use machinery::field::Error;
-use machinery::meta::{Meta, NamePart, Scope, name_is_path_segment};
+use machinery::meta::{Meta, Scope, name_is_path_segment};
 use machinery::{At, Errors, Value, names};
 
 use super::pem;
@@ -18,7 +18,7 @@ pub fn kind() -> Kind {
     let row = Kind::stored("certificates.k8s.io", "v1beta1", "ClusterTrustBundle", "clustertrustbundles");
     let mut kind = Kind {
         scope: Scope::Cluster,
-        name_rule: |name: &str, _part: NamePart| name_is_path_segment(name, NamePart::Whole),
+        name_rule: name_is_path_segment,
         selectable: vec![Selectable::new("spec.signerName", |object| {
             object.str_at(&["spec", "signerName"]).unwrap_or_default().into()
         })],

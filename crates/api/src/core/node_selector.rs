@@ -18,12 +18,25 @@ pub fn validate(selector: &At<'_>, errors: &mut Errors) {
 
 /// What is wrong with one of its terms.
 pub fn validate_term(term: &At<'_>, errors: &mut Errors) {
-    let expressions = term.get("matchExpressions");
-    for requirement in expressions.items() {
+    for requirement in term.get("matchExpressions").items() {
+        validate_expression(&requirement, errors);
+        for value in requirement.get("values").items() {
+            looks(&value, names::label_value, errors);
+        }
+    }
+    validate_fields(term, errors);
+}
+
+/// What is wrong with a term that is only preferred: its values need not be values of labels.
+pub fn validate_preferred_term(term: &At<'_>, errors: &mut Errors) {
+    for requirement in term.get("matchExpressions").items() {
         validate_expression(&requirement, errors);
     }
-    let fields = term.get("matchFields");
-    for requirement in fields.items() {
+    validate_fields(term, errors);
+}
+
+fn validate_fields(term: &At<'_>, errors: &mut Errors) {
+    for requirement in term.get("matchFields").items() {
         validate_field(&requirement, errors);
     }
 }
@@ -44,9 +57,6 @@ fn validate_expression(requirement: &At<'_>, errors: &mut Errors) {
         other => errors.push(Error::invalid(operator.path(), other, "not a valid selector operator")),
     }
     looks(&requirement.get("key"), names::qualified_name, errors);
-    for value in values.items() {
-        looks(&value, names::label_value, errors);
-    }
 }
 
 fn validate_field(requirement: &At<'_>, errors: &mut Errors) {

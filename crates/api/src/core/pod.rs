@@ -24,7 +24,8 @@ pub fn kind() -> Kind {
         returns_deleted: true,
         selectable: selectable(),
         rules: Arc::new(Pod),
-        update_checks: UpdateChecks { whole: 1, change: 1 },
+        update_checks: UpdateChecks { whole: 1, change: 0 },
+        qualified_finalizers: false,
         ..Kind::stored("", "v1", "Pod", "pods")
     }
     .with_columns(&columns::all())

@@ -10,7 +10,6 @@ mod defaults;
 mod env;
 mod handlers;
 mod image;
-mod internal;
 mod mounts;
 mod network;
 mod os;
@@ -28,15 +27,15 @@ use std::collections::BTreeSet;
 use machinery::field::Error;
 use machinery::{At, Errors, Value, meta, names};
 
-use report::{required_one_of, text};
+use crate::field_rules::looks;
+use report::required_one_of;
 
 pub(crate) use annotations::{APP_ARMOR, MIRROR, agree, app_armor_field, validate as validate_annotations};
 pub(crate) use containers::only_for_pod;
 pub(crate) use defaults::{metadata as default_metadata, pod as default_pod, spec as default};
-pub(crate) use internal::{diff, print};
 pub(crate) use network::address;
 pub(crate) use qos::class as qos_class;
-pub(crate) use report::{invalid_int, invalid_text, not_negative};
+pub(crate) use report::{invalid_int, invalid_text};
 pub(crate) use scheduling::tolerations as validate_tolerations;
 pub(crate) use security::app_armor as validate_app_armor;
 pub(crate) use warnings::{address as address_warning, warnings};
@@ -103,7 +102,7 @@ pub(crate) fn validate(spec: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     network::dns_config(spec, errors);
     for gate in spec.get("readinessGates").items() {
         let condition = gate.get("conditionType");
-        text(&condition, names::qualified_name(condition.str()), errors);
+        looks(&condition, names::qualified_name, errors);
     }
     scheduling::gates(&spec.get("schedulingGates"), errors);
     scheduling::spread(&spec.get("topologySpreadConstraints"), errors);
@@ -129,7 +128,7 @@ fn names_and_numbers(spec: &At<'_>, errors: &mut Errors) {
     let name = |field: &str, rule: fn(&str) -> Vec<String>, errors: &mut Errors| {
         let name = spec.get(field);
         if !name.is_empty() {
-            text(&name, rule(name.str()), errors);
+            looks(&name, rule, errors);
         }
     };
     name("serviceAccountName", names::dns1123_subdomain, errors);
@@ -146,7 +145,7 @@ fn names_and_numbers(spec: &At<'_>, errors: &mut Errors) {
     name("priorityClassName", names::dns1123_subdomain, errors);
     let class = spec.get("runtimeClassName");
     if class.is_present() {
-        text(&class, names::dns1123_subdomain(class.str()), errors);
+        looks(&class, names::dns1123_subdomain, errors);
     }
     let preemption = spec.get("preemptionPolicy");
     if preemption.is_present() {

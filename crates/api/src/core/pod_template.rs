@@ -3,40 +3,33 @@
 use std::sync::Arc;
 
 use machinery::labels::format_labels;
-use machinery::meta::MetaMut;
-use machinery::table::{Cell, Column};
 use machinery::{At, Errors, Value};
 
 use super::{object_meta, pod_template_spec};
-use crate::kind::{Context, Kind, Rules, name_column};
+use crate::field_rules::{column, raise_generation, start_generation};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, name_column};
+use crate::workload::{names_of, template_warnings};
 
 /// The row of PodTemplate.
 pub fn kind() -> Kind {
     Kind {
         returns_deleted: true,
         rules: Arc::new(PodTemplate),
+        qualified_finalizers: false,
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("", "v1", "PodTemplate", "podtemplates")
     }
     .with_columns(&[
         name_column(),
-        Column::new(
-            "Containers",
-            "string",
-            "The names of the containers.",
-            Cell::Function(|object, _| pod_template_spec::container_names(&object["template"]).into()),
-        ),
-        Column::new(
-            "Images",
-            "string",
-            "The images of the containers.",
-            Cell::Function(|object, _| pod_template_spec::container_images(&object["template"]).into()),
-        ),
-        Column::new(
-            "Pod Labels",
-            "string",
-            "The labels that pods will have.",
-            Cell::Function(|object, _| format_labels(object.at(&["template", "metadata", "labels"])).into()),
-        ),
+        column("Containers", "string", "The names of the containers.", |object, _| {
+            names_of(object.at(&["template", "spec"]), "name")
+        }),
+        column("Images", "string", "The images of the containers.", |object, _| {
+            names_of(object.at(&["template", "spec"]), "image")
+        }),
+        column("Pod Labels", "string", "The labels that pods will have.", |object, _| {
+            format_labels(object.at(&["template", "metadata", "labels"])).into()
+        }),
     ])
 }
 
@@ -54,18 +47,11 @@ impl Rules for PodTemplate {
     }
 
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
-        if let Some(mut metadata) = MetaMut::of(object) {
-            metadata.set("generation", 1);
-        }
+        start_generation(object);
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value, _context: &Context<'_>) {
-        let before = old.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or_default();
-        if object.get("template") != old.get("template")
-            && let Some(mut metadata) = MetaMut::of(object)
-        {
-            metadata.set("generation", before + 1);
-        }
+        raise_generation(object, old, &["template"]);
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
@@ -79,8 +65,6 @@ impl Rules for PodTemplate {
     }
 
     fn warnings(&self, object: &Value, old: Option<&Value>, _context: &Context<'_>) -> Vec<String> {
-        let unchanged = old.is_some_and(|old| old.get("template") == object.get("template"));
-        let root = At::root(object);
-        if unchanged { Vec::new() } else { pod_template_spec::warnings(&root.get("template"), None) }
+        template_warnings(&At::root(object).get("template"), object, old, &["template"])
     }
 }

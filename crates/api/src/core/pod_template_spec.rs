@@ -6,6 +6,7 @@ use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, Value, meta};
 
 use super::pod_spec::{self, Owner};
+use crate::go_form::pods;
 
 /// Fills in what a `PodTemplateSpec` leaves out.
 pub fn default(template: &mut Value) {
@@ -47,23 +48,7 @@ pub fn warnings(template: &At<'_>, _old: Option<&At<'_>>) -> Vec<String> {
 
 /// A template as a message shows it: by the names of upstream's internal types.
 pub fn shown(template: &Value) -> BadValue {
-    BadValue::Text(pod_spec::print("PodTemplateSpec", template))
-}
-
-/// The names of a template's containers, as `kubectl get -o wide` prints them.
-pub fn container_names(template: &Value) -> String {
-    containers(template, "name")
-}
-
-/// The images of a template's containers, as `kubectl get -o wide` prints them.
-pub fn container_images(template: &Value) -> String {
-    containers(template, "image")
-}
-
-fn containers(template: &Value, field: &str) -> String {
-    let containers = template.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
-    let all: Vec<_> = containers.iter().map(|container| container.str_at(&[field]).unwrap_or_default()).collect();
-    all.join(",")
+    BadValue::Text(pods::print("PodTemplateSpec", template))
 }
 
 #[cfg(test)]

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use machinery::field::Error;
 use machinery::labels::format_labels;
-use machinery::meta::MetaMut;
-use machinery::table::{Cell, Column};
-use machinery::time::Time;
-use machinery::{At, Errors, GroupVersion, Object, Value, names as rules};
+use machinery::meta::{Meta, MetaMut};
+use machinery::table::Column;
+use machinery::{At, Errors, GroupVersion, Object, Value};
 
-use super::pod_spec::{invalid_int, not_negative};
 use super::{object_meta, pod_template_spec};
-use crate::kind::{Context, Dependents, Keeping, Kind, Rules, Selectable, Subresource, age_column, name_column, names};
+use crate::field_rules::{column, non_negative, raise_generation, start_generation, wide_column};
+use crate::kind::{
+    Context, Dependents, Keeping, Kind, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names,
+};
+use crate::status;
+use crate::workload::{container_columns, int_cell, pod_name_warning, runs_forever, template_warnings};
 
 /// The row of ReplicationController.
 pub fn kind() -> Kind {
@@ -26,9 +29,11 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::scale(), Subresource::status()],
         dependents: Dependents::Orphan,
         selectable: vec![Selectable::new("status.replicas", |object| {
-            number(object, &["status", "replicas"]).to_string().into()
+            int_cell(object, &["status", "replicas"]).to_string().into()
         })],
         rules: Arc::new(ReplicationController),
+        qualified_finalizers: false,
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("", "v1", "ReplicationController", "replicationcontrollers")
     }
     .with_columns(&columns())
@@ -54,28 +59,13 @@ impl Rules for ReplicationController {
     }
 
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
-        if let Some(mut metadata) = MetaMut::of(object) {
-            metadata.set("generation", 1);
-        }
-        // The number of replicas is said even where it is none.
-        if let Some(controller) = object.as_object_mut() {
-            controller.insert("status", machinery::value!({"replicas": 0}));
-        }
+        start_generation(object);
+        status::reset(object);
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
-        let kept = if context.subresource == "status" { "spec" } else { "status" };
-        if let Some(controller) = object.as_object_mut() {
-            match old.get(kept) {
-                Some(part) => controller.insert(kept, part.clone()),
-                None => controller.remove(kept),
-            };
-        }
-        if object.get("spec") != old.get("spec")
-            && let Some(mut metadata) = MetaMut::of(object)
-        {
-            metadata.set("generation", number(old, &["metadata", "generation"]) + 1);
-        }
+        status::separate(object, old, context);
+        raise_generation(object, old, &["spec"]);
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
@@ -87,7 +77,7 @@ impl Rules for ReplicationController {
         object_meta::updated(object, old, errors);
         let (root, before) = (At::root(object), At::root(old));
         match context.subresource {
-            "status" => status(&root.get("status"), errors),
+            "status" => judge_status(&root.get("status"), errors),
             _ => spec(&root.get("spec"), &before.get("spec"), errors),
         }
     }
@@ -95,17 +85,10 @@ impl Rules for ReplicationController {
     fn warnings(&self, object: &Value, old: Option<&Value>, context: &Context<'_>) -> Vec<String> {
         let root = At::root(object);
         let spec = root.get("spec");
-        let mut warnings = Vec::new();
-        let wrong = rules::dns1123_label(object.str_at(&["metadata", "name"]).unwrap_or_default());
-        if old.is_none() && !wrong.is_empty() {
-            warnings.push(format!(
-                "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-                wrong.join(" ")
-            ));
-        }
-        let unchanged = old.is_some_and(|old| old.get("spec") == object.get("spec"));
-        if context.subresource.is_empty() && !unchanged {
-            warnings.extend(pod_template_spec::warnings(&spec.get("template"), None));
+        let name = old.is_none().then(|| pod_name_warning(Meta::of(object).name())).flatten();
+        let mut warnings: Vec<_> = name.into_iter().collect();
+        if context.subresource.is_empty() {
+            warnings.extend(template_warnings(&spec.get("template"), object, old, &["spec", "template"]));
         }
         warnings
     }
@@ -128,7 +111,7 @@ fn labels_from_template(object: &mut Value) {
 }
 
 fn spec(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
-    not_negative(&spec.get("minReadySeconds"), errors);
+    non_negative(&spec.get("minReadySeconds"), errors);
     let (selector, replicas, template) = (spec.get("selector"), spec.get("replicas"), spec.get("template"));
     if selector.is_empty() {
         errors.push(selector.required(""));
@@ -136,7 +119,7 @@ fn spec(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     if replicas.is_absent() {
         errors.push(replicas.required(""));
     } else {
-        not_negative(&replicas, errors);
+        non_negative(&replicas, errors);
     }
     if template.is_absent() {
         errors.push(template.required(""));
@@ -151,56 +134,34 @@ fn spec(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
         errors.push(Error::invalid(labels.path(), shown, "`selector` does not match template `labels`"));
     }
     pod_template_spec::validate(&template, errors);
-    let pod = template.get("spec");
-    let (policy, deadline) = (pod.get("restartPolicy"), pod.get("activeDeadlineSeconds"));
-    if policy.str() != "Always" {
-        errors.push(Error::not_supported(policy.path(), policy.str(), &["Always"]));
-    }
-    if deadline.is_present() {
-        errors.push(deadline.forbidden("activeDeadlineSeconds in ReplicationController is not Supported"));
-    }
+    runs_forever(&template, "ReplicationController", errors);
 }
 
-fn status(status: &At<'_>, errors: &mut Errors) {
-    for field in ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"] {
-        not_negative(&status.get(field), errors);
+fn judge_status(replicas: &At<'_>, errors: &mut Errors) {
+    let numbers = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
+    status::non_negative(replicas, &numbers, errors);
+    for part in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
+        status::at_most(replicas, part, "replicas", "status.replicas", errors);
     }
-    for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
-        let some = status.get(field);
-        if some.int() > status.get("replicas").int() {
-            errors.push(invalid_int(&some, "cannot be greater than status.replicas"));
-        }
-    }
-    let available = status.get("availableReplicas");
-    if available.int() > status.get("readyReplicas").int() {
-        errors.push(invalid_int(&available, "cannot be greater than readyReplicas"));
-    }
-}
-
-fn number(object: &Value, path: &[&str]) -> i64 {
-    object.at(path).and_then(Value::as_int).unwrap_or_default()
+    status::at_most(replicas, "availableReplicas", "readyReplicas", "readyReplicas", errors);
 }
 
 fn columns() -> Vec<Column> {
-    type Make = fn(&Value, Time) -> Value;
-    let count =
-        |name: &str, description: &str, make: Make| Column::new(name, "integer", description, Cell::Function(make));
-    let wide = |name: &str, description: &str, make: Make| Column {
-        priority: 1,
-        ..Column::new(name, "string", description, Cell::Function(make))
-    };
+    let [containers, images] = container_columns();
     vec![
         name_column(),
-        count("Desired", "How many pods there should be.", |object, _| number(object, &["spec", "replicas"]).into()),
-        count("Current", "How many pods there are.", |object, _| number(object, &["status", "replicas"]).into()),
-        count("Ready", "How many pods are ready.", |object, _| number(object, &["status", "readyReplicas"]).into()),
+        column("Desired", "integer", "How many pods there should be.", |object, _| {
+            int_cell(object, &["spec", "replicas"])
+        }),
+        column("Current", "integer", "How many pods there are.", |object, _| int_cell(object, &["status", "replicas"])),
+        column("Ready", "integer", "How many pods are ready.", |object, _| {
+            int_cell(object, &["status", "readyReplicas"])
+        }),
         age_column(),
-        wide("Containers", "The names of the containers.", |object, _| {
-            pod_template_spec::container_names(&object["spec"]["template"]).into()
+        containers,
+        images,
+        wide_column("Selector", "string", "Which pods are counted.", |object, _| {
+            format_labels(object.at(&["spec", "selector"])).into()
         }),
-        wide("Images", "The images of the containers.", |object, _| {
-            pod_template_spec::container_images(&object["spec"]["template"]).into()
-        }),
-        wide("Selector", "Which pods are counted.", |object, _| format_labels(object.at(&["spec", "selector"])).into()),
     ]
 }

@@ -10,7 +10,7 @@ use machinery::{At, Errors, Value, names, value};
 
 use crate::field_rules::{column, drop_field, keep, keep_for_status, looks, raise_generation, same, start_generation};
 use crate::go_form;
-use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
 const PRECEDENCE_MAX: i64 = 10_000;
 const PRECEDENCE_DEFAULT: i64 = 1000;
@@ -20,6 +20,7 @@ pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::status()],
+        update_checks: UpdateChecks { whole: 1, change: 0 },
         rules: Arc::new(FlowSchema),
         ..Kind::stored("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas")
     }

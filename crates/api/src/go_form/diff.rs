@@ -1,133 +1,217 @@
-//! What differs between two texts, as `diff -u` prints it without the names of files.
+//! Unified diffs of texts, as the library that upstream uses makes them.
+//!
+//! The algorithm is the one of Python's `difflib`: the longest run that both texts share, then the same before and
+//! after it. Lines that are very frequent start no run; without that rule the answers would differ from upstream's.
 
-/// Lines of unchanged text around each difference.
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::ops::Range;
+
+/// Lines around a difference.
 const CONTEXT: usize = 3;
+/// From so many lines on, frequent ones start no run.
+const FREQUENT_FROM: usize = 200;
+/// Texts of more lines are compared only from both ends: the general way may take the square of their length.
+const LINES_MAX: usize = 10_000;
 
-/// Texts of more lines are told to differ as a whole: the table below grows with the product of both.
-const LINES_MAX: usize = 4000;
-
-/// One line of a text that became another.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Edit<'t> {
-    Same(&'t str),
-    Gone(&'t str),
-    New(&'t str),
-}
-
-/// The differences in hunks; nothing if there is none.
-pub fn unified(old: &str, new: &str) -> String {
-    let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
-    let edits = edits(&old, &new);
-    let changed: Vec<_> = (0..edits.len()).filter(|at| !matches!(edits[*at], Edit::Same(_))).collect();
+/// What must change to make `new` of `old`, empty if nothing must.
+pub(super) fn unified(old: &str, new: &str) -> String {
+    let (a, b): (Vec<_>, Vec<_>) = (old.split('\n').collect(), new.split('\n').collect());
+    let blocks = if a.len().max(b.len()) > LINES_MAX { both_ends(&a, &b) } else { matching_blocks(&a, &b) };
     let mut out = String::new();
-    let mut rest = changed.as_slice();
-    while let Some(first) = rest.first() {
-        let near = rest.windows(2).take_while(|pair| pair[1] - pair[0] <= 2 * CONTEXT + 1).count();
-        let last = rest[near];
-        rest = &rest[near + 1..];
-        hunk(&edits, first.saturating_sub(CONTEXT)..(last + 1 + CONTEXT).min(edits.len()), &mut out);
-    }
-    out
-}
-
-fn hunk(edits: &[Edit<'_>], range: std::ops::Range<usize>, out: &mut String) {
-    let olds = |edits: &[Edit<'_>]| edits.iter().filter(|edit| !matches!(edit, Edit::New(_))).count();
-    let news = |edits: &[Edit<'_>]| edits.iter().filter(|edit| !matches!(edit, Edit::Gone(_))).count();
-    let (before, inside) = (&edits[..range.start], &edits[range]);
-    let span = |start: usize, count: usize| match count {
-        1 => format!("{}", start + 1),
-        0 => format!("{start},0"),
-        _ => format!("{},{count}", start + 1),
-    };
-    let (old, new) = (span(olds(before), olds(inside)), span(news(before), news(inside)));
-    out.push_str(&format!("@@ -{old} +{new} @@\n"));
-    for edit in inside {
-        let (mark, line) = match edit {
-            Edit::Same(line) => (' ', line),
-            Edit::Gone(line) => ('-', line),
-            Edit::New(line) => ('+', line),
-        };
-        out.push(mark);
-        out.push_str(line);
-        out.push('\n');
-    }
-}
-
-/// The shortest way from one text to the other, what goes before what comes.
-fn edits<'t>(old: &[&'t str], new: &[&'t str]) -> Vec<Edit<'t>> {
-    let same = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let tail = old[same..].iter().rev().zip(new[same..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let (inner_old, inner_new) = (&old[same..old.len() - tail], &new[same..new.len() - tail]);
-    let mut out: Vec<_> = old[..same].iter().map(|line| Edit::Same(line)).collect();
-    if inner_old.len().max(inner_new.len()) > LINES_MAX {
-        out.extend(inner_old.iter().map(|line| Edit::Gone(line)));
-        out.extend(inner_new.iter().map(|line| Edit::New(line)));
-    } else {
-        walk(inner_old, inner_new, &mut out);
-    }
-    out.extend(old[old.len() - tail..].iter().map(|line| Edit::Same(line)));
-    out
-}
-
-fn walk<'t>(old: &[&'t str], new: &[&'t str], out: &mut Vec<Edit<'t>>) {
-    // common[i][j]: how many lines the rests of both have in common.
-    let width = new.len() + 1;
-    let mut common = vec![0_u16; (old.len() + 1) * width];
-    for i in (0..old.len()).rev() {
-        for j in (0..new.len()).rev() {
-            common[i * width + j] = if old[i] == new[j] {
-                common[(i + 1) * width + j + 1] + 1
-            } else {
-                common[(i + 1) * width + j].max(common[i * width + j + 1])
+    for group in groups(&changes(&blocks, a.len(), b.len())) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        let (from, to) = (first.old.start..last.old.end, first.new.start..last.new.end);
+        writeln!(out, "@@ -{} +{} @@", range(&from), range(&to)).expect("a string takes everything");
+        for change in &group {
+            let mut lines = |sign: char, lines: &[&str]| {
+                for line in lines {
+                    writeln!(out, "{sign}{line}").expect("a string takes everything");
+                }
             };
+            if change.same {
+                lines(' ', &a[change.old.clone()]);
+            } else {
+                lines('-', &a[change.old.clone()]);
+                lines('+', &b[change.new.clone()]);
+            }
         }
     }
-    let (mut i, mut j) = (0, 0);
-    while i < old.len() || j < new.len() {
-        if i < old.len() && j < new.len() && old[i] == new[j] {
-            out.push(Edit::Same(old[i]));
-            (i, j) = (i + 1, j + 1);
-        } else if j == new.len() || (i < old.len() && common[(i + 1) * width + j] >= common[i * width + j + 1]) {
-            out.push(Edit::Gone(old[i]));
-            i += 1;
-        } else {
-            out.push(Edit::New(new[j]));
-            j += 1;
+    out
+}
+
+/// Lines that stay or change.
+#[derive(Clone, Debug)]
+struct Change {
+    same: bool,
+    old: Range<usize>,
+    new: Range<usize>,
+}
+
+/// A run that both texts have.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    old: usize,
+    new: usize,
+    length: usize,
+}
+
+fn range(lines: &Range<usize>) -> String {
+    match lines.len() {
+        1 => format!("{}", lines.start + 1),
+        0 => format!("{},0", lines.start),
+        length => format!("{},{length}", lines.start + 1),
+    }
+}
+
+fn both_ends(a: &[&str], b: &[&str]) -> Vec<Block> {
+    let head = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let left = a.len().min(b.len()) - head;
+    let tail = a.iter().rev().zip(b.iter().rev()).take(left).take_while(|(a, b)| a == b).count();
+    vec![Block { old: 0, new: 0, length: head }, Block { old: a.len() - tail, new: b.len() - tail, length: tail }]
+}
+
+fn matching_blocks(a: &[&str], b: &[&str]) -> Vec<Block> {
+    let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, line) in b.iter().enumerate() {
+        positions.entry(line).or_default().push(at);
+    }
+    if b.len() >= FREQUENT_FROM {
+        let frequent = b.len() / 100 + 1;
+        positions.retain(|_, at| at.len() <= frequent);
+    }
+    let mut todo = vec![(0..a.len(), 0..b.len())];
+    let mut found = Vec::new();
+    while let Some((old, new)) = todo.pop() {
+        let block = longest(a, b, &positions, &old, &new);
+        if block.length == 0 {
+            continue;
+        }
+        todo.push((old.start..block.old, new.start..block.new));
+        todo.push((block.old + block.length..old.end, block.new + block.length..new.end));
+        found.push(block);
+    }
+    found.sort_by_key(|block| (block.old, block.new));
+    found
+}
+
+/// The longest run within two ranges; of several the one that starts earliest.
+fn longest(
+    a: &[&str],
+    b: &[&str],
+    positions: &HashMap<&str, Vec<usize>>,
+    old: &Range<usize>,
+    new: &Range<usize>,
+) -> Block {
+    let mut best = Block { old: old.start, new: new.start, length: 0 };
+    let mut lengths: BTreeMap<usize, usize> = BTreeMap::new();
+    for at in old.clone() {
+        let mut next = BTreeMap::new();
+        for &other in positions.get(a[at]).into_iter().flatten().filter(|other| new.contains(other)) {
+            let before = other.checked_sub(1).and_then(|before| lengths.get(&before));
+            let length = before.copied().unwrap_or_default() + 1;
+            next.insert(other, length);
+            if length > best.length {
+                best = Block { old: at + 1 - length, new: other + 1 - length, length };
+            }
+        }
+        lengths = next;
+    }
+    while best.old > old.start && best.new > new.start && a[best.old - 1] == b[best.new - 1] {
+        best = Block { old: best.old - 1, new: best.new - 1, length: best.length + 1 };
+    }
+    while best.old + best.length < old.end
+        && best.new + best.length < new.end
+        && a[best.old + best.length] == b[best.new + best.length]
+    {
+        best.length += 1;
+    }
+    best
+}
+
+fn changes(blocks: &[Block], old_length: usize, new_length: usize) -> Vec<Change> {
+    let end = Block { old: old_length, new: new_length, length: 0 };
+    let (mut old, mut new) = (0, 0);
+    let mut changes: Vec<Change> = Vec::new();
+    for block in blocks.iter().chain([&end]) {
+        if old < block.old || new < block.new {
+            changes.push(Change { same: false, old: old..block.old, new: new..block.new });
+        }
+        (old, new) = (block.old + block.length, block.new + block.length);
+        if block.length == 0 {
+            continue;
+        }
+        match changes.last_mut() {
+            // Runs that touch are one.
+            Some(last) if last.same => (last.old.end, last.new.end) = (old, new),
+            _ => changes.push(Change { same: true, old: block.old..old, new: block.new..new }),
         }
     }
+    changes
+}
+
+/// Differences that are near each other together, with the lines around them.
+fn groups(changes: &[Change]) -> Vec<Vec<Change>> {
+    let mut groups = Vec::new();
+    let mut group: Vec<Change> = Vec::new();
+    let last = changes.len().saturating_sub(1);
+    for (index, change) in changes.iter().enumerate() {
+        let mut change = change.clone();
+        if change.same && index == 0 {
+            change.old.start = change.old.end.saturating_sub(CONTEXT).max(change.old.start);
+            change.new.start = change.new.end.saturating_sub(CONTEXT).max(change.new.start);
+        }
+        if change.same && index == last {
+            change.old.end = change.old.end.min(change.old.start + CONTEXT);
+            change.new.end = change.new.end.min(change.new.start + CONTEXT);
+        }
+        if change.same && change.old.len() > 2 * CONTEXT {
+            let (old, new) = (change.old.clone(), change.new.clone());
+            let head = Change { same: true, old: old.start..old.start + CONTEXT, new: new.start..new.start + CONTEXT };
+            group.push(head);
+            groups.push(std::mem::take(&mut group));
+            change.old.start = old.end - CONTEXT;
+            change.new.start = new.end - CONTEXT;
+        }
+        group.push(change);
+    }
+    groups.push(group);
+    groups.retain(|group| group.iter().any(|change| !change.same));
+    groups
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(old: &str, new: &str, expect: &str) {
-        assert_eq!(unified(old, new), expect);
-    }
-
     #[test]
-    fn a_changed_line_stands_among_its_neighbours() {
-        check(
-            "1\n2\n3\n4\n5\n6\n7\n8\n9",
-            "1\n2\n3\n4\nfive\n6\n7\n8\n9",
-            "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n",
-        );
-    }
-
-    #[test]
-    fn far_differences_are_apart_and_near_ones_together() {
-        let old: Vec<_> = (0..20).map(|n| n.to_string()).collect();
-        let mut new = old.clone();
-        new[2] = "x".into();
-        new[15] = "y".into();
-        assert_eq!(unified(&old.join("\n"), &new.join("\n")).matches("@@ -").count(), 2);
-        new[9] = "z".into();
-        assert_eq!(unified(&old.join("\n"), &new.join("\n")).matches("@@ -").count(), 1);
-    }
-
-    #[test]
-    fn what_is_the_same_gives_nothing_and_what_is_added_gives_only_that() {
+    fn lines_that_changed_are_shown_among_those_that_did_not() {
+        let check = |old: &str, new: &str, expect: &str| assert_eq!(unified(old, new), expect);
         check("a\nb", "a\nb", "");
-        check("a", "a\nb", "@@ -1 +1,2 @@\n a\n+b\n");
+        check("a", "b", "@@ -1 +1 @@\n-a\n+b\n");
+        check(
+            "a\nb\nc\nd\ne\nf\ng\nh\ni",
+            "a\nb\nc\nd\nX\nf\ng\nh\ni",
+            "@@ -2,7 +2,7 @@\n b\n c\n d\n-e\n+X\n f\n g\n h\n",
+        );
+        check("a\nc", "a\nb\nc", "@@ -1,2 +1,3 @@\n a\n+b\n c\n");
+        check("a\nb\nc", "a\nc", "@@ -1,3 +1,2 @@\n a\n-b\n c\n");
+    }
+
+    #[test]
+    fn distant_differences_are_shown_apart() {
+        let old: Vec<_> = (0..30).map(|line| line.to_string()).collect();
+        let mut new = old.clone();
+        new[2] = "x".to_owned();
+        new[20] = "y".to_owned();
+        let diff = unified(&old.join("\n"), &new.join("\n"));
+        assert_eq!(diff.matches("@@ -").count(), 2, "{diff}");
+    }
+
+    #[test]
+    fn long_texts_are_compared_in_no_time() {
+        let old = "x\n".repeat(20_000);
+        let new = format!("{}y\n{}", "x\n".repeat(10_000), "x\n".repeat(9_999));
+        assert_eq!(unified(&old, &new).matches("\n+y").count(), 1);
     }
 }

@@ -6,7 +6,7 @@ use machinery::meta::{Scope, name_is_path_segment};
 use machinery::{Errors, Value};
 
 use super::{Reach, binding};
-use crate::kind::{Context, Kind, Rules};
+use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
 /// The row of ClusterRoleBinding.
 pub fn kind() -> Kind {
@@ -14,6 +14,7 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         create_on_update: true,
         name_rule: name_is_path_segment,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(ClusterRoleBinding),
         ..Kind::stored("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings")
     }

@@ -1,14 +1,85 @@
 //! ResourceClaim: a wish for devices.
 
-use crate::kind::{Kind, Subresource};
+use std::sync::Arc;
+
+use machinery::meta::Meta;
+use machinery::{At, Errors, Value};
+
+use super::common::Age;
+use super::{allocation, claim, conversion};
+use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_status};
+use crate::go_form;
+use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
 /// The row of ResourceClaim.
 pub fn kind() -> Kind {
-    Kind {
+    let row = Kind {
         subresources: vec![Subresource::status()],
         returns_deleted: true,
+        rules: Arc::new(ResourceClaim),
         ..Kind::stored("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
             .with_beta("v1beta2")
             .with_beta("v1beta1")
+    };
+    conversion::with_v1beta1(row, conversion::CLAIM).with_columns(&[
+        name_column(),
+        column("State", "string", "What became of it.", |object, _| state(object).into()),
+        age_column(),
+    ])
+}
+
+#[derive(Debug)]
+struct ResourceClaim;
+
+impl Rules for ResourceClaim {
+    fn default(&self, object: &mut Value, version: &str) {
+        if let Some(spec) = object.get_mut("spec") {
+            claim::default(spec, version);
+        }
     }
+
+    fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
+        drop_field(object, "status");
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
+        match context.subresource {
+            "status" => keep_for_status(object, old),
+            _ => keep(object, old, "status"),
+        }
+    }
+
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        claim::validate(&At::root(object).get("spec"), Age::New, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        if context.subresource == "status" {
+            return allocation::validate(object, old, context, errors);
+        }
+        let (root, before) = (At::root(object), At::root(old));
+        let spec = root.get("spec");
+        let shown = || go_form::shown_stored(&spec, &before.get("spec"), ("resource.k8s.io", "ResourceClaim"), "spec");
+        immutable_shown(&spec, &before.get("spec"), shown, errors);
+    }
+}
+
+fn state(object: &Value) -> String {
+    let deleting = Meta::of(object).is_deleting();
+    let mut states = Vec::new();
+    if deleting {
+        states.push("deleted");
+    }
+    if object.at(&["status", "allocation"]).is_none_or(Value::is_null) {
+        if !deleting {
+            states.push("pending");
+        }
+    } else {
+        states.push("allocated");
+        let consumers = object.at(&["status", "reservedFor"]).and_then(Value::as_array);
+        if consumers.is_some_and(|consumers| !consumers.is_empty()) {
+            states.push("reserved");
+        }
+    }
+    states.join(",")
 }

@@ -1,10 +1,61 @@
-//! ResourceClaimTemplate: what a claim made from it will be.
+//! ResourceClaimTemplate: what the claims of pods are made from.
 
-use crate::kind::Kind;
+use std::sync::Arc;
+
+use machinery::meta;
+use machinery::{At, Errors, Value};
+
+use super::common::Age;
+use super::{claim, conversion};
+use crate::field_rules::immutable_shown;
+use crate::go_form;
+use crate::kind::{Context, Kind, Rules, age_column, name_column};
 
 /// The row of ResourceClaimTemplate.
 pub fn kind() -> Kind {
-    Kind::stored("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
-        .with_beta("v1beta2")
-        .with_beta("v1beta1")
+    let row = Kind {
+        rules: Arc::new(ResourceClaimTemplate),
+        ..Kind::stored("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
+            .with_beta("v1beta2")
+            .with_beta("v1beta1")
+    };
+    conversion::with_v1beta1(row, conversion::TEMPLATE).with_columns(&[name_column(), age_column()])
+}
+
+#[derive(Debug)]
+struct ResourceClaimTemplate;
+
+impl Rules for ResourceClaimTemplate {
+    fn default(&self, object: &mut Value, version: &str) {
+        if let Some(spec) = object.get_mut("spec").and_then(|spec| spec.get_mut("spec")) {
+            claim::default(spec, version);
+        }
+    }
+
+    fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let root = At::root(object);
+        validate_spec(&root.get("spec"), Age::New, errors);
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        let (root, before) = (At::root(object), At::root(old));
+        let spec = root.get("spec");
+        validate_spec(&spec, Age::Stored, errors);
+        let of = ("resource.k8s.io", "ResourceClaimTemplate");
+        let shown = || go_form::shown_stored(&spec, &before.get("spec"), of, "spec");
+        immutable_shown(&spec, &before.get("spec"), shown, errors);
+    }
+}
+
+fn validate_spec(spec: &At<'_>, age: Age, errors: &mut Errors) {
+    let metadata = spec.get("metadata");
+    for (field, rule) in [
+        ("annotations", meta::validate_annotations as fn(&machinery::Object, &machinery::Path<'_>, &mut Errors)),
+        ("labels", meta::validate_labels),
+    ] {
+        if let Some(entries) = metadata.get(field).value().as_object() {
+            rule(entries, metadata.get(field).path(), errors);
+        }
+    }
+    claim::validate(&spec.get("spec"), age, errors);
 }

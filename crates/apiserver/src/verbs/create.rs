@@ -1,37 +1,37 @@
 //! POST to a collection.
 
+use api::core::service::allocation::Plan;
 use api::kind::Context;
 use machinery::Value;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::{Reason, Status};
-use registry::admission::{Attributes, Operation};
+use registry::admission::{Attributes, Effect, Notes, Operation};
 use registry::body::{self, resource_name};
 use registry::conversion::to_stored;
 use registry::options::{WriteKind, WriteOptions};
-use registry::write;
+use registry::write::{self, Draw};
 
 use super::{Call, shown};
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
 use crate::state::{draw, now};
-use crate::storage;
+use crate::{claims, storage};
 
 /// How often another name is made up when the one that was is taken.
 const NAMES_MAX: usize = 8;
+/// How often a write that costs something is tried: of those that are at it together one wins each time.
+pub const CHARGES_MAX: usize = 256;
 
 /// Creates the object in the body.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
-    let (object, mut warnings) = create(call, &options, received.object).await?;
-    let mut all = received.warnings;
-    all.append(&mut warnings);
-    let mut answer = shown::one(call, 201, object)?;
-    answer::warn(&mut answer, &all);
-    Ok(answer)
+    call.warn(received.warnings);
+    let object = create(call, &options, received.object).await?;
+    shown::one(call, 201, object)
 }
 
-/// Creates an object that is in the version of the request. Gives it as it is stored, and warnings.
-pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> Result<(Value, Vec<String>), Status> {
+/// Creates an object that is in the version of the request. Gives it as it is stored.
+pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> Result<Value, Status> {
     let made_up = Meta::of(&object).name().is_empty() && !Meta::of(&object).generate_name().is_empty();
     let mut tries = 0;
     loop {
@@ -43,7 +43,7 @@ pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> R
     }
 }
 
-async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<(Value, Vec<String>), Status> {
+async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
     let manager = options.manager(call.asked.user_agent());
     let target = call.target(&manager);
     write::address(&target, &mut object)?;
@@ -52,15 +52,12 @@ async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Res
 }
 
 /// Creates an object whose owners are settled.
-pub async fn create_owned(
-    call: &Call<'_>,
-    options: &WriteOptions,
-    mut object: Value,
-) -> Result<(Value, Vec<String>), Status> {
+pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
     let kind = &*call.kind;
     let now = now();
     to_stored(&mut object, kind, call.version());
     let name = Meta::of(&object).name().to_owned();
+    let draw = draw();
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -72,39 +69,72 @@ pub async fn create_owned(
         now,
         dry_run: options.dry_run,
         old: None,
+        suffix: &draw.suffix,
+        uid: &draw.uid,
     };
-    call.state.admission.admit(&attributes, &mut object, &*call.state)?;
-    let requester = call.requester();
-    let context = Context { version: call.version(), subresource: "", now, requester: &requester };
-    let warnings = write::create(kind, &mut object, &draw(), &context)?;
-    call.state.admission.validate(&attributes, &object, &*call.state)?;
-    let name = Meta::of(&object).name().to_owned();
-    let revision = store(call, options, &object, &name).await?;
-    if let Some(mut meta) = MetaMut::of(&mut object)
-        && let Some(revision) = revision
-    {
-        meta.set_resource_version(revision.unsigned_abs());
+    call.state.see_own_writes().await?;
+    let mut notes = Notes::default();
+    call.state.admission.admit(&attributes, &mut object, &*call.state, &mut notes)?;
+    call.warn(notes.warnings);
+    // Others may take the same meanwhile: then everything is planned anew.
+    for _ in 0..CHARGES_MAX {
+        if let Some(created) = finish(call, options, object.clone(), &attributes, &draw).await? {
+            return Ok(created);
+        }
+        call.state.catch_up().await?;
     }
-    Ok((object, warnings))
+    Err(Status::server_timeout(resource_name(&call.kind), "create", 1))
 }
 
-/// Writes the object, unless there is one already or nothing shall be written.
-async fn store(call: &Call<'_>, options: &WriteOptions, object: &Value, name: &str) -> Result<Option<i64>, Status> {
+/// The steps after admission. `None` if something that changes along with the object was changed by somebody else.
+async fn finish(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    mut object: Value,
+    attributes: &Attributes<'_>,
+    draw: &Draw,
+) -> Result<Option<Value>, Status> {
+    let kind = &*call.kind;
+    let claims = claims::plan(&call.state, kind, &mut object, None)?;
+    let requester = call.requester();
+    let context = Context { version: call.version(), subresource: "", now: attributes.now, requester: &requester };
+    let mut notes = Notes { warnings: write::create(kind, &mut object, draw, &context)?, ..Notes::default() };
+    let name = Meta::of(&object).name().to_owned();
+    let attributes = Attributes { name: &name, ..*attributes };
+    call.state.admission.validate(&attributes, &object, &*call.state, &mut notes)?;
+    let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
+    let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
+    if let (Some(mut meta), false) = (MetaMut::of(&mut object), options.dry_run) {
+        meta.set_resource_version(revision.unsigned_abs());
+    }
+    call.warn(notes.warnings);
+    Ok(Some(object))
+}
+
+/// Writes the object, unless there is one already or nothing shall be written. `None` if what changes along with it was
+/// changed by somebody else.
+async fn store(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    object: &Value,
+    claims: &Plan,
+    effects: &[Effect],
+) -> Result<Option<i64>, Status> {
+    let name = Meta::of(object).name();
     let exists = || Status::already_exists(resource_name(&call.kind), name);
     if options.dry_run {
-        return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(None) };
+        return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(Some(0)) };
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    match call.state.submit(storage::create(key, storage::encode(object), 0)).await? {
-        Some(revision) => Ok(Some(revision)),
-        None => {
-            let mut status = exists();
-            if let Some(current) = call.current(name).await?
-                && Meta::of(&current.object).is_deleting()
-            {
-                status.message = format!("object is being deleted: {}", status.message);
-            }
-            Err(status)
-        }
+    let mut txn = call.state.layout.along(storage::create(key, storage::encode(object), 0), effects);
+    claims::join(&call.state, &mut txn, claims, object);
+    if let Some(revision) = call.state.submit(txn).await? {
+        return Ok(Some(revision));
     }
+    let Some(current) = call.current(name).await? else { return Ok(None) };
+    let mut status = exists();
+    if Meta::of(&current.object).is_deleting() {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    Err(status)
 }

@@ -4,7 +4,7 @@ use machinery::field_validation::FieldValidation;
 use machinery::meta::MetaMut;
 use machinery::status::Status;
 use machinery::{GroupVersionKind, Value};
-use registry::admission::{Attributes, Operation};
+use registry::admission::{Attributes, Notes, Operation};
 use registry::body;
 use registry::deletion::{self, Plan};
 use registry::options::{DeleteOptions, ListOptions};
@@ -13,8 +13,8 @@ use registry::write;
 
 use super::{Call, list, shown};
 use crate::answer::{self, Answer};
-use crate::state::now;
-use crate::storage;
+use crate::state::{draw, now};
+use crate::{claims, storage};
 
 /// How often a delete is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -68,6 +68,7 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
     for _ in 0..TRIES_MAX {
         let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
         let now = now();
+        call.state.see_own_writes().await?;
         admit(call, name, &current.object, options)?;
         let planned = deletion::plan(kind, &current.object, options, now)?;
         let (txn, outcome) = {
@@ -81,7 +82,11 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
                     }
                     (storage::replace(key, value, current.revision), Outcome::Going(object))
                 }
-                Plan::Remove(object) => (storage::remove(key, current.revision), Outcome::Gone(object)),
+                Plan::Remove(object) => {
+                    let mut txn = storage::remove(key, current.revision);
+                    claims::join(&call.state, &mut txn, &claims::releases(kind, &object), &object);
+                    (txn, Outcome::Gone(object))
+                }
             }
         };
         if options.dry_run {
@@ -95,6 +100,7 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
 }
 
 fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    let draw = draw();
     let attributes = Attributes {
         kind: &call.kind,
         version: call.version(),
@@ -106,10 +112,12 @@ fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -
         now: now(),
         dry_run: options.dry_run,
         old: Some(object),
+        suffix: &draw.suffix,
+        uid: &draw.uid,
     };
-    let mut nothing = Value::Null;
-    call.state.admission.admit(&attributes, &mut nothing, &*call.state)?;
-    call.state.admission.validate(&attributes, &nothing, &*call.state)
+    let (mut nothing, mut notes) = (Value::Null, Notes::default());
+    call.state.admission.admit(&attributes, &mut nothing, &*call.state, &mut notes)?;
+    call.state.admission.validate(&attributes, &nothing, &*call.state, &mut notes)
 }
 
 /// The options, from the body if there is one.

@@ -13,7 +13,7 @@ use registry::options::{WriteKind, WriteOptions};
 use registry::write;
 
 use super::{Call, create, shown, update};
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
 use crate::state::now;
 
 /// What a PATCH asks.
@@ -39,19 +39,15 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
     let manager = options.manager(call.asked.user_agent());
     let named = patched_version(&patch).is_some();
-    let (object, mut warnings) = update::retry(call, options, current, named, |live, now| {
+    if options.field_validation == FieldValidation::Warn {
+        call.warn(complaints);
+    }
+    let object = update::retry(call, options, current, named, |live, now| {
         let changed = patch.clone().apply(live.clone(), schema(call)).map_err(|error| refused(&error))?;
         remake(call, options, &manager, live, changed, now)
     })
     .await?;
-    let mut all = match options.field_validation {
-        FieldValidation::Ignore => Vec::new(),
-        _ => complaints,
-    };
-    all.append(&mut warnings);
-    let mut answer = shown::one(call, 200, object)?;
-    answer::warn(&mut answer, &all);
-    Ok(answer)
+    shown::one(call, 200, object)
 }
 
 impl Asked {
@@ -114,23 +110,19 @@ async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, 
         write::address(&target, &mut made.object)?;
         Ok(made)
     };
-    let (code, object, warnings) = match call.current(name).await? {
+    let (code, object) = match call.current(name).await? {
         Some(current) => {
             let named = config.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty());
-            let (object, warnings) =
-                update::retry(call, options, current, named, |live, now| apply(Some(live), now)).await?;
-            (200, object, warnings)
+            (200, update::retry(call, options, current, named, |live, now| apply(Some(live), now)).await?)
         }
         None if call.resource.subresource.is_empty() => {
             let made = apply(None, now())?;
-            let (object, warnings) = create::create_owned(call, options, made.object).await?;
-            (201, object, warnings)
+            call.warn(made.warnings);
+            (201, create::create_owned(call, options, made.object).await?)
         }
         None => return Err(call.not_found(name)),
     };
-    let mut answer = shown::one(call, code, object)?;
-    answer::warn(&mut answer, &warnings);
-    Ok(answer)
+    shown::one(call, code, object)
 }
 
 fn schema<'c>(call: &'c Call<'_>) -> Option<machinery::Schema<'c>> {

@@ -11,7 +11,7 @@ use registry::options::{WriteKind, WriteOptions};
 use registry::write;
 
 use super::{Call, bind, method_not_allowed, shown};
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
 use crate::state::now;
 
 /// Answers the question in the body.
@@ -53,9 +53,8 @@ pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status
     if question == Question::LocalSubjectAccessReview {
         place(call, &mut asked);
     }
-    let mut answer = shown::formed(call, 201, &asked, &call.version().columns)?;
-    answer::warn(&mut answer, &received.warnings);
-    Ok(answer)
+    call.warn(received.warnings);
+    shown::formed(call, 201, &asked, &call.version().columns)
 }
 
 fn access(call: &Call<'_>, kind: Review, sent: &Value) -> Result<Value, Status> {

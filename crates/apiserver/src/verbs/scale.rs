@@ -42,7 +42,7 @@ async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<
             write.update(Some(old), sent.clone()).map_err(|error| unapplied(&error))
         })
     });
-    Ok(written.await?.0)
+    written.await
 }
 
 async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
@@ -69,7 +69,7 @@ async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Resul
             write.update(Some(old), changed).map_err(|error| unapplied(&error))
         })
     });
-    Ok(written.await?.0)
+    written.await
 }
 
 /// The parent with the scale that `make` gives, and with the owners of its number of replicas.

@@ -9,7 +9,7 @@ use registry::body;
 use registry::options::{WriteKind, WriteOptions};
 
 use super::{Call, shown};
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
 use crate::state::{draw, now};
 
 /// Makes a token of the service account that the URL names.
@@ -37,9 +37,8 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let claims = request::claims(&account, bound, node.as_ref(), &draw().uid)?;
     let answered = request::answer(&mut asked, claims, &issuer.key, &issuer.config, now())
         .map_err(|error| Status::internal_error(format!("failed to generate token: {error}")))?;
-    let mut answer = shown::formed(call, 201, &asked, &[])?;
-    answer::warn(&mut answer, &answered.warnings);
-    Ok(answer)
+    call.warn(answered.warnings);
+    shown::formed(call, 201, &asked, &[])
 }
 
 fn find(call: &Call<'_>, reference: &Reference) -> Result<Value, Status> {

@@ -1,11 +1,12 @@
 //! PUT of an object, and what PUT and PATCH share: reading, changing and writing again until nobody else was faster.
 
+use api::core::service::allocation::Plan;
 use api::kind::Context;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
 use machinery::time::Time;
 use machinery::{Value, apply};
-use registry::admission::{Attributes, Operation};
+use registry::admission::{Attributes, Effect, Notes, Operation};
 use registry::body::{self, Received};
 use registry::conversion::{from_stored, to_stored};
 use registry::deletion;
@@ -13,9 +14,9 @@ use registry::options::{WriteKind, WriteOptions};
 use registry::write;
 
 use super::{Call, Current, create, shown};
-use crate::answer::{self, Answer};
-use crate::state::now;
-use crate::storage;
+use crate::answer::Answer;
+use crate::state::{draw, now};
+use crate::{claims, storage};
 
 /// How often a write that names no version is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -25,35 +26,23 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
     let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
     let manager = options.manager(call.asked.user_agent());
+    call.warn(received.warnings);
     let mut sent = received.object;
     write::address(&call.target(&manager), &mut sent)?;
     let Some(current) = call.current(&call.resource.name).await? else {
         if call.kind.create_on_update && call.resource.subresource.is_empty() {
-            let (object, warnings) = create::create(call, &options, sent).await?;
-            return finish(call, 201, object, received.warnings, warnings);
+            let object = create::create(call, &options, sent).await?;
+            return shown::one(call, 201, object);
         }
         return Err(call.not_found(&call.resource.name));
     };
     let named = !matches!(Meta::of(&sent).resource_version(), "" | "0");
-    let (object, warnings) = retry(call, &options, current, named, |live, now| {
+    let object = retry(call, &options, current, named, |live, now| {
         let owned = write::own(&call.target(&manager), Some(live), sent.clone(), now);
         Ok(Received { object: owned, warnings: Vec::new() })
     })
     .await?;
-    finish(call, 200, object, received.warnings, warnings)
-}
-
-fn finish(
-    call: &Call<'_>,
-    code: u16,
-    object: Value,
-    mut warnings: Vec<String>,
-    more: Vec<String>,
-) -> Result<Answer, Status> {
-    warnings.extend(more);
-    let mut answer = shown::one(call, code, object)?;
-    answer::warn(&mut answer, &warnings);
-    Ok(answer)
+    shown::one(call, 200, object)
 }
 
 /// Makes a new object from the live one and writes it, again and again while others are faster; `once` if the client
@@ -66,25 +55,39 @@ pub async fn retry(
     mut current: Current,
     once: bool,
     make: impl Fn(&Value, Time) -> Result<Received, Status>,
-) -> Result<(Value, Vec<String>), Status> {
+) -> Result<Value, Status> {
     for attempt in 1.. {
         let now = now();
         let mut live = current.object.clone();
         from_stored(&mut live, &call.kind, call.version());
         let made = make(&live, now)?;
-        let (object, mut warnings) = prepare(call, options, made.object, &current, now)?;
-        if let Some(object) = submit(call, options, object, &current).await? {
+        call.state.see_own_writes().await?;
+        let Prepared { object, claims, effects, mut warnings } = prepare(call, options, made.object, &current, now)?;
+        if let Some(object) = submit(call, options, object, &current, (&claims, &effects)).await? {
             let mut all = made.warnings;
             all.append(&mut warnings);
-            return Ok((object, all));
-        }
-        if once || attempt == TRIES_MAX {
-            break;
+            call.warn(all);
+            return Ok(object);
         }
         let name = &call.resource.name;
-        current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+        let fresh = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
+        if (once && fresh.revision != current.revision) || attempt == TRIES_MAX {
+            break;
+        }
+        if !effects.is_empty() || !claims.claims.is_empty() {
+            call.state.catch_up().await?;
+        }
+        current = fresh;
     }
     Err(write::modified(&call.kind, &call.resource.name))
+}
+
+/// An object that is ready to be written, and what changes along with it.
+struct Prepared {
+    object: Value,
+    claims: Plan,
+    effects: Vec<Effect>,
+    warnings: Vec<String>,
 }
 
 /// Everything between the new object and the store.
@@ -94,13 +97,14 @@ fn prepare(
     mut object: Value,
     current: &Current,
     now: Time,
-) -> Result<(Value, Vec<String>), Status> {
+) -> Result<Prepared, Status> {
     let kind = &*call.kind;
-    let subresource = call.resource.subresource.as_str();
+    let subresource = call.part();
     to_stored(&mut object, kind, call.version());
     let old = &current.object;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
     write::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
+    let draw = draw();
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -112,13 +116,20 @@ fn prepare(
         now,
         dry_run: options.dry_run,
         old: Some(old),
+        suffix: &draw.suffix,
+        uid: &draw.uid,
     };
-    call.state.admission.admit(&attributes, &mut object, &*call.state)?;
+    let mut notes = Notes::default();
+    call.state.admission.admit(&attributes, &mut object, &*call.state, &mut notes)?;
+    let claims =
+        if subresource.is_empty() { claims::plan(&call.state, kind, &mut object, Some(old))? } else { Plan::default() };
     let requester = call.requester();
     let context = Context { version: call.version(), subresource, now, requester: &requester };
     let warnings = write::update(kind, &mut object, old, &context)?;
-    call.state.admission.validate(&attributes, &object, &*call.state)?;
-    Ok((object, warnings))
+    call.state.admission.validate(&attributes, &object, &*call.state, &mut notes)?;
+    let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
+    notes.warnings.extend(warnings);
+    Ok(Prepared { object, claims, effects, warnings: notes.warnings })
 }
 
 /// Writes the object over the one that was read, or removes it if this was the last thing that kept it. `None` if
@@ -128,6 +139,7 @@ async fn submit(
     options: &WriteOptions,
     mut object: Value,
     current: &Current,
+    (claims, effects): (&Plan, &[Effect]),
 ) -> Result<Option<Value>, Status> {
     // What changes nothing but the time of a manager is no change.
     apply::keep_times(&current.object, &mut object);
@@ -137,8 +149,11 @@ async fn submit(
         return Ok(Some(object));
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
-    let txn =
+    let mut txn =
         if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
+    txn = call.state.layout.along(txn, effects);
+    let releases = claims::releases(&call.kind, &current.object);
+    claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_resource_version(revision.unsigned_abs());

@@ -23,4 +23,10 @@ impl View for State {
     fn allows(&self, attributes: &auth::Attributes<'_>) -> bool {
         matches!(self.authorization.authorize(attributes), Decision::Allow(_))
     }
+
+    fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)> {
+        let table = self.table();
+        let row = table.kinds.iter().find(|row| row.group == group && row.kind == kind)?;
+        Some((row.plural.to_string(), row.is_namespaced()))
+    }
 }

@@ -1,11 +1,13 @@
 //! The only writer of a cache: lists, watches, resumes after failures, and lists again when it must.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use machinery::collection::{Collection, Entry};
 use machinery::meta::Meta;
 use machinery::{Key, Value};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{Change, Progress, Settings, Shared, Snapshot, Source};
 use crate::backoff::random;
@@ -13,6 +15,9 @@ use crate::error::Error;
 use crate::options::{ListOptions, WatchOptions};
 use crate::target::Target;
 use crate::watch::{Event, Watch};
+
+/// A shorter watch counts as one that failed.
+const WATCH_MIN: Duration = Duration::from_secs(1);
 
 /// Keeps a cache true for as long as [`Reflector::run`] is polled.
 pub struct Reflector<T> {
@@ -44,10 +49,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     pub async fn run(mut self) {
         let mut waits = self.settings.backoff.waits();
         loop {
+            let (begun, everything) = (Instant::now(), self.resume.is_none());
             let outcome = self.follow().await;
             if std::mem::take(&mut self.progressed) {
                 waits.reset();
-                if outcome.is_ok() {
+                // A watch that a server ends as soon as it began is not worth another one at once.
+                if outcome.is_ok() && (everything || begun.elapsed() > WATCH_MIN) {
                     continue;
                 }
             }

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
@@ -58,7 +58,7 @@ type WorkError = Box<dyn std::error::Error>;
 impl Worker {
     /// Starts a container.
     pub fn start(start: &Start, io: Io<'_>) -> io::Result<Worker> {
-        spawn(|report| match &start.runtime {
+        spawn(&start.dir, |report| match &start.runtime {
             None => create(start, io, report),
             Some(runtime) => create_by(runtime, start, io),
         })
@@ -66,7 +66,7 @@ impl Worker {
 
     /// Runs a process in a container.
     pub fn exec(start: &Start, process: &Process, io: Io<'_>) -> io::Result<Worker> {
-        spawn(|report| match &start.runtime {
+        spawn(&start.dir, |report| match &start.runtime {
             None => enter(start, process, io, report),
             Some(runtime) => enter_by(runtime, start, process, io),
         })
@@ -101,7 +101,10 @@ impl Worker {
     }
 }
 
-fn spawn(work: impl FnOnce(&Rc<RefCell<File>>) -> Result<(i32, Vec<String>), WorkError>) -> io::Result<Worker> {
+fn spawn(
+    dir: &Path,
+    work: impl FnOnce(&Rc<RefCell<File>>) -> Result<(i32, Vec<String>), WorkError>,
+) -> io::Result<Worker> {
     let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
     match fork().map_err(io::Error::other)? {
         Forked::Parent(pid) => {
@@ -114,15 +117,45 @@ fn spawn(work: impl FnOnce(&Rc<RefCell<File>>) -> Result<(i32, Vec<String>), Wor
             // The shim takes its signals from a descriptor; a program expects to get its own.
             let _ = SigSet::empty().thread_set_mask();
             let report = Rc::new(RefCell::new(File::from(to)));
+            let complaints = listen(dir);
             let outcome = match catch_unwind(AssertUnwindSafe(|| work(&report))) {
                 Ok(Ok((pid, warnings))) => Report::Started { pid, warnings },
-                Ok(Err(error)) => Report::Failed { error: chain(error.as_ref()) },
+                Ok(Err(error)) => Report::Failed { error: with_complaint(chain(error.as_ref()), &complaints) },
                 Err(_) => Report::Failed { error: "the OCI runtime panicked".to_owned() },
             };
+            let _ = fs::remove_file(&complaints);
             let line = serde_json::to_string(&outcome).expect("a report is JSON");
             let _ = writeln!(report.borrow_mut(), "{line}");
             std::process::exit(0)
         }
+    }
+}
+
+/// The library passes on only an error's first words from the container's process, and logs the rest: a file takes that.
+fn listen(dir: &Path) -> PathBuf {
+    let path = dir.join(format!("complaints-{}", std::process::id()));
+    if let Ok(file) = File::create(&path) {
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(std::sync::Mutex::new(file))
+            .with_max_level(tracing::Level::ERROR)
+            .with_ansi(false)
+            .without_time()
+            .with_level(false)
+            .with_target(false)
+            .finish();
+        // Nobody else has set one in this process.
+        let _ = tracing::subscriber::set_global_default(subscriber);
+    }
+    path
+}
+
+/// What was logged first is nearest to the cause.
+fn with_complaint(error: String, complaints: &Path) -> String {
+    let text = fs::read_to_string(complaints).unwrap_or_default();
+    let _ = fs::remove_file(complaints);
+    match text.lines().next() {
+        Some(first) if !first.trim().is_empty() => format!("{error}: {}", first.trim()),
+        _ => error,
     }
 }
 

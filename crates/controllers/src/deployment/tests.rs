@@ -1,4 +1,5 @@
 use machinery::{Resource, value};
+use proptest::prelude::*;
 use reconcile::testing::{World, kubelet, obeys_laws, settle};
 use reconcile::{Refusal, decide};
 
@@ -263,4 +264,62 @@ fn it_obeys_the_laws_from_beginning_to_end() {
     obeys_laws::<Deployment>(&world, cluster);
     edit(&mut world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
     obeys_laws::<Deployment>(&world, cluster);
+}
+
+#[derive(Clone, Debug)]
+enum Edit {
+    Size(i64),
+    Image(u8),
+    Bounds(i64, i64),
+    Recreate,
+    Pause(bool),
+}
+
+fn arbitrary_edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        (0..6i64).prop_map(Edit::Size),
+        (0..3u8).prop_map(Edit::Image),
+        (0..3i64, 0..3i64).prop_map(|(surge, unavailable)| Edit::Bounds(surge, unavailable)),
+        Just(Edit::Recreate),
+        any::<bool>().prop_map(Edit::Pause),
+    ]
+}
+
+fn make(world: &mut World, change: &Edit) {
+    match change {
+        Edit::Size(size) => edit(world, value!({"replicas": (*size)})),
+        Edit::Image(image) => set_image(world, &format!("v{image}")),
+        Edit::Bounds(surge, unavailable) => edit(
+            world,
+            value!({"strategy": {"type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": (*surge), "maxUnavailable": (*unavailable)}}}),
+        ),
+        Edit::Recreate => edit(world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}})),
+        Edit::Pause(paused) => edit(world, value!({"paused": (*paused)})),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_obeys_the_laws_after_any_edits(
+        size in 0..6i64,
+        settled in prop::collection::vec(arbitrary_edit(), 0..3),
+        edits in prop::collection::vec(arbitrary_edit(), 0..3),
+    ) {
+        let mut world = world(deployment(size, "v0"));
+        for change in &settled {
+            make(&mut world, change);
+            settle::<Deployment>(&mut world, cluster);
+        }
+        edits.iter().for_each(|change| make(&mut world, change));
+        obeys_laws::<Deployment>(&world, cluster);
+        edit(&mut world, value!({"paused": null}));
+        settle::<Deployment>(&mut world, cluster);
+        let object = the(&world);
+        let wanted = replicas(&object);
+        let count = |field| object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);
+        prop_assert_eq!((count("updatedReplicas"), count("availableReplicas"), count("replicas")), (wanted, wanted, wanted));
+    }
 }

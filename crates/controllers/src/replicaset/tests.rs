@@ -1,4 +1,5 @@
 use machinery::{Resource, value};
+use proptest::prelude::*;
 use reconcile::testing::{Refused, World, kubelet, obeys_laws, settle};
 use reconcile::{Refusal, decide};
 
@@ -188,4 +189,50 @@ fn it_obeys_the_laws_in_any_world() {
     resize(&mut world, "web", 1);
     resize(&mut world, "db", 6);
     obeys_laws::<ReplicaSet>(&world, kubelet);
+}
+
+prop_compose! {
+    /// A set of some size and patience that had another size before, and pods of all kinds that nobody owns.
+    fn arbitrary_world()(
+        sizes in prop::collection::vec((0..5i64, 0..5i64, prop::sample::select(vec![0, 20])), 1..3),
+        pods in prop::collection::vec((0..3usize, prop::sample::select(vec!["", "Pending", "Running", "Failed"]), any::<bool>()), 0..5),
+    ) -> World {
+        let mut world = world();
+        for (at, (before, _, min_ready)) in sizes.iter().enumerate() {
+            let mut set = set(&format!("s{at}"), *before);
+            set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("minReadySeconds", *min_ready);
+            world.add(&kinds::REPLICA_SETS, set);
+        }
+        settle::<ReplicaSet>(&mut world, kubelet);
+        for (at, (app, phase, going)) in pods.iter().enumerate() {
+            let mut pod = bare_pod(&format!("p{at}"), &format!("s{app}"));
+            pod.as_object_mut().unwrap().insert("status", value!({"phase": (*phase)}));
+            pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("nodeName", "n");
+            let key = world.add(&kinds::PODS, pod);
+            if *going {
+                world.delete(&kinds::PODS, &key, None, None);
+            }
+        }
+        for (at, (_, after, _)) in sizes.iter().enumerate() {
+            resize(&mut world, &format!("s{at}"), *after);
+        }
+        world
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_obeys_the_laws_in_generated_worlds(world in arbitrary_world()) {
+        obeys_laws::<ReplicaSet>(&world, kubelet);
+        let mut settled = world;
+        settle::<ReplicaSet>(&mut settled, kubelet);
+        for entry in settled.of("replicasets.apps").iter() {
+            let uid = Meta::of(&entry.value).uid();
+            let pods = settled.of("pods");
+            let alive = pods.by("controller", uid).filter(|pod| pod::is_active(&pod.value)).count();
+            prop_assert_eq!(alive as i64, replicas(&entry.value));
+        }
+    }
 }

@@ -51,11 +51,11 @@ fn transformers(providers: &[&str]) -> Transformers {
 }
 
 fn seal(transformers: &Transformers, keyring: &Keyring) -> Vec<u8> {
-    transformers.seal(b"{\"a\":1}", PATH, keyring, &mut Counter(0), NOW).unwrap()
+    transformers.seal(b"{\"a\":1}", PATH, keyring, &mut Counter(0), NOW).unwrap().into_owned()
 }
 
-fn value(stale: bool) -> Result<Opened, Error> {
-    Ok(Opened::Value { bytes: b"{\"a\":1}".to_vec(), stale })
+fn value(stale: bool) -> Result<Opened<'static>, Error> {
+    Ok(Opened::Value { bytes: b"{\"a\":1}".as_slice().into(), stale })
 }
 
 fn ring(service: &str, key_id: &str) -> Keyring {
@@ -321,7 +321,7 @@ proptest! {
     ) {
         let (transformers, keyring) = (transformers(&[PROVIDERS[provider]]), ring("vault", "k1"));
         let stored = transformers.seal(&bytes, &path, &keyring, &mut Counter(start), NOW).unwrap();
-        prop_assert_eq!(transformers.open(&stored, &path, &keyring), Ok(Opened::Value { bytes, stale: false }));
+        prop_assert_eq!(transformers.open(&stored, &path, &keyring), Ok(Opened::Value { bytes: bytes.as_slice().into(), stale: false }));
     }
 
     #[test]

@@ -158,7 +158,9 @@ impl FlowControl {
     /// Keeps what is counted for the flows there are and for the requests there are, and no more.
     fn drop_unused_series(&mut self) {
         let mut used: BTreeSet<u32> = self.flows.iter().map(|flow| flow.series).collect();
-        used.extend(self.levels.iter().flatten().flat_map(|level| level.queues.records()).map(|record| record.series));
+        used.extend(
+            self.levels.iter().flatten().flat_map(|level| level.queues.records()).map(|record| record.tag.series),
+        );
         if used.len() == self.series.len() {
             return;
         }

@@ -2,6 +2,7 @@ use machinery::{Value, value};
 use proptest::prelude::*;
 
 use super::*;
+use crate::metrics::ByKind;
 use crate::{Target, bootstrap};
 
 fn fresh(total: u32) -> FlowControl {
@@ -162,9 +163,11 @@ fn who_waits_too_long_leaves_unless_it_runs_already() {
     assert_eq!(control.time_out(waiting, Moment::from_seconds(1)), left);
     assert_eq!(control.cancel(waiting, Moment::from_seconds(1)), Leave::Gone);
     assert_eq!(control.finish(waiting, Moment::from_seconds(1)), []);
-    let deadline = Moment::from_seconds(20);
-    assert_eq!(wait_until(Moment::from_seconds(4), deadline), Moment::from_seconds(8));
-    assert_eq!(wait_until(Moment::default(), Moment::from_seconds(3600)), Moment::from_seconds(60));
+    let wait =
+        |arrived, deadline: Option<u64>| wait_until(Moment::from_seconds(arrived), deadline.map(Moment::from_seconds));
+    assert_eq!(wait(4, Some(20)), Moment::from_seconds(8));
+    assert_eq!(wait(0, Some(3600)), Moment::from_seconds(60));
+    assert_eq!(wait(1, None), Moment::from_seconds(16));
 }
 
 #[test]
@@ -225,6 +228,18 @@ fn what_is_mandatory_is_imagined_where_it_is_missing() {
 }
 
 #[test]
+fn who_matches_nothing_belongs_to_the_rest_whatever_stands_after_it() {
+    let (mut schemas, levels) = custom(10, 1);
+    let spec = schemas[0].get_mut("spec").and_then(Value::as_object_mut).unwrap();
+    spec.insert("matchingPrecedence", 10_000);
+    spec.insert("rules", Value::Array(vec![]));
+    machinery::meta::MetaMut::of(&mut schemas[0]).unwrap().set("name", "zzz");
+    let mut control = FlowControl::new(10, Moment::default());
+    control.reconfigure(&schemas, &levels, Moment::default());
+    assert_eq!(&*control.classify(&pods("nobody", &[], "get")).flow_schema, "catch-all");
+}
+
+#[test]
 fn a_condition_says_whether_a_schema_leads_anywhere() {
     let condition = |is_dangling| {
         let condition = Condition { flow_schema: "f".into(), priority_level: "l".into(), is_dangling };
@@ -258,6 +273,8 @@ fn what_is_counted_carries_upstreams_names() {
     for line in expect.iter().filter(|line| !line.contains("current_limit")) {
         assert!(have.contains(&(*line).to_owned()), "{line} {have:?}");
     }
+    let snapshot = control.snapshot();
+    assert_eq!((snapshot.executing, snapshot.waiting), (ByKind { read_only: 1, mutating: 0 }, ByKind::default()));
     control.finish(running, Moment::from_seconds(1));
     assert!(!samples(&control).iter().any(|line| line.contains("executing")));
 }

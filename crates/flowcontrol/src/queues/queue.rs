@@ -57,8 +57,13 @@ impl Queue {
     /// A request begins no earlier than it arrived, so that a queue that cannot use its share does not save it up.
     pub fn catch_up(&mut self) {
         if let Some(head) = self.waiting.front() {
-            self.next_dispatch = self.next_dispatch.max(head.arrival);
+            self.catch_up_with(head.arrival);
         }
+    }
+
+    /// The same for a request that does not wait.
+    pub fn catch_up_with(&mut self, arrival: SeatTime) {
+        self.next_dispatch = self.next_dispatch.max(arrival);
     }
 
     pub fn push(&mut self, waiting: Waiting) {

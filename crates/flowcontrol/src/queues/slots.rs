@@ -12,10 +12,8 @@ pub struct Slots {
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// A number that no other request has.
-    pub serial: u64,
-    /// Where it is counted.
-    pub series: u32,
+    /// What tells it from others.
+    pub tag: Tag,
     /// The seats it takes.
     pub work: Work,
     /// The queue it waits or waited in.
@@ -26,6 +24,17 @@ pub struct Record {
     pub started: Moment,
     /// How far it is.
     pub phase: Phase,
+}
+
+/// What tells a request from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// A number that no other request has.
+    pub serial: u64,
+    /// Where it is counted.
+    pub series: u32,
+    /// Whether it changes something.
+    pub is_mutating: bool,
 }
 
 /// How far a request is.
@@ -51,7 +60,7 @@ impl Slots {
     }
 
     pub fn get(&self, slot: u32, serial: u64) -> Option<&Record> {
-        self.records.get(slot as usize)?.as_ref().filter(|record| record.serial == serial)
+        self.records.get(slot as usize)?.as_ref().filter(|record| record.tag.serial == serial)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Record> {

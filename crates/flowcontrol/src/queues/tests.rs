@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::model::Model;
 use super::*;
 use crate::dealer::Dealer;
 
@@ -14,21 +15,29 @@ fn millis(millis: u64) -> Moment {
     Moment::from_nanos(millis * 1_000_000)
 }
 
+fn tag(serial: u64) -> Tag {
+    Tag { serial, series: 0, is_mutating: false }
+}
+
 /// A level whose requests are numbered as they arrive.
 struct Bench {
     queues: Queues,
     serial: u64,
     now: Moment,
+    /// Who else was let in by an arrival.
+    others: Vec<u32>,
 }
 
 impl Bench {
     fn new(discipline: Discipline, limit: u32) -> Self {
-        Self { queues: Queues::new(discipline, limit, millis(0)), serial: 0, now: millis(0) }
+        Self { queues: Queues::new(discipline, limit, millis(0)), serial: 0, now: millis(0), others: Vec::new() }
     }
 
     fn arrive(&mut self, seats: u32, hash: u64) -> (Start, u64) {
         self.serial += 1;
-        (self.queues.arrive(self.serial, 0, Work::seats(seats), hash, self.now), self.serial)
+        let (start, others) = self.queues.arrive(tag(self.serial), Work::seats(seats), hash, self.now);
+        self.others.extend(others);
+        (start, self.serial)
     }
 }
 
@@ -59,8 +68,8 @@ fn a_request_wider_than_all_seats_goes_alone() {
 fn seats_are_kept_while_a_request_lingers() {
     let mut queues = Queues::new(queuing(1, 1, 10), 1, millis(0));
     let work = Work { initial_seats: 1, final_seats: 1, additional_latency: Duration::from_millis(5) };
-    assert_eq!(queues.arrive(1, 0, work, 0, millis(0)), Start::Executes(0));
-    assert_eq!(queues.arrive(2, 0, work, 0, millis(0)), Start::Waits(1, 1));
+    assert_eq!(queues.arrive(tag(1), work, 0, millis(0)), (Start::Executes(0), vec![]));
+    assert_eq!(queues.arrive(tag(2), work, 0, millis(0)), (Start::Waits(1, 1), vec![]));
     assert_eq!(queues.finish(0, 1, millis(10)), [] as [u32; 0]);
     assert_eq!(queues.wake_at(), Some(millis(15)));
     assert_eq!(queues.wake(millis(14)), [] as [u32; 0]);
@@ -72,7 +81,7 @@ fn seats_are_kept_while_a_request_lingers() {
 fn consequences_that_need_more_seats_than_there_are_take_longer() {
     let mut queues = Queues::new(queuing(1, 1, 10), 2, millis(0));
     let work = Work { initial_seats: 1, final_seats: 10, additional_latency: Duration::from_millis(4) };
-    queues.arrive(1, 0, work, 0, millis(0));
+    queues.arrive(tag(1), work, 0, millis(0));
     assert_eq!(queues.counts().seats_in_use, 2);
     queues.finish(0, 1, millis(10));
     assert_eq!(queues.wake_at(), Some(millis(30)));
@@ -110,6 +119,7 @@ fn share(flows: [(usize, u32); 2], seats: u32, service: u64) -> [u64; 2] {
                 if matches!(start, Start::Executes(_)) {
                     running.push((step + service, slot));
                 }
+                running.extend(bench.others.drain(..).map(|other| (step + service, other)));
             }
         }
         let (done, still): (Vec<_>, Vec<_>) = running.drain(..).partition(|(end, _)| *end <= step);
@@ -191,7 +201,10 @@ proptest! {
                         final_seats: seats * u32::from(latency > 4),
                         additional_latency: Duration::from_millis(latency.saturating_sub(4)),
                     };
-                    match queues.arrive(serial, 0, work, u64::from(flow).wrapping_mul(0x9e37_79b9_7f4a_7c15), now) {
+                    let hash = u64::from(flow).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    let (start, others) = queues.arrive(tag(serial), work, hash, now);
+                    started.extend(others.into_iter().map(|slot| (slot, queues.at(slot).tag.serial)));
+                    match start {
                         Start::Executes(slot) => started.push((slot, serial)),
                         Start::Waits(slot, _) => drop(waiting.insert((slot, serial))),
                         Start::NoSeat | Start::QueueFull => {}
@@ -200,22 +213,22 @@ proptest! {
                 Step::Finish(which) if !running.is_empty() => {
                     let (slot, serial) = *running.iter().nth(which.index(running.len())).unwrap();
                     running.remove(&(slot, serial));
-                    started = queues.finish(slot, serial, now).into_iter().map(|slot| (slot, queues.at(slot).serial)).collect();
+                    started = queues.finish(slot, serial, now).into_iter().map(|slot| (slot, queues.at(slot).tag.serial)).collect();
                 }
                 Step::Leave(which) if !waiting.is_empty() => {
                     let (slot, serial) = *waiting.iter().nth(which.index(waiting.len())).unwrap();
                     waiting.remove(&(slot, serial));
                     let left = queues.leave(slot, serial, now).expect("it waited");
-                    started = left.into_iter().map(|slot| (slot, queues.at(slot).serial)).collect();
+                    started = left.into_iter().map(|slot| (slot, queues.at(slot).tag.serial)).collect();
                 }
                 Step::Wait(more) => {
                     now = now.plus(Duration::from_millis(more));
-                    started = queues.wake(now).into_iter().map(|slot| (slot, queues.at(slot).serial)).collect();
+                    started = queues.wake(now).into_iter().map(|slot| (slot, queues.at(slot).tag.serial)).collect();
                 }
                 Step::Limit(seats) => {
                     limit = seats;
                     let slots = queues.configure(discipline, limit, now);
-                    started = slots.into_iter().map(|slot| (slot, queues.at(slot).serial)).collect();
+                    started = slots.into_iter().map(|slot| (slot, queues.at(slot).tag.serial)).collect();
                 }
                 Step::Finish(_) | Step::Leave(_) => {}
             }
@@ -239,6 +252,60 @@ proptest! {
     }
 
     #[test]
+    fn every_choice_is_the_one_that_the_definition_gives(steps in steps(), limit in 1_u32..8) {
+        let discipline = queuing(8, 2, 3);
+        let Discipline::Queue(config) = discipline else { panic!("it queues") };
+        let (mut queues, mut model) = (Queues::new(discipline, limit, millis(0)), Model::new(config, limit));
+        let (mut now, mut serial, mut slots) = (millis(0), 0, BTreeMap::new());
+        for step in steps {
+            let ran = model.running();
+            let waits = |queues: &Queues| -> Vec<u64> {
+                let waiting = queues.records().filter(|record| record.phase == Phase::Waiting);
+                waiting.map(|record| record.tag.serial).collect()
+            };
+            match step {
+                Step::Arrive { seats, latency, flow } => {
+                    serial += 1;
+                    let additional_latency = Duration::from_millis(latency.saturating_sub(4));
+                    let final_seats = (seats + 2) * u32::from(latency > 4);
+                    let work = Work { initial_seats: seats, final_seats, additional_latency };
+                    let hash = u64::from(flow).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    let (start, _) = queues.arrive(tag(serial), work, hash, now);
+                    prop_assert_eq!(model.arrive(serial, work, hash, now), start != Start::QueueFull);
+                    if let Start::Executes(slot) | Start::Waits(slot, _) = start {
+                        slots.insert(serial, slot);
+                    }
+                }
+                Step::Finish(which) if !ran.is_empty() => {
+                    let serial = ran[which.index(ran.len())];
+                    queues.finish(slots[&serial], serial, now);
+                    model.finish(serial, now);
+                }
+                Step::Leave(which) if !waits(&queues).is_empty() => {
+                    let waiting = waits(&queues);
+                    let serial = waiting[which.index(waiting.len())];
+                    queues.leave(slots[&serial], serial, now);
+                    model.leave(serial, now);
+                }
+                Step::Wait(more) => {
+                    now = now.plus(Duration::from_millis(more));
+                    queues.wake(now);
+                    model.wake(now);
+                }
+                Step::Limit(limit) => {
+                    queues.configure(discipline, limit.max(1), now);
+                    model.set_limit(limit.max(1), now);
+                }
+                Step::Finish(_) | Step::Leave(_) => {}
+            }
+            let running = queues.records().filter(|record| record.phase == Phase::Running);
+            let mut running: Vec<u64> = running.map(|record| record.tag.serial).collect();
+            running.sort_unstable();
+            prop_assert_eq!(running, model.running());
+        }
+    }
+
+    #[test]
     fn whoever_waits_gets_its_turn(
         arrivals in prop::collection::vec((1_u32..6, any::<u64>()), 1..120),
         service in 1_u64..50,
@@ -246,7 +313,9 @@ proptest! {
         let mut queues = Queues::new(queuing(8, 3, 40), 4, millis(0));
         let (mut running, mut done, mut accepted) = (Vec::new(), 0, 0);
         for (serial, (seats, hash)) in arrivals.iter().enumerate() {
-            match queues.arrive(serial as u64, 0, Work::seats(*seats), *hash, millis(0)) {
+            let (start, others) = queues.arrive(tag(serial as u64), Work::seats(*seats), *hash, millis(0));
+            running.extend(others);
+            match start {
                 Start::Executes(slot) => running.push(slot),
                 Start::Waits(..) => {}
                 Start::NoSeat | Start::QueueFull => continue,
@@ -257,7 +326,7 @@ proptest! {
         while let Some(slot) = running.pop() {
             now += service;
             done += 1;
-            running.extend(queues.finish(slot, queues.at(slot).serial, millis(now)));
+            running.extend(queues.finish(slot, queues.at(slot).tag.serial, millis(now)));
         }
         prop_assert_eq!(done, accepted);
         prop_assert!(queues.is_idle());

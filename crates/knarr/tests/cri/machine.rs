@@ -40,6 +40,8 @@ pub async fn machine_with(args: &[&str]) -> Option<Machine> {
     }
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let dir = tempfile::Builder::new().prefix("knarr-cri-").tempdir().unwrap();
+    // Root of a user namespace is somebody else, and has to find its way.
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
     let store = Store::open(&dir.path().join("runtime/images")).unwrap();
     store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
     let cgroup = format!("/knarr-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
@@ -168,6 +170,20 @@ impl Machine {
         let status = self.ended(&id).await;
         let log = text_of(&fs::read_to_string(&status.log_path).unwrap());
         (status, log)
+    }
+
+    /// Waits until a container has written something into its log.
+    pub async fn logged(&mut self, id: &str, text: &str) -> String {
+        let path = self.status(id).await.log_path;
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            let log = fs::read_to_string(&path).unwrap();
+            if log.contains(text) {
+                return path;
+            }
+            assert!(std::time::Instant::now() < deadline, "{text:?} is not in {log:?}");
+            self.exec(id, &["true"]).await;
+        }
     }
 
     pub async fn exec(&mut self, id: &str, command: &[&str]) -> v1::ExecSyncResponse {

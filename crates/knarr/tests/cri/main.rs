@@ -4,5 +4,7 @@
 
 mod life;
 mod machine;
+mod peers;
 mod security;
+mod streams;
 mod survival;

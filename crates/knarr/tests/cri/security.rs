@@ -72,7 +72,7 @@ async fn paths_are_masked_and_read_only_unless_privileged() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("paths").await;
     let probe = "cat /proc/kcore 2>/dev/null | head -c1 | wc -c; ls /proc/acpi /proc/scsi 2>/dev/null | grep -vc :; \
-                 touch /x 2>/dev/null && echo rw || echo ro; echo 1 >/proc/sys/kernel/printk 2>/dev/null && echo w || echo r";
+                 touch /x 2>/dev/null && echo rw || echo ro; (echo 1 >/proc/sys/kernel/printk) 2>/dev/null && echo w || echo r";
     let strict = secured("strict", probe, |security| {
         security.masked_paths = words(&["/proc/acpi", "/proc/kcore", "/proc/scsi"]);
         security.readonly_paths = words(&["/proc/sys"]);
@@ -146,7 +146,20 @@ async fn a_user_namespace_maps_root_to_somebody_else() {
             security.namespace_options =
                 Some(v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..options });
         });
+    let volume = m.path("volume");
+    std::fs::create_dir_all(&volume).unwrap();
+    std::fs::write(volume.join("file"), "").unwrap();
+    std::os::unix::fs::chown(volume.join("file"), Some(33), Some(33)).unwrap();
+    let mut container = container;
+    container.mounts = vec![v1::Mount {
+        container_path: "/volume".into(),
+        host_path: volume.display().to_string(),
+        uid_mappings: vec![map],
+        gid_mappings: vec![map],
+        ..Default::default()
+    }];
     let id = m.run(&sandbox, container).await;
+    assert_eq!(m.shell(&id, "stat -c %u /volume /volume/file").await, "0\n33");
     assert_eq!(m.shell(&id, "id -u; stat -c %u /bin/busybox /mine").await, "0\n0\n0");
     let written = m.path("runtime/containers").join(&id).join("upper/mine");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(written).unwrap()), 200_000);

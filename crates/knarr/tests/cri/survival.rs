@@ -9,12 +9,27 @@ async fn a_killed_runtime_finds_its_containers_and_the_exits_it_missed() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("survivor").await;
     let running = m.run(&sandbox, script("running", "echo before; sleep 1000")).await;
-    let ending = m.run(&sandbox, script("ending", "while [ ! -e /tmp/go ]; do sleep 0.01; done; exit 9")).await;
+    let volume = m.path("volume");
+    std::fs::create_dir_all(&volume).unwrap();
+    let mut config = script("ending", "while [ ! -e /volume/go ]; do sleep 0.01; done; exit 9");
+    config.mounts = vec![v1::Mount {
+        container_path: "/volume".into(),
+        host_path: volume.display().to_string(),
+        ..Default::default()
+    }];
+    let ending = m.run(&sandbox, config).await;
     let created = m.create(&sandbox, script("created", "echo late")).await;
-    let root = m.path("runtime/containers").join(&ending).join("upper/tmp");
     m.kill();
-    std::fs::create_dir_all(&root).unwrap();
-    std::fs::write(root.join("go"), "").unwrap();
+    std::fs::write(volume.join("go"), "").unwrap();
+    let exit = m.path("runtime/containers").join(&ending).join("exit.json");
+    tokio::task::spawn_blocking(move || {
+        let deadline = std::time::Instant::now() + crate::machine::PATIENCE;
+        while !exit.exists() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    })
+    .await
+    .unwrap();
     m.restart().await;
     assert_eq!(m.status(&running).await.state(), v1::ContainerState::ContainerRunning);
     assert_eq!(m.shell(&running, "echo alive").await, "alive");

@@ -1,6 +1,7 @@
 //! A model of the API server: objects in memory, versions that grow, conflicts, deletion; nothing is validated or defaulted.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use machinery::collection::Entry;
 use machinery::meta::{Meta, MetaMut, name_suffix, prepare_create};
@@ -139,6 +140,9 @@ impl World {
             Action::Patch { resource, key, only_if, patch, .. } => {
                 let old = self.checked(resource, key, only_if)?.clone();
                 let new = apply(resource, old, patch)?;
+                if Meta::of(&new).owner_references().filter(|owner| owner.is_controller()).count() > 1 {
+                    return Err(Refused::Invalid("only one reference can have controller set to true".to_owned()));
+                }
                 self.store(resource, new);
                 Ok(())
             }
@@ -259,6 +263,12 @@ impl World {
         }
         let objects = self.objects.entry(resource.to_string()).or_insert_with(|| Objects::new(index_by()));
         objects.insert(Entry { key: Key::of(&object), revision: self.revision, value: object });
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_list().entries(self.picture()).finish()
     }
 }
 

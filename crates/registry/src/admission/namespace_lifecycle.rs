@@ -5,7 +5,7 @@ use machinery::field::Cause;
 use machinery::meta::Meta;
 use machinery::status::{GroupName, Status};
 
-use super::{Attributes, Operation, Plugin, View};
+use super::{Attributes, Notes, Operation, Plugin, View};
 use crate::body::resource_name;
 
 /// Namespaces without which a cluster does not work.
@@ -15,11 +15,7 @@ const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 pub struct NamespaceLifecycle;
 
 impl Plugin for NamespaceLifecycle {
-    fn name(&self) -> &'static str {
-        "NamespaceLifecycle"
-    }
-
-    fn admit(&self, attributes: &Attributes<'_>, _object: &mut Value, view: &dyn View) -> Result<(), Status> {
+    fn admit(&self, attributes: &Attributes<'_>, _: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
         judge(attributes, view)
     }
 }

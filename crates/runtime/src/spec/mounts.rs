@@ -59,18 +59,18 @@ pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
     own.sort_by_key(|(_, mount)| Path::new(&mount.container_path).components().count());
     let mut root_propagation = None;
     for (n, mount) in own {
-        let (value, propagation) = one(mount, inputs.images.get(&n))?;
+        let (value, propagation) = one(mount, inputs.prepared.get(&n))?;
         list.push(value);
         root_propagation = match (root_propagation, propagation) {
-            (Some("rshared"), _) | (_, "rshared") => Some("rshared"),
-            (_, "rslave") => Some("rslave"),
+            (Some("shared"), _) | (_, "rshared") => Some("shared"),
+            (_, "rslave") => Some("slave"),
             (known, _) => known,
         };
     }
     Ok(Prepared { list, root_propagation })
 }
 
-fn one(mount: &v1::Mount, image: Option<&PathBuf>) -> Result<(Value, &'static str), MountError> {
+fn one(mount: &v1::Mount, prepared: Option<&PathBuf>) -> Result<(Value, &'static str), MountError> {
     let destination = Path::new(&mount.container_path);
     if !destination.is_absolute() || destination.components().any(|part| part == Component::ParentDir) {
         return Err(MountError::Destination(mount.container_path.clone()));
@@ -90,12 +90,12 @@ fn one(mount: &v1::Mount, image: Option<&PathBuf>) -> Result<(Value, &'static st
             return Err(needs("private propagation"));
         }
         options.push("rro");
-    } else if mount.readonly || image.is_some() {
+    } else if mount.readonly || mount.image.is_some() {
         options.push("ro");
     } else {
         options.push("rw");
     }
-    let source = match image {
+    let source = match prepared {
         Some(path) => path.clone(),
         None => host_source(Path::new(&mount.host_path))?,
     };
@@ -103,7 +103,7 @@ fn one(mount: &v1::Mount, image: Option<&PathBuf>) -> Result<(Value, &'static st
 }
 
 /// A source that is missing becomes a directory, as other runtimes do; links are followed now, not in the container.
-fn host_source(path: &Path) -> Result<PathBuf, MountError> {
+pub fn host_source(path: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Source { path: path.to_owned(), source };
     if !path.is_absolute() {
         return Err(failed(io::Error::other("it is not an absolute path")));

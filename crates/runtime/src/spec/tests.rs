@@ -5,7 +5,7 @@ use super::*;
 fn inputs(config: &v1::ContainerConfig, image: &image::Config, check: impl FnOnce(Result<Value, SpecError>)) {
     let sandbox = v1::PodSandboxConfig { hostname: "box".into(), ..Default::default() };
     let user = User::default();
-    let (provided, images) = (BTreeMap::new(), BTreeMap::new());
+    let (provided, prepared) = (BTreeMap::new(), BTreeMap::new());
     check(build(&Inputs {
         config,
         sandbox: &sandbox,
@@ -16,7 +16,7 @@ fn inputs(config: &v1::ContainerConfig, image: &image::Config, check: impl FnOnc
         pause: 7,
         target: None,
         provided: &provided,
-        images: &images,
+        prepared: &prepared,
         users: false,
     }));
 }

@@ -2,17 +2,171 @@
 
 use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use http::{HeaderMap, StatusCode, header};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::spdy_wire::{self, Expected};
+use super::tickets::Ticket;
+use super::wire::wire;
+use super::{forward, process, websocket};
 use crate::runtime::Runtime;
+use crate::spdy::{Session, Side};
+
+const VERSION_HEADER: &str = "x-stream-protocol-version";
+/// A message of a client's is typing or a file in pieces.
+const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
 /// Listens on the loopback interface; the kubelet is on the same machine and passes streams on.
 pub async fn start(runtime: Arc<Runtime>) -> std::io::Result<JoinHandle<()>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     runtime.tickets.set_address(listener.local_addr()?);
+    let app = Router::new().route("/{verb}/{token}", any(take)).with_state(runtime);
     Ok(tokio::spawn(async move {
-        let _ = listener;
-        std::future::pending::<()>().await;
+        if let Err(error) = axum::serve(listener, app).await {
+            tracing::error!(%error, "streams are served no more");
+        }
     }))
+}
+
+async fn take(
+    State(runtime): State<Arc<Runtime>>,
+    Path((_verb, token)): Path<(String, String)>,
+    request: Request,
+) -> Response {
+    let upgrade = text(request.headers(), header::UPGRADE.as_str()).to_ascii_lowercase();
+    if upgrade != "websocket" && upgrade != "spdy/3.1" {
+        return (StatusCode::BAD_REQUEST, "unable to upgrade: missing upgrade headers in request").into_response();
+    }
+    let Some(ticket) = runtime.tickets.take(&token) else {
+        return (StatusCode::NOT_FOUND, "the ticket is unknown, used or void").into_response();
+    };
+    if upgrade == "websocket" {
+        by_websocket(runtime, ticket, request).await
+    } else {
+        by_spdy(runtime, ticket, request)
+    }
+}
+
+async fn by_websocket(runtime: Arc<Runtime>, ticket: Ticket, request: Request) -> Response {
+    let (mut parts, _) = request.into_parts();
+    let socket = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+        Ok(socket) => socket.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX),
+        Err(refused) => return refused.into_response(),
+    };
+    match ticket {
+        Ticket::PortForward(request) => {
+            let ports = request.port.iter().filter_map(|port| u16::try_from(*port).ok()).collect();
+            socket
+                .protocols(websocket::FORWARD.iter().copied())
+                .on_upgrade(move |socket| websocket::forward(socket, runtime, request.pod_sandbox_id, ports))
+        }
+        ticket => socket.protocols(websocket::PROCESS.iter().copied()).on_upgrade(move |socket| async move {
+            let (ends, wire) = wire();
+            let run = tokio::spawn(run(runtime, ticket, wire));
+            websocket::process(socket, ends).await;
+            finish(run).await;
+        }),
+    }
+}
+
+fn by_spdy(runtime: Arc<Runtime>, ticket: Ticket, mut request: Request) -> Response {
+    let known = if matches!(ticket, Ticket::PortForward(_)) { spdy_wire::FORWARD } else { spdy_wire::PROCESS };
+    let Some(version) = negotiate(request.headers(), known) else {
+        let offer = text(request.headers(), VERSION_HEADER);
+        return (StatusCode::FORBIDDEN, format!("unable to upgrade: none of {offer:?} is spoken here")).into_response();
+    };
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let Ok(connection) = upgraded.await else { return };
+        let session = Session::new(TokioIo::new(connection), Side::Server);
+        match ticket {
+            Ticket::PortForward(request) => forward::session(session, &runtime, &request.pod_sandbox_id).await,
+            ticket => {
+                let expected = expected(&ticket);
+                let (ends, wire) = wire();
+                let run = tokio::spawn(run(runtime, ticket, wire));
+                spdy_wire::process(session, ends, expected, version).await;
+                finish(run).await;
+            }
+        }
+    });
+    Response::builder()
+        .status(StatusCode::SWITCHING_PROTOCOLS)
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "SPDY/3.1")
+        .header(VERSION_HEADER, version)
+        .body(Body::empty())
+        .expect("the answer is well formed")
+}
+
+async fn run(runtime: Arc<Runtime>, ticket: Ticket, wire: super::wire::Wire) {
+    match ticket {
+        Ticket::Exec(request) => process::exec(&runtime, request, wire).await,
+        Ticket::Attach(request) => process::attach(&runtime, request, wire).await,
+        Ticket::PortForward(_) => {}
+    }
+}
+
+/// The client has gone or has everything: what still runs for it ends.
+async fn finish(mut run: JoinHandle<()>) {
+    let grace = std::time::Duration::from_secs(1);
+    if tokio::time::timeout(grace, &mut run).await.is_err() {
+        run.abort();
+    }
+}
+
+/// The streams that a client opens for a request; with a terminal, one for its size.
+fn expected(ticket: &Ticket) -> Expected {
+    match ticket {
+        Ticket::Exec(r) => Expected { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, resize: r.tty },
+        Ticket::Attach(r) => Expected { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, resize: r.tty },
+        Ticket::PortForward(_) => Expected::default(),
+    }
+}
+
+/// The best version that both know; a client that offers none speaks the first one.
+fn negotiate(headers: &HeaderMap, known: &[&'static str]) -> Option<&'static str> {
+    let offers: Vec<&str> = headers
+        .get_all(VERSION_HEADER)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(str::trim))
+        .filter(|offer| !offer.is_empty())
+        .collect();
+    if offers.is_empty() {
+        return known.last().copied();
+    }
+    known.iter().copied().find(|version| offers.contains(version))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_common_version_is_chosen() {
+        let check = |offers: &[&str], expect: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            for offer in offers {
+                headers.append(VERSION_HEADER, offer.parse().unwrap());
+            }
+            assert_eq!(negotiate(&headers, spdy_wire::PROCESS), expect, "{offers:?}");
+        };
+        check(&["channel.k8s.io", "v4.channel.k8s.io"], Some("v4.channel.k8s.io"));
+        check(&["v2.channel.k8s.io, channel.k8s.io"], Some("v2.channel.k8s.io"));
+        check(&[], Some("channel.k8s.io"));
+        check(&["v9.channel.k8s.io"], None);
+    }
 }

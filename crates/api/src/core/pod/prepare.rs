@@ -5,6 +5,7 @@ use machinery::time::Time;
 use machinery::{At, Object, Value, value};
 
 use super::super::pod_spec;
+use crate::field_rules::{items_mut, keep, raise_generation, start_generation};
 
 /// Fills in what a pod leaves out, and brings in step what has two spellings.
 pub(super) fn default(object: &mut Value) {
@@ -23,9 +24,7 @@ pub(super) fn default(object: &mut Value) {
 
 /// Makes a pod ready to be created.
 pub(super) fn create(object: &mut Value, now: Time) {
-    if let Some(mut metadata) = MetaMut::of(object) {
-        metadata.set("generation", 1);
-    }
+    start_generation(object);
     let spec = object.get("spec").unwrap_or(&Value::Null);
     // Upstream asks the pod for its class before it clears the status, so a class that was sent stays.
     let sent = object.str_at(&["status", "qosClass"]).filter(|class| !class.is_empty());
@@ -57,7 +56,7 @@ pub(super) fn create(object: &mut Value, now: Time) {
 /// Makes a pod ready to replace `old`: its status is not for this write.
 pub(super) fn update(object: &mut Value, old: &Value) {
     keep(object, old, "status");
-    raise_generation(object, old);
+    raise_generation(object, old, &["spec"]);
 }
 
 /// Only the containers that look inside are for this write.
@@ -73,16 +72,7 @@ pub(super) fn ephemeral_containers(object: &mut Value, old: &Value) {
             spec.insert("ephemeralContainers", added);
         }
     }
-    raise_generation(object, old);
-}
-
-/// Takes a part from `old`, also its absence.
-pub(super) fn keep(object: &mut Value, old: &Value, field: &str) {
-    let Some(object) = object.as_object_mut() else { return };
-    match old.get(field) {
-        Some(part) => object.insert(field, part.clone()),
-        None => object.remove(field),
-    };
+    raise_generation(object, old, &["spec"]);
 }
 
 /// Takes from `old` what writes to a part may not change of metadata.
@@ -95,16 +85,6 @@ pub(super) fn keep_metadata(object: &mut Value, old: &Value) {
                 metadata.remove(field);
             }
         }
-    }
-}
-
-/// A changed specification is a new generation.
-pub(super) fn raise_generation(object: &mut Value, old: &Value) {
-    let before = old.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or_default();
-    if object.get("spec") != old.get("spec")
-        && let Some(mut metadata) = MetaMut::of(object)
-    {
-        metadata.set("generation", before + 1);
     }
 }
 
@@ -125,16 +105,16 @@ fn label_keys(spec: &mut Value, labels: &Object) {
     if let Some(affinity) = spec.get_mut("affinity") {
         for pods in ["podAffinity", "podAntiAffinity"] {
             let Some(pods) = affinity.get_mut(pods) else { continue };
-            for weighted in items(pods.get_mut("preferredDuringSchedulingIgnoredDuringExecution")) {
+            for weighted in items_mut(pods, "preferredDuringSchedulingIgnoredDuringExecution") {
                 if let Some(term) = weighted.get_mut("podAffinityTerm") {
                     apply_label_keys(term, labels);
                 }
             }
-            items(pods.get_mut("requiredDuringSchedulingIgnoredDuringExecution"))
+            items_mut(pods, "requiredDuringSchedulingIgnoredDuringExecution")
                 .for_each(|term| apply_label_keys(term, labels));
         }
     }
-    items(spec.get_mut("topologySpreadConstraints")).for_each(|constraint| apply_label_keys(constraint, labels));
+    items_mut(spec, "topologySpreadConstraints").for_each(|constraint| apply_label_keys(constraint, labels));
 }
 
 fn apply_label_keys(term: &mut Value, labels: &Object) {
@@ -161,7 +141,7 @@ fn app_armor(spec: &mut Value, annotations: &Value) {
     }
     let of_pod = spec.at(&["securityContext", "appArmorProfile"]).cloned();
     for field in ["initContainers", "containers", "ephemeralContainers"] {
-        for container in items(spec.get_mut(field)) {
+        for container in items_mut(spec, field) {
             let name = container.str_at(&["name"]).unwrap_or_default();
             let annotation = annotations.str_at(&[&format!("{}{name}", pod_spec::APP_ARMOR)]);
             let has_own = container.at(&["securityContext", "appArmorProfile"]).is_some_and(|it| !it.is_null());
@@ -177,8 +157,4 @@ fn app_armor(spec: &mut Value, annotations: &Value) {
             }
         }
     }
-}
-
-fn items(list: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
-    list.and_then(Value::as_array_mut).into_iter().flatten()
 }

@@ -4,8 +4,9 @@ use machinery::{At, Errors, Object, Value};
 
 use super::super::object_meta;
 use super::super::pod_spec::{self, MIRROR};
-use super::prepare::{keep, keep_metadata, raise_generation};
+use super::prepare::keep_metadata;
 use super::update::nowhere;
+use crate::field_rules::{keep, raise_generation};
 
 const CPU_AND_MEMORY: [&str; 2] = ["cpu", "memory"];
 
@@ -13,7 +14,7 @@ const CPU_AND_MEMORY: [&str; 2] = ["cpu", "memory"];
 pub(super) fn prepare(object: &mut Value, old: &Value) {
     let count = |pod: &Value, field: &str| pod.at(&["spec", field]).and_then(Value::as_array).map_or(0, <[Value]>::len);
     if ["containers", "initContainers"].iter().any(|field| count(object, field) != count(old, field)) {
-        raise_generation(object, old);
+        raise_generation(object, old, &["spec"]);
         return;
     }
     let spec = object.get("spec").cloned().unwrap_or_default();
@@ -26,7 +27,7 @@ pub(super) fn prepare(object: &mut Value, old: &Value) {
             merge(kept, &spec, field);
         }
     }
-    raise_generation(object, old);
+    raise_generation(object, old, &["spec"]);
 }
 
 /// What is wrong with a resize.
@@ -139,12 +140,8 @@ fn same_containers(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
 /// What was asked for may change but not go.
 fn kept(now: &At<'_>, old: &Value, whose: &str, errors: &mut Errors) {
     for field in ["requests", "limits"] {
-        let names = |resources: &Value| -> Vec<String> {
-            let amounts = resources.get(field).and_then(Value::as_object);
-            amounts.into_iter().flat_map(Object::keys).map(str::to_owned).collect()
-        };
-        let left = names(now.value());
-        if names(old).iter().any(|name| !left.contains(name)) {
+        let mut names = old.get(field).and_then(Value::as_object).into_iter().flat_map(Object::keys);
+        if names.any(|name| now.value().at(&[field, name]).is_none()) {
             errors.push(now.get(field).forbidden(format!("{whose}resource {field} cannot be removed")));
         }
     }

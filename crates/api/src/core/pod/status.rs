@@ -8,8 +8,8 @@ use machinery::{At, Errors, Value, names};
 
 use super::super::object_meta;
 use super::super::pod_spec::{address, address_warning, invalid_int, invalid_text};
-use super::prepare::keep;
 use super::update::annotations;
+use crate::field_rules::keep;
 
 /// Conditions that need no domain before their name.
 const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];

@@ -6,7 +6,8 @@ use machinery::value;
 const NOW: Time = Time::from_unix(1_700_000_000, 0);
 
 fn pod(spec: Value) -> Value {
-    let mut pod = value!({"metadata": {"name": "p", "namespace": "n", "generation": 1}, "spec": spec});
+    let mut pod =
+        value!({"metadata": {"name": "p", "namespace": "n", "generation": 1, "resourceVersion": "1"}, "spec": spec});
     Pod.default(&mut pod, "v1");
     pod
 }

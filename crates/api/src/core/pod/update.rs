@@ -1,10 +1,14 @@
 //! What of a pod may change once it exists.
 
+use std::collections::BTreeSet;
+
 use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, Object, Value, go, names};
 
 use super::super::object_meta;
-use super::super::pod_spec::{self, APP_ARMOR, MIRROR, diff, invalid_int, print};
+use super::super::pod_spec::{self, APP_ARMOR, MIRROR, invalid_int};
+use crate::field_rules::keep;
+use crate::go_form::pods::{diff, print};
 
 /// What may change, as messages list it.
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -143,11 +147,10 @@ fn deadline(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
 
 fn added_tolerations(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     let but_seconds = |toleration: &Value| {
-        let mut toleration = toleration.clone();
-        toleration.as_object_mut().map(|toleration| toleration.remove("tolerationSeconds"));
-        toleration
+        let text = |field: &str| toleration.str_at(&[field]).unwrap_or_default().to_owned();
+        ["key", "operator", "value", "effect"].map(text)
     };
-    let kept: Vec<_> = now.list().iter().map(but_seconds).collect();
+    let kept: BTreeSet<_> = now.list().iter().map(but_seconds).collect();
     if old.list().iter().any(|toleration| !kept.contains(&but_seconds(toleration))) {
         errors.push(now.forbidden("existing toleration can not be modified except its tolerationSeconds"));
         return;
@@ -156,9 +159,10 @@ fn added_tolerations(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
 }
 
 fn removed_gates(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
+    let had: BTreeSet<_> = old.list().iter().map(|gate| gate.str_at(&["name"]).unwrap_or_default()).collect();
     for gate in now.items() {
         let name = gate.get("name");
-        if !old.list().iter().any(|it| it.str_at(&["name"]).unwrap_or_default() == name.str()) {
+        if !had.contains(name.str()) {
             let why = format!("only deletion is allowed, but found new scheduling gate '{}'", name.str());
             errors.push(name.forbidden(why));
         }
@@ -171,20 +175,16 @@ fn munge(spec: &mut Value, old: &Value) {
         let before = old.get(field).and_then(Value::as_array).unwrap_or_default();
         let now = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
         for (container, before) in now.zip(before) {
-            take(container, before, "image");
+            keep(container, before, "image");
         }
     }
     for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        take(spec, old, field);
+        keep(spec, old, field);
     }
     let grace = |spec: &Value| spec.get("terminationGracePeriodSeconds").and_then(Value::as_int);
     if grace(old).is_some_and(|before| before < 0) && grace(spec) == Some(1) {
-        take(spec, old, "terminationGracePeriodSeconds");
+        keep(spec, old, "terminationGracePeriodSeconds");
     }
-}
-
-fn take(object: &mut Value, old: &Value, field: &str) {
-    super::prepare::keep(object, old, field);
 }
 
 /// A pod that waits at a gate may still be narrowed down to fewer nodes.
@@ -197,7 +197,7 @@ fn gated(munged: &mut Value, spec: &At<'_>, old: &Value, errors: &mut Errors) {
             let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
             errors.push(selector.invalid(why));
         }
-        take(munged, old, "nodeSelector");
+        keep(munged, old, "nodeSelector");
     }
     let path = ["affinity", "nodeAffinity"];
     if munged.at(&path) == old.at(&path) {
@@ -207,9 +207,9 @@ fn gated(munged: &mut Value, spec: &At<'_>, old: &Value, errors: &mut Errors) {
     let lone = |affinity: &Value| affinity.as_object().is_some_and(|it| it.keys().all(|key| key == "nodeAffinity"));
     let (has, had) = (munged.get("affinity").is_some(), old.get("affinity").is_some());
     if !has && had && old.get("affinity").is_some_and(lone) || has && !had && munged.get("affinity").is_some_and(lone) {
-        take(munged, old, "affinity");
+        keep(munged, old, "affinity");
     } else if let Some(affinity) = munged.get_mut("affinity") {
-        take(affinity, old.get("affinity").unwrap_or(&Value::Null), "nodeAffinity");
+        keep(affinity, old.get("affinity").unwrap_or(&Value::Null), "nodeAffinity");
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use machinery::field::Error;
 use machinery::{At, Errors, Value, names};
 
-use super::report::{int, invalid_text, one_of, required, required_one_of, text};
+use super::report::{int, invalid_text, required, required_one_of, text};
 use super::resources::{self, Asking};
 use super::{env, handlers, mounts, security};
+use crate::field_rules::{looks, one_of};
 
 /// What containers are judged by, besides themselves.
 pub(crate) struct Pod<'a> {
@@ -151,7 +152,7 @@ fn names_of<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
 fn common(container: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     let name = container.get("name");
     if required(&name, errors) {
-        text(&name, names::dns1123_label(name.str()), errors);
+        looks(&name, names::dns1123_label, errors);
     }
     required(&container.get("image"), errors);
     let policy = container.get("terminationMessagePolicy");
@@ -260,6 +261,7 @@ fn restart_policy(container: &At<'_>, errors: &mut Errors) {
 /// Volumes that variables are read from must be of the kind that containers write.
 pub(crate) fn file_key_volumes(spec: &At<'_>, errors: &mut Errors) {
     let volumes = spec.get("volumes");
+    let sources: BTreeMap<_, _> = volumes.list().iter().map(|volume| (volume.str_at(&["name"]), volume)).collect();
     for field in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.get(field).items() {
             for variable in container.get("env").items() {
@@ -269,8 +271,7 @@ pub(crate) fn file_key_volumes(spec: &At<'_>, errors: &mut Errors) {
                 if reference.is_absent() {
                     continue;
                 }
-                let found = volumes.list().iter().rfind(|volume| volume.str_at(&["name"]) == Some(name.str()));
-                match found {
+                match sources.get(&Some(name.str())) {
                     None => errors.push(Error::not_found(name.path(), name.str())),
                     Some(volume) if volume.get("emptyDir").is_none_or(Value::is_null) => {
                         errors.push(invalid_text(&name, "referenced volume must be of type emptyDir"));

@@ -6,9 +6,11 @@
 use machinery::quantity::Quantity;
 use machinery::{Object, Value};
 
+use crate::core::persistent_volume_claim;
+
 use super::image::default_pull_policy;
-use super::report::quantity;
 use super::resources;
+use crate::field_rules::quantity;
 
 /// Annotations that stood for fields before there were fields, and are not kept.
 const DROPPED_ANNOTATIONS: [&str; 4] = [
@@ -170,8 +172,8 @@ fn volume(volume: &mut Value) {
         items(projected.get_mut("sources")).for_each(projection);
     }
     let template = object.get_mut("ephemeral").and_then(|ephemeral| ephemeral.get_mut("volumeClaimTemplate"));
-    if let Some(Value::Object(claim)) = template.and_then(|template| template.get_mut("spec")) {
-        absent(claim, "volumeMode", "Filesystem");
+    if let Some(claim) = template.and_then(|template| template.get_mut("spec")) {
+        persistent_volume_claim::default_spec(claim);
         if let Some(resources) = claim.get_mut("resources") {
             round_up(resources.get_mut("limits"));
             round_up(resources.get_mut("requests"));

@@ -6,6 +6,7 @@ use machinery::{At, Errors, names};
 use super::paths;
 use super::report::{required, text};
 use super::volumes::{field_ref, resource_field_ref};
+use crate::field_rules::looks;
 
 /// What judges one source of a variable.
 type Check = fn(&At<'_>, &mut Errors);
@@ -28,7 +29,7 @@ pub(crate) fn variables(variables: &At<'_>, errors: &mut Errors) {
     for variable in variables.items() {
         let name = variable.get("name");
         if required(&name, errors) {
-            text(&name, names::relaxed_env_var_name(name.str()), errors);
+            looks(&name, names::relaxed_env_var_name, errors);
         }
         let from = variable.get("valueFrom");
         if from.is_present() {
@@ -42,7 +43,7 @@ pub(crate) fn sources(sources: &At<'_>, errors: &mut Errors) {
     for source in sources.items() {
         let prefix = source.get("prefix");
         if !prefix.is_empty() {
-            text(&prefix, names::relaxed_env_var_name(prefix.str()), errors);
+            looks(&prefix, names::relaxed_env_var_name, errors);
         }
         let mut found = 0;
         for field in ["configMapRef", "secretRef"] {
@@ -94,19 +95,19 @@ fn value_from(from: &At<'_>, value_is_empty: bool, errors: &mut Errors) {
 
 fn key_ref(reference: &At<'_>, errors: &mut Errors) {
     let (name, key) = (reference.get("name"), reference.get("key"));
-    text(&name, names::dns1123_subdomain(name.str()), errors);
+    looks(&name, names::dns1123_subdomain, errors);
     if required(&key, errors) {
-        text(&key, names::config_map_key(key.str()), errors);
+        looks(&key, names::config_map_key, errors);
     }
 }
 
 fn file_key_ref(reference: &At<'_>, errors: &mut Errors) {
     let (key, volume, path) = (reference.get("key"), reference.get("volumeName"), reference.get("path"));
     if required(&key, errors) {
-        text(&key, names::relaxed_env_var_name(key.str()), errors);
+        looks(&key, names::relaxed_env_var_name, errors);
     }
     if required(&volume, errors) {
-        text(&volume, names::dns1123_label(volume.str()), errors);
+        looks(&volume, names::dns1123_label, errors);
     }
     if required(&path, errors) {
         paths::no_backsteps(path.str(), path.path(), errors);

@@ -3,7 +3,8 @@
 use machinery::field::Error;
 use machinery::{At, Errors, Value, names};
 
-use super::report::{invalid_int, invalid_text, not_negative, one_of, required};
+use super::report::{invalid_int, invalid_text, required};
+use crate::field_rules::{non_negative, one_of};
 
 /// How a container's health is asked for.
 const PROBE: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
@@ -42,7 +43,7 @@ pub(crate) fn lifecycle(lifecycle: &At<'_>, grace_seconds: Option<i64>, errors: 
 fn probe(probe: &At<'_>, grace_seconds: Option<i64>, errors: &mut Errors) {
     handler(probe, &PROBE, grace_seconds, errors);
     for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
-        not_negative(&probe.get(field), errors);
+        non_negative(&probe.get(field), errors);
     }
     let grace = probe.get("terminationGracePeriodSeconds");
     if grace.is_present() && grace.int() <= 0 {

@@ -7,6 +7,7 @@ use machinery::{At, Errors, Value, names};
 
 use super::Owner;
 use super::report::{invalid_int, text};
+use crate::field_rules::looks;
 
 /// The C library reads no more name servers.
 const NAMESERVERS_MAX: usize = 3;
@@ -63,7 +64,7 @@ pub(crate) fn host_aliases(aliases: &At<'_>, errors: &mut Errors) {
     for alias in aliases.items() {
         address(&alias.get("ip"), errors);
         for hostname in alias.get("hostnames").items() {
-            text(&hostname, names::dns1123_subdomain(hostname.str()), errors);
+            looks(&hostname, names::dns1123_subdomain, errors);
         }
     }
 }
@@ -114,7 +115,7 @@ pub(crate) fn hostname_override(spec: &At<'_>, errors: &mut Errors) {
     if name.len() > HOSTNAME_MAX {
         errors.push(Error::too_long(name.path(), HOSTNAME_MAX));
     }
-    text(&name, names::dns1123_subdomain(name.str()), errors);
+    looks(&name, names::dns1123_subdomain, errors);
 }
 
 /// What may not be shared with the node by a pod with users of its own.

@@ -1,9 +1,8 @@
 //! The class of a pod: how sure it is of its processor and memory.
 
+use crate::field_rules::quantity;
 use machinery::Value;
 use machinery::quantity::Quantity;
-
-use super::report::quantity;
 
 /// The resources that decide.
 const DECIDING: [&str; 2] = ["cpu", "memory"];

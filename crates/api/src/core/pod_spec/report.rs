@@ -1,8 +1,9 @@
 //! Findings about values that read as Go's zero where they are absent.
 
 use machinery::field::Error;
-use machinery::quantity::{Format, Quantity};
-use machinery::{At, Errors, Value};
+use machinery::{At, Errors};
+
+use crate::field_rules::one_of;
 
 /// The text is wrong: it is shown as empty, not as `null`, if there is none.
 pub(crate) fn invalid_text(at: &At<'_>, why: impl Into<String>) -> Error {
@@ -33,13 +34,6 @@ pub(crate) fn required(at: &At<'_>, errors: &mut Errors) -> bool {
     there
 }
 
-/// A text that must be one of `supported`.
-pub(crate) fn one_of(at: &At<'_>, supported: &[&str], errors: &mut Errors) {
-    if !supported.contains(&at.str()) {
-        errors.push(Error::not_supported(at.path(), at.str(), supported));
-    }
-}
-
 /// A text that must be there and one of `supported`.
 pub(crate) fn required_one_of(at: &At<'_>, supported: &[&str], errors: &mut Errors) {
     if required(at, errors) {
@@ -47,25 +41,9 @@ pub(crate) fn required_one_of(at: &At<'_>, supported: &[&str], errors: &mut Erro
     }
 }
 
-/// A number that must not be negative.
-pub(crate) fn not_negative(at: &At<'_>, errors: &mut Errors) {
-    if at.int() < 0 {
-        errors.push(invalid_int(at, "must be greater than or equal to 0"));
-    }
-}
-
 /// A number that must be positive.
 pub(crate) fn positive(at: &At<'_>, errors: &mut Errors) {
     if at.int() <= 0 {
         errors.push(invalid_int(at, "must be greater than zero"));
-    }
-}
-
-/// The amount that a value stands for, zero if it is none.
-pub(crate) fn quantity(value: &Value) -> Quantity {
-    match value {
-        Value::Int(whole) => Quantity::new(*whole, Format::DecimalSI),
-        Value::String(text) => text.parse().unwrap_or(Quantity::ZERO),
-        _ => Quantity::ZERO,
     }
 }

@@ -8,45 +8,10 @@ use machinery::field::Error;
 use machinery::quantity::Quantity;
 use machinery::{At, Errors, Path, Value, names};
 
-use super::report::{quantity, text};
+use crate::core::resource_names::{self, may_overcommit};
+use crate::field_rules::{looks, quantity};
 
 pub(crate) use aggregate::default_pod_level;
-
-/// Names without a domain that some object knows: a container, a quota, a claim.
-const STANDARD: [&str; 20] = [
-    "configmaps",
-    "cpu",
-    "ephemeral-storage",
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "memory",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
-    "requests.storage",
-    "resourcequotas",
-    "secrets",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-    "storage",
-];
-
-const COUNTED: [&str; 9] = [
-    "configmaps",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "resourcequotas",
-    "secrets",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-];
 
 const HUGE_PAGES: &str = "hugepages-";
 
@@ -110,11 +75,6 @@ pub(crate) fn pod_level(spec: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Err
     aggregate::consistent(spec, &resources, errors);
 }
 
-/// Whether a container may ask for less than its limit.
-pub(crate) fn may_overcommit(name: &str) -> bool {
-    is_native(name) && !is_huge_pages(name)
-}
-
 /// Whether the name is one of pages of memory of some size.
 pub(crate) fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
@@ -135,16 +95,17 @@ fn amounts(
 ) {
     for (name, value) in list.entries() {
         let path = path.key(name);
+        let at = At::new(value.value(), path);
         match asking {
-            Asking::Container => container_name(name, &path, errors),
-            Asking::Pod => pod_name(name, &path, errors),
+            Asking::Container => resource_names::validate_container(name, &at, errors),
+            Asking::Pod => pod_name(name, &at, errors),
         }
         let amount = quantity(value.value());
         let show = || shown(value.value());
         if amount.is_negative() {
             errors.push(Error::invalid(&path, show(), "must be greater than or equal to 0"));
         }
-        if is_counted(name) && amount.milli_value() % 1000 != 0 {
+        if resource_names::is_integer(name) && amount.milli_value() % 1000 != 0 {
             errors.push(Error::invalid(&path, show(), "must be an integer"));
         }
         also(name, value.value(), errors);
@@ -159,49 +120,12 @@ fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| quantity(value).to_string(), str::to_owned)
 }
 
-/// A name as any object may have it. Gives back whether it is right.
-fn any_name(name: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
-    let wrong = names::qualified_name(name);
-    let qualified = wrong.is_empty();
-    errors.extend(wrong.into_iter().map(|why| Error::invalid(path, name, why)));
-    let is_standard = STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
-    if qualified && !name.contains('/') && !is_standard {
-        errors.push(Error::invalid(path, name, "must be a standard resource type or fully qualified"));
-        return false;
+fn pod_name(name: &str, at: &At<'_>, errors: &mut Errors) {
+    let before = errors.len();
+    resource_names::validate(name, at, errors);
+    if errors.len() == before && !is_pod_level(name) {
+        errors.push(Error::not_supported(at.path(), name, &["cpu", HUGE_PAGES, "memory"]));
     }
-    qualified
-}
-
-fn container_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    any_name(name, path, errors);
-    if !name.contains('/') {
-        if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_pages(name) {
-            errors.push(Error::invalid(path, name, "must be a standard resource for containers"));
-        }
-    } else if !is_native(name) && !is_extended(name) {
-        errors.push(Error::invalid(path, name, "doesn't follow extended resource name standard"));
-    }
-}
-
-fn pod_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if any_name(name, path, errors) && !is_pod_level(name) {
-        errors.push(Error::not_supported(path, name, &["cpu", HUGE_PAGES, "memory"]));
-    }
-}
-
-/// Whether Kubernetes itself owns the name.
-fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
-
-fn is_extended(name: &str) -> bool {
-    let for_quota = format!("requests.{name}");
-    !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&for_quota).is_empty()
-}
-
-/// Whether there are only whole ones.
-fn is_counted(name: &str) -> bool {
-    COUNTED.contains(&name) || is_extended(name)
 }
 
 /// Whether an amount is a whole number of the pages that the name stands for.
@@ -226,13 +150,14 @@ fn claim_names(list: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Errors) {
         } else {
             let mut key = name.clone();
             if !request.is_empty() {
-                text(&request, names::dns1123_label(request.str()), errors);
+                looks(&request, names::dns1123_label, errors);
                 key = format!("{name}/{}", request.str());
             }
             if seen.contains(&key) {
                 errors.push(Error::duplicate(item.path(), key.as_str()));
             } else if request.is_empty() {
-                let overlaps = seen.iter().filter(|key: &&String| key.split_once('/').is_some_and(|it| it.0 == name));
+                let requests = format!("{name}/");
+                let overlaps = seen.range(requests.clone()..).take_while(|key: &&String| key.starts_with(&requests));
                 errors.extend(overlaps.map(|_| Error::duplicate(item.path(), name.as_str())));
             }
             seen.insert(key);

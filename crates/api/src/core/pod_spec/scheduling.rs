@@ -1,13 +1,15 @@
 //! What else decides where a pod may go: tolerations, spreading, gates and claims.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, Value, names};
 
+use super::Owner;
 use super::affinity::{label_keys, label_selector};
-use super::report::{invalid_text, one_of, positive, required, text};
-use super::{Owner, internal};
+use super::report::{invalid_text, positive, required};
+use crate::field_rules::{looks, one_of};
+use crate::go_form::pods;
 
 /// What is wrong with tolerations.
 pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
@@ -15,7 +17,7 @@ pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
         let (key, operator, value) = (toleration.get("key"), toleration.get("operator"), toleration.get("value"));
         let effect = toleration.get("effect");
         if !key.is_empty() {
-            text(&key, names::qualified_name(key.str()), errors);
+            looks(&key, names::qualified_name, errors);
         }
         if key.is_empty() && operator.str() != "Exists" {
             let why = r#"operator must be Exists when `key` is empty, which means "match all values and all keys""#;
@@ -49,6 +51,9 @@ pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
 
 /// What is wrong with how a pod's siblings are spread.
 pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
+    let text = |constraint: &Value, field: &str| constraint.str_at(&[field]).unwrap_or_default().to_owned();
+    let pair = |it: &Value| (text(it, "topologyKey"), text(it, "whenUnsatisfiable"));
+    let last: BTreeMap<_, _> = constraints.list().iter().enumerate().map(|(index, it)| (pair(it), index)).collect();
     for (index, constraint) in constraints.items().enumerate() {
         let (key, action) = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"));
         positive(&constraint.get("maxSkew"), errors);
@@ -56,11 +61,7 @@ pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
             errors.push(key.required("can not be empty"));
         }
         one_of(&action, &["DoNotSchedule", "ScheduleAnyway"], errors);
-        let same = |other: &Value| {
-            let text = |field: &str| other.str_at(&[field]).unwrap_or_default();
-            text("topologyKey") == key.str() && text("whenUnsatisfiable") == action.str()
-        };
-        if constraints.list()[index + 1..].iter().any(same) {
+        if last.get(&pair(constraint.value())).is_some_and(|last| *last > index) {
             let path = constraint.path().field("{topologyKey, whenUnsatisfiable}");
             errors.push(Error::duplicate(&path, format!("{{{}, {}}}", key.str(), action.str())));
         }
@@ -110,14 +111,14 @@ pub(crate) fn claims(claims: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
         let name = claim.get("name");
         if required(&name, errors) {
             if seen.insert(name.str().to_owned()) {
-                text(&name, names::dns1123_label(name.str()), errors);
+                looks(&name, names::dns1123_label, errors);
             } else {
                 errors.push(name.duplicate());
             }
         }
         let (direct, template) = (claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName"));
         let blame = |why: &str| {
-            let shown = BadValue::Text(internal::print("PodResourceClaim", claim.value()));
+            let shown = BadValue::Text(pods::print("PodResourceClaim", claim.value()));
             Error::invalid(claim.path(), shown, why)
         };
         match (direct.is_present(), template.is_present()) {
@@ -132,7 +133,7 @@ pub(crate) fn claims(claims: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
         }
         for reference in [&direct, &template] {
             if reference.is_present() {
-                text(reference, names::dns1123_subdomain(reference.str()), errors);
+                looks(reference, names::dns1123_subdomain, errors);
             }
         }
     }

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, names};
 
-use super::internal;
 use super::paths;
-use super::report::{int, one_of, required};
+use super::report::{int, required};
+use crate::field_rules::one_of;
+use crate::go_form::pods;
 
 /// Numbers of users and groups end here.
 const ID_MAX: i64 = i32::MAX as i64;
@@ -38,7 +39,7 @@ pub(crate) fn container(context: &At<'_>, host_users: bool, errors: &mut Errors)
     let escalation = context.get("allowPrivilegeEscalation");
     if escalation.is_present() && !escalation.bool() {
         let blame = |why: &str| {
-            let shown = BadValue::Text(internal::print("SecurityContext", context.value()));
+            let shown = BadValue::Text(pods::print("SecurityContext", context.value()));
             Error::invalid(context.path(), shown, why)
         };
         if context.get("privileged").bool() {
@@ -142,7 +143,7 @@ fn seccomp(profile: &At<'_>, errors: &mut Errors) {
             paths::descending(local.str(), local.path(), errors);
         }
     } else if local.is_present() {
-        let shown = BadValue::Text(internal::print("SeccompProfile", profile.value()));
+        let shown = BadValue::Text(pods::print("SeccompProfile", profile.value()));
         errors.push(Error::invalid(local.path(), shown, "can only be set when seccomp type is Localhost"));
     }
 }

@@ -11,7 +11,8 @@ use machinery::field::Error;
 use machinery::{At, Errors, Value, go, names};
 
 use super::Owner;
-use super::report::{invalid_text, required, text};
+use super::report::{invalid_text, required};
+use crate::field_rules::looks;
 
 pub(crate) use files::{field_ref, resource_field_ref};
 
@@ -24,7 +25,7 @@ pub(crate) fn validate<'b>(volumes: &'b At<'b>, owner: Owner<'_>, errors: &mut E
         let name = volume.get("name");
         source(&volume, owner, errors);
         if required(&name, errors) {
-            text(&name, names::dns1123_label(name.str()), errors);
+            looks(&name, names::dns1123_label, errors);
         }
         if known.contains_key(name.str()) {
             errors.push(Error::duplicate(name.path(), name.str()));

@@ -6,8 +6,9 @@ use machinery::field::Error;
 use machinery::quantity::Quantity;
 use machinery::{At, Errors, Object, Value};
 
-use super::super::report::quantity;
-use super::{is_huge_pages, is_pod_level, may_overcommit};
+use super::{is_huge_pages, is_pod_level};
+use crate::core::resource_names::may_overcommit;
+use crate::field_rules::quantity;
 
 /// Requests or limits of a pod's containers taken together: those that run side by side add up, those that run before
 /// the others count only where they need more.

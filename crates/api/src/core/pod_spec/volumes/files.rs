@@ -6,7 +6,8 @@ use machinery::field::Error;
 use machinery::{At, Errors, Path, names};
 
 use super::super::paths;
-use super::super::report::{invalid_int, quantity, required};
+use super::super::report::{invalid_int, required};
+use crate::field_rules::quantity;
 
 /// The fields of a pod that can become a file.
 const VOLUME_FIELDS: [&str; 5] =

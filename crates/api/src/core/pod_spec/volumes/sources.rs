@@ -4,8 +4,9 @@ use machinery::field::Error;
 use machinery::{At, Errors, names};
 
 use super::super::paths;
-use super::super::report::{int, invalid_text, one_of, quantity, required, required_one_of, text};
+use super::super::report::{int, invalid_text, required, required_one_of};
 use super::{claim, files, iscsi};
+use crate::field_rules::{driver_name, looks, one_of, quantity};
 
 /// One kind of source.
 pub(super) struct Source {
@@ -232,22 +233,16 @@ fn azure_disk(source: &At<'_>, errors: &mut Errors) {
 fn storage_os(source: &At<'_>, errors: &mut Errors) {
     let (name, namespace) = (source.get("volumeName"), source.get("volumeNamespace"));
     if required(&name, errors) {
-        text(&name, names::dns1123_label(name.str()), errors);
+        looks(&name, names::dns1123_label, errors);
     }
     if !namespace.is_empty() {
-        text(&namespace, names::dns1123_label(namespace.str()), errors);
+        looks(&namespace, names::dns1123_label, errors);
     }
     secret_ref(source, errors);
 }
 
 fn csi(source: &At<'_>, errors: &mut Errors) {
-    let driver = source.get("driver");
-    if required(&driver, errors) {
-        if driver.len() > 63 {
-            errors.push(Error::too_long(driver.path(), 63));
-        }
-        text(&driver, names::dns1123_subdomain(&driver.str().to_lowercase()), errors);
-    }
+    driver_name(&source.get("driver"), errors);
     let secret = source.get("nodePublishSecretRef");
     let name = secret.get("name");
     if secret.is_present() && required(&name, errors) {

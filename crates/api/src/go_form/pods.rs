@@ -1,10 +1,10 @@
-//! How upstream prints parts of a pod in its messages: by the names and in the order of its internal Go structs.
+//! The internal types of pods, whose names, order and places differ too much from those of the API to be derived.
 
-mod diff;
 mod types;
 
 use machinery::{Object, Value, go};
 
+use super::diff;
 use types::{Field, Holds};
 
 /// A value of the internal type `of` in one line.
@@ -12,6 +12,12 @@ pub(crate) fn print(of: &str, value: &Value) -> String {
     let mut out = String::new();
     Printer { out: &mut out, indented: false }.structure(of, &prepared(of, value), &Value::Null, 0);
     out
+}
+
+/// As [`print`], of a type by its name in the API; `None` if it is not one of a pod.
+pub(super) fn known(name: &str, value: &Value) -> Option<String> {
+    let of = name.strip_prefix("v1.").filter(|of| ["PodTemplateSpec", "PodSpec"].contains(of))?;
+    Some(print(of, value))
 }
 
 /// What differs between two values of the internal type `of`, as a unified diff of their indented forms.
@@ -60,8 +66,8 @@ impl Printer<'_> {
         let object = value.as_object();
         let fields = types::fields(of).filter_map(|field| {
             let found = object.and_then(|object| find(object, &field)).filter(|value| !value.is_null());
-            // Metadata of templates keeps the names and the omissions of the API.
-            (found.is_some() || field.holds != Holds::Metadata).then_some((field, found))
+            let may_be_absent = matches!(field.holds, Holds::Shared | Holds::Metadata);
+            (found.is_some() || !may_be_absent).then_some((field, found))
         });
         self.list('{', '}', depth, fields, |printer, (field, found), depth| {
             printer.key(field.name);
@@ -145,6 +151,7 @@ impl Printer<'_> {
 fn find<'a>(object: &'a Object, field: &Field) -> Option<&'a Value> {
     match field.json {
         Some(json) => object.get(json),
+        None if field.holds == Holds::Metadata => object.get("metadata")?.get(field.name),
         None => object.iter().find(|(key, _)| key.eq_ignore_ascii_case(field.name)).map(|(_, value)| value),
     }
 }
@@ -169,6 +176,12 @@ mod tests {
             &print("Volume", &value!({"rbd": {"image": "i", "monitors": ["m"]}, "name": "v"})),
         );
         assert!(print("Volume", &value!({"name": "v"})).starts_with(r#"{"Name":"v","HostPath":null,"EmptyDir":null"#));
+    }
+
+    #[test]
+    fn metadata_of_templates_is_embedded_and_keeps_its_names() {
+        let printed = print("PodTemplateSpec", &value!({"metadata": {"labels": {"a": "b"}}, "spec": {}}));
+        assert!(printed.starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{printed}");
     }
 
     #[test]

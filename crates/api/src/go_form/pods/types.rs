@@ -2,7 +2,7 @@
 //!
 //! A line is a type and its fields. After the name of a field stands what it holds where it is absent: `$` an empty
 //! text, `#` 0, `?` false, `%` the amount 0; or of what type it is: `.` a struct, `*` a pointer to one, `[` a list of
-//! them. A field without a mark is null where it is absent. `=` gives a name in the API that differs in more than case.
+//! them; or that it is shared by all versions: `~`, and `^` if it stands in embedded metadata. A field without a mark is null where it is absent. `=` gives a name in the API that differs in more than case.
 
 /// One field.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,9 @@ pub(super) enum Holds {
     Struct,
     Pointer,
     List,
+    /// A field of a type that is the same in all versions: it keeps its name in the API, and is not shown if absent.
+    Shared,
+    /// The same, of metadata, which the internal type embeds.
     Metadata,
 }
 
@@ -42,7 +45,7 @@ fn field(text: &'static str) -> Field {
         Some((text, json)) => (text, Some(json)),
         None => (text, None),
     };
-    let at = text.find(['$', '#', '?', '%', '.', '*', '[', '~']);
+    let at = text.find(['$', '#', '?', '%', '.', '*', '[', '~', '^']);
     let (name, rest) = at.map_or((text, ""), |at| text.split_at(at));
     let holds = match rest.chars().next() {
         None => Holds::Nullable,
@@ -53,13 +56,14 @@ fn field(text: &'static str) -> Field {
         Some('.') => Holds::Struct,
         Some('*') => Holds::Pointer,
         Some('[') => Holds::List,
+        Some('~') => Holds::Shared,
         Some(_) => Holds::Metadata,
     };
     Field { name, json, holds, of: rest.get(1..).unwrap_or_default() }
 }
 
 const TYPES: &str = "\
-PodTemplateSpec labels~=labels annotations~=annotations Spec.PodSpec
+PodTemplateSpec name^ generateName^ namespace^ uid^ labels^ annotations^ ownerReferences^ finalizers^ Spec.PodSpec
 PodSpec Volumes[Volume InitContainers[Container Containers[Container EphemeralContainers[EphemeralContainer RestartPolicy$ TerminationGracePeriodSeconds ActiveDeadlineSeconds DNSPolicy$ NodeSelector ServiceAccountName$ AutomountServiceAccountToken NodeName$ SecurityContext*PodSecurityContext ImagePullSecrets[LocalObjectReference Hostname$ Subdomain$ SetHostnameAsFQDN Affinity*Affinity SchedulerName$ Tolerations[Toleration HostAliases[HostAlias PriorityClassName$ Priority PreemptionPolicy DNSConfig*PodDNSConfig ReadinessGates[PodReadinessGate RuntimeClassName Overhead EnableServiceLinks TopologySpreadConstraints[TopologySpreadConstraint OS*PodOS SchedulingGates[PodSchedulingGate ResourceClaims[PodResourceClaim Resources*ResourceRequirements HostnameOverride SchedulingGroup*PodSchedulingGroup
 Container Name$ Image$ Command Args WorkingDir$ Ports[ContainerPort EnvFrom[EnvFromSource Env[EnvVar Resources.ResourceRequirements ResizePolicy[ContainerResizePolicy RestartPolicy RestartPolicyRules[ContainerRestartRule VolumeMounts[VolumeMount VolumeDevices[VolumeDevice LivenessProbe*Probe ReadinessProbe*Probe StartupProbe*Probe Lifecycle*Lifecycle TerminationMessagePath$ TerminationMessagePolicy$ ImagePullPolicy$ SecurityContext*SecurityContext Stdin? StdinOnce? TTY?
 EphemeralContainer Name$ Image$ Command Args WorkingDir$ Ports[ContainerPort EnvFrom[EnvFromSource Env[EnvVar Resources.ResourceRequirements ResizePolicy[ContainerResizePolicy RestartPolicy RestartPolicyRules[ContainerRestartRule VolumeMounts[VolumeMount VolumeDevices[VolumeDevice LivenessProbe*Probe ReadinessProbe*Probe StartupProbe*Probe Lifecycle*Lifecycle TerminationMessagePath$ TerminationMessagePolicy$ ImagePullPolicy$ SecurityContext*SecurityContext Stdin? StdinOnce? TTY? TargetContainerName$
@@ -104,7 +108,7 @@ NodeSelectorRequirement Key$ Operator$ Values
 PreferredSchedulingTerm Weight# Preference.NodeSelectorTerm
 PodAffinity RequiredDuringSchedulingIgnoredDuringExecution[PodAffinityTerm PreferredDuringSchedulingIgnoredDuringExecution[WeightedPodAffinityTerm
 PodAffinityTerm LabelSelector*LabelSelector Namespaces TopologyKey$ NamespaceSelector*LabelSelector MatchLabelKeys MismatchLabelKeys
-LabelSelector matchLabels~=matchLabels matchExpressions~=matchExpressions
+LabelSelector matchLabels~ matchExpressions~
 WeightedPodAffinityTerm Weight# PodAffinityTerm.PodAffinityTerm
 Toleration Key$ Operator$ Value$ Effect$ TolerationSeconds
 HostAlias IP$ Hostnames
@@ -152,7 +156,7 @@ ScaleIO Gateway$ System$ SecretRef*LocalObjectReference SSLEnabled? ProtectionDo
 StorageOS VolumeName$ VolumeNamespace$ FSType$ ReadOnly? SecretRef*LocalObjectReference
 CSI Driver$ ReadOnly FSType VolumeAttributes NodePublishSecretRef*LocalObjectReference
 Ephemeral VolumeClaimTemplate*ClaimTemplate
-ClaimTemplate labels~=labels annotations~=annotations Spec.ClaimSpec
+ClaimTemplate name^ generateName^ namespace^ uid^ labels^ annotations^ ownerReferences^ finalizers^ Spec.ClaimSpec
 ClaimSpec AccessModes Selector*LabelSelector Resources.VolumeResources VolumeName$ StorageClassName VolumeMode DataSource*DataSource DataSourceRef*DataSourceRef VolumeAttributesClassName
 VolumeResources Limits Requests
 DataSource APIGroup Kind$ Name$

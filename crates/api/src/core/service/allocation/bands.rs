@@ -1,0 +1,153 @@
+//! Ranges of addresses and ports, and how something free is drawn from them.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use super::{Config, Taken};
+use crate::core::service::addresses::FAMILIES;
+use crate::formats::{contains, network};
+
+/// Numbers that look drawn, made from a seed.
+pub struct Draw(u64);
+
+impl Draw {
+    /// The draws of a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `end`, which is not zero.
+    fn below(&mut self, end: u128) -> u128 {
+        // SplitMix64, twice: a range of addresses may have more than 64 bits.
+        let mut next = || {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            u128::from(mixed ^ (mixed >> 31))
+        };
+        (next() << 64 | next()) % end
+    }
+}
+
+/// A free address of a family, if there is one.
+pub fn draw_ip(config: &Config, family: &str, taken: &dyn Taken, draw: &mut Draw) -> Option<IpAddr> {
+    let is_v4 = family == FAMILIES[0];
+    config.ranges.iter().filter(|(ip, _)| ip.is_ipv4() == is_v4).find_map(|range| {
+        let (first, last) = usable(*range)?;
+        let is_free = |number: u128| taken.ip(address(number, is_v4)).is_none();
+        let found = draw_from(first, last, address_offset(*range), is_free, draw)?;
+        Some(address(found, is_v4))
+    })
+}
+
+/// Why an address cannot be had, whoever has it.
+pub fn check_ip(config: &Config, ip: IpAddr) -> Result<(), String> {
+    let range = config.ranges.iter().find(|range| contains(**range, ip));
+    let range = *range.ok_or("the provided network does not match the current range")?;
+    match usable(range) {
+        Some((first, last)) if (first..=last).contains(&number(ip)) => Ok(()),
+        _ => {
+            let valid = format!("{}/{}", network(range.0, range.1), range.1);
+            Err(format!("the provided IP ({ip}) is not in the valid range. The range of valid IPs is {valid}"))
+        }
+    }
+}
+
+/// A free port of a range, if there is one.
+pub fn draw_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, draw: &mut Draw) -> Option<u16> {
+    let (first, last) = (u128::from(*range.start()), u128::from(*range.end()));
+    let offset = offset(last.checked_sub(first)? + 1, 128, 32);
+    let is_free = |port: u128| u16::try_from(port).is_ok_and(&is_free);
+    draw_from(first, last, offset, is_free, draw).and_then(|port| u16::try_from(port).ok())
+}
+
+/// What is free in the upper band, or else in the lower one, whose length is `offset`.
+fn draw_from(first: u128, last: u128, offset: u128, is_free: impl Fn(u128) -> bool, draw: &mut Draw) -> Option<u128> {
+    let upper = first.saturating_add(offset);
+    let bands = [(upper, last), (first, upper.saturating_sub(1).min(last))];
+    bands.into_iter().find_map(|(low, high)| {
+        let length = high.checked_sub(low)?.checked_add(1)?;
+        let start = draw.below(length);
+        // Ends at the first that is free: after as many steps as there are taken ones.
+        (0..length).map(|step| low + (start + step) % length).find(|candidate| is_free(*candidate))
+    })
+}
+
+/// The first and last address that services can have: not that of the network, nor that of all its hosts.
+fn usable((ip, bits): (IpAddr, u8)) -> Option<(u128, u128)> {
+    let first = number(network(ip, bits));
+    let width: u32 = if ip.is_ipv4() { 32 } else { 128 };
+    let hosts = width.checked_sub(bits.into())?;
+    let last = if hosts == 128 { u128::MAX } else { first + ((1_u128 << hosts) - 1) };
+    let last = if ip.is_ipv4() { last.checked_sub(1)? } else { last };
+    (first < last).then_some((first + 1, last))
+}
+
+fn address_offset((ip, bits): (IpAddr, u8)) -> u128 {
+    let width: u32 = if ip.is_ipv4() { 32 } else { 128 };
+    let hosts = width.saturating_sub(bits.into()).min(63);
+    offset(1 << hosts, 256, 16)
+}
+
+/// How much of a range is left to those who choose: a part of it, from 16 up to a limit.
+fn offset(size: u128, max: u128, parts: u128) -> u128 {
+    const MIN: u128 = 16;
+    if size <= MIN { 0 } else { (size / parts).clamp(MIN, max) }
+}
+
+fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        IpAddr::V6(ip) => ip.into(),
+    }
+}
+
+fn address(number: u128, is_v4: bool) -> IpAddr {
+    match u32::try_from(number) {
+        Ok(number) if is_v4 => IpAddr::V4(number.into()),
+        _ => IpAddr::V6(number.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_each_range_is_left_to_those_who_choose() {
+        let check = |size: u128, addresses: u128, ports: u128| {
+            assert_eq!((offset(size, 256, 16), offset(size, 128, 32)), (addresses, ports), "{size}");
+        };
+        check(16, 0, 0);
+        check(64, 16, 16);
+        check(2768, 173, 86);
+        check(1 << 16, 256, 128);
+    }
+
+    #[test]
+    fn the_upper_band_is_used_up_first() {
+        let mut draw = Draw::new(7);
+        for _ in 0..100 {
+            assert!(draw_from(1, 100, 20, |_| true, &mut draw).unwrap() > 20);
+        }
+        assert_eq!(draw_from(1, 100, 20, |candidate| candidate == 3, &mut draw), Some(3));
+        assert_eq!(draw_from(1, 100, 20, |_| false, &mut draw), None);
+    }
+
+    #[test]
+    fn neither_the_network_nor_all_its_hosts_are_addresses() {
+        let check = |range: (&str, u8), expect: Option<(&str, &str)>| {
+            let ip: IpAddr = range.0.parse().unwrap();
+            let got = usable((ip, range.1)).map(|(first, last)| {
+                (address(first, ip.is_ipv4()).to_string(), address(last, ip.is_ipv4()).to_string())
+            });
+            assert_eq!(got, expect.map(|(first, last)| (first.to_owned(), last.to_owned())));
+        };
+        check(("10.96.0.0", 16), Some(("10.96.0.1", "10.96.255.254")));
+        check(("10.0.0.0", 30), Some(("10.0.0.1", "10.0.0.2")));
+        check(("10.0.0.0", 31), None);
+        check(("fd00::", 126), Some(("fd00::1", "fd00::3")));
+        check(("::", 0), Some(("::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")));
+    }
+}

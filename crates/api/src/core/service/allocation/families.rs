@@ -1,0 +1,171 @@
+//! Of which families a service's addresses are: what the client says, what the cluster has, and what it was before.
+
+use machinery::field::Error;
+use machinery::{At, Errors, Value};
+
+use super::{Config, Refusal};
+use crate::core::service::addresses::{self, FAMILIES, family};
+use crate::core::service::{HEADLESS, spec_mut, text, texts};
+
+const SINGLE: &str = "SingleStack";
+const PREFER: &str = "PreferDualStack";
+const REQUIRE: &str = "RequireDualStack";
+
+/// Sets `ipFamilyPolicy` and `ipFamilies`, or says why they cannot be what the client wants.
+pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Result<(), Refusal> {
+    if text(service, "type") == "ExternalName" || old.is_some_and(|old| is_settled(service, old)) {
+        return Ok(());
+    }
+    let selects_nobody = text(service, "clusterIP") == HEADLESS && selector_is_empty(service);
+    if text(service, "ipFamilyPolicy").is_empty() {
+        let before = old.map(|old| text(old, "ipFamilyPolicy")).filter(|policy| !policy.is_empty());
+        let policy = before.unwrap_or(if selects_nobody { REQUIRE } else { SINGLE }).to_owned();
+        set(service, "ipFamilyPolicy", policy.into());
+    }
+    let mut errors = Errors::new();
+    addresses::validate(service, old, &mut errors);
+    refuse(errors)?;
+    let mut errors = Errors::new();
+    if let Some(old) = old {
+        settle_change(service, old, &mut errors);
+    }
+    settle_by_addresses(service, config, &mut errors);
+    refuse(errors)?;
+    if selects_nobody {
+        // There is no address to give, so it may say whatever families its endpoints have.
+        if texts(service, "ipFamilies").is_empty() {
+            add_family(service, default_family(config));
+        }
+        complete(service);
+        return Ok(());
+    }
+    refuse(unconfigured(service, config))?;
+    if texts(service, "ipFamilies").is_empty() {
+        add_family(service, default_family(config));
+    }
+    if FAMILIES.iter().all(|family| is_configured(config, family)) {
+        complete(service);
+    }
+    Ok(())
+}
+
+/// Whether a service that would rather have two families is left as it is: the cluster may have changed since, and that
+/// alone is no reason to give it an address or to take one.
+pub fn is_settled(service: &Value, old: &Value) -> bool {
+    let policy = text(old, "ipFamilyPolicy");
+    text(service, "type") == text(old, "type")
+        && text(service, "type") != "ExternalName"
+        && text(service, "ipFamilyPolicy") == PREFER
+        && (policy.is_empty() || policy == PREFER)
+        && texts(service, "clusterIPs") == texts(old, "clusterIPs")
+        && texts(service, "ipFamilies") == texts(old, "ipFamilies")
+}
+
+/// A client that goes back to one family need only say so.
+fn settle_change(service: &mut Value, old: &Value, errors: &mut Errors) {
+    if text(service, "ipFamilyPolicy") == SINGLE {
+        for field in ["clusterIPs", "ipFamilies"] {
+            let now = texts(service, field);
+            if now.len() > 1 && now == texts(old, field) {
+                let first = Value::from(now[0]);
+                set(service, field, vec![first].into());
+            }
+        }
+        return;
+    }
+    for (field, called) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
+        let now = texts(service, field).len();
+        if now > 0 && now < texts(old, field).len() {
+            errors.push(wrong_policy(service, &format!("must be 'SingleStack' to release the secondary {called}")));
+        }
+    }
+}
+
+/// An address says its family.
+fn settle_by_addresses(service: &mut Value, config: &Config, errors: &mut Errors) {
+    if text(service, "ipFamilyPolicy") == SINGLE {
+        for (field, called) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
+            if texts(service, field).len() == 2 {
+                let detail =
+                    format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {called} are specified");
+                errors.push(wrong_policy(service, &detail));
+            }
+        }
+    }
+    let addresses: Vec<String> = texts(service, "clusterIPs").into_iter().map(str::to_owned).collect();
+    for (at, ip) in addresses.iter().enumerate() {
+        let Some(family) = family(ip) else { break };
+        if at < texts(service, "ipFamilies").len() {
+            continue;
+        }
+        if is_configured(config, family) {
+            add_family(service, family);
+        } else {
+            let root = At::root(service);
+            let spec = root.get("spec");
+            let list = spec.get("clusterIPs");
+            let detail = format!("{family} is not configured on this cluster");
+            errors.push(Error::invalid(&list.path().index(at), list.value(), detail));
+        }
+    }
+}
+
+fn unconfigured(service: &Value, config: &Config) -> Errors {
+    let mut errors = Errors::new();
+    if text(service, "ipFamilyPolicy") == REQUIRE && !FAMILIES.iter().all(|family| is_configured(config, family)) {
+        errors.push(wrong_policy(service, "this cluster is not configured for dual-stack services"));
+    }
+    let root = At::root(service);
+    let spec = root.get("spec");
+    for family in spec.get("ipFamilies").items() {
+        if !is_configured(config, family.str()) {
+            errors.push(family.invalid("not configured on this cluster"));
+        }
+    }
+    errors
+}
+
+/// Adds the other family, if the service wants both and has one.
+fn complete(service: &mut Value) {
+    if text(service, "ipFamilyPolicy") == SINGLE {
+        return;
+    }
+    let other = match texts(service, "ipFamilies").as_slice() {
+        ["IPv4"] => FAMILIES[1],
+        ["IPv6"] => FAMILIES[0],
+        _ => return,
+    };
+    add_family(service, other);
+}
+
+fn is_configured(config: &Config, family: &str) -> bool {
+    config.ranges.iter().any(|(ip, _)| ip.is_ipv4() == (family == FAMILIES[0]))
+}
+
+fn default_family(config: &Config) -> &'static str {
+    FAMILIES[usize::from(config.ranges.first().is_some_and(|(ip, _)| ip.is_ipv6()))]
+}
+
+fn add_family(service: &mut Value, family: &str) {
+    let mut families: Vec<Value> = texts(service, "ipFamilies").into_iter().map(Value::from).collect();
+    families.push(family.into());
+    set(service, "ipFamilies", families.into());
+}
+
+fn set(service: &mut Value, field: &str, value: Value) {
+    if let Some(spec) = spec_mut(service) {
+        spec.insert(field, value);
+    }
+}
+
+fn selector_is_empty(service: &Value) -> bool {
+    service.at(&["spec", "selector"]).and_then(Value::as_object).is_none_or(machinery::Object::is_empty)
+}
+
+fn wrong_policy(service: &Value, detail: &str) -> Error {
+    At::root(service).get("spec").get("ipFamilyPolicy").invalid(detail)
+}
+
+fn refuse(errors: Errors) -> Result<(), Refusal> {
+    if errors.is_empty() { Ok(()) } else { Err(Refusal::Invalid(errors)) }
+}

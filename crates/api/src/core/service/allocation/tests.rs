@@ -1,0 +1,196 @@
+use std::collections::BTreeMap;
+
+use machinery::value;
+
+use super::*;
+use crate::kind::Rules as _;
+
+/// What some services have, by what they have.
+#[derive(Default)]
+struct Others(BTreeMap<Claim, &'static str>);
+
+impl Taken for Others {
+    fn ip(&self, ip: IpAddr) -> Option<Str> {
+        self.0.get(&Claim::Ip(ip)).map(|owner| (*owner).into())
+    }
+
+    fn port(&self, port: u16) -> Option<Str> {
+        self.0.get(&Claim::Port(port)).map(|owner| (*owner).into())
+    }
+}
+
+fn ip(text: &str) -> Claim {
+    Claim::Ip(text.parse().unwrap())
+}
+
+fn config(ranges: &[&str]) -> Config {
+    let ranges = ranges.iter().map(|range| machinery::names::parse_cidr(range).unwrap()).collect();
+    Config { ranges, node_ports: 30000..=32767 }
+}
+
+fn service(spec: Value) -> Value {
+    let mut service = value!({"metadata": {"name": "s"}, "spec": (spec)});
+    super::super::Service.default(&mut service, "v1");
+    service
+}
+
+fn planned(spec: Value, old: Option<&Value>, others: &[Claim]) -> Result<(Value, Plan), Refusal> {
+    let others = Others(others.iter().map(|claim| (*claim, "other")).collect());
+    let mut service = service(spec);
+    let plan = plan(&mut service, old, &config(&["10.96.0.0/16"]), &others, 1)?;
+    Ok((service, plan))
+}
+
+fn refused(spec: Value, others: &[Claim], expect: &str) {
+    assert_eq!(planned(spec, None, others).unwrap_err().to_string(), expect);
+}
+
+#[test]
+fn a_service_gets_an_address_of_the_upper_band() {
+    let (service, plan) = planned(value!({"ports": [{"port": 80}]}), None, &[]).unwrap();
+    let [Claim::Ip(address)] = plan.claims[..] else { panic!("one claim: {plan:?}") };
+    assert_eq!(texts(&service, "clusterIPs"), [address.to_string()]);
+    assert_eq!(text(&service, "clusterIP"), address.to_string());
+    assert_eq!((text(&service, "ipFamilyPolicy"), texts(&service, "ipFamilies")), ("SingleStack", vec!["IPv4"]));
+    assert!(address > "10.96.1.0".parse::<IpAddr>().unwrap(), "256 addresses are left to choose from: {address}");
+}
+
+#[test]
+fn a_chosen_address_must_be_free_and_of_the_cluster() {
+    let spec = |ip: &str| value!({"clusterIP": ip, "ports": [{"port": 80}]});
+    let (_, plan) = planned(spec("10.96.0.10"), None, &[]).unwrap();
+    assert_eq!(plan.claims, [ip("10.96.0.10")]);
+    refused(
+        spec("10.96.0.10"),
+        &[ip("10.96.0.10")],
+        r#"spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated"#,
+    );
+    refused(
+        spec("1.2.3.4"),
+        &[],
+        r#"spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided network does not match the current range"#,
+    );
+    refused(
+        spec("10.96.0.0"),
+        &[],
+        r#"spec.clusterIPs: Invalid value: ["10.96.0.0"]: failed to allocate IP 10.96.0.0: the provided IP (10.96.0.0) is not in the valid range. The range of valid IPs is 10.96.0.0/16"#,
+    );
+    refused(
+        spec("word"),
+        &[],
+        r#"spec.clusterIPs[0]: Invalid value: "word": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"#,
+    );
+}
+
+#[test]
+fn services_that_are_headless_or_only_a_name_get_no_address() {
+    let (headless, plan) = planned(value!({"clusterIP": "None", "selector": {"a": "b"}}), None, &[]).unwrap();
+    assert_eq!((plan, texts(&headless, "ipFamilies")), (Plan::default(), vec!["IPv4"]));
+    let (free, plan) = planned(value!({"clusterIP": "None"}), None, &[]).unwrap();
+    assert_eq!((plan, texts(&free, "ipFamilies")), (Plan::default(), vec!["IPv4", "IPv6"]));
+    let (name, plan) = planned(value!({"type": "ExternalName", "externalName": "x"}), None, &[]).unwrap();
+    assert_eq!((plan, texts(&name, "ipFamilies")), (Plan::default(), vec![]));
+}
+
+#[test]
+fn families_must_be_configured() {
+    let ports = value!([{"port": 80}]);
+    refused(
+        value!({"ipFamilyPolicy": "RequireDualStack", "ports": (ports.clone())}),
+        &[],
+        "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services",
+    );
+    refused(
+        value!({"ipFamilies": ["IPv6"], "ports": (ports)}),
+        &[],
+        "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
+    );
+}
+
+#[test]
+fn a_cluster_of_two_families_gives_an_address_of_each() {
+    let mut dual = service(value!({"ipFamilyPolicy": "PreferDualStack", "ports": [{"port": 80}]}));
+    let config = config(&["fd00::/112", "10.96.0.0/16"]);
+    let first = plan(&mut dual, None, &config, &Others::default(), 3).unwrap();
+    assert_eq!(texts(&dual, "ipFamilies"), ["IPv6", "IPv4"]);
+    assert_eq!(first.claims.len(), 2);
+    let mut single = dual.clone();
+    spec_mut(&mut single).unwrap().insert("ipFamilyPolicy", "SingleStack");
+    let second = plan(&mut single, Some(&dual), &config, &Others::default(), 3).unwrap();
+    assert_eq!(second, Plan { claims: Vec::new(), releases: vec![first.claims[1]] });
+    assert_eq!(texts(&single, "clusterIPs").len(), 1);
+}
+
+#[test]
+fn node_ports_are_given_once_for_both_protocols() {
+    let ports = value!([
+        {"name": "a", "port": 53}, {"name": "b", "port": 53, "protocol": "UDP"}, {"name": "c", "port": 80, "nodePort": 30005}
+    ]);
+    let (service, plan) = planned(value!({"type": "NodePort", "ports": (ports)}), None, &[]).unwrap();
+    let given = node_ports(&service);
+    assert_eq!((given[0], given[2]), (given[1], 30005));
+    assert!(given[0] >= 30086, "86 ports are left to choose from: {}", given[0]);
+    assert_eq!(plan.claims.iter().filter(|claim| matches!(claim, Claim::Port(_))).count(), 2);
+}
+
+#[test]
+fn a_chosen_node_port_must_be_free_and_in_the_range() {
+    let spec = |port: i64| value!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+    refused(
+        spec(80),
+        &[],
+        "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767",
+    );
+    refused(
+        spec(30001),
+        &[Claim::Port(30001)],
+        "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated",
+    );
+}
+
+#[test]
+fn a_balancer_that_keeps_to_nodes_with_pods_gets_a_port_to_ask_them() {
+    let spec = value!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]});
+    let (service, plan) = planned(spec, None, &[]).unwrap();
+    let health = u16::try_from(health_port(&service)).unwrap();
+    assert!(plan.claims.contains(&Claim::Port(health)));
+    let mut all = plan.claims.clone();
+    all.sort();
+    assert_eq!(held(&service), all);
+}
+
+#[test]
+fn what_was_given_stays_when_the_client_sends_its_file_again() {
+    let file = value!({"type": "NodePort", "ports": [{"port": 80}]});
+    let (old, _) = planned(file.clone(), None, &[]).unwrap();
+    let (again, plan) = planned(file, Some(&old), &held(&old)).unwrap();
+    assert_eq!(plan, Plan::default());
+    assert_eq!(again, old);
+}
+
+#[test]
+fn a_change_of_type_takes_and_gives_back() {
+    let (plain, _) = planned(value!({"ports": [{"port": 80}]}), None, &[]).unwrap();
+    let with = |base: &Value, field: &str, value: &str| {
+        let mut spec = base["spec"].clone();
+        spec.as_object_mut().unwrap().insert(field, value);
+        spec
+    };
+    let (open, plan) = planned(with(&plain, "type", "NodePort"), Some(&plain), &held(&plain)).unwrap();
+    let port = node_ports(&open)[0];
+    assert_eq!(plan.claims, [Claim::Port(u16::try_from(port).unwrap())]);
+    let (_, plan) = planned(with(&open, "type", "ExternalName"), Some(&open), &held(&open)).unwrap();
+    let mut releases = plan.releases;
+    releases.sort();
+    assert_eq!((plan.claims, releases), (Vec::new(), held(&open)));
+}
+
+#[test]
+fn a_full_range_is_told() {
+    let ports: Vec<Claim> = (30000..=32767).map(Claim::Port).collect();
+    refused(
+        value!({"type": "NodePort", "ports": [{"port": 80}]}),
+        &ports,
+        "failed to allocate a nodePort: range is full",
+    );
+}

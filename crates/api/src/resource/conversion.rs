@@ -1,0 +1,122 @@
+//! Between v1beta1, where a request and a device are one struct less deep or one deeper, and the stored version.
+
+use machinery::Value;
+
+use crate::field_rules::items_mut;
+use crate::kind::{Convert, Kind};
+
+/// What stood in a request of v1beta1 itself and stands in its `exactly` since.
+const EXACT: [&str; 7] =
+    ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"];
+
+/// Gives the v1beta1 of a kind its conversion.
+pub fn with_v1beta1(mut kind: Kind, convert: Convert) -> Kind {
+    for version in kind.versions.iter_mut().filter(|version| version.name == "v1beta1") {
+        version.convert = Some(convert);
+    }
+    kind
+}
+
+/// For ResourceClaim.
+pub const CLAIM: Convert = Convert {
+    to_stored: |object| object.get_mut("spec").into_iter().for_each(nest_requests),
+    from_stored: |object| object.get_mut("spec").into_iter().for_each(flatten_requests),
+};
+
+/// For ResourceClaimTemplate.
+pub const TEMPLATE: Convert = Convert {
+    to_stored: |object| {
+        object.get_mut("spec").and_then(|spec| spec.get_mut("spec")).into_iter().for_each(nest_requests);
+    },
+    from_stored: |object| {
+        object.get_mut("spec").and_then(|spec| spec.get_mut("spec")).into_iter().for_each(flatten_requests);
+    },
+};
+
+/// For ResourceSlice.
+pub const SLICE: Convert = Convert {
+    to_stored: |object| {
+        let Some(spec) = object.get_mut("spec") else { return };
+        drop_zeros(spec);
+        for device in items_mut(spec, "devices").filter_map(Value::as_object_mut) {
+            if let Some(Value::Object(basic)) = device.remove("basic") {
+                basic.into_iter().for_each(|(field, value)| drop(device.insert(field, value)));
+            }
+        }
+    },
+    from_stored: |object| {
+        let Some(spec) = object.get_mut("spec") else { return };
+        for device in items_mut(spec, "devices").filter_map(Value::as_object_mut) {
+            let name = device.remove("name");
+            let basic = std::mem::take(device);
+            device.insert("basic", basic);
+            name.into_iter().for_each(|name| drop(device.insert("name", name)));
+        }
+    },
+};
+
+/// In v1beta1 an empty name and a false flag say nothing; since, they are absent.
+fn drop_zeros(spec: &mut Value) {
+    let Some(spec) = spec.as_object_mut() else { return };
+    if spec.get("nodeName").and_then(Value::as_str) == Some("") {
+        spec.remove("nodeName");
+    }
+    if spec.get("allNodes").and_then(Value::as_bool) == Some(false) {
+        spec.remove("allNodes");
+    }
+}
+
+fn nest_requests(spec: &mut Value) {
+    let Some(devices) = spec.get_mut("devices") else { return };
+    for request in items_mut(devices, "requests").filter_map(Value::as_object_mut) {
+        let exactly: machinery::Object =
+            EXACT.iter().filter_map(|field| request.remove(field).map(|value| (*field, value))).collect();
+        if exactly.values().any(|value| !value.is_null() && value.as_str() != Some("")) {
+            request.insert("exactly", exactly);
+        }
+    }
+}
+
+fn flatten_requests(spec: &mut Value) {
+    let Some(devices) = spec.get_mut("devices") else { return };
+    for request in items_mut(devices, "requests").filter_map(Value::as_object_mut) {
+        if let Some(Value::Object(exactly)) = request.remove("exactly") {
+            exactly.into_iter().for_each(|(field, value)| drop(request.insert(field, value)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    fn check(convert: Convert, beta: &Value, stored: &Value) {
+        let mut object = beta.clone();
+        (convert.to_stored)(&mut object);
+        assert_eq!(&object, stored);
+        (convert.from_stored)(&mut object);
+        assert_eq!(&object, beta);
+    }
+
+    #[test]
+    fn requests_become_exact_and_come_back() {
+        check(
+            CLAIM,
+            &value!({"spec": {"devices": {"requests": [{"name": "a", "deviceClassName": "gpu", "count": 2},
+                {"name": "b", "firstAvailable": [{"name": "c"}]}]}}}),
+            &value!({"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu", "count": 2}},
+                {"name": "b", "firstAvailable": [{"name": "c"}]}]}}}),
+        );
+    }
+
+    #[test]
+    fn devices_lose_their_inner_struct_and_get_it_back() {
+        check(
+            SLICE,
+            &value!({"spec": {"devices": [{"name": "d", "basic": {"attributes": {"a": {"int": 1}}}}]}}),
+            &value!({"spec": {"devices": [{"name": "d", "attributes": {"a": {"int": 1}}}]}}),
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! A store, an API server, managers and pretended nodes, all in this process.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use apiserver::authentication::{Authenticators, Peer};
+use apiserver::server::Mode;
+use apiserver::{Server, claims, life, tls};
+use auth::User;
+use bytes::Bytes;
+use client::cache::{self, Changed, Notices, Reader, Source};
+use client::config::{Credential, Pem, Secret, Tls};
+use client::{Client, Config, DeleteOptions, InProcess, Patch, Settings, Target, WriteOptions, transport};
+use controllers::deployment::Deployment;
+use controllers::replicaset::ReplicaSet;
+use driver::events::Recorder;
+use driver::{Caches, Driver, run};
+use http::Request;
+use http_body_util::Full;
+use machinery::meta::Meta;
+use machinery::{Key, Value, value};
+use reconcile::{Controller, Objects, index_by, kinds};
+use store::backend::NodeBackend;
+use store::node::{self, Node, Start};
+use store::watch::Hub;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+const TOKEN: &str = "a-token-for-tests";
+const DEADLINE: Duration = Duration::from_secs(120);
+
+pub struct Cluster {
+    server: Server,
+    authority: String,
+    /// What the tests wait on, and all pods that ever were.
+    watched: Vec<(&'static str, Reader<Value>)>,
+    pods: Arc<Mutex<BTreeSet<String>>>,
+    _node: Node,
+    watches: JoinSet<()>,
+    _directory: TempDir,
+}
+
+/// A manager that is not running yet, with caches that are warm.
+pub struct Manager {
+    driver: Arc<Driver>,
+    sending: JoinSet<()>,
+}
+
+impl Manager {
+    /// Runs the controllers; ends with whoever polls it.
+    pub async fn run(&self) {
+        let replicasets = run::<ReplicaSet>(Arc::clone(&self.driver), 5);
+        let deployments = run::<Deployment>(Arc::clone(&self.driver), 5);
+        tokio::join!(replicasets, deployments);
+    }
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, node) = open_store(&directory).await;
+        let admin = User::authenticated("admin", ["system:masters".into()]);
+        let authenticators = Authenticators { tokens: [(TOKEN.into(), admin)].into(), ..Authenticators::default() };
+        let files =
+            tls::Files { cert_dir: directory.path().join("certs"), certificate: None, key: None, client_ca: None };
+        let config = apiserver::Config {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            etcd_prefix: "/registry".into(),
+            tls: files,
+            names: vec!["localhost".into()],
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            authenticators,
+            modes: vec![Mode::Rbac],
+            ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
+            external_address: None,
+            kinds: api::kinds::all(),
+        };
+        let server = Server::start(config, store).await.unwrap();
+        let mut cluster = Self {
+            server,
+            authority: read_certificate(&directory),
+            watched: Vec::new(),
+            pods: Arc::default(),
+            _node: node,
+            watches: JoinSet::new(),
+            _directory: directory,
+        };
+        cluster.wait_for_namespaces().await;
+        for resource in [&kinds::DEPLOYMENTS, &kinds::PODS, &kinds::LEASES] {
+            let source = Source::all(cluster.admin(), resource.clone());
+            let pods = Arc::clone(&cluster.pods);
+            let is_pods = *resource == kinds::PODS;
+            let (reflector, reader) = cache::new(source, cache::Settings::default(), index_by(), move |object| {
+                if is_pods {
+                    pods.lock().unwrap().insert(Meta::of(&object).uid().to_owned());
+                }
+                object
+            });
+            cluster.watches.spawn(reflector.run());
+            let name: &'static str = resource.to_string().leak();
+            cluster.watched.push((name, reader));
+        }
+        cluster
+    }
+
+    /// A client inside the process that may do anything.
+    pub fn admin(&self) -> Client {
+        let state = Arc::clone(self.server.state());
+        let user = User::authenticated("admin", ["system:masters".into()]);
+        let serve = move |request: Request<Bytes>| {
+            let peer = Peer { user: request.extensions().get::<User>().cloned(), proxy: None };
+            let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
+            async move { answer.await.map(transport::body) }
+        };
+        Client::new(Arc::new(InProcess::new(user, serve)), Settings::default()).unwrap()
+    }
+
+    /// A client over HTTPS that may do anything.
+    pub fn remote(&self) -> Client {
+        let mut config = Config::new(format!("https://{}", self.server.address()).parse().unwrap());
+        let authority = Some(Pem::Inline(self.authority.clone().into()));
+        config.tls = Tls { certificate_authority: authority, ..Tls::default() };
+        config.credential = Credential::Token(Secret::new(TOKEN));
+        Client::connect(&config, Settings::default()).unwrap()
+    }
+
+    /// A manager with its own caches.
+    pub fn candidate(&self, client: Client) -> Manager {
+        let reads = ReplicaSet::READS.iter().chain(Deployment::READS).copied();
+        let caches = Caches::start(&client, &cache::Settings::default(), reads).unwrap();
+        let (events, sending) = Recorder::new(client.clone(), "kcm");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sending);
+        let driver = Driver { client, caches, events, manager: "kube-controller-manager".into() };
+        Manager { driver: Arc::new(driver), sending: tasks }
+    }
+
+    /// Runs a manager until what it gives is dropped.
+    pub fn manage(&self, client: Client) -> JoinSet<()> {
+        let mut manager = self.candidate(client);
+        let mut tasks = std::mem::take(&mut manager.sending);
+        tasks.spawn(async move { manager.run().await });
+        tasks
+    }
+
+    /// Waits for something to be true of a kind.
+    pub async fn until(&self, kind: &str, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
+        let (_, reader) = self.watched.iter().find(|(watched, _)| *watched == kind).expect("a kind that is watched");
+        let mut reader = reader.clone();
+        let waiting = async {
+            loop {
+                let objects = reader.snapshot().objects;
+                if condition(&objects) {
+                    return objects;
+                }
+                reader.advanced().await.unwrap();
+            }
+        };
+        match tokio::time::timeout(DEADLINE, waiting).await {
+            Ok(objects) => objects,
+            Err(_) => {
+                let shown: Vec<String> = self
+                    .watched
+                    .iter()
+                    .flat_map(|(_, reader)| {
+                        let objects = reader.snapshot().objects;
+                        objects.iter().take(5).map(|entry| entry.value.to_string()).collect::<Vec<_>>()
+                    })
+                    .collect();
+                panic!("{kind} never {what}:\n{}", shown.join("\n"));
+            }
+        }
+    }
+
+    /// How many different pods there ever were.
+    pub fn seen_pods(&self) -> usize {
+        self.pods.lock().unwrap().len()
+    }
+
+    /// The server makes the first namespaces by itself.
+    async fn wait_for_namespaces(&self) {
+        let source = Source::all(self.admin(), kinds::NAMESPACES.clone());
+        let (reflector, mut reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(reflector.run());
+        let waiting = async {
+            let there = |reader: &Reader<Value>, name| reader.snapshot().objects.get(&Key::cluster(name)).is_some();
+            while !(there(&reader, "default") && there(&reader, "kube-system")) {
+                reader.advanced().await.unwrap();
+            }
+        };
+        tokio::time::timeout(DEADLINE, waiting).await.expect("namespaces");
+    }
+}
+
+/// Pretends to be nodes: every pod runs and is ready at once, and goes when it is told to.
+pub fn nodes(client: Client) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let source = Source::all(client.clone(), kinds::PODS.clone());
+    let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
+    let notices = Notices::new(100_000);
+    reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
+    tasks.spawn(reflector.run());
+    tasks.spawn(async move {
+        loop {
+            let Changed::Keys(keys) = notices.take().await else { panic!("too many pods") };
+            let pods = reader.snapshot().objects;
+            let mut steps = JoinSet::new();
+            for pod in keys.iter().filter_map(|key| pods.get(key)) {
+                steps.spawn(step(client.clone(), pod.clone()));
+            }
+            while steps.join_next().await.is_some() {}
+        }
+    });
+    tasks
+}
+
+/// A pod may change or go at any time, which is no failure here.
+async fn step(client: Client, pod: Value) {
+    let key = Key::of(&pod);
+    if Meta::of(&pod).is_deleting() {
+        let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
+        drop(client.delete(&Target::object(&kinds::PODS, &key), &options).await);
+    } else if pod.str_at(&["status", "phase"]) != Some("Running") {
+        let now = driver::clock::now().to_string();
+        let status = value!({"status": {"phase": "Running", "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": now}]}});
+        let target = Target::object(&kinds::PODS, &key).subresource("status");
+        drop(client.patch(&target, &Patch::Merge(status), &WriteOptions::default()).await);
+    }
+}
+
+async fn open_store(directory: &TempDir) -> (store::client::Client, Node) {
+    let hub = Hub::default();
+    let watching = hub.clone();
+    let peer = consensus::Peer {
+        id: 1,
+        name: "default".into(),
+        peer_urls: Vec::new(),
+        client_urls: Vec::new(),
+        learner: false,
+    };
+    let config = node::Config {
+        id: 1,
+        cluster_id: 1,
+        data_dir: directory.path().join("store"),
+        heartbeat: Duration::from_millis(100),
+        election_ticks: 10,
+        start: Start::New(vec![peer]),
+        listeners: Vec::new(),
+        tls: None,
+        on_apply: Box::new(move |state| watching.publish(state)),
+        segment_bytes: 16 << 20,
+        checkpoint_bytes: 64 << 20,
+    };
+    let node = Node::start(config).await.unwrap();
+    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
+}
+
+/// The certificate that the server made for itself, which vouches for itself.
+fn read_certificate(directory: &TempDir) -> String {
+    let certs = std::fs::read_dir(directory.path().join("certs")).unwrap();
+    let file = certs.map(|file| file.unwrap().path()).find(|path| path.extension().is_some_and(|it| it == "crt"));
+    std::fs::read_to_string(file.expect("a certificate")).unwrap()
+}

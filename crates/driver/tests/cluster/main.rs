@@ -1,0 +1,144 @@
+//! Controllers against the real API server and store, inside the process and over HTTPS, with nodes that only pretend.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod cluster;
+
+use std::time::{Duration, Instant};
+
+use client::{DeleteOptions, ListOptions, Patch, Target, WriteOptions};
+use driver::election::{Election, Settings};
+use machinery::meta::Meta;
+use machinery::{Key, Value, value};
+use reconcile::kinds;
+
+use cluster::{Cluster, nodes};
+
+fn deployment(replicas: i64, image: &str) -> Value {
+    value!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "c", "image": image}], "terminationGracePeriodSeconds": 0}}}})
+}
+
+async fn create(cluster: &Cluster, replicas: i64) {
+    let target = Target::within(&kinds::DEPLOYMENTS, "default");
+    cluster.admin().create(&target, &deployment(replicas, "v1"), &WriteOptions::default()).await.unwrap();
+}
+
+fn number(object: &Value, field: &str) -> i64 {
+    object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
+}
+
+/// Whether a Deployment says that all is as it should be.
+fn is_settled(deployment: &Value, replicas: i64) -> bool {
+    let meta = Meta::of(deployment);
+    number(deployment, "observedGeneration") == meta.generation()
+        && ["replicas", "updatedReplicas", "availableReplicas"]
+            .iter()
+            .all(|field| number(deployment, field) == replicas)
+        && number(deployment, "terminatingReplicas") == 0
+}
+
+/// Waits for this generation of the Deployment, or a later one, to be settled.
+async fn settled(cluster: &Cluster, generation: i64, replicas: i64) -> Value {
+    let key = Key::new("default", "web");
+    cluster
+        .until("deployments.apps", "settled", |all| {
+            all.get(&key).is_some_and(|it| Meta::of(it).generation() >= generation && is_settled(it, replicas))
+        })
+        .await
+        .get(&key)
+        .unwrap()
+        .clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_is_rolled_out_resized_and_rolled_back() {
+    let cluster = Cluster::start().await;
+    let _nodes = nodes(cluster.admin());
+    let _manager = cluster.manage(cluster.admin());
+    create(&cluster, 3).await;
+    settled(&cluster, 1, 3).await;
+    let target = Target::named(&kinds::DEPLOYMENTS, "default", "web");
+    for (image, replicas, revision) in [("v2", 3, "2"), ("v2", 5, "2"), ("v1", 5, "3")] {
+        let change = value!({"spec": {"replicas": replicas,
+            "template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
+        let patch = Patch::Strategic(change);
+        let patched = cluster.admin().patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+        let deployment = settled(&cluster, Meta::of(&patched).generation(), replicas).await;
+        assert_eq!(Meta::of(&deployment).annotation("deployment.kubernetes.io/revision"), Some(revision));
+        let progress = controllers::condition::find(&deployment, "Progressing").unwrap();
+        assert_eq!(progress["reason"], "NewReplicaSetAvailable".into());
+    }
+    let sets = cluster.admin().list(&Target::all(&kinds::REPLICA_SETS), &ListOptions::default()).await.unwrap();
+    assert_eq!(sets.items.len(), 2, "a template that comes again finds its set");
+    let pods = cluster.admin().list(&Target::all(&kinds::PODS), &ListOptions::default()).await.unwrap();
+    assert!(pods.items.iter().all(|pod| pod["spec"]["containers"][0]["image"] == "v1".into()));
+    let events = cluster.admin().list(&Target::all(&kinds::EVENTS), &ListOptions::default()).await.unwrap();
+    assert!(events.items.iter().any(|event| event["reason"] == "ScalingReplicaSet".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_the_network_it_is_the_same() {
+    let cluster = Cluster::start().await;
+    let remote = cluster.remote();
+    let _nodes = nodes(remote.clone());
+    let _manager = cluster.manage(remote);
+    create(&cluster, 3).await;
+    settled(&cluster, 1, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_are_deleted_come_back_and_a_thousand_come_soon() {
+    let cluster = Cluster::start().await;
+    let _nodes = nodes(cluster.admin());
+    let _manager = cluster.manage(cluster.admin());
+    let start = Instant::now();
+    create(&cluster, 1000).await;
+    cluster.until("pods", "a thousand pods", |pods| pods.len() == 1000).await;
+    println!("1,000 pods created after {:?}", start.elapsed());
+    settled(&cluster, 1, 1000).await;
+    println!("1,000 pods available after {:?}", start.elapsed());
+    let pods = cluster.admin().list(&Target::all(&kinds::PODS), &ListOptions::default()).await.unwrap();
+    for pod in pods.items.iter().take(10) {
+        let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
+        cluster.admin().delete(&Target::object(&kinds::PODS, &Key::of(pod)), &options).await.unwrap();
+    }
+    let gone: Vec<Key> = pods.items.iter().take(10).map(Key::of).collect();
+    cluster
+        .until("pods", "replaced", |pods| pods.len() == 1000 && gone.iter().all(|key| pods.get(key).is_none()))
+        .await;
+    settled(&cluster, 1, 1000).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_leader_dies_the_other_goes_on_and_nothing_is_made_twice() {
+    let cluster = Cluster::start().await;
+    let _nodes = nodes(cluster.admin());
+    let lead = |identity: &'static str| {
+        let settings = Settings {
+            lease_duration: Duration::from_secs(2),
+            renew_deadline: Duration::from_secs(1),
+            retry_period: Duration::from_millis(200),
+            ..Settings::new(Key::new("kube-system", "kcm"), identity)
+        };
+        let manager = cluster.candidate(cluster.admin());
+        let election = Election::new(cluster.admin(), settings);
+        tokio::spawn(async move {
+            election.lead(|| manager.run(), std::future::pending::<()>()).await;
+        })
+    };
+    let first = lead("first");
+    cluster.until("leases.coordination.k8s.io", "led", |leases| !leases.is_empty()).await;
+    let second = lead("second");
+    create(&cluster, 400).await;
+    cluster.until("pods", "under way", |pods| pods.len() > 20).await;
+    first.abort();
+    settled(&cluster, 1, 400).await;
+    second.abort();
+    let lease = cluster.admin().get(&Target::named(&kinds::LEASES, "kube-system", "kcm")).await.unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "second".into());
+    let made = cluster.seen_pods();
+    assert_eq!(made, 400, "pods ever seen");
+}

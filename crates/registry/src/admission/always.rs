@@ -1,0 +1,23 @@
+//! AlwaysAdmit and AlwaysDeny: what they say.
+
+use machinery::Value;
+use machinery::status::Status;
+
+use super::{Attributes, Notes, Plugin, View};
+
+/// Lets everything through.
+pub struct AlwaysAdmit;
+/// Lets nothing through.
+pub struct AlwaysDeny;
+
+impl Plugin for AlwaysAdmit {}
+
+impl Plugin for AlwaysDeny {
+    fn admit(&self, attributes: &Attributes<'_>, object: &mut Value, view: &dyn View, notes: &mut Notes) -> Result<(), Status> {
+        self.validate(attributes, object, view, notes)
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, object: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        Err(attributes.forbidden(object, "admission control is denying all modifications"))
+    }
+}

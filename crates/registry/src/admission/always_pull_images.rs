@@ -1,0 +1,71 @@
+//! AlwaysPullImages: who may not pull an image cannot use it because it happens to be on the node.
+
+use machinery::status::Status;
+use machinery::{At, Errors, Value, field};
+
+use super::pods::{CONTAINER_LISTS, containers, items, spec, spec_mut, text};
+use super::{Attributes, Notes, Operation, Plugin, View};
+
+/// See the module.
+pub struct AlwaysPullImages;
+
+impl Plugin for AlwaysPullImages {
+    fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !concerns(attributes, pod) {
+            return Ok(());
+        }
+        let Some(fields) = spec_mut(pod) else { return Ok(()) };
+        for list in CONTAINER_LISTS {
+            let listed = fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+            for container in listed.filter_map(Value::as_object_mut) {
+                container.insert("imagePullPolicy", "Always");
+            }
+        }
+        for volume in fields.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(Value::Object(image)) = volume.get_mut("image") {
+                image.insert("pullPolicy", "Always");
+            }
+        }
+        Ok(())
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, pod: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !concerns(attributes, pod) {
+            return Ok(());
+        }
+        let mut errors = Errors::new();
+        let root = At::root(pod);
+        let spec = root.get("spec");
+        for list in CONTAINER_LISTS {
+            for container in spec.get(list).items() {
+                let policy = container.get("imagePullPolicy");
+                if policy.str() != "Always" {
+                    errors.push(policy.not_supported(&["Always"]));
+                }
+            }
+        }
+        match field::aggregate(&errors) {
+            Some(wrong) => Err(attributes.forbidden(pod, wrong)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Pods whose images are new; an update of anything else must not fail on what was there before.
+fn concerns(attributes: &Attributes<'_>, pod: &Value) -> bool {
+    if !attributes.writes("", "pods") {
+        return false;
+    }
+    let images = |pod: &Value| -> Vec<String> {
+        let volumes = items(spec(pod), "volumes").iter().filter_map(|volume| volume.str_at(&["image", "reference"]));
+        let containers = containers(spec(pod), &CONTAINER_LISTS).map(|container| text(container, "image"));
+        containers.chain(volumes).map(str::to_owned).collect()
+    };
+    match (attributes.operation, attributes.old) {
+        (Operation::Update, Some(old)) => {
+            let before = images(old);
+            images(pod).iter().any(|image| !before.contains(image))
+        }
+        _ => true,
+    }
+}

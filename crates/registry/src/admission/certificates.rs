@@ -1,0 +1,105 @@
+//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest: who may speak for a
+//! signer.
+
+use auth::Resource;
+use auth::user::MASTERS;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use machinery::Value;
+use machinery::status::Status;
+
+use super::pods::{spec, text};
+use super::{Attributes, Notes, Operation, Plugin, View};
+
+const GROUP: &str = "certificates.k8s.io";
+const REQUESTS: &str = "certificatesigningrequests";
+const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
+
+/// Who approves needs the right to `approve` for the signer.
+pub struct CertificateApproval;
+/// Who signs needs the right to `sign` for the signer.
+pub struct CertificateSigning;
+/// Nobody gets a certificate that would make them a master.
+pub struct CertificateSubjectRestriction;
+/// Who publishes a signer's roots needs the right to `attest` for it.
+pub struct ClusterTrustBundleAttest;
+
+impl Plugin for CertificateApproval {
+    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !updates(attributes, "approval") {
+            return Ok(());
+        }
+        require(attributes, object, view, "approve", "approve requests with")
+    }
+}
+
+impl Plugin for CertificateSigning {
+    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let part = |of: &Value, field: &str| of.at(&["status", field]).cloned().unwrap_or_default();
+        let changed = |field: &str| attributes.old.is_some_and(|old| part(old, field) != part(object, field));
+        if !updates(attributes, "status") || !(changed("certificate") || changed("conditions")) {
+            return Ok(());
+        }
+        require(attributes, object, view, "sign", "sign requests with")
+    }
+}
+
+impl Plugin for ClusterTrustBundleAttest {
+    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let unchanged = attributes.old.is_some_and(|old| spec(old) == spec(object));
+        if !attributes.writes(GROUP, "clustertrustbundles") || unchanged || text(spec(object), "signerName").is_empty() {
+            return Ok(());
+        }
+        require(attributes, object, view, "attest", "attest for")
+    }
+}
+
+impl Plugin for CertificateSubjectRestriction {
+    fn validate(&self, attributes: &Attributes<'_>, object: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !attributes.creates(GROUP, REQUESTS) || text(spec(object), "signerName") != CLIENTS {
+            return Ok(());
+        }
+        let groups = organizations(text(spec(object), "request"))
+            .map_err(|why| attributes.forbidden(object, format!("failed to parse CSR: {why}")))?;
+        if groups.iter().any(|group| group == MASTERS) {
+            let why = format!("use of {CLIENTS} signer with {MASTERS} group is not allowed");
+            return Err(attributes.forbidden(object, why));
+        }
+        Ok(())
+    }
+}
+
+fn updates(attributes: &Attributes<'_>, subresource: &str) -> bool {
+    attributes.operation == Operation::Update
+        && attributes.is(GROUP, REQUESTS)
+        && attributes.subresource == subresource
+}
+
+fn require(
+    attributes: &Attributes<'_>,
+    object: &Value,
+    view: &dyn View,
+    verb: &str,
+    what: &str,
+) -> Result<(), Status> {
+    // What signs is fixed when the request is made; what the client sends now must not choose it.
+    let signer = text(spec(attributes.old.unwrap_or(object)), "signerName");
+    let signer = if verb == "attest" { text(spec(object), "signerName") } else { signer };
+    let may = |name: &str| {
+        let resource = Resource { group: GROUP, version: "*", resource: "signers", name, ..Resource::default() };
+        view.allows(&auth::Attributes { user: attributes.user, verb, target: auth::Target::Resource(resource) })
+    };
+    let all_of_domain = signer.split_once('/').map(|(domain, _)| format!("{domain}/*")).unwrap_or_default();
+    if may(signer) || !all_of_domain.is_empty() && may(&all_of_domain) {
+        return Ok(());
+    }
+    Err(attributes.forbidden(object, format!("user not permitted to {what} signerName {signer:?}")))
+}
+
+/// The organizations in the subject of a certificate request, which is PEM in base64.
+fn organizations(request: &str) -> Result<Vec<String>, &'static str> {
+    let pem = STANDARD.decode(request).map_err(|_| NOT_PEM)?;
+    auth::x509::request_organizations(&pem).ok_or(NOT_PEM)
+}
+
+const NOT_PEM: &str = "PEM block type must be CERTIFICATE REQUEST";

@@ -1,0 +1,42 @@
+//! PersistentVolumeClaimResize: a claim grows only if it is bound and its class can grow volumes.
+
+use machinery::Value;
+use machinery::meta::Meta;
+use machinery::status::Status;
+
+use super::amounts::quantity;
+use super::pods::{spec, text};
+use super::{Attributes, Notes, Operation, Plugin, View};
+
+/// See the module.
+pub struct PersistentVolumeClaimResize;
+
+impl Plugin for PersistentVolumeClaimResize {
+    fn validate(&self, attributes: &Attributes<'_>, claim: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let updates = attributes.operation == Operation::Update && attributes.writes("", "persistentvolumeclaims");
+        let (true, Some(old)) = (updates, attributes.old) else { return Ok(()) };
+        let size = |claim: &Value| claim.at(&["spec", "resources", "requests", "storage"]).and_then(quantity);
+        if size(claim).unwrap_or_default() <= size(old).unwrap_or_default() {
+            return Ok(());
+        }
+        if old.str_at(&["status", "phase"]) != Some("Bound") {
+            return Err(attributes.forbidden(claim, "Only bound persistent volume claims can be expanded"));
+        }
+        let (class, before) = (class_of(claim), class_of(old));
+        let can_grow = || {
+            let class = view.object("storage.k8s.io", "storageclasses", "", class);
+            class.is_some_and(|class| class["allowVolumeExpansion"] == Value::Bool(true))
+        };
+        if class.is_empty() || class != before || !can_grow() {
+            let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc \
+                       must support resize";
+            return Err(attributes.forbidden(claim, why));
+        }
+        Ok(())
+    }
+}
+
+fn class_of(claim: &Value) -> &str {
+    let old_way = Meta::of(claim).annotation("volume.beta.kubernetes.io/storage-class");
+    old_way.unwrap_or_else(|| text(spec(claim), "storageClassName"))
+}

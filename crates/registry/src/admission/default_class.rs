@@ -1,0 +1,81 @@
+//! DefaultStorageClass and DefaultIngressClass: who names no class gets the default one.
+
+use machinery::Value;
+use machinery::meta::Meta;
+use machinery::status::Status;
+
+use super::pods::{spec, spec_mut};
+use super::{Attributes, Notes, Plugin, View};
+
+/// Gives claims a StorageClass.
+pub struct DefaultStorageClass;
+/// Gives ingresses an IngressClass.
+pub struct DefaultIngressClass;
+
+impl Plugin for DefaultStorageClass {
+    fn admit(&self, attributes: &Attributes<'_>, claim: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let named = Meta::of(claim).annotation("volume.beta.kubernetes.io/storage-class").is_some();
+        if attributes.creates("", "persistentvolumeclaims") && !named {
+            let marks =
+                ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+            set(claim, "storageClassName", view.objects("storage.k8s.io", "storageclasses", ""), &marks);
+        }
+        Ok(())
+    }
+}
+
+impl Plugin for DefaultIngressClass {
+    fn admit(&self, attributes: &Attributes<'_>, ingress: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let named = Meta::of(ingress).annotation("kubernetes.io/ingress.class").is_some();
+        if attributes.creates("networking.k8s.io", "ingresses") && !named {
+            let marks = ["ingressclass.kubernetes.io/is-default-class"];
+            set(ingress, "ingressClassName", view.objects("networking.k8s.io", "ingressclasses", ""), &marks);
+        }
+        Ok(())
+    }
+}
+
+/// Of several defaults the newest counts: that is how one is replaced by another.
+fn set(object: &mut Value, field: &str, classes: Vec<Value>, marks: &[&str]) {
+    if spec(object).get(field).is_some_and(|name| !name.is_null()) {
+        return;
+    }
+    let is_default =
+        |class: &Value| marks.iter().any(|mark| Meta::of(class).annotation(mark) == Some("true"));
+    let mut defaults: Vec<Value> = classes.into_iter().filter(is_default).collect();
+    let made = |class: &Value| Meta::of(class).creation_timestamp();
+    defaults.sort_by(|a, b| made(b).cmp(&made(a)).then_with(|| Meta::of(a).name().cmp(Meta::of(b).name())));
+    if let (Some(class), Some(fields)) = (defaults.first(), spec_mut(object)) {
+        fields.insert(field, Meta::of(class).name());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::json;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_default_is_taken_and_a_named_class_stays() {
+        let class = |name: &str, made: &str, default: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{made}","annotations":{{"d":"{default}"}}}}}}"#
+            );
+            json::parse(text.as_bytes()).unwrap()
+        };
+        let classes = vec![
+            class("old", "2020-01-01T00:00:00Z", "true"),
+            class("new", "2021-01-01T00:00:00Z", "true"),
+            class("no", "2022-01-01T00:00:00Z", "false"),
+        ];
+        let check = |object: &str, expect: Option<&str>| {
+            let mut object = json::parse(object.as_bytes()).unwrap();
+            set(&mut object, "c", classes.clone(), &["d"]);
+            assert_eq!(object.str_at(&["spec", "c"]), expect);
+        };
+        check(r#"{"spec":{}}"#, Some("new"));
+        check(r#"{"spec":{"c":""}}"#, Some(""));
+        check(r#"{"spec":{"c":"x"}}"#, Some("x"));
+    }
+}

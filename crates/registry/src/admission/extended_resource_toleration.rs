@@ -1,0 +1,43 @@
+//! ExtendedResourceToleration: a pod that asks for a device tolerates the taint of nodes that have it.
+
+use std::collections::BTreeSet;
+
+use machinery::status::Status;
+use machinery::{Object, Value, value};
+
+use super::pods::{containers, list_mut, spec, spec_mut, text};
+use super::{Attributes, Notes, Plugin, View};
+
+/// See the module.
+pub struct ExtendedResourceToleration;
+
+impl Plugin for ExtendedResourceToleration {
+    fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !attributes.writes("", "pods") {
+            return Ok(());
+        }
+        let mut devices = BTreeSet::new();
+        for container in containers(spec(pod), &["containers", "initContainers"]) {
+            let requests = container.at(&["resources", "requests"]).and_then(Value::as_object);
+            devices.extend(requests.into_iter().flat_map(Object::keys).filter(|name| is_extended(name)).map(str::to_owned));
+        }
+        let Some(fields) = spec_mut(pod) else { return Ok(()) };
+        for device in devices {
+            let list = list_mut(fields, "tolerations");
+            let has = |toleration: &Value| {
+                text(toleration, "key") == device
+                    && text(toleration, "operator") == "Exists"
+                    && text(toleration, "effect").is_empty()
+            };
+            if !list.iter().any(has) {
+                list.push(value!({"key": device, "operator": "Exists"}));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_extended(name: &str) -> bool {
+    let Some((domain, _)) = name.split_once('/') else { return false };
+    !name.starts_with("requests.") && domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io")
+}

@@ -1,0 +1,31 @@
+//! LimitPodHardAntiAffinityTopology: a pod keeps others away from its node, not from a whole zone.
+
+use machinery::Value;
+use machinery::status::Status;
+
+use super::pods::{items, spec, text};
+use super::{Attributes, Notes, Plugin, View};
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// See the module.
+pub struct LimitPodHardAntiAffinityTopology;
+
+impl Plugin for LimitPodHardAntiAffinityTopology {
+    fn validate(&self, attributes: &Attributes<'_>, pod: &Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !attributes.writes("", "pods") {
+            return Ok(());
+        }
+        let anti = &spec(pod)["affinity"]["podAntiAffinity"];
+        for term in items(anti, "requiredDuringSchedulingIgnoredDuringExecution") {
+            let key = text(term, "topologyKey");
+            if key != HOSTNAME {
+                let why = format!(
+                    "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"
+                );
+                return Err(attributes.forbidden(pod, why));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+//! NamespaceExists: nothing is done in a namespace that is not there.
+
+use machinery::Value;
+use machinery::status::{GroupName, Status};
+
+use super::{Attributes, Notes, Plugin, View};
+
+/// See the module.
+pub struct NamespaceExists;
+
+impl Plugin for NamespaceExists {
+    fn validate(&self, attributes: &Attributes<'_>, _: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let namespace = attributes.namespace;
+        if namespace.is_empty() || view.object("", "namespaces", "", namespace).is_some() {
+            return Ok(());
+        }
+        Err(Status::not_found(GroupName::new("", "namespaces"), namespace))
+    }
+}

@@ -1,0 +1,27 @@
+//! TaintNodesByCondition: a new node takes no pods until it is known to be ready.
+
+use machinery::status::Status;
+use machinery::{Value, value};
+
+use super::pods::{items, list_mut, spec, text};
+use super::{Attributes, Notes, Plugin, View};
+
+const TAINT: &str = "node.kubernetes.io/not-ready";
+
+/// See the module.
+pub struct TaintNodesByCondition;
+
+impl Plugin for TaintNodesByCondition {
+    fn admit(&self, attributes: &Attributes<'_>, node: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let has = |taint: &Value| text(taint, "key") == TAINT && text(taint, "effect") == "NoSchedule";
+        if !attributes.creates("", "nodes") || items(spec(node), "taints").iter().any(has) {
+            return Ok(());
+        }
+        if let Some(fields) = node.as_object_mut()
+            && let Value::Object(spec) = fields.get_or_insert_with("spec", Value::object)
+        {
+            list_mut(spec, "taints").push(value!({"key": TAINT, "effect": "NoSchedule"}));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! OwnerReferencesPermissionEnforcement: who may not delete an object cannot have the garbage collector do it.
+
+use auth::Resource;
+use machinery::Value;
+use machinery::meta::{Meta, OwnerReference};
+use machinery::status::Status;
+
+use super::{Attributes, Notes, Operation, Plugin, View};
+
+/// See the module.
+pub struct OwnerReferencesPermissionEnforcement;
+
+impl Plugin for OwnerReferencesPermissionEnforcement {
+    fn validate(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        let exempt = attributes.is("", "pods") && attributes.subresource == "status";
+        let owners = |of: Option<&Value>| of.and_then(|of| Meta::of(of).value("ownerReferences").cloned());
+        if !writes || exempt || owners(Some(object)) == owners(attributes.old) {
+            return Ok(());
+        }
+        let kind = attributes.kind;
+        let may = |verb: &str, resource: Resource<'_>| {
+            view.allows(&auth::Attributes { user: attributes.user, verb, target: auth::Target::Resource(resource) })
+        };
+        // Whoever creates an object may well name its owner: nothing of it was there to be deleted.
+        let own = Resource {
+            group: &kind.group,
+            version: &attributes.version.name,
+            resource: &kind.plural,
+            namespace: attributes.namespace,
+            name: attributes.name,
+            ..Resource::default()
+        };
+        if attributes.operation == Operation::Update && !may("delete", own) {
+            let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
+            return Err(attributes.forbidden(object, why));
+        }
+        let blocked = |of: Option<&Value>, uid: &str| {
+            let mut owners = of.into_iter().flat_map(|of| Meta::of(of).owner_references());
+            owners.any(|owner| owner.uid() == uid && owner.blocks_owner_deletion())
+        };
+        let blocking = Meta::of(object).owner_references().filter(|owner| owner.blocks_owner_deletion());
+        for owner in blocking.filter(|owner| !blocked(attributes.old, owner.uid())) {
+            let target = finalizers_of(attributes, object, owner, view)?;
+            let resource = Resource {
+                group: &target.group,
+                version: &target.version,
+                resource: &target.plural,
+                subresource: "finalizers",
+                namespace: if target.namespaced { attributes.namespace } else { "" },
+                name: owner.name(),
+                ..Resource::default()
+            };
+            if !may("update", resource) {
+                let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set \
+                           finalizers on: , <nil>";
+                return Err(attributes.forbidden(object, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Owner {
+    group: String,
+    version: String,
+    plural: String,
+    namespaced: bool,
+}
+
+fn finalizers_of(
+    attributes: &Attributes<'_>,
+    object: &Value,
+    owner: OwnerReference<'_>,
+    view: &dyn View,
+) -> Result<Owner, Status> {
+    let (group, version) = owner.api_version().split_once('/').unwrap_or(("", owner.api_version()));
+    let Some((plural, namespaced)) = view.plural(group, owner.kind()) else {
+        let (api_version, kind) = (owner.api_version(), owner.kind());
+        let why = format!(
+            "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind \
+             {kind}: no matches for kind {kind:?} in version {api_version:?}"
+        );
+        return Err(attributes.forbidden(object, why));
+    };
+    Ok(Owner { group: group.to_owned(), version: version.to_owned(), plural, namespaced })
+}

@@ -1,0 +1,77 @@
+//! PodTolerationRestriction: a namespace says what its pods tolerate, and what they may.
+
+use machinery::meta::Meta;
+use machinery::status::{Reason, Status};
+use machinery::{Value, json, value};
+
+use super::pods::{containers, items, list_mut, spec, spec_mut};
+use super::runtime_class::covers;
+use super::{Attributes, Notes, Operation, Plugin, View};
+
+const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
+const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+
+/// See the module.
+// DEVIATION: the cluster's defaults and whitelist that upstream reads from a file are not read.
+pub struct PodTolerationRestriction;
+
+impl Plugin for PodTolerationRestriction {
+    fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View, notes: &mut Notes) -> Result<(), Status> {
+        if !attributes.writes("", "pods") {
+            return Ok(());
+        }
+        let mut extra = match attributes.operation {
+            Operation::Create => annotated(attributes, view, DEFAULTS)?,
+            _ => Vec::new(),
+        };
+        if uses_something(pod) {
+            extra.push(value!({
+                "key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"
+            }));
+        }
+        if let (false, Some(fields)) = (extra.is_empty(), spec_mut(pod)) {
+            let list = list_mut(fields, "tolerations");
+            for toleration in extra {
+                if !list.iter().any(|have| covers(have, &toleration)) {
+                    list.push(toleration);
+                }
+            }
+        }
+        self.validate(attributes, pod, view, notes)
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, pod: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !attributes.writes("", "pods") {
+            return Ok(());
+        }
+        let allowed = annotated(attributes, view, WHITELIST)?;
+        let mut tolerations = items(spec(pod), "tolerations").iter();
+        if allowed.is_empty() || tolerations.all(|one| allowed.iter().any(|wide| covers(wide, one))) {
+            return Ok(());
+        }
+        let why = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace \
+                   whitelist";
+        Err(Status::failure(Reason::Unknown, why))
+    }
+}
+
+fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<Vec<Value>, Status> {
+    let namespace = view.object("", "namespaces", "", attributes.namespace).unwrap_or_default();
+    let text = Meta::of(&namespace).annotation(key).unwrap_or_default();
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let parsed = json::parse(text.as_bytes()).map_err(Status::internal_error)?;
+    Ok(parsed.as_array().unwrap_or_default().to_vec())
+}
+
+/// Whether the pod is more than best effort: then it may stay on a node that is short of memory.
+fn uses_something(pod: &Value) -> bool {
+    let says = |of: &Value| {
+        ["requests", "limits"].iter().any(|field| {
+            let amounts = of.at(&["resources", field]).and_then(Value::as_object);
+            amounts.is_some_and(|amounts| amounts.contains_key("cpu") || amounts.contains_key("memory"))
+        })
+    };
+    says(spec(pod)) || containers(spec(pod), &["containers", "initContainers"]).any(says)
+}

@@ -1,0 +1,34 @@
+//! PodTopologyLabels: a pod that is on a node carries the node's zone and region.
+
+use machinery::Value;
+use machinery::meta::{Meta, MetaMut};
+use machinery::status::Status;
+
+use super::pods::{spec, text};
+use super::{Attributes, Notes, Operation, Plugin, View};
+
+const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+/// See the module.
+pub struct PodTopologyLabels;
+
+impl Plugin for PodTopologyLabels {
+    fn admit(&self, attributes: &Attributes<'_>, object: &mut Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        let node = match (attributes.is("", "pods"), attributes.operation, attributes.subresource) {
+            (true, Operation::Create, "") => text(spec(object), "nodeName"),
+            // A binding hands its labels on to the pod.
+            (true, Operation::Create, "binding") => object.str_at(&["target", "name"]).unwrap_or_default(),
+            _ => "",
+        };
+        if node.is_empty() {
+            return Ok(());
+        }
+        let Some(node) = view.object("", "nodes", "", node) else { return Ok(()) };
+        for label in LABELS {
+            if let (Some(value), Some(mut meta)) = (Meta::of(&node).label(label), MetaMut::of(object)) {
+                meta.set_label(label, value);
+            }
+        }
+        Ok(())
+    }
+}

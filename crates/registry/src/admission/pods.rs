@@ -1,0 +1,83 @@
+//! What several plug-ins ask about pods.
+
+use machinery::{Object, Value};
+
+/// The lists of containers in a pod's specification.
+pub const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+/// The annotation of pods that a kubelet runs from a file and shows to the API.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// The items of a list in an object; none if there is no such list.
+pub fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+    object.get(field).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// The text of a field, empty if there is none.
+pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The specification of a pod, `null` if it has none.
+pub fn spec(pod: &Value) -> &Value {
+    &pod["spec"]
+}
+
+/// The specification of a pod for changing.
+pub fn spec_mut(pod: &mut Value) -> Option<&mut Object> {
+    pod.get_mut("spec")?.as_object_mut()
+}
+
+/// The list in `field` for changing, made if there is none.
+pub fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<Value> {
+    let list = object.get_or_insert_with(field, || Value::Array(Vec::new()));
+    if list.as_array().is_none() {
+        *list = Value::Array(Vec::new());
+    }
+    list.as_array_mut().expect("made a list above")
+}
+
+/// Whether a kubelet runs it from a file, and the object only shows it.
+pub fn is_mirror(pod: &Value) -> bool {
+    machinery::meta::Meta::of(pod).annotation(MIRROR).is_some()
+}
+
+/// Its containers of these lists, in order.
+pub fn containers<'a>(spec: &'a Value, lists: &'a [&'a str]) -> impl Iterator<Item = &'a Value> {
+    lists.iter().flat_map(|list| items(spec, list))
+}
+
+/// Volumes that name a secret under `secretRef`.
+const WITH_SECRET_REF: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
+
+/// Whether a pod names any secret.
+pub fn references_secrets(spec: &Value) -> bool {
+    let in_volume = |volume: &Value| {
+        let named = |path: &[&str]| volume.str_at(path).is_some();
+        named(&["secret", "secretName"])
+            || named(&["azureFile", "secretName"])
+            || named(&["csi", "nodePublishSecretRef", "name"])
+            || WITH_SECRET_REF.iter().any(|kind| named(&[kind, "secretRef", "name"]))
+    };
+    !items(spec, "imagePullSecrets").is_empty()
+        || items(spec, "volumes").iter().any(in_volume)
+        || references(spec, "secretKeyRef", "secretRef", "secret")
+}
+
+/// Whether a pod names any ConfigMap.
+pub fn references_config_maps(spec: &Value) -> bool {
+    items(spec, "volumes").iter().any(|volume| volume.get("configMap").is_some())
+        || references(spec, "configMapKeyRef", "configMapRef", "configMap")
+}
+
+fn references(spec: &Value, in_env: &str, in_env_from: &str, projected: &str) -> bool {
+    let in_container = |container: &Value| {
+        items(container, "env").iter().any(|variable| variable.at(&["valueFrom", in_env]).is_some())
+            || items(container, "envFrom").iter().any(|source| source.get(in_env_from).is_some())
+    };
+    let in_volume = |volume: &Value| {
+        let sources = volume.get("projected").map(|projected| items(projected, "sources")).unwrap_or_default();
+        sources.iter().any(|source| source.get(projected).is_some())
+    };
+    containers(spec, &CONTAINER_LISTS).any(in_container) || items(spec, "volumes").iter().any(in_volume)
+}

@@ -1,0 +1,139 @@
+//! ResourceQuota: what a namespace may use in all is not exceeded, exactly.
+//!
+//! What a write uses is added to the quota's status in the transaction of the write itself: whoever was faster makes the
+//! transaction fail, and the sum is made anew. Upstream updates the quota first and lets a controller correct what a
+//! write that failed later left behind.
+
+mod scopes;
+mod usage;
+
+use std::collections::BTreeMap;
+
+use api::kind::Kind;
+use machinery::meta::Meta;
+use machinery::status::Status;
+use machinery::{Str, Value};
+
+use super::amounts::{self, Amounts};
+use super::{Attributes, Effect, Operation, Plugin, View};
+use crate::write::{self, Target};
+
+/// Who owns what is written here, as upstream's own client does.
+const MANAGER: &str = "kube-apiserver";
+
+/// See the module.
+pub struct ResourceQuota;
+
+impl Plugin for ResourceQuota {
+    fn charge(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<Vec<Effect>, Status> {
+        if attributes.namespace.is_empty() || !usage::is_counted(attributes) {
+            return Ok(Vec::new());
+        }
+        let mut matching = Vec::new();
+        for quota in view.objects("", "resourcequotas", attributes.namespace) {
+            let hard = amounts::read(quota.at(&["status", "hard"]));
+            let counted: Vec<Str> = hard.keys().filter(|name| usage::counts(attributes, name)).cloned().collect();
+            if counted.is_empty() || !scopes::match_all(&quota, attributes, object) {
+                continue;
+            }
+            check(attributes, object, &quota, &counted)?;
+            matching.push((quota, hard));
+        }
+        if matching.is_empty() {
+            return Ok(Vec::new());
+        }
+        let delta = delta(attributes, object)?;
+        let mut effects = Vec::new();
+        for (quota, hard) in matching {
+            effects.extend(charge(attributes, object, &quota, &hard, &delta)?);
+        }
+        Ok(effects)
+    }
+}
+
+/// What must hold before anything can be summed up.
+fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[Str]) -> Result<(), Status> {
+    let name = Meta::of(quota).name();
+    if let Some(missing) = usage::missing(attributes, object, counted) {
+        return Err(attributes.forbidden(object, format!("failed quota: {name}: must specify {missing}")));
+    }
+    let used = amounts::read(quota.at(&["status", "used"]));
+    if counted.iter().any(|resource| !used.contains_key(resource)) {
+        let why = format!("status unknown for quota: {name}, resources: {}", counted.join(","));
+        return Err(attributes.forbidden(object, why));
+    }
+    Ok(())
+}
+
+/// What the write adds to what is used, without what it leaves as it is.
+fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status> {
+    let mut delta = usage::of(attributes, object);
+    let negative: Vec<&str> =
+        delta.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
+    if !negative.is_empty() {
+        let why = format!("quota usage is negative for resource(s): {}", negative.join(","));
+        return Err(attributes.forbidden(object, why));
+    }
+    if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old) {
+        for (name, before) in usage::of(attributes, old) {
+            let now = delta.get(&name).copied().unwrap_or_default();
+            delta.insert(name, now.sub(before));
+        }
+    }
+    delta.retain(|_, amount| !amount.is_zero());
+    Ok(delta)
+}
+
+/// The quota with what the write adds, if that is anything it counts.
+fn charge(
+    attributes: &Attributes<'_>,
+    object: &Value,
+    quota: &Value,
+    hard: &Amounts,
+    delta: &Amounts,
+) -> Result<Option<Effect>, Status> {
+    let requested: BTreeMap<_, _> = delta.iter().filter(|(name, _)| hard.contains_key(*name)).collect();
+    if requested.is_empty() {
+        return Ok(None);
+    }
+    let mut used = amounts::read(quota.at(&["status", "used"]));
+    let (mut asked, mut have, mut limited) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, amount) in requested {
+        let before = used.get(name).copied().unwrap_or_default();
+        let after = before.add(*amount);
+        if after > hard[name] {
+            asked.push(format!("{name}={amount}"));
+            have.push(format!("{name}={before}"));
+            limited.push(format!("{name}={}", hard[name]));
+        }
+        used.insert(name.clone(), after);
+    }
+    if asked.is_empty() {
+        return Ok(Some(updated(attributes, quota, &used)));
+    }
+    let (name, asked, have, limited) = (Meta::of(quota).name(), asked.join(","), have.join(","), limited.join(","));
+    let why = format!("exceeded quota: {name}, requested: {asked}, used: {have}, limited: {limited}");
+    Err(attributes.forbidden(object, why))
+}
+
+/// The quota as it is to be stored, as if its status had been updated by a client.
+fn updated(attributes: &Attributes<'_>, quota: &Value, used: &Amounts) -> Effect {
+    let kind: Kind = api::core::resource_quota::kind();
+    let mut object = quota.clone();
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.insert("used", amounts::write(used));
+    }
+    let target = Target {
+        kind: &kind,
+        version: &kind.versions[0],
+        namespace: attributes.namespace,
+        name: Meta::of(quota).name(),
+        subresource: "status",
+        manager: MANAGER,
+    };
+    let object = write::own(&target, Some(quota), object, attributes.now);
+    Effect { kind, object }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+use machinery::json;
+
+use super::*;
+use crate::admission::testing::{Cluster, attributes};
+
+const QUOTA: &str = r#"{"apiVersion":"v1","kind":"ResourceQuota",
+    "metadata":{"name":"q","namespace":"n","resourceVersion":"7"},
+    "spec":{"hard":{"pods":"2","requests.cpu":"1"}},
+    "status":{"hard":{"pods":"2","requests.cpu":"1"},"used":{"pods":"1","requests.cpu":"600m"}}}"#;
+
+fn pod(cpu: &str) -> Value {
+    let resources = if cpu.is_empty() { "{}".to_owned() } else { format!(r#"{{"requests":{{"cpu":"{cpu}"}}}}"#) };
+    let text =
+        format!(r#"{{"metadata":{{"name":"x"}},"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#);
+    json::parse(text.as_bytes()).unwrap()
+}
+
+fn check(quota: &str, pod: &Value, expect: Result<&str, &str>) {
+    let (kind, user) = (api::core::pod::kind(), auth::User::default());
+    let cluster = Cluster::default().with("", "resourcequotas", quota);
+    let charged = ResourceQuota.charge(&attributes(&kind, &user, Operation::Create), pod, &cluster);
+    let used = charged.map(|effects| {
+        let of = |effect: &Effect| effect.object.at(&["status", "used"]).map(json::to_string).unwrap_or_default();
+        effects.iter().map(of).collect::<Vec<_>>().join(" ")
+    });
+    match (used, expect) {
+        (Ok(used), Ok(expect)) => assert_eq!(used, expect),
+        (Err(status), Err(expect)) => assert_eq!(status.message, format!("pods \"x\" is forbidden: {expect}")),
+        (found, expect) => panic!("{found:?} instead of {expect:?}"),
+    }
+}
+
+#[test]
+fn what_a_pod_uses_is_added_to_the_quota_or_the_pod_is_refused() {
+    check(QUOTA, &pod("400m"), Ok(r#"{"pods":"2","requests.cpu":"1"}"#));
+    check(
+        QUOTA,
+        &pod("401m"),
+        Err("exceeded quota: q, requested: requests.cpu=401m, used: requests.cpu=600m, limited: requests.cpu=1"),
+    );
+    check(QUOTA, &pod(""), Err("failed quota: q: must specify requests.cpu for: c"));
+    let unknown = QUOTA.replace(r#","used":{"pods":"1","requests.cpu":"600m"}"#, "");
+    check(&unknown, &pod("1m"), Err("status unknown for quota: q, resources: pods,requests.cpu"));
+}
+
+#[test]
+fn a_scope_that_does_not_match_leaves_the_quota_alone() {
+    let scoped = |scope: &str| QUOTA.replace(r#""spec":{"#, &format!(r#""spec":{{"scopes":["{scope}"],"#));
+    check(&scoped("Terminating"), &pod("2"), Ok(""));
+    check(&scoped("BestEffort"), &pod("2"), Ok(""));
+    check(&scoped("NotTerminating"), &pod("100m"), Ok(r#"{"pods":"2","requests.cpu":"700m"}"#));
+}
+
+#[test]
+fn services_are_counted_by_the_ports_they_take_on_nodes() {
+    let (kind, user) = (api::core::service::kind(), auth::User::default());
+    let of = |spec: &str| {
+        let service = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
+        let used = usage::of(&attributes(&kind, &user, Operation::Create), &service);
+        (used["services.nodeports"].value(), used["services.loadbalancers"].value())
+    };
+    assert_eq!(of(r#"{"type":"ClusterIP","ports":[{}]}"#), (0, 0));
+    assert_eq!(of(r#"{"type":"NodePort","ports":[{},{}]}"#), (2, 0));
+    assert_eq!(of(r#"{"type":"LoadBalancer","ports":[{},{}]}"#), (2, 1));
+    let without = r#"{"type":"LoadBalancer","allocateLoadBalancerNodePorts":false,"ports":[{},{"nodePort":30000}]}"#;
+    assert_eq!(of(without), (1, 1));
+}

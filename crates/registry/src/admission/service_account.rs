@@ -1,0 +1,201 @@
+//! ServiceAccount: a pod runs as a service account of its namespace, and gets its token.
+
+use machinery::meta::Meta;
+use machinery::status::Status;
+use machinery::{Object, Value, value};
+
+use super::pods::{containers, is_mirror, items, list_mut, references_secrets, spec, spec_mut, text};
+use super::{Attributes, Notes, Operation, Plugin, View};
+
+/// Where containers find the token, the authority of the API server and the name of their namespace.
+const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// What the name of the volume starts with.
+const VOLUME_PREFIX: &str = "kube-api-access-";
+/// An hour, and seven seconds by which upstream knows tokens that it extends for old clients.
+const EXPIRATION_SECONDS: i64 = 60 * 60 + 7;
+const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
+
+/// See the module.
+pub struct ServiceAccount;
+
+impl Plugin for ServiceAccount {
+    fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &mut Value,
+        view: &dyn View,
+        notes: &mut Notes,
+    ) -> Result<(), Status> {
+        if !attributes.creates("", "pods") {
+            return Ok(());
+        }
+        if is_mirror(pod) {
+            return self.validate(attributes, pod, view, notes);
+        }
+        if text(spec(pod), "serviceAccountName").is_empty()
+            && let Some(fields) = spec_mut(pod)
+        {
+            fields.insert("serviceAccountName", "default");
+            fields.insert("serviceAccount", "default");
+        }
+        let account = account_of(attributes, pod, view)?;
+        if automounts(pod, &account) {
+            mount(pod, attributes.suffix);
+        }
+        let secrets = items(&account, "imagePullSecrets");
+        if items(spec(pod), "imagePullSecrets").is_empty()
+            && !secrets.is_empty()
+            && let Some(fields) = spec_mut(pod)
+        {
+            fields.insert("imagePullSecrets", secrets.to_vec());
+        }
+        self.validate(attributes, pod, view, notes)
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, pod: &Value, view: &dyn View, _: &mut Notes) -> Result<(), Status> {
+        if !attributes.is("", "pods") {
+            return Ok(());
+        }
+        match (attributes.operation, attributes.subresource) {
+            (Operation::Create, "") if is_mirror(pod) => judge_mirror(attributes, pod),
+            (Operation::Create, "") => {
+                if text(spec(pod), "serviceAccountName").is_empty() {
+                    let (namespace, name) = (attributes.namespace, Meta::of(pod).name());
+                    let why = format!("no service account specified for pod {namespace}/{name}");
+                    return Err(attributes.forbidden(pod, why));
+                }
+                let account = account_of(attributes, pod, view)?;
+                limit(attributes, pod, &account, &["initContainers", "containers"])
+            }
+            (Operation::Update, "ephemeralcontainers") => {
+                let account = account_of(attributes, pod, view)?;
+                limit(attributes, pod, &account, &["ephemeralContainers"])
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Value, Status> {
+    let (namespace, name) = (attributes.namespace, text(spec(pod), "serviceAccountName"));
+    let missing = || {
+        let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+        attributes.forbidden(pod, why)
+    };
+    view.object("", "serviceaccounts", namespace, name).ok_or_else(missing)
+}
+
+/// The pod has the first word, then the account; otherwise it gets a token.
+fn automounts(pod: &Value, account: &Value) -> bool {
+    let said = |of: &Value| of.get("automountServiceAccountToken").and_then(Value::as_bool);
+    said(spec(pod)).or_else(|| said(account)).unwrap_or(true)
+}
+
+/// Adds the volume and its mounts, where nothing else is mounted in its place.
+fn mount(pod: &mut Value, suffix: &str) {
+    let volumes = items(spec(pod), "volumes").iter().map(|volume| text(volume, "name"));
+    let existing = volumes.into_iter().find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
+    let name = existing.clone().unwrap_or_else(|| format!("{VOLUME_PREFIX}{suffix}"));
+    let Some(fields) = spec_mut(pod) else { return };
+    let mut needed = false;
+    for list in ["initContainers", "containers"] {
+        let listed = fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for container in listed.filter_map(Value::as_object_mut) {
+            needed |= mount_in(container, &name);
+        }
+    }
+    if needed && existing.is_none() {
+        list_mut(fields, "volumes").push(volume(&name));
+    }
+}
+
+fn mount_in(container: &mut Object, name: &str) -> bool {
+    let mounts = list_mut(container, "volumeMounts");
+    if mounts.iter().any(|mount| text(mount, "mountPath") == MOUNT_PATH) {
+        return false;
+    }
+    mounts.push(value!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH}));
+    true
+}
+
+fn volume(name: &str) -> Value {
+    value!({
+        "name": name,
+        "projected": {
+            "defaultMode": 0o644,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": EXPIRATION_SECONDS, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [{
+                    "path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+                }]}}
+            ]
+        }
+    })
+}
+
+/// What a kubelet runs from a file must not reach for what the API would have to permit.
+fn judge_mirror(attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> {
+    let spec = spec(pod);
+    let volumes = items(spec, "volumes");
+    let projects_token = |volume: &Value| {
+        let sources = volume.get("projected").map(|projected| items(projected, "sources")).unwrap_or_default();
+        sources.iter().any(|source| source.get("serviceAccountToken").is_some())
+    };
+    let why = if !text(spec, "serviceAccountName").is_empty() {
+        "a mirror pod may not reference service accounts"
+    } else if references_secrets(spec) {
+        "a mirror pod may not reference secrets"
+    } else if volumes.iter().any(projects_token) {
+        "a mirror pod may not use ServiceAccountToken volume projections"
+    } else {
+        return Ok(());
+    };
+    Err(attributes.forbidden(pod, why))
+}
+
+/// Where the account says so, its pods may use no secret but those it lists.
+fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&str]) -> Result<(), Status> {
+    let enforced = Meta::of(account).annotation(ENFORCE_MOUNTABLE);
+    if !matches!(enforced, Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
+        return Ok(());
+    }
+    let name = Meta::of(account).name();
+    let listed = |field: &str, secret: &str| items(account, field).iter().any(|have| text(have, "name") == secret);
+    let refuse = |what: String, secret: &str| {
+        let why = format!("{what} is not allowed because service account {name} does not reference that {secret}");
+        Err(attributes.forbidden(pod, why))
+    };
+    for volume in items(spec(pod), "volumes").iter().filter(|_| lists.contains(&"containers")) {
+        let secret = volume.str_at(&["secret", "secretName"]).unwrap_or_default();
+        if volume.get("secret").is_some() && !listed("secrets", secret) {
+            return refuse(format!("volume with secret.secretName=\"{secret}\""), "secret");
+        }
+    }
+    for list in lists {
+        let kind = match *list {
+            "initContainers" => "init container",
+            "ephemeralContainers" => "ephemeral container",
+            _ => "container",
+        };
+        for container in containers(spec(pod), &[list]) {
+            for variable in items(container, "env") {
+                let Some(secret) = variable.str_at(&["valueFrom", "secretKeyRef", "name"]) else { continue };
+                if !listed("secrets", secret) {
+                    let (container, variable) = (text(container, "name"), text(variable, "name"));
+                    let what =
+                        format!("{kind} {container} with envVar {variable} referencing secret.secretName=\"{secret}\"");
+                    return refuse(what, "secret");
+                }
+            }
+        }
+    }
+    let pulls = items(spec(pod), "imagePullSecrets").iter().enumerate();
+    for (at, pull) in pulls.filter(|_| lists.contains(&"containers")) {
+        let secret = text(pull, "name");
+        if !listed("imagePullSecrets", secret) {
+            return refuse(format!("imagePullSecrets[{at}].name=\"{secret}\""), "imagePullSecret");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! What tests of plug-ins share: a cluster made of a list of objects, and attributes of a write.
+
+use api::kind::Kind;
+use auth::User;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Value, json};
+
+use super::{Attributes, Operation, View};
+
+/// A cluster: objects by group and plural name.
+#[derive(Default)]
+pub struct Cluster {
+    objects: Vec<(String, String, Value)>,
+    /// Whether everything is allowed.
+    pub allows: bool,
+}
+
+impl Cluster {
+    /// The same with an object.
+    pub fn with(mut self, group: &str, plural: &str, object: &str) -> Self {
+        let object = json::parse(object.as_bytes()).expect("the test's object is JSON");
+        self.objects.push((group.to_owned(), plural.to_owned(), object));
+        self
+    }
+}
+
+impl View for Cluster {
+    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        let found = self.objects(group, plural, namespace);
+        found.into_iter().find(|object| Meta::of(object).name() == name)
+    }
+
+    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
+        let here = |(g, p, object): &&(String, String, Value)| {
+            let at = Meta::of(object).namespace();
+            g == group && p == plural && (namespace.is_empty() || at.is_empty() || at == namespace)
+        };
+        self.objects.iter().filter(here).map(|(_, _, object)| object.clone()).collect()
+    }
+
+    fn allows(&self, _: &auth::Attributes<'_>) -> bool {
+        self.allows
+    }
+
+    fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)> {
+        let rows = api::kinds::all();
+        let row = rows.iter().find(|row| row.group == group && row.kind == kind)?;
+        Some((row.plural.to_string(), row.is_namespaced()))
+    }
+}
+
+/// A write of an object `x`, in the namespace `n` if its kind lives in one.
+pub fn attributes<'a>(kind: &'a Kind, user: &'a User, operation: Operation) -> Attributes<'a> {
+    Attributes {
+        kind,
+        version: &kind.versions[0],
+        namespace: if kind.is_namespaced() { "n" } else { "" },
+        name: "x",
+        subresource: "",
+        operation,
+        user,
+        now: Time::from_unix(0, 0),
+        dry_run: false,
+        old: None,
+        suffix: "abcde",
+        uid: "1",
+    }
+}

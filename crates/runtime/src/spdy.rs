@@ -1,0 +1,304 @@
+//! SPDY/3.1, as far as Kubernetes' streams use it: many streams in one connection, opened by either side.
+//!
+//! Flow-control windows are neither kept nor sent, as Kubernetes' own implementation does: the transport's back-pressure is
+//! all there is.
+
+mod frame;
+mod headers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+
+use frame::{Frame, ReadError};
+use headers::Compressor;
+
+/// Streams that wait to be taken; more is a peer that floods.
+const BACKLOG: usize = 64;
+/// Pieces of data that wait to be read in one stream.
+const PIECES: usize = 16;
+/// Streams at a time.
+const STREAMS_MAX: usize = 1024;
+
+/// Header fields of a stream, with lower-case names.
+pub type Headers = BTreeMap<String, String>;
+
+/// Why a session is over.
+#[derive(Debug, thiserror::Error)]
+pub enum SpdyError {
+    /// The connection broke.
+    #[error("the connection broke")]
+    Io(#[from] std::io::Error),
+    /// The peer does not speak SPDY/3.1.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// The session is over.
+    #[error("the session is over")]
+    Closed,
+}
+
+/// Which end of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that connected: its streams have odd numbers.
+    Client,
+    /// The other.
+    Server,
+}
+
+/// One connection with streams in it. Dropping it ends the connection.
+pub struct Session {
+    incoming: mpsc::Receiver<Stream>,
+    shared: Arc<Shared>,
+    reader: JoinHandle<()>,
+}
+
+struct Shared {
+    writer: Mutex<Writer>,
+    streams: std::sync::Mutex<BTreeMap<u32, mpsc::Sender<Bytes>>>,
+    next: AtomicU32,
+}
+
+struct Writer {
+    to: Box<dyn AsyncWrite + Send + Unpin>,
+    compressor: Compressor,
+}
+
+/// One stream of a session.
+pub struct Stream {
+    /// Its number.
+    pub id: u32,
+    /// What its opener said of it.
+    pub headers: Headers,
+    /// What comes; closed when the peer has said everything.
+    pub data: mpsc::Receiver<Bytes>,
+    /// What goes.
+    pub sender: Sender,
+}
+
+/// The sending half of a stream.
+#[derive(Clone)]
+pub struct Sender {
+    id: u32,
+    shared: Arc<Shared>,
+}
+
+impl Session {
+    /// Speaks SPDY over a connection.
+    pub fn new<C>(connection: C, side: Side) -> Session
+    where
+        C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (from, to) = tokio::io::split(connection);
+        let shared = Arc::new(Shared {
+            writer: Mutex::new(Writer { to: Box::new(to), compressor: Compressor::new() }),
+            streams: std::sync::Mutex::new(BTreeMap::new()),
+            next: AtomicU32::new(if side == Side::Client { 1 } else { 2 }),
+        });
+        let (opened, incoming) = mpsc::channel(BACKLOG);
+        let reader = tokio::spawn(read(from, Arc::clone(&shared), opened));
+        Session { incoming, shared, reader }
+    }
+
+    /// The next stream that the peer opens; none when the session is over.
+    pub async fn accept(&mut self) -> Option<Stream> {
+        self.incoming.recv().await
+    }
+
+    /// Opens a stream.
+    pub async fn open(&self, headers: Headers) -> Result<Stream, SpdyError> {
+        let id = self.shared.next.fetch_add(2, Ordering::SeqCst);
+        let (data_in, data) = mpsc::channel(PIECES);
+        self.shared.streams().insert(id, data_in);
+        let mut writer = self.shared.writer.lock().await;
+        let block = writer.compressor.compress(&headers);
+        writer.write(&frame::syn_stream(id, &block)).await?;
+        drop(writer);
+        Ok(Stream { id, headers, data, sender: Sender { id, shared: Arc::clone(&self.shared) } })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Sender {
+    /// Sends data.
+    pub async fn send(&self, data: &[u8]) -> Result<(), SpdyError> {
+        for piece in data.chunks(frame::DATA_BYTES_MAX) {
+            self.shared.write(&frame::data(self.id, piece, false)).await?;
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes.
+    pub async fn finish(&self) -> Result<(), SpdyError> {
+        self.shared.write(&frame::data(self.id, &[], true)).await
+    }
+}
+
+impl Shared {
+    fn streams(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender<Bytes>>> {
+        self.streams.lock().expect("no holder of the streams panics")
+    }
+
+    async fn write(&self, frame: &[u8]) -> Result<(), SpdyError> {
+        self.writer.lock().await.write(frame).await
+    }
+}
+
+impl Writer {
+    async fn write(&mut self, frame: &[u8]) -> Result<(), SpdyError> {
+        self.to.write_all(frame).await?;
+        Ok(self.to.flush().await?)
+    }
+}
+
+async fn read(mut from: impl AsyncRead + Unpin, shared: Arc<Shared>, opened: mpsc::Sender<Stream>) {
+    let mut decompressor = headers::Decompressor::new();
+    loop {
+        match frame::read(&mut from).await {
+            Ok(frame) => {
+                if let Err(error) = handle(frame, &mut decompressor, &shared, &opened).await {
+                    tracing::debug!(%error, "a SPDY session ends");
+                    break;
+                }
+            }
+            Err(ReadError::End) => break,
+            Err(ReadError::Broken(error)) => {
+                tracing::debug!(%error, "a SPDY session ends");
+                break;
+            }
+        }
+    }
+    // Whoever still reads a stream sees its end.
+    shared.streams().clear();
+}
+
+async fn handle(
+    frame: Frame,
+    decompressor: &mut headers::Decompressor,
+    shared: &Arc<Shared>,
+    opened: &mpsc::Sender<Stream>,
+) -> Result<(), SpdyError> {
+    match frame {
+        Frame::SynStream { id, fin, block } => {
+            let headers = decompressor.decompress(&block)?;
+            if shared.streams().len() >= STREAMS_MAX {
+                return shared.write(&frame::reset(id)).await;
+            }
+            let (data_in, data) = mpsc::channel(PIECES);
+            if !fin {
+                shared.streams().insert(id, data_in);
+            }
+            let mut writer = shared.writer.lock().await;
+            let block = writer.compressor.compress(&Headers::new());
+            writer.write(&frame::syn_reply(id, &block)).await?;
+            drop(writer);
+            let sender = Sender { id, shared: Arc::clone(shared) };
+            opened.send(Stream { id, headers, data, sender }).await.map_err(|_| SpdyError::Closed)
+        }
+        Frame::SynReply { id, fin, block } | Frame::Headers { id, fin, block } => {
+            // The compression is one stream over all blocks, so each must be read.
+            decompressor.decompress(&block)?;
+            if fin {
+                shared.streams().remove(&id);
+            }
+            Ok(())
+        }
+        Frame::Data { id, fin, data } => {
+            let to = shared.streams().get(&id).cloned();
+            if let Some(to) = to.filter(|_| !data.is_empty()) {
+                // A reader that has gone wants nothing more of it; the others go on.
+                let _ = to.send(data).await;
+            }
+            if fin {
+                shared.streams().remove(&id);
+            }
+            Ok(())
+        }
+        Frame::Reset { id } => {
+            shared.streams().remove(&id);
+            Ok(())
+        }
+        Frame::Ping { id } => shared.write(&frame::ping(id)).await,
+        Frame::GoAway => Err(SpdyError::Closed),
+        Frame::Other => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Session, Session) {
+        let (one, two) = tokio::io::duplex(1 << 16);
+        (Session::new(one, Side::Client), Session::new(two, Side::Server))
+    }
+
+    fn named(kind: &str) -> Headers {
+        Headers::from([("streamtype".to_owned(), kind.to_owned())])
+    }
+
+    #[tokio::test]
+    async fn streams_carry_headers_and_data_both_ways() {
+        let (client, mut server) = pair();
+        let mut ours = client.open(named("data")).await.unwrap();
+        let mut theirs = server.accept().await.unwrap();
+        assert_eq!((theirs.id, theirs.headers["streamtype"].as_str()), (1, "data"));
+        ours.sender.send(b"ping").await.unwrap();
+        ours.sender.finish().await.unwrap();
+        assert_eq!(theirs.data.recv().await.unwrap(), "ping");
+        assert!(theirs.data.recv().await.is_none());
+        theirs.sender.send(b"pong").await.unwrap();
+        theirs.sender.finish().await.unwrap();
+        assert_eq!(ours.data.recv().await.unwrap(), "pong");
+        assert!(ours.data.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn many_streams_share_one_compression() {
+        let (client, mut server) = pair();
+        for n in 0..50 {
+            client.open(named(&format!("stream {n}"))).await.unwrap();
+            assert_eq!(server.accept().await.unwrap().headers["streamtype"], format!("stream {n}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn large_data_comes_whole() {
+        let (client, mut server) = pair();
+        let ours = client.open(named("data")).await.unwrap();
+        let mut theirs = server.accept().await.unwrap();
+        let data: Vec<u8> = (0..300_000u32).map(|n| n.to_le_bytes()[0]).collect();
+        let sent = data.clone();
+        let send = tokio::spawn(async move {
+            ours.sender.send(&sent).await.unwrap();
+            ours.sender.finish().await.unwrap();
+            ours
+        });
+        let mut got = Vec::new();
+        while let Some(piece) = theirs.data.recv().await {
+            got.extend_from_slice(&piece);
+        }
+        assert!(got == data);
+        send.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_no_spdy_ends_the_session() {
+        let (mut raw, end) = tokio::io::duplex(1 << 16);
+        let mut server = Session::new(end, Side::Server);
+        raw.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        raw.write_all(&[0x80, 3, 0, 1, 0, 0, 0, 10, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+        drop(raw);
+        assert!(server.accept().await.is_none());
+    }
+}

@@ -1,0 +1,176 @@
+//! A process's streams on a wire: exec and attach.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use container::ExecIo;
+use cri::v1;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::termios::Winsize;
+use tokio::sync::mpsc;
+
+use super::fd::Fd;
+use super::wire::{End, Out, Size, Wire};
+use crate::error::Error;
+use crate::runtime::Runtime;
+use crate::spec;
+
+const READ_BYTES: usize = 32 << 10;
+
+/// Runs a command for a client.
+pub async fn exec(runtime: &Runtime, request: v1::ExecRequest, wire: Wire) {
+    let out = wire.out.clone();
+    let end = match try_exec(runtime, &request, wire).await {
+        Ok(code) => End::Exited { command: format!("{:?}", request.cmd), code },
+        Err(error) => End::Failed(error.describe()),
+    };
+    // A client that has gone need not be told.
+    let _ = out.send(Out::End(end)).await;
+}
+
+async fn try_exec(runtime: &Runtime, request: &v1::ExecRequest, wire: Wire) -> Result<i32, Error> {
+    let container = runtime.container(&request.container_id)?;
+    let shim = runtime.shim_of(&container)?;
+    let process = spec::exec(&container.spec()?, &request.cmd, request.tty);
+    let id = container.record().id;
+    let io = Error::io("connect the command's streams");
+    if request.tty {
+        let mut handle = shim.exec(&id, process, None).await?;
+        let terminal = handle.terminal.take().ok_or_else(|| Error::State("no terminal came".to_owned()))?;
+        let terminal = Arc::new(Fd::new(terminal).map_err(io)?);
+        let Wire { stdin, resize, out } = wire;
+        let input = tokio::spawn(type_into(stdin, Arc::clone(&terminal)));
+        let sizes = tokio::spawn(resize_terminal(resize, Arc::clone(&terminal)));
+        let output = tokio::spawn(show(terminal, out, Out::Stdout));
+        let code = watched(handle.wait(), output).await;
+        input.abort();
+        sizes.abort();
+        return code;
+    }
+    let made = (|| {
+        let (stdin, to) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (from_out, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (from_err, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Fd::writer(to)?, Fd::reader(from_out)?, Fd::reader(from_err)?, ExecIo { stdin, stdout, stderr }))
+    })();
+    let (to, from_out, from_err, io) = made.map_err(io)?;
+    let handle = shim.exec(&id, process, Some(io)).await?;
+    let Wire { stdin, resize: _resize, out } = wire;
+    let input = tokio::spawn(type_into(stdin, Arc::new(to)));
+    let errors = tokio::spawn(show(Arc::new(from_err), out.clone(), Out::Stderr));
+    let output =
+        tokio::spawn(async move { show(Arc::new(from_out), out, Out::Stdout).await && errors.await.unwrap_or(false) });
+    let code = watched(handle.wait(), output).await;
+    input.abort();
+    code
+}
+
+/// Waits for the end and for the last output; a client that has gone ends the command, for nobody sees it.
+async fn watched(
+    end: impl Future<Output = Result<i32, container::ClientError>>,
+    mut output: tokio::task::JoinHandle<bool>,
+) -> Result<i32, Error> {
+    tokio::pin!(end);
+    tokio::select! {
+        code = &mut end => {
+            let code = code?;
+            // What a background process keeps open is not waited for.
+            let _ = tokio::time::timeout(std::time::Duration::from_secs(2), output).await;
+            Ok(code)
+        }
+        shown = &mut output => match shown {
+            Ok(true) => Ok(end.await?),
+            _ => Err(Error::State("the client has gone".to_owned())),
+        },
+    }
+}
+
+/// Connects a client to a container's streams.
+pub async fn attach(runtime: &Runtime, request: v1::AttachRequest, wire: Wire) {
+    let out = wire.out.clone();
+    let end = match try_attach(runtime, &request, wire).await {
+        Ok(()) => End::Over,
+        Err(error) => End::Failed(error.describe()),
+    };
+    let _ = out.send(Out::End(end)).await;
+}
+
+async fn try_attach(runtime: &Runtime, request: &v1::AttachRequest, wire: Wire) -> Result<(), Error> {
+    let container = runtime.container(&request.container_id)?;
+    let record = container.record();
+    let shim = runtime.shim_of(&container)?;
+    let pipe = || -> std::io::Result<(Fd, OwnedFd)> {
+        let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Fd::reader(from)?, to))
+    };
+    let io = || Error::io("connect the container's streams");
+    let (from_out, stdout) = pipe().map_err(io())?;
+    let (from_err, stderr) = pipe().map_err(io())?;
+    let stderr = (!record.config.tty).then_some(stderr);
+    let attached = shim.attach(&record.id, stdout, stderr).await?;
+    let Wire { stdin, resize, out } = wire;
+    let terminal = attached.stdin.filter(|_| request.stdin || record.config.tty);
+    let target = match terminal {
+        Some(fd) if record.config.tty => Some(Arc::new(Fd::new(fd).map_err(io())?)),
+        Some(fd) => Some(Arc::new(Fd::writer(fd).map_err(io())?)),
+        None => None,
+    };
+    let mut tasks = Vec::new();
+    if let Some(target) = target {
+        if record.config.tty {
+            tasks.push(tokio::spawn(resize_terminal(resize, Arc::clone(&target))));
+        }
+        if request.stdin {
+            let once = record.config.stdin_once && !record.config.tty;
+            let (shim, id) = (shim.clone(), record.id.clone());
+            tasks.push(tokio::spawn(async move {
+                type_into(stdin, target).await;
+                if once {
+                    // A container that has ended has no input to close.
+                    let _ = shim.close_stdin(&id).await;
+                }
+            }));
+        }
+    }
+    let errors = tokio::spawn(show(Arc::new(from_err), out.clone(), Out::Stderr));
+    show(Arc::new(from_out), out, Out::Stdout).await;
+    let _ = errors.await;
+    for task in tasks {
+        task.abort();
+    }
+    Ok(())
+}
+
+/// What the client types goes to the process; the end closes the descriptor.
+async fn type_into(mut stdin: mpsc::Receiver<Bytes>, to: Arc<Fd>) {
+    while let Some(bytes) = stdin.recv().await {
+        if to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What the process prints goes to the client; says whether the client saw all of it.
+async fn show(from: Arc<Fd>, out: mpsc::Sender<Out>, kind: fn(Bytes) -> Out) -> bool {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match from.read(&mut buffer).await {
+            Ok(0) | Err(_) => return true,
+            Ok(count) => {
+                if out.send(kind(Bytes::copy_from_slice(&buffer[..count]))).await.is_err() {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+async fn resize_terminal(mut sizes: mpsc::Receiver<Size>, terminal: Arc<Fd>) {
+    while let Some(size) = sizes.recv().await {
+        let size = Winsize { ws_row: size.height, ws_col: size.width, ws_xpixel: 0, ws_ypixel: 0 };
+        if rustix::termios::tcsetwinsize(&*terminal, size).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The wire over WebSocket: each message begins with the number of its channel.
+
+use std::sync::Arc;
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::forward;
+use super::wire::{Ends, Out};
+use crate::runtime::Runtime;
+use crate::spdy::{Session, Side};
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+/// Version 5's way to say that a channel is over.
+const CLOSE: u8 = 255;
+/// The normal end of a connection.
+const NORMAL: u16 = 1000;
+
+/// Protocols for processes, best first.
+pub const PROCESS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"];
+/// Protocols for ports, best first: SPDY inside WebSocket, or channels.
+pub const FORWARD: &[&str] = &[TUNNEL, "v4.channel.k8s.io"];
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// Passes messages between a socket and a wire until either ends.
+pub async fn process(socket: WebSocket, mut ends: Ends) {
+    let base64 = socket.protocol().and_then(|name| name.to_str().ok()).is_some_and(|name| name.contains("base64"));
+    let (mut to, mut from) = socket.split();
+    loop {
+        tokio::select! {
+            out = ends.out.recv() => {
+                let (channel, bytes, last) = match out {
+                    Some(Out::Stdout(bytes)) => (STDOUT, bytes, false),
+                    Some(Out::Stderr(bytes)) => (STDERR, bytes, false),
+                    Some(Out::End(end)) => (ERROR, Bytes::from(end.status()), true),
+                    None => break,
+                };
+                if to.send(message(channel, &bytes, base64)).await.is_err() || last {
+                    break;
+                }
+            }
+            message = from.next() => match message {
+                Some(Ok(Message::Binary(bytes))) => take(&bytes, &mut ends).await,
+                Some(Ok(Message::Text(text))) => take(&from_text(text.as_str()), &mut ends).await,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => {}
+            },
+        }
+    }
+    let _ = to.send(Message::Close(Some(CloseFrame { code: NORMAL, reason: "".into() }))).await;
+}
+
+async fn take(bytes: &[u8], ends: &mut Ends) {
+    let Some((channel, rest)) = bytes.split_first() else { return };
+    match (*channel, rest) {
+        (CLOSE, [STDIN]) => ends.stdin = None,
+        (STDIN, []) => {}
+        (STDIN, rest) => {
+            if let Some(stdin) = &ends.stdin {
+                // A process that reads no more drops what is typed.
+                let _ = stdin.send(Bytes::copy_from_slice(rest)).await;
+            }
+        }
+        (RESIZE, rest) => {
+            if let Ok(size) = serde_json::from_slice(rest) {
+                let _ = ends.resize.try_send(size);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn message(channel: u8, bytes: &[u8], base64: bool) -> Message {
+    if base64 {
+        return Message::Text(format!("{channel}{}", STANDARD.encode(bytes)).into());
+    }
+    let mut whole = Vec::with_capacity(bytes.len() + 1);
+    whole.push(channel);
+    whole.extend(bytes);
+    Message::Binary(whole.into())
+}
+
+/// The text form: the channel as a digit, the rest in base 64.
+fn from_text(text: &str) -> Vec<u8> {
+    let Some(channel) = text.bytes().next().filter(u8::is_ascii_digit) else { return Vec::new() };
+    let mut whole = vec![channel - b'0'];
+    whole.extend(STANDARD.decode(&text[1..]).unwrap_or_default());
+    whole
+}
+
+/// Ports over a socket: tunnelled SPDY, or two channels a port.
+pub async fn forward(socket: WebSocket, runtime: Arc<Runtime>, sandbox: String, ports: Vec<u16>) {
+    let tunnel = socket.protocol().and_then(|name| name.to_str().ok()) == Some(TUNNEL);
+    if !tunnel {
+        return forward::channels(socket, &runtime, &sandbox, &ports).await;
+    }
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let session = Session::new(near, Side::Server);
+    let carry = tokio::spawn(carry(socket, far));
+    forward::session(session, &runtime, &sandbox).await;
+    let _ = carry.await;
+}
+
+/// Bytes in messages, messages as bytes.
+async fn carry(socket: WebSocket, far: tokio::io::DuplexStream) {
+    let (mut to, mut from) = socket.split();
+    let (mut reader, mut writer) = tokio::io::split(far);
+    let outward = async {
+        let mut buffer = vec![0; 32 << 10];
+        while let Ok(count @ 1..) = reader.read(&mut buffer).await {
+            if to.send(Message::Binary(Bytes::copy_from_slice(&buffer[..count]))).await.is_err() {
+                return;
+            }
+        }
+    };
+    let inward = async {
+        while let Some(Ok(message)) = from.next().await {
+            match message {
+                Message::Binary(bytes) if writer.write_all(&bytes).await.is_ok() => {}
+                Message::Ping(_) | Message::Pong(_) => {}
+                _ => return,
+            }
+        }
+    };
+    tokio::select! {
+        () = outward => {}
+        () = inward => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::{Size, wire};
+    use super::*;
+
+    #[tokio::test]
+    async fn channels_are_told_apart() {
+        let (mut ends, mut process) = wire();
+        take(b"\x00hello", &mut ends).await;
+        take(b"\x04{\"Width\":80,\"Height\":24}", &mut ends).await;
+        take(b"\x04nonsense", &mut ends).await;
+        take(b"", &mut ends).await;
+        assert_eq!(process.stdin.recv().await.unwrap(), "hello");
+        assert_eq!(process.resize.recv().await, Some(Size { width: 80, height: 24 }));
+        take(b"\xff\x00", &mut ends).await;
+        assert!(process.stdin.recv().await.is_none());
+    }
+
+    #[test]
+    fn the_text_form_is_base_64() {
+        assert_eq!(from_text("0aGk="), b"\x00hi");
+        assert_eq!(from_text("x"), b"");
+        assert_eq!(message(1, b"hi", true), Message::Text("1aGk=".into()));
+    }
+}
