@@ -122,7 +122,8 @@ async fn other_oci_runtimes_by_handler_give_the_same() {
     }
     let args: Vec<&str> = found.iter().map(String::as_str).collect();
     let Some(mut m) = machine_with(&args).await else { return };
-    let own = transcript(&mut m.runtime, m.sandbox_config("own"), "").await;
+    let config = m.sandbox_config("own");
+    let own = transcript(&mut m.runtime, config, "").await;
     for arg in &found {
         let handler = arg.split('=').nth(1).unwrap();
         let config = m.sandbox_config(handler);
@@ -143,7 +144,8 @@ async fn containerd_gives_the_same() {
         return;
     }
     let Some(mut m) = machine().await else { return };
-    let own = transcript(&mut m.runtime, m.sandbox_config("own"), "").await;
+    let config = m.sandbox_config("own");
+    let own = transcript(&mut m.runtime, config, "").await;
     let Some((daemon, mut client)) = containerd(&m.path("containerd"), &m.path("images")).await else { return };
     let theirs = transcript(&mut client, m.sandbox_config("theirs"), "").await;
     drop(daemon);
