@@ -1,7 +1,6 @@
 //! The kinds of autoscaling.
 
 pub mod horizontal_pod_autoscaler;
-pub mod scale;
 
 use crate::kind::Kind;
 

@@ -10,7 +10,7 @@ pub mod limit_range;
 pub mod namespace;
 pub mod node;
 pub mod node_selector;
-mod object_meta;
+pub(crate) mod object_meta;
 pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;

@@ -56,6 +56,8 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`.
     pub selectable: Vec<Selectable>,
+    /// Whether finalizers must have a domain, as most kinds ask.
+    pub qualified_finalizers: bool,
     /// How often its validation of an update looks at the metadata again.
     pub update_checks: UpdateChecks,
     /// What its objects take that no other may have.
@@ -64,11 +66,14 @@ pub struct Kind {
     pub rules: Arc<dyn Rules>,
 }
 
+/// Gives an object what it is to have: from the object, what it was, what the cluster has, what is taken, and a seed.
+pub type PlanClaims = fn(&mut Value, Option<&Value>, &Config, &dyn Taken, u64) -> Result<Plan, Refusal>;
+
 /// How objects of a kind get what only one may have. The claims are part of the object's own transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocates {
     /// Gives the object what it is to have, and says what to take and to give back.
-    pub plan: fn(&mut Value, Option<&Value>, &Config, &dyn Taken, u64) -> Result<Plan, Refusal>,
+    pub plan: PlanClaims,
     /// All that an object has, to be given back when it goes.
     pub held: fn(&Value) -> Vec<Claim>,
 }
@@ -233,6 +238,7 @@ impl Kind {
             dependents: Dependents::Delete,
             returns_deleted: false,
             selectable: Vec::new(),
+            qualified_finalizers: true,
             update_checks: UpdateChecks { whole: 0, change: 1 },
             allocates: None,
             rules: Arc::new(NoRules),

@@ -21,6 +21,8 @@ pub mod flowcontrol;
 pub mod formats;
 pub mod go_form;
 pub mod internal_apiserver;
+#[cfg(test)]
+mod judge;
 pub mod kind;
 pub mod kinds;
 pub mod networking;

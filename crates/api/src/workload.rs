@@ -2,7 +2,6 @@
 
 use machinery::field::{BadValue, Error};
 use machinery::labels::{self, Selector};
-use machinery::schema::Schema;
 use machinery::table::Column;
 use machinery::time::Time;
 use machinery::{At, Errors, GroupVersionKind, Value, names};
@@ -94,12 +93,6 @@ pub fn shown(at: &At<'_>, kind: (&str, &str, &str), path: &[&str]) -> BadValue {
         Some(root) if at.is_present() => go_form::shown_at(at, root, path),
         _ => BadValue::Value(at.value().clone()),
     }
-}
-
-/// The schema of a built-in kind's part.
-pub fn schema_of(kind: (&str, &str, &str), path: &[&str]) -> Option<Schema<'static>> {
-    let kind = GroupVersionKind { group: kind.0.into(), version: kind.1.into(), kind: kind.2.into() };
-    path.iter().try_fold(catalogue::schema(&kind)?, |schema, step| schema.child(step))
 }
 
 /// A whole number that is not negative, or a percentage.

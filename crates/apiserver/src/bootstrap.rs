@@ -1,17 +1,18 @@
 //! What every cluster starts with: its namespaces, roles and bindings. Only what is missing is made.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use api::kind::{Context, Requester};
 use machinery::field_validation::FieldValidation;
 use machinery::meta::Meta;
-use machinery::status::{Reason, Status};
-use machinery::{GroupVersionKind, Object, Value};
+use machinery::status::Status;
+use machinery::{GroupVersionKind, Object, Value, value};
 use registry::body;
 use registry::write;
 
 use crate::state::{State, draw, now};
-use crate::storage;
+use crate::{claims, storage};
 
 /// The namespaces of every cluster.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
@@ -32,7 +33,14 @@ async fn make_all(state: &State) -> Result<(), Status> {
     for object in auth::rbac::bootstrap::objects() {
         make(state, object).await?;
     }
-    Ok(())
+    for object in priority_classes() {
+        make(state, object).await?;
+    }
+    for object in flowcontrol::bootstrap::objects() {
+        make(state, object).await?;
+    }
+    make(state, service_cidr(state)).await?;
+    make(state, own_service(state)).await
 }
 
 /// Creates an object, unless there is one of that name.
@@ -54,11 +62,68 @@ async fn make(state: &State, object: Value) -> Result<(), Status> {
     let target =
         write::Target { kind, version, namespace: &namespace, name: &name, subresource: "", manager: "kube-apiserver" };
     object = write::own(&target, None, object, context.now);
+    let claims = claims::plan(state, kind, &mut object, None)?;
     write::create(kind, &mut object, &draw(), &context)?;
     let key = state.layout.key(kind, &namespace, &name);
-    match state.submit(storage::create(key, storage::encode(&object), 0)).await {
-        Err(status) if !status.is(&Reason::AlreadyExists) => Err(status),
-        _ => Ok(()),
+    let mut txn = storage::create(key, storage::encode(&object), 0);
+    claims::join(state, &mut txn, &claims, &object);
+    // Another server may have been faster: then it is there.
+    state.submit(txn).await.map(drop)
+}
+
+/// The priorities of what a cluster cannot do without.
+fn priority_classes() -> [Value; 2] {
+    let class = |name: &str, value: i64, description: &str| {
+        value!({
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+            "description": description,
+        })
+    };
+    [
+        class("system-node-critical", 2_000_001_000, "For pods that the system needs on the very node they run on."),
+        class("system-cluster-critical", 2_000_000_000, "For pods that the system needs, on whatever node."),
+    ]
+}
+
+/// Where services' addresses come from, as clients see it.
+fn service_cidr(state: &State) -> Value {
+    let cidrs = state.ranges.ranges.iter().map(|(address, bits)| Value::from(format!("{address}/{bits}")));
+    value!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": (Value::Array(cidrs.collect()))},
+    })
+}
+
+/// The service by which pods reach the API: the first address of the range.
+fn own_service(state: &State) -> Value {
+    let first = state.ranges.ranges.first().map(|(address, _)| next(*address)).unwrap_or_default();
+    let port = state.external_address.rsplit_once(':').and_then(|(_, port)| port.parse::<i64>().ok()).unwrap_or(6443);
+    value!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": first,
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        },
+    })
+}
+
+/// The address after the first one of a range.
+fn next(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => Ipv4Addr::from(u32::from(address).saturating_add(1)).to_string(),
+        IpAddr::V6(address) => Ipv6Addr::from(u128::from(address).saturating_add(1)).to_string(),
     }
 }
 

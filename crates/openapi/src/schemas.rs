@@ -173,6 +173,10 @@ impl Definitions {
 
     fn field_words(&self, name: &str, field: &str) -> String {
         let said = self.descriptions.of_field(name, field);
+        if (name, field) == ("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", "object") {
+            return "The object as it is now, or as it last was if it is gone; a Status if something is wrong."
+                .to_owned();
+        }
         if !said.is_empty() || !name.ends_with("List") {
             return said;
         }

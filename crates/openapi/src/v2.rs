@@ -12,8 +12,9 @@ use crate::v3::{self, words};
 
 pub use protobuf::encode as to_protobuf;
 
-/// The media type of the protobuf form.
-pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The media type that the protobuf form is answered with. Clients also ask for it with an `@` before `v1.0`, which no
+/// media type may have.
+pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// `/openapi/v2`.
 pub fn document(table: &Table<'_>) -> Value {

@@ -13,7 +13,7 @@ use machinery::meta::{self, Meta, MetaMut};
 use machinery::schema::Omit;
 use machinery::status::Status;
 use machinery::time::Time;
-use machinery::{Errors, Path, Value, apply};
+use machinery::{Errors, Path, Value, apply, field};
 
 use crate::body::{kind_name, resource_name};
 use crate::conversion::Managed;
@@ -47,6 +47,10 @@ pub struct Target<'a> {
 /// Gives an object the namespace of the URL, and refuses one that says it is another's.
 pub fn address(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
     let expected = if target.kind.is_namespaced() { target.namespace } else { "" };
+    if let (Some(mut meta), false) = (MetaMut::of(object), target.kind.is_namespaced()) {
+        // What a client says of a namespace means nothing here, and is forgotten.
+        meta.remove("namespace");
+    }
     let meta = Meta::of(object);
     if !meta.namespace().is_empty() && meta.namespace() != expected {
         return Err(Status::bad_request(
@@ -89,7 +93,7 @@ pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_
     kind.rules.prepare_create(object, context);
     show_status(object, context.version);
     let mut errors = Errors::new();
-    meta::validate_create(object, kind.scope, kind.name_rule, &Path::of("metadata"), &mut errors);
+    check_metadata(kind, object, &mut errors);
     kind.rules.validate(object, context, &mut errors);
     judge(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, None, context);
@@ -109,13 +113,31 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
         meta::validate_update(object, old, &metadata, &mut errors);
     }
     for _ in 0..checks.whole {
-        meta::validate_create(object, kind.scope, kind.name_rule, &metadata, &mut errors);
+        check_metadata(kind, object, &mut errors);
     }
     kind.rules.validate_update(object, old, context, &mut errors);
     judge(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, Some(old), context);
     kind.rules.canonicalize(object);
     Ok(warnings)
+}
+
+/// What is wrong with the metadata of an object by itself.
+fn check_metadata(kind: &Kind, object: &Value, errors: &mut Errors) {
+    /// Finalizers that need no domain.
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    let metadata = Path::of("metadata");
+    meta::validate_create(object, kind.scope, kind.name_rule, &metadata, errors);
+    if !kind.qualified_finalizers {
+        return;
+    }
+    let path = metadata.field("finalizers");
+    for (index, name) in Meta::of(object).finalizers().enumerate() {
+        if !name.contains('/') && !STANDARD.contains(&name) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(field::Error::invalid(&path.index(index), name, why));
+        }
+    }
 }
 
 /// A status of which nothing is set is still shown, where Go has no way to leave it out.
@@ -150,7 +172,7 @@ pub fn check_preconditions(kind: &Kind, object: &mut Value, old: &Value, storage
         "" | "0" => {
             let metadata = Path::of("metadata");
             let path = metadata.field("resourceVersion");
-            let error = machinery::field::Error::invalid(&path, 0_i64, "must be specified for an update");
+            let error = field::Error::invalid(&path, 0_i64, "must be specified for an update");
             return Err(Status::invalid(kind_name(kind), &name, &[error]));
         }
         version if version != have.resource_version() => return Err(modified(kind, &name)),
@@ -168,6 +190,6 @@ pub fn modified(kind: &Kind, name: &str) -> Status {
     Status::conflict(resource_name(kind), name, cause)
 }
 
-fn judge(kind: &Kind, object: &Value, errors: &[machinery::field::Error]) -> Result<(), Status> {
+fn judge(kind: &Kind, object: &Value, errors: &[field::Error]) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(kind_name(kind), Meta::of(object).name(), errors)) }
 }

@@ -1,19 +1,22 @@
 //! Commands in containers whose output is collected.
 
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use container::ExecIo;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::runtime::{Container, Runtime};
 use crate::spec;
 
 /// Output beyond it is thrown away, as other runtimes do.
-const OUTPUT_BYTES_MAX: u64 = 16 << 20;
+const OUTPUT_BYTES_MAX: usize = 16 << 20;
 /// What a command left running in the background may hold its output open; it is not waited for longer.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -48,14 +51,10 @@ impl Runtime {
         let shim = self.shim_of(&container)?;
         let run = async {
             let handle = shim.exec(&container.record().id, process, Some(io)).await?;
-            let (out, err) = (tokio::spawn(collect(out)), tokio::spawn(collect(err)));
+            let (out, err) = (Collected::start(out), Collected::start(err));
             let code = handle.wait().await?;
-            let rest = tokio::time::timeout(DRAIN_TIMEOUT, async { (out.await, err.await) }).await;
-            let (stdout, stderr) = match rest {
-                Ok((Ok(stdout), Ok(stderr))) => (stdout, stderr),
-                _ => (Vec::new(), Vec::new()),
-            };
-            Ok(Output { stdout, stderr, code })
+            let deadline = Instant::now() + DRAIN_TIMEOUT;
+            Ok(Output { stdout: out.by(deadline).await, stderr: err.by(deadline).await, code })
         };
         match timeout {
             None => run.await,
@@ -80,10 +79,32 @@ fn reader(fd: OwnedFd) -> std::io::Result<Receiver> {
     Receiver::from_owned_fd(fd)
 }
 
-async fn collect(mut from: Receiver) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    // What came before an error is still the output.
-    let _ = (&mut from).take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes).await;
-    let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
-    bytes
+/// A stream on its way into memory.
+struct Collected {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    task: JoinHandle<()>,
+}
+
+impl Collected {
+    fn start(mut from: Receiver) -> Collected {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&bytes);
+        let task = tokio::spawn(async move {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(count @ 1..) = from.read(&mut buffer).await {
+                let mut to = to.lock().expect("no holder of the output panics");
+                let room = OUTPUT_BYTES_MAX.saturating_sub(to.len());
+                to.extend_from_slice(&buffer[..count.min(room)]);
+            }
+        });
+        Collected { bytes, task }
+    }
+
+    /// All of it, or what has come by then.
+    async fn by(mut self, deadline: Instant) -> Vec<u8> {
+        if tokio::time::timeout_at(deadline, &mut self.task).await.is_err() {
+            self.task.abort();
+        }
+        std::mem::take(&mut *self.bytes.lock().expect("no holder of the output panics"))
+    }
 }

@@ -164,6 +164,7 @@ mod tests {
                 "service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
                 "service.path: Invalid value: \"a//\": must start with a '/'",
                 "service.path: Invalid value: \"a//\": segment[0] may not be empty",
+                "service.path: Invalid value: \"a//\": segment[1] may not be empty",
             ],
         );
         check(&value!({}), &["<nil>: Required value: exactly one of url or service is required"]);

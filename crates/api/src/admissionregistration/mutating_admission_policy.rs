@@ -19,6 +19,7 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         rules: Arc::new(MutatingAdmissionPolicy),
         update_checks: UpdateChecks { whole: 1, change: 0 },
+        qualified_finalizers: false,
         ..Kind::stored("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .with_beta("v1beta1")
             .with_beta("v1alpha1")

@@ -27,6 +27,7 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::status()],
         rules: Arc::new(ValidatingAdmissionPolicy),
         update_checks: UpdateChecks { whole: 1, change: 0 },
+        qualified_finalizers: false,
         ..Kind::stored("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies")
     }
     .with_columns(&[

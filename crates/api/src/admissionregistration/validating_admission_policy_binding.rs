@@ -17,6 +17,7 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         rules: Arc::new(ValidatingAdmissionPolicyBinding),
         update_checks: UpdateChecks { whole: 1, change: 0 },
+        qualified_finalizers: false,
         ..Kind::stored(
             "admissionregistration.k8s.io",
             "v1",

@@ -16,6 +16,7 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         rules: Arc::new(Webhooks::Validating),
         update_checks: UpdateChecks { whole: 1, change: 0 },
+        qualified_finalizers: false,
         ..Kind::stored(
             "admissionregistration.k8s.io",
             "v1",

@@ -99,6 +99,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         returns_deleted: false,
         update_checks: crate::kind::UpdateChecks { whole: 1, change: 1 },
         allocates: None,
+        qualified_finalizers: false,
         rules: Arc::new(CustomResource::new(own)),
     })
 }

@@ -31,6 +31,7 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::status()],
         unconditional_update: false,
         rules: Arc::new(CustomResourceDefinition),
+        qualified_finalizers: false,
         ..Kind::stored("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
     }
 }
@@ -39,13 +40,6 @@ pub fn kind() -> Kind {
 struct CustomResourceDefinition;
 
 impl Rules for CustomResourceDefinition {
-    fn begin_delete(&self, object: &mut Value, now: Time) {
-        if let Some(mut meta) = MetaMut::of(object) {
-            meta.add_finalizer(CLEANUP_FINALIZER);
-        }
-        set_terminating(object, Deletion::Pending, now);
-    }
-
     fn default(&self, object: &mut Value, _version: &str) {
         let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
         if let Some(Value::Object(names)) = spec.get_mut("names") {
@@ -135,19 +129,12 @@ impl Rules for CustomResourceDefinition {
         }
     }
 
-    fn mark_deleted(&self, object: &mut Value) {
+    /// Its instances go first, so the first delete only marks it.
+    fn begin_delete(&self, object: &mut Value, now: Time) {
         if let Some(mut meta) = MetaMut::of(object) {
             meta.add_finalizer(CLEANUP_FINALIZER);
         }
-        let now = Meta::of(object).deletion_timestamp();
-        if let Some(now) = now {
-            set_terminating(object, Deletion::Pending, now);
-        }
-    }
-
-    /// Its instances go first, so the first delete only marks it.
-    fn is_held(&self, object: &Value) -> bool {
-        !Meta::of(object).is_deleting()
+        set_terminating(object, Deletion::Pending, now);
     }
 }
 

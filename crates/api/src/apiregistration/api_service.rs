@@ -28,6 +28,7 @@ pub fn kind() -> Kind {
         name_rule: name_is_path_segment,
         rules: Arc::new(ApiService),
         update_checks: UpdateChecks { whole: 1, change: 1 },
+        qualified_finalizers: false,
         ..Kind::stored("apiregistration.k8s.io", "v1", "APIService", "apiservices")
     }
     .with_columns(&[

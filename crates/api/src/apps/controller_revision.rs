@@ -6,13 +6,15 @@ use machinery::meta::Meta;
 use machinery::time::Time;
 use machinery::{At, Errors, GroupVersionKind, Value};
 
+use crate::core::object_meta;
 use crate::field_rules::{column, immutable, non_negative};
-use crate::kind::{Context, Kind, Rules, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 use crate::workload;
 
 /// The row of ControllerRevision.
 pub fn kind() -> Kind {
     Kind {
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(ControllerRevision),
         ..Kind::stored("apps", "v1", "ControllerRevision", "controllerrevisions")
     }
@@ -39,6 +41,7 @@ impl Rules for ControllerRevision {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         non_negative(&root.get("revision"), errors);
         immutable(&root.get("data"), &before.get("data"), errors);

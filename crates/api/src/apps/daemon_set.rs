@@ -7,7 +7,7 @@ use machinery::meta::{Meta, MetaMut};
 use machinery::table::Column;
 use machinery::{At, Errors, Value, labels};
 
-use crate::core::pod_template_spec;
+use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
     column, default_empty_to, default_to, immutable_shown, non_negative, raise_generation, same, start_generation,
 };
@@ -63,6 +63,9 @@ struct DaemonSet;
 
 impl Rules for DaemonSet {
     fn default(&self, object: &mut Value, _version: &str) {
+        // Upstream's conversion says it of every object, so whoever writes one owns it.
+        let generation = template_generation(object);
+        set_template_generation(object, generation);
         let Some(spec) = object.get_mut("spec") else { return };
         default_to(spec, "revisionHistoryLimit", 10);
         default_to(spec, "updateStrategy", Value::object());
@@ -103,6 +106,7 @@ impl Rules for DaemonSet {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         if context.subresource == "status" {
             return validate_status(&root.get("status"), &before.get("status"), errors);

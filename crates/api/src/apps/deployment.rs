@@ -7,7 +7,7 @@ use machinery::meta::Meta;
 use machinery::time::Time;
 use machinery::{At, Errors, Value};
 
-use crate::core::pod_template_spec;
+use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
     column, default_empty_to, default_to, immutable_shown, keep, non_negative, raise_generation, same, start_generation,
 };
@@ -88,6 +88,7 @@ impl Rules for Deployment {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         if context.subresource == "status" {
             return validate_status(&root.get("status"), &before.get("status"), errors);

@@ -6,7 +6,7 @@ use machinery::meta::Meta;
 use machinery::{At, Errors, Value};
 
 use super::deployment::validate_replicated;
-use crate::core::pod_template_spec;
+use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{column, default_to, immutable_shown, non_negative, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 use crate::{status, workload};
@@ -65,6 +65,7 @@ impl Rules for ReplicaSet {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         if context.subresource == "status" {
             return validate_status(&root.get("status"), errors);

@@ -9,7 +9,7 @@ use machinery::meta::{self, name_is_dns_label};
 use machinery::time::Time;
 use machinery::{At, Errors, Value, labels, names as rules_of_names};
 
-use crate::core::pod_template_spec;
+use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
     column, default_empty_to, default_to, items_mut, looks, non_negative, one_of, raise_generation, same,
     start_generation,
@@ -110,6 +110,7 @@ impl Rules for StatefulSet {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         if context.subresource == "status" {
             return validate_status(&root.get("status"), &before.get("status"), errors);

@@ -9,6 +9,7 @@ use machinery::field::Error;
 use machinery::names::path_segment;
 use machinery::{At, Errors, Value, value};
 
+use crate::core::object_meta;
 use crate::field_rules::{column, default_to, one_of_if_present, quantity, required_and_looks};
 use crate::kind::{Context, Convert, Kind, Rules, Subresource, Version, age_column, name_column, names};
 use crate::{status, workload};
@@ -89,6 +90,7 @@ impl Rules for HorizontalPodAutoscaler {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let root = At::root(object);
         if context.subresource.is_empty() {
             validate_spec(&root.get("spec"), Some(&At::root(old).get("spec")), errors);

@@ -11,6 +11,7 @@ use machinery::time::Time;
 use machinery::{At, Errors, Value, labels};
 
 use super::job;
+use crate::core::object_meta;
 use crate::field_rules::{
     column, default_empty_to, default_to, non_negative, raise_generation, start_generation, wide_column,
 };
@@ -69,6 +70,7 @@ impl Rules for CronJob {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         if context.subresource.is_empty() {
             validate_spec(&At::root(object).get("spec"), Some(&At::root(old).get("spec")), errors);
         }

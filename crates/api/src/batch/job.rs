@@ -13,11 +13,13 @@ use machinery::table::{self, Column};
 use machinery::time::Time;
 use machinery::{At, Errors, Object, Str, Value, labels, names as rules_of_names};
 
-use crate::core::pod_template_spec;
+use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
     column, default_empty_to, default_to, immutable, items_mut, raise_generation, same, start_generation, wide_column,
 };
-use crate::kind::{Context, Dependents, Kind, Rules, Selectable, Subresource, age_column, name_column, names};
+use crate::kind::{
+    Context, Dependents, Kind, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names,
+};
 use crate::workload;
 
 /// The row of Job.
@@ -28,6 +30,7 @@ pub fn kind() -> Kind {
         returns_deleted: true,
         dependents: Dependents::Orphan,
         selectable: vec![Selectable::new("status.successful", succeeded)],
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(Job),
         ..Kind::stored("batch", "v1", "Job", "jobs")
     }
@@ -87,6 +90,7 @@ impl Rules for Job {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         if context.subresource == "status" {
             return status::validate(object, old, errors);
         }

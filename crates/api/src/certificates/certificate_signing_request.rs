@@ -288,3 +288,43 @@ fn condition(object: &Value) -> String {
     }
     state
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::judge;
+
+    fn approved() -> Value {
+        value!({"spec": {"username": "u"}, "status": {"conditions": [{"type": "Approved", "status": "True"}]}})
+    }
+
+    #[test]
+    fn only_the_approval_approves() {
+        let old = value!({"spec": {"username": "u"}});
+        let (object, said) = judge::update(&kind(), "approval", &approved(), &old);
+        assert_eq!(said, [""; 0]);
+        assert_eq!(object["status"]["conditions"][0]["lastUpdateTime"], value!("2023-11-14T22:13:20Z"));
+        let (_, said) = judge::update(&kind(), "status", &approved(), &old);
+        assert_eq!(said, ["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""]);
+        let (object, said) = judge::update(&kind(), "", &approved(), &old);
+        assert_eq!((object, said), (old, Vec::new()));
+    }
+
+    #[test]
+    fn what_was_approved_stays_so_and_is_not_denied() {
+        let mut both = approved();
+        let conditions = both.get_mut("status").and_then(|status| status.get_mut("conditions")).unwrap();
+        conditions.as_array_mut().unwrap().push(value!({"type": "Denied", "status": "True"}));
+        let (_, said) = judge::update(&kind(), "approval", &both, &approved());
+        assert_eq!(
+            said,
+            [
+                "status.conditions[1].type: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive"
+            ]
+        );
+        let (_, said) = judge::update(&kind(), "approval", &value!({"status": {}}), &approved());
+        assert_eq!(said, ["status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""]);
+    }
+}

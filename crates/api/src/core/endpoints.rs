@@ -8,9 +8,10 @@ use machinery::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use machinery::time::Time;
 use machinery::{At, Errors, GroupVersion, Value, names as rules_of_names};
 
+use crate::core::object_meta;
 use crate::field_rules::{column, default_empty_to, items_mut, looks, same};
 use crate::formats::{endpoint_ip, ip_warnings, legacy_ip};
-use crate::kind::{Context, Keeping, Kind, Rules, age_column, name_column, names};
+use crate::kind::{Context, Keeping, Kind, Rules, UpdateChecks, age_column, name_column, names};
 use crate::networking::shortened;
 
 /// How many addresses a row shows.
@@ -28,6 +29,7 @@ pub fn kind() -> Kind {
             expires: false,
         },
         create_on_update: true,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(Endpoints),
         ..Kind::stored("", "v1", "Endpoints", "endpoints")
     }
@@ -53,6 +55,7 @@ impl Rules for Endpoints {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         // What has not changed may have been right by older rules.
         if !same(At::root(object).get("subsets").value(), At::root(old).get("subsets").value()) {
             self.validate(object, context, errors);

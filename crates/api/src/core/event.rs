@@ -40,6 +40,7 @@ pub fn row(group: &str) -> Kind {
         },
         create_on_update: true,
         update_checks: UpdateChecks { whole: 0, change: 0 },
+        qualified_finalizers: false,
         ..Kind::stored(group, "v1", "Event", "events")
     }
     .with_columns(&columns())

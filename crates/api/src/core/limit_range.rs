@@ -193,3 +193,44 @@ fn validate_ratio(limit: &At<'_>, key: &str, found: &BTreeMap<&str, Quantity>, e
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::judge;
+
+    fn check(limit: Value, expect: &[&str]) {
+        assert_eq!(judge::create(&kind(), &value!({"spec": {"limits": [limit]}})), expect);
+    }
+
+    #[test]
+    fn bounds_must_not_contradict_each_other() {
+        check(value!({"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1"}}), &[]);
+        check(
+            value!({"type": "Container", "max": {"cpu": "1"}, "min": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}),
+            &[
+                "spec.limits[0].min[cpu]: Invalid value: \"2\": min value 2 is greater than max value 1",
+                "spec.limits[0].defaultRequest[cpu]: Invalid value: \"2\": default request value 2 is greater than max value 1",
+                "spec.limits[0].defaultRequest[cpu]: Invalid value: \"2\": default request value 2 is greater than default limit value 1",
+                "spec.limits[0].default[cpu]: Invalid value: \"2\": min value 2 is greater than default value 1",
+            ],
+        );
+        check(
+            value!({"type": "Pod", "max": {"cpu": "3"}, "min": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "2"}}),
+            &[
+                "spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: \"2\": ratio 2 is greater than max/min = 1.500000",
+            ],
+        );
+    }
+
+    #[test]
+    fn containers_get_what_the_other_bounds_imply() {
+        let mut object =
+            value!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}}]}});
+        kind().rules.default(&mut object, "v1");
+        assert_eq!(object["spec"]["limits"][0]["default"], value!({"cpu": "2"}));
+        assert_eq!(object["spec"]["limits"][0]["defaultRequest"], value!({"cpu": "2", "memory": "1Mi"}));
+    }
+}

@@ -6,6 +6,7 @@ use machinery::field::Error;
 use machinery::meta::{Meta, MetaMut, Scope, name_is_dns_label};
 use machinery::{At, Errors, Path, Str, Value, names as rules_of_names, value};
 
+use crate::core::object_meta;
 use crate::field_rules::{column, default_empty_to, default_to, keep};
 use crate::kind::{Context, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, age_column, name_column, names};
 
@@ -43,6 +44,22 @@ pub fn kind() -> Kind {
 struct Namespace;
 
 impl Rules for Namespace {
+    fn mark_deleted(&self, object: &mut Value) {
+        if let Some(mut meta) = MetaMut::of(object) {
+            // Nothing waits for it but what it holds.
+            meta.remove("deletionGracePeriodSeconds");
+        }
+        if let Value::Object(fields) = object
+            && let Value::Object(status) = fields.get_or_insert_with("status", Value::object)
+        {
+            status.insert("phase", "Terminating");
+        }
+    }
+
+    fn is_held(&self, object: &Value) -> bool {
+        object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|finalizers| !finalizers.is_empty())
+    }
+
     fn default(&self, object: &mut Value, _version: &str) {
         label(object);
         default_to(object, "status", Value::object());
@@ -81,6 +98,7 @@ impl Rules for Namespace {
     }
 
     fn validate_update(&self, object: &Value, _old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let root = At::root(object);
         match context.subresource {
             "status" => validate_phase(object, errors),

@@ -10,10 +10,11 @@ use machinery::table::Column;
 use machinery::time::Time;
 use machinery::{At, Errors, GroupVersion, Path, Str, Value};
 
+use crate::core::object_meta;
 use crate::field_rules::{column, drop_field, keep, looks, quantity, wide_column};
 use crate::formats::{cidr_warnings, legacy_cidr};
 use crate::kind::{
-    Connect, Context, Keeping, Kind, Rules, Selectable, Subresource, Verb, age_column, name_column, names,
+    Connect, Context, Keeping, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, age_column, name_column, names,
 };
 use crate::workload;
 
@@ -37,6 +38,7 @@ pub fn kind() -> Kind {
             Subresource::status(),
         ],
         selectable: vec![Selectable::new("spec.unschedulable", unschedulable)],
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(Node),
         ..Kind::stored("", "v1", "Node", "nodes")
     }
@@ -91,6 +93,7 @@ impl Rules for Node {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         if context.subresource.is_empty() {
             self.validate(object, context, errors);
         }

@@ -282,3 +282,51 @@ fn modes(object: &Value) -> String {
 fn class(object: &Value) -> &str {
     Meta::of(object).annotation(CLASS_ANNOTATION).unwrap_or_else(|| text(object, &["spec", "storageClassName"]))
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::judge;
+
+    fn claim(phase: &str, size: &str, capacity: &str) -> Value {
+        value!({
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, "volumeName": "v"},
+            "status": {"phase": phase, "capacity": {"storage": capacity}}
+        })
+    }
+
+    fn check(new: &Value, old: &Value, expect: &[&str]) {
+        let (_, said) = judge::update(&kind(), "", new, old);
+        let heads: Vec<_> = said.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
+        assert_eq!(heads, expect);
+    }
+
+    #[test]
+    fn a_bound_claim_may_grow_and_shrink_to_above_what_it_has() {
+        let old = claim("Bound", "2Gi", "1Gi");
+        check(&claim("Bound", "3Gi", "1Gi"), &old, &[]);
+        check(&claim("Bound", "1.5Gi", "1Gi"), &old, &[]);
+        check(
+            &claim("Bound", "1Gi", "1Gi"),
+            &old,
+            &["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"],
+        );
+    }
+
+    #[test]
+    fn a_claim_without_its_volume_stays_as_it_is() {
+        let old = claim("Pending", "2Gi", "0");
+        let said = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        check(&claim("Pending", "3Gi", "0"), &old, &[said]);
+    }
+
+    #[test]
+    fn sources_say_the_same_in_both_fields() {
+        let mut object = value!({"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}}});
+        let spec = object.get_mut("spec").and_then(Value::as_object_mut).unwrap();
+        normalize_sources(spec);
+        assert_eq!(object["spec"]["dataSourceRef"], object["spec"]["dataSource"]);
+    }
+}

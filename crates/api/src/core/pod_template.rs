@@ -7,7 +7,7 @@ use machinery::{At, Errors, Value};
 
 use super::{object_meta, pod_template_spec};
 use crate::field_rules::{column, raise_generation, start_generation};
-use crate::kind::{Context, Kind, Rules, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, name_column};
 use crate::workload::{names_of, template_warnings};
 
 /// The row of PodTemplate.
@@ -15,6 +15,7 @@ pub fn kind() -> Kind {
     Kind {
         returns_deleted: true,
         rules: Arc::new(PodTemplate),
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("", "v1", "PodTemplate", "podtemplates")
     }
     .with_columns(&[
@@ -53,7 +54,6 @@ impl Rules for PodTemplate {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         pod_template_spec::validate(&At::root(object).get("template"), errors);
     }
 

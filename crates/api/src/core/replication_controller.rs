@@ -10,7 +10,9 @@ use machinery::{At, Errors, GroupVersion, Object, Value};
 
 use super::{object_meta, pod_template_spec};
 use crate::field_rules::{column, non_negative, raise_generation, start_generation, wide_column};
-use crate::kind::{Context, Dependents, Keeping, Kind, Rules, Selectable, Subresource, age_column, name_column, names};
+use crate::kind::{
+    Context, Dependents, Keeping, Kind, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names,
+};
 use crate::status;
 use crate::workload::{container_columns, int_cell, pod_name_warning, runs_forever, template_warnings};
 
@@ -30,6 +32,7 @@ pub fn kind() -> Kind {
             int_cell(object, &["status", "replicas"]).to_string().into()
         })],
         rules: Arc::new(ReplicationController),
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("", "v1", "ReplicationController", "replicationcontrollers")
     }
     .with_columns(&columns())
@@ -65,7 +68,6 @@ impl Rules for ReplicationController {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         spec(&At::root(object).get("spec"), &At::root(&Value::Null), errors);
     }
 

@@ -186,3 +186,47 @@ fn usage(object: &Value, limits: bool) -> String {
         .collect();
     shown.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::judge;
+
+    fn check(spec: Value, expect: &[&str]) {
+        assert_eq!(judge::create(&kind(), &value!({"spec": spec})), expect);
+    }
+
+    #[test]
+    fn scopes_go_with_what_they_limit_and_with_each_other() {
+        check(value!({"hard": {"pods": "1", "requests.cpu": "1"}, "scopes": ["NotBestEffort"]}), &[]);
+        check(
+            value!({"hard": {"pods": "1", "requests.cpu": "1"}, "scopes": ["BestEffort"]}),
+            &["spec.scopes: Invalid value: [\"BestEffort\"]: unsupported scope applied to resource"],
+        );
+        check(
+            value!({"scopes": ["Terminating", "NotTerminating"]}),
+            &["spec.scopes: Invalid value: [\"Terminating\",\"NotTerminating\"]: conflicting scopes"],
+        );
+        check(
+            value!({"hard": {"pods": "1500m", "nope": "-1"}}),
+            &[
+                "spec.hard[nope]: Invalid value: \"nope\": must be a standard resource type or fully qualified",
+                "spec.hard[nope]: Invalid value: \"nope\": must be a standard resource for quota",
+                "spec.hard[nope]: Invalid value: \"-1\": must be greater than or equal to 0",
+                "spec.hard[pods]: Invalid value: \"1500m\": must be an integer",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_write_to_one_part_leaves_the_other() {
+        let old = value!({"spec": {"hard": {"pods": "1"}}, "status": {"used": {"pods": "1"}}});
+        let new = value!({"spec": {"hard": {"pods": "2"}}, "status": {"used": {"pods": "0"}}});
+        let (whole, _) = judge::update(&kind(), "", &new, &old);
+        assert_eq!((&whole["spec"], &whole["status"]), (&new["spec"], &old["status"]));
+        let (status, _) = judge::update(&kind(), "status", &new, &old);
+        assert_eq!((&status["spec"], &status["status"]), (&old["spec"], &new["status"]));
+    }
+}

@@ -93,25 +93,21 @@ fn validate_type(object: &Value, data: &At<'_>, errors: &mut Errors) {
         }
     };
     match root.get("type").str() {
-        "kubernetes.io/service-account-token" => {
-            if Meta::of(object).annotation(SERVICE_ACCOUNT_NAME).unwrap_or_default().is_empty() {
-                let metadata = root.get("metadata");
-                let annotations = metadata.get("annotations");
-                errors.push(annotations.entry(SERVICE_ACCOUNT_NAME).required(""));
-            }
+        "kubernetes.io/service-account-token"
+            if Meta::of(object).annotation(SERVICE_ACCOUNT_NAME).unwrap_or_default().is_empty() =>
+        {
+            let metadata = root.get("metadata");
+            let annotations = metadata.get("annotations");
+            errors.push(annotations.entry(SERVICE_ACCOUNT_NAME).required(""));
         }
         "kubernetes.io/dockercfg" => docker_config(&data.entry(".dockercfg"), errors),
         "kubernetes.io/dockerconfigjson" => docker_config(&data.entry(".dockerconfigjson"), errors),
-        "kubernetes.io/basic-auth" => {
-            if data.entry("username").is_absent() && data.entry("password").is_absent() {
-                needs("username", errors);
-                needs("password", errors);
-            }
+        "kubernetes.io/basic-auth" if data.entry("username").is_absent() && data.entry("password").is_absent() => {
+            needs("username", errors);
+            needs("password", errors);
         }
-        "kubernetes.io/ssh-auth" => {
-            if data.entry("ssh-privatekey").is_empty() {
-                errors.push(data.entry("ssh-privatekey").required(""));
-            }
+        "kubernetes.io/ssh-auth" if data.entry("ssh-privatekey").is_empty() => {
+            errors.push(data.entry("ssh-privatekey").required(""));
         }
         "kubernetes.io/tls" => {
             needs("tls.crt", errors);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use machinery::meta::name_is_dns_label;
 use machinery::{Errors, GroupVersion, Object, Path, Value, value};
 
+use crate::core::object_meta;
 use crate::field_rules::{default_empty_to, default_to, drop_field, items_mut};
 use crate::formats::{cidr_warnings, ip_warnings};
 use crate::kind::{Allocates, Connect, Context, Keeping, Kind, Rules, Selectable, Subresource, Verb, names};
@@ -111,6 +112,7 @@ impl Rules for Service {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         if context.subresource.is_empty() {
             addresses::validate_change(object, old, errors);
             validation::validate_change(object, old, errors);

@@ -9,11 +9,12 @@ use machinery::names::{dns1123_label, dns1123_subdomain, label_value, parse_ip, 
 use machinery::time::Time;
 use machinery::{At, Errors, Value};
 
+use crate::core::object_meta;
 use crate::field_rules::{
     IMMUTABLE, column, default_to, drop_field, items_mut, looks, required, same, start_generation,
 };
 use crate::formats::{endpoint_ip, ip_warnings, legacy_ip};
-use crate::kind::{Context, Kind, Rules, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 use crate::networking::shortened;
 
 const ENDPOINTS_MAX: usize = 1000;
@@ -26,16 +27,20 @@ const SHOWN: usize = 3;
 
 /// The row of EndpointSlice.
 pub fn kind() -> Kind {
-    Kind { rules: Arc::new(EndpointSlice), ..Kind::stored("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices") }
-        .with_columns(&[
-            name_column(),
-            column("AddressType", "string", "What its addresses are.", |object, _| {
-                object.str_at(&["addressType"]).unwrap_or_default().into()
-            }),
-            column("Ports", "string", "The ports.", ports),
-            column("Endpoints", "string", "The addresses.", endpoints),
-            age_column(),
-        ])
+    Kind {
+        update_checks: UpdateChecks { whole: 1, change: 0 },
+        rules: Arc::new(EndpointSlice),
+        ..Kind::stored("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+    }
+    .with_columns(&[
+        name_column(),
+        column("AddressType", "string", "What its addresses are.", |object, _| {
+            object.str_at(&["addressType"]).unwrap_or_default().into()
+        }),
+        column("Ports", "string", "The ports.", ports),
+        column("Endpoints", "string", "The addresses.", endpoints),
+        age_column(),
+    ])
 }
 
 #[derive(Debug)]
@@ -83,6 +88,7 @@ impl Rules for EndpointSlice {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         validate_slice(&root, Some(&before), errors);
         let ty = root.get("addressType");

@@ -192,3 +192,35 @@ fn cell(object: &Value, path: &[&str]) -> Value {
 fn queuing(object: &Value, field: &str) -> Value {
     cell(object, &["limited", "limitResponse", "queuing", field])
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::judge;
+
+    #[test]
+    fn hands_fit_the_queues_and_the_hash() {
+        let check = |queues: i64, hand: i64, expect: &[&str]| {
+            let queuing = value!({"queues": queues, "handSize": hand});
+            let limited = value!({"limitResponse": {"type": "Queue", "queuing": queuing}});
+            let object = value!({"metadata": {"name": "a"}, "spec": {"type": "Limited", "limited": limited}});
+            let said = judge::create(&kind(), &object);
+            assert_eq!(said, expect);
+        };
+        check(64, 8, &[]);
+        check(
+            4,
+            5,
+            &["spec.limited.limitResponse.queuing.handSize: Invalid value: 5: should not be greater than queues (4)"],
+        );
+        check(
+            1024,
+            7,
+            &[
+                "spec.limited.limitResponse.queuing.handSize: Invalid value: 7: required entropy bits of deckSize 1024 and handSize 7 should not be greater than 60",
+            ],
+        );
+    }
+}

@@ -8,6 +8,7 @@ use machinery::names::{dns1123_label, dns1123_subdomain, parse_ip, wildcard_dns1
 use machinery::time::Time;
 use machinery::{At, Errors, GroupVersion, Path, Value, go, names as rules_of_names};
 
+use crate::core::object_meta;
 use crate::field_rules::{column, looks, raise_generation, required_and_looks, start_generation};
 use crate::formats::legacy_ip;
 use crate::kind::{Context, Keeping, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
@@ -76,6 +77,7 @@ impl Rules for Ingress {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         if context.subresource.is_empty() {
             return validate_spec(&root.get("spec"), &Lenient::towards(&before.get("spec")), errors);

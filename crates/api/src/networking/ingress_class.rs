@@ -9,6 +9,7 @@ use machinery::time::Time;
 use machinery::{At, Errors, Value};
 
 use super::validate_reference;
+use crate::core::object_meta;
 use crate::field_rules::{column, default_to, looks, raise_generation, start_generation};
 use crate::formats::domain_prefixed_path;
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
@@ -67,6 +68,7 @@ impl Rules for IngressClass {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         let (spec, before) = (root.get("spec"), before.get("spec"));
         let controller = spec.get("controller");

@@ -8,9 +8,10 @@ use machinery::names::{dns1123_subdomain, path_segment};
 use machinery::time::Time;
 use machinery::{At, Errors, Value};
 
+use crate::core::object_meta;
 use crate::field_rules::{IMMUTABLE, column, looks, required_and_looks, same};
 use crate::formats::wrong_canonical_ip;
-use crate::kind::{Context, Kind, Rules, age_column, name_column, names};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names};
 use crate::workload;
 
 /// The row of IPAddress.
@@ -19,6 +20,7 @@ pub fn kind() -> Kind {
         short_names: names(&["ip"]),
         scope: Scope::Cluster,
         name_rule: name_is_address,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(IpAddress),
         ..Kind::stored("networking.k8s.io", "v1", "IPAddress", "ipaddresses").with_beta("v1beta1")
     }
@@ -49,17 +51,12 @@ impl Rules for IpAddress {
         }
     }
 
-    fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+    fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
+        self.validate(object, context, errors);
         let (root, before) = (At::root(object), At::root(old));
         let (spec, before) = (root.get("spec"), before.get("spec"));
         let parent = spec.get("parentRef");
-        if parent.is_absent() {
-            errors.push(parent.required(""));
-        } else {
-            for field in ["resource", "name"] {
-                crate::field_rules::required(&parent.get(field), errors);
-            }
-        }
         if !same(parent.value(), before.get("parentRef").value()) {
             let shown = workload::shown(&parent, ("networking.k8s.io", "v1", "IPAddress"), &["spec", "parentRef"]);
             errors.push(Error::invalid(parent.path(), shown, IMMUTABLE));

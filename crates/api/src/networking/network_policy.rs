@@ -5,6 +5,7 @@ use std::sync::Arc;
 use machinery::names::parse_cidr;
 use machinery::{At, Errors, Path, Value, labels, names as rules_of_names, value};
 
+use crate::core::object_meta;
 use crate::field_rules::{
     column, default_to, items_mut, label_selector, one_of_if_present, raise_generation, start_generation,
 };
@@ -66,6 +67,7 @@ impl Rules for NetworkPolicy {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         let before = At::root(old);
         let known = prefixes(&before.get("spec")).into_iter().map(|(_, prefix)| prefix).collect::<Vec<_>>();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();

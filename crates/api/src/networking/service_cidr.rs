@@ -8,6 +8,7 @@ use machinery::names::parse_cidr;
 use machinery::time::Time;
 use machinery::{At, Errors, Value};
 
+use crate::core::object_meta;
 use crate::field_rules::{IMMUTABLE, column, looks};
 use crate::formats::wrong_canonical_cidr;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
@@ -41,6 +42,7 @@ impl Rules for ServiceCidr {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
+        object_meta::created(object, errors);
         if !context.subresource.is_empty() {
             return;
         }

@@ -16,6 +16,7 @@ pub fn kind() -> Kind {
         create_on_update: true,
         rules: Arc::new(RuntimeClass),
         update_checks: UpdateChecks { whole: 1, change: 1 },
+        qualified_finalizers: false,
         ..Kind::stored("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses")
     }
     .with_columns(&[

@@ -18,6 +18,7 @@ pub fn kind() -> Kind {
         unconditional_update: false,
         rules: Arc::new(PodDisruptionBudget),
         update_checks: UpdateChecks { whole: 0, change: 0 },
+        qualified_finalizers: false,
         ..Kind::stored("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
     }
     .with_columns(&[

@@ -113,3 +113,33 @@ fn subjects(object: &Value, kind: &str) -> Value {
         .collect();
     names.join(", ").into()
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::judge;
+
+    #[test]
+    fn a_binding_names_one_role_for_good_and_knows_its_subjects() {
+        let check = |object: Value, expect: &[&str]| {
+            assert_eq!(judge::create(&crate::rbac::cluster_role_binding::kind(), &object), expect);
+        };
+        let role = value!({"kind": "ClusterRole", "name": "view"});
+        check(value!({"roleRef": (role.clone()), "subjects": [{"kind": "User", "name": "u"}]}), &[]);
+        check(
+            value!({"roleRef": (role.clone()), "subjects": [{"kind": "ServiceAccount", "name": "sa"}, {"kind": "X"}]}),
+            &[
+                "subjects[0].namespace: Required value",
+                "subjects[1].name: Required value",
+                "subjects[1].kind: Unsupported value: \"X\": supported values: \"ServiceAccount\", \"User\", \"Group\"",
+            ],
+        );
+        let old = value!({"roleRef": role});
+        let new = value!({"roleRef": {"kind": "ClusterRole", "name": "edit"}});
+        let (_, said) = judge::update(&crate::rbac::cluster_role_binding::kind(), "", &new, &old);
+        let shown = r#"{"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"edit"}"#;
+        assert_eq!(said, [format!("roleRef: Invalid value: {shown}: cannot change roleRef")]);
+    }
+}

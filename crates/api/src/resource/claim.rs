@@ -142,3 +142,56 @@ fn validate_wish(wish: &At<'_>, age: Age, errors: &mut Errors) {
     }
     common::tolerations(&wish.get("tolerations"), errors);
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::judge;
+    use crate::resource::resource_claim::kind;
+
+    fn check(devices: Value, expect: &[&str]) {
+        let said = judge::create(&kind(), &value!({"spec": {"devices": devices}}));
+        let heads: Vec<_> = said.iter().map(|line| line.lines().next().unwrap_or_default()).collect();
+        assert_eq!(heads, expect);
+    }
+
+    #[test]
+    fn a_request_is_exact_or_has_alternatives() {
+        check(value!({"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}]}), &[]);
+        check(
+            value!({"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}, "firstAvailable": [{"name": "b"}]}]}),
+            &[
+                "spec.devices.requests[0]: Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+            ],
+        );
+    }
+
+    #[test]
+    fn constraints_speak_of_requests_that_are_there() {
+        check(
+            value!({"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}],
+                "constraints": [{"requests": ["a/x"], "matchAttribute": "model"}]}),
+            &[
+                "spec.devices.constraints[0].requests[0]: Invalid value: \"a/x\": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
+                "spec.devices.constraints[0].matchAttribute: Invalid value: \"model\": a fully qualified name must be a domain and a name separated by a slash",
+            ],
+        );
+    }
+
+    #[test]
+    fn selectors_are_expressions_about_devices() {
+        let request = |expression: &str| {
+            value!({"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu",
+                "selectors": [{"cel": {"expression": expression}}]}}]})
+        };
+        check(request("device.attributes['gpu.example.com'].model == 'x'"), &[]);
+        check(
+            request("device.driver"),
+            &[
+                "spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: \"device.driver\": must evaluate to bool or the unknown type, not string",
+            ],
+        );
+    }
+}

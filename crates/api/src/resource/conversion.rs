@@ -26,7 +26,7 @@ pub const CLAIM: Convert = Convert {
 /// For ResourceClaimTemplate.
 pub const TEMPLATE: Convert = Convert {
     to_stored: |object| {
-        object.get_mut("spec").and_then(|spec| spec.get_mut("spec")).into_iter().for_each(nest_requests)
+        object.get_mut("spec").and_then(|spec| spec.get_mut("spec")).into_iter().for_each(nest_requests);
     },
     from_stored: |object| {
         object.get_mut("spec").and_then(|spec| spec.get_mut("spec")).into_iter().for_each(flatten_requests);

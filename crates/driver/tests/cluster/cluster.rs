@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use apiserver::authentication::{Authenticators, Peer};
 use apiserver::server::Mode;
-use apiserver::{Server, life, tls};
+use apiserver::{Server, claims, life, tls};
 use auth::User;
 use bytes::Bytes;
 use client::cache::{self, Changed, Notices, Reader, Source};
@@ -73,6 +73,7 @@ impl Cluster {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             authenticators,
             modes: vec![Mode::Rbac],
+            ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
             external_address: None,
             kinds: api::kinds::all(),
         };

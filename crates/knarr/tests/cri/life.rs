@@ -90,11 +90,7 @@ async fn stopping_asks_first_and_then_insists() {
         m.run(&sandbox, script("polite", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")).await;
     let rude = m.run(&sandbox, script("rude", "trap '' TERM; echo ready; while :; do sleep 0.01; done")).await;
     for (id, timeout, code) in [(&polite, 20, 7), (&rude, 1, 137)] {
-        // The trap is set once the line is in the log, which an exec after it proves.
-        let log = m.status(id).await.log_path;
-        while !fs::read_to_string(&log).unwrap().contains("ready") {
-            m.exec(id, &["true"]).await;
-        }
+        m.logged(id, "ready").await;
         let request = v1::StopContainerRequest { container_id: id.clone(), timeout };
         m.runtime.stop_container(request).await.unwrap();
         assert_eq!(m.status(id).await.exit_code, code);
@@ -111,6 +107,8 @@ async fn commands_run_in_containers_and_are_killed_in_time() {
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
     let done = m.exec(&id, &["sh", "-c", "echo out; echo err >&2; exit 5"]).await;
     assert_eq!((done.stdout, done.stderr, done.exit_code), (b"out\n".to_vec(), b"err\n".to_vec(), 5));
+    let early = m.exec(&id, &["sh", "-c", "echo early; sleep 500 & exit 0"]).await;
+    assert_eq!((early.stdout, early.exit_code), (b"early\n".to_vec(), 0));
     let big = m.exec(&id, &["sh", "-c", "dd if=/dev/zero bs=1M count=3 2>/dev/null"]).await;
     assert_eq!(big.stdout.len(), 3 << 20);
     let request = v1::ExecSyncRequest { container_id: id.clone(), cmd: words(&["sleep", "777"]), timeout: 1 };
@@ -228,11 +226,8 @@ async fn a_rotated_log_is_opened_again() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("log").await;
     let id = m.run(&sandbox, script("c", "echo one; while [ ! -e /go ]; do sleep 0.01; done; echo two")).await;
-    let log = m.status(&id).await.log_path;
+    let log = m.logged(&id, "one").await;
     let rotated = format!("{log}.1");
-    while !fs::read_to_string(&log).unwrap().contains("one") {
-        m.exec(&id, &["true"]).await;
-    }
     fs::rename(&log, &rotated).unwrap();
     let request = v1::ReopenContainerLogRequest { container_id: id.clone() };
     m.runtime.reopen_container_log(request).await.unwrap();

@@ -172,6 +172,20 @@ impl Machine {
         (status, log)
     }
 
+    /// Waits until a container has written something into its log.
+    pub async fn logged(&mut self, id: &str, text: &str) -> String {
+        let path = self.status(id).await.log_path;
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            let log = fs::read_to_string(&path).unwrap();
+            if log.contains(text) {
+                return path;
+            }
+            assert!(std::time::Instant::now() < deadline, "{text:?} is not in {log:?}");
+            self.exec(id, &["true"]).await;
+        }
+    }
+
     pub async fn exec(&mut self, id: &str, command: &[&str]) -> v1::ExecSyncResponse {
         let cmd = command.iter().map(|word| (*word).to_owned()).collect();
         let request = v1::ExecSyncRequest { container_id: id.into(), cmd, timeout: 20 };

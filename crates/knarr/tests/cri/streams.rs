@@ -181,7 +181,7 @@ async fn ports_are_forwarded_over_spdy_and_websocket() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("ports").await;
     let id = m.run(&sandbox, script("c", "while :; do echo hello | nc -l -p 8080; done")).await;
-    let listening = "until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':1F90 '; do :; done";
+    let listening = "until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':1F90 .* 0A '; do :; done";
     let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.clone(), port: vec![8080] };
     assert_eq!(m.exec(&id, &["sh", "-c", listening]).await.exit_code, 0);
     let url = m.runtime.port_forward(request.clone()).await.unwrap().into_inner().url;

@@ -195,7 +195,7 @@ pub fn apparmor(security: &v1::LinuxContainerSecurityContext) -> Result<Option<S
 mod tests {
     use super::*;
 
-    fn check(add: &[&str], drop: &[&str], expect: impl Fn(&BTreeSet<&str>) -> bool) {
+    fn check(add: &[&str], drop: &[&str], expect: impl Fn(&BTreeSet<&'static str>) -> bool) {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let capabilities =
             v1::Capability { add_capabilities: owned(add), drop_capabilities: owned(drop), ..Default::default() };

@@ -61,11 +61,8 @@ pub async fn process(socket: WebSocket, mut ends: Ends) {
 async fn take(bytes: &[u8], ends: &mut Ends) {
     let Some((channel, rest)) = bytes.split_first() else { return };
     match (*channel, rest) {
-        (STDIN, []) | (CLOSE, [STDIN]) => {
-            if *channel == CLOSE {
-                ends.stdin = None;
-            }
-        }
+        (CLOSE, [STDIN]) => ends.stdin = None,
+        (STDIN, []) => {}
         (STDIN, rest) => {
             if let Some(stdin) = &ends.stdin {
                 // A process that reads no more drops what is typed.

@@ -133,6 +133,17 @@ fn rules_are_held_against_objects() {
 }
 
 #[test]
+fn rules_about_the_whole_object_see_its_name() {
+    let mut crd = crd(value!({"type": "object"}));
+    let versions = crd.get_mut("spec").and_then(|spec| spec.get_mut("versions")).and_then(Value::as_array_mut);
+    let schema = versions.unwrap()[1].get_mut("schema").and_then(|schema| schema.get_mut("openAPIV3Schema")).unwrap();
+    let rules = value!([{"rule": "self.metadata.name != 'a' && self.kind == 'Widget'", "message": "not a"}]);
+    schema.as_object_mut().unwrap().insert("x-kubernetes-validations", rules);
+    let kind = kind_of(&crd).unwrap();
+    assert_eq!(findings(&kind, &widget(value!({})), None), ["<nil>: Invalid value: not a"]);
+}
+
+#[test]
 fn rules_under_all_of_hold_too() {
     let schema = value!({"type": "object", "properties": {"size": {"type": "integer"}}, "allOf": [
         {"x-kubernetes-validations": [{"rule": "self.size < 9"}], "properties": {

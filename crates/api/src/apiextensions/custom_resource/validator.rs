@@ -208,10 +208,7 @@ impl<'a> Run<'a> {
             None if validation.message.is_empty() => format!("failed rule: {said}"),
             None => said.to_owned(),
         };
-        let mut error = failed(compiled, value, kind, &path, detail);
-        if at.is_empty() {
-            error.field = Error::required(&Path::ROOT, "").field;
-        }
+        let error = failed(compiled, value, kind, &path, detail);
         if unchanged && !compiled.uses_old_self {
             self.findings.ratcheted.push(error);
         } else {

@@ -4,6 +4,7 @@ use machinery::field::Error;
 use machinery::{At, Errors, Value, names};
 
 use super::is_established;
+use crate::admissionregistration::client_config;
 
 /// The versions of ConversionReview that the server speaks, sorted.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
@@ -43,76 +44,13 @@ pub fn validate(conversion: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
 }
 
 fn validate_client(client: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
-    let (url, service, bundle) = (client.get("url"), client.get("service"), client.get("caBundle"));
-    match (url.is_present(), service.is_present()) {
-        (true, false) => validate_url(&url, errors),
-        (false, true) => validate_service(&service, errors),
-        (true, true) | (false, false) => errors.push(client.required("exactly one of url or service is required")),
-    }
+    client_config::validate(client, errors);
+    let bundle = client.get("caBundle");
     // What was wrong before may stay wrong, and before anything is served nothing is lost by it.
     let tolerated = old.is_none_or(|old| !is_established(old) || old_bundle(old).is_some_and(|old| !is_bundle(old)));
     if !bundle.is_empty() && !tolerated && !is_bundle(bundle.str()) {
         let detail = "unable to load root certificates: data does not contain any valid RSA or ECDSA certificates";
         errors.push(bundle.invalid(detail));
-    }
-}
-
-fn validate_url(url: &At<'_>, errors: &mut Errors) {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let text = url.str();
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    if scheme != "https" {
-        let detail = format!("'https' is the only allowed URL scheme{FORM}");
-        errors.push(Error::invalid(url.path(), scheme, detail));
-    }
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = if scheme.is_empty() { "" } else { rest.split('/').next().unwrap_or_default() };
-    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-    if host.is_empty() {
-        errors.push(Error::invalid(url.path(), host, format!("host must be specified{FORM}")));
-    }
-    if let Some(user) = user {
-        errors.push(Error::invalid(url.path(), user, "user information is not permitted in the URL"));
-    }
-    if !fragment.is_empty() {
-        errors.push(Error::invalid(url.path(), fragment, "fragments are not permitted in the URL"));
-    }
-    if !query.is_empty() {
-        errors.push(Error::invalid(url.path(), query, "query parameters are not permitted in the URL"));
-    }
-}
-
-fn validate_service(service: &At<'_>, errors: &mut Errors) {
-    for (field, words) in [("name", "service name is required"), ("namespace", "service namespace is required")] {
-        if service.get(field).is_empty() {
-            errors.push(service.get(field).required(words));
-        }
-    }
-    let port = service.get("port");
-    if port.is_present() && !names::port_number(port.int()).is_empty() {
-        let why = names::port_number(port.int()).join(",");
-        errors.push(port.invalid(format!("port is not valid: {why}")));
-    }
-    let path = service.get("path");
-    match path.str() {
-        "" | "/" => {}
-        "//" => errors.push(path.invalid("segment[0] may not be empty")),
-        text => {
-            if !text.starts_with('/') {
-                errors.push(path.invalid("must start with a '/'"));
-            }
-            let steps = text.strip_prefix('/').unwrap_or(text);
-            let steps = steps.strip_suffix('/').unwrap_or(steps);
-            for (at, step) in steps.split('/').enumerate() {
-                if step.is_empty() {
-                    errors.push(path.invalid(format!("segment[{at}] may not be empty")));
-                    continue;
-                }
-                let wrong = names::dns1123_subdomain(step);
-                errors.extend(wrong.into_iter().map(|why| path.invalid(format!("segment[{at}]: {why}"))));
-            }
-        }
     }
 }
 

@@ -282,10 +282,7 @@ fn names_go_to_whoever_asks_first() {
 fn deleting_a_definition_waits_for_its_instances() {
     let mut object = crd();
     findings(&mut object);
-    assert!(CustomResourceDefinition.is_held(&object));
-    MetaMut::of(&mut object).unwrap().set_deletion(NOW, 0);
-    CustomResourceDefinition.mark_deleted(&mut object);
-    assert!(!CustomResourceDefinition.is_held(&object), "from here on the finalizer holds it");
+    CustomResourceDefinition.begin_delete(&mut object, NOW);
     assert_eq!(Meta::of(&object).finalizers().collect::<Vec<_>>(), [CLEANUP_FINALIZER]);
     assert_eq!(object["status"]["conditions"][0]["reason"], value!("InstanceDeletionPending"));
 }

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use machinery::field::Error;
 use machinery::{At, Errors, Value, value};
 
-use crate::field_rules::{default_empty_to, default_to, quantity};
-
-const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+use crate::core::persistent_volume_claim;
+use crate::field_rules::{default_empty_to, default_to};
 
 /// Fills in what a claim leaves out.
 pub fn default(claim: &mut Value) {
@@ -18,7 +16,7 @@ pub fn default(claim: &mut Value) {
         default_to(claim, part, Value::object());
     }
     if let Some(spec) = claim.get_mut("spec") {
-        default_to(spec, "volumeMode", "Filesystem");
+        persistent_volume_claim::default_spec(spec);
         default_to(spec, "resources", Value::object());
     }
     if let Some(status) = claim.get_mut("status") {
@@ -28,31 +26,7 @@ pub fn default(claim: &mut Value) {
 
 /// What is wrong with a claim.
 pub fn validate(claim: &At<'_>, errors: &mut Errors) {
-    let spec = claim.get("spec");
-    let modes = spec.get("accessModes");
-    if modes.is_empty() {
-        errors.push(modes.required("at least 1 access mode is required"));
-    }
-    let given: Vec<_> = modes.list().iter().map(|mode| mode.as_str().unwrap_or_default()).collect();
-    for mode in &given {
-        if !ACCESS_MODES.contains(mode) {
-            errors.push(Error::not_supported(modes.path(), *mode, ACCESS_MODES));
-        }
-    }
-    if given.len() > 1 && given.contains(&"ReadWriteOncePod") {
-        errors.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
-    }
-    let resources = spec.get("resources");
-    let storage = resources.entry("storage");
-    match resources.get("requests").get("storage").value() {
-        Value::Null => errors.push(storage.required("")),
-        found => {
-            let size = quantity(found);
-            if size.is_zero() || size.is_negative() {
-                errors.push(Error::invalid(storage.path(), size.to_string(), "must be greater than zero"));
-            }
-        }
-    }
+    persistent_volume_claim::validate_spec(&claim.get("spec"), errors);
 }
 
 /// The template of a StatefulSet's specification with a volume for each claim, and without what each pod gets anew.

@@ -1,7 +1,7 @@
 //! What a job's specification must hold, in a Job and in the template of a CronJob.
 
-use machinery::field::{BadValue, Error};
-use machinery::{At, Errors, Value, go, labels};
+use machinery::field::Error;
+use machinery::{At, Errors, Value, labels};
 
 use super::{policy, status};
 use crate::core::pod_template_spec;
@@ -94,7 +94,7 @@ pub fn validate_template_update(spec: &At<'_>, old: &Value, errors: &mut Errors)
     }
     if !stopped {
         if !same(template.value(), &allowed) {
-            let shown = shown_template(template.value());
+            let shown = pod_template_spec::shown(template.value());
             errors.push(Error::invalid(template.path(), shown, "field is immutable"));
         }
         return;
@@ -105,18 +105,6 @@ pub fn validate_template_update(spec: &At<'_>, old: &Value, errors: &mut Errors)
         let shown = workload::shown(&inner, ("batch", "v1", "Job"), &["spec", "template", "spec"]);
         errors.push(Error::invalid(inner.path(), shown, "field is immutable"));
     }
-}
-
-/// A template as messages show it: its metadata, which internal types embed, before its specification.
-fn shown_template(template: &Value) -> BadValue {
-    let BadValue::Text(text) = pod_template_spec::shown(template) else { return template.into() };
-    let mut metadata = String::new();
-    for field in ["labels", "annotations"] {
-        if let Some(found) = template.at(&["metadata", field]).filter(|found| !found.is_null()) {
-            metadata.push_str(&format!("\"{field}\":{},", go::json(found)));
-        }
-    }
-    BadValue::Text(text.replacen('{', &format!("{{{metadata}"), 1))
 }
 
 fn validate_mode(spec: &At<'_>, errors: &mut Errors) {

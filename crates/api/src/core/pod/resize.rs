@@ -140,12 +140,8 @@ fn same_containers(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
 /// What was asked for may change but not go.
 fn kept(now: &At<'_>, old: &Value, whose: &str, errors: &mut Errors) {
     for field in ["requests", "limits"] {
-        let names = |resources: &Value| -> Vec<String> {
-            let amounts = resources.get(field).and_then(Value::as_object);
-            amounts.into_iter().flat_map(Object::keys).map(str::to_owned).collect()
-        };
-        let left = names(now.value());
-        if names(old).iter().any(|name| !left.contains(name)) {
+        let mut names = old.get(field).and_then(Value::as_object).into_iter().flat_map(Object::keys);
+        if names.any(|name| now.value().at(&[field, name]).is_none()) {
             errors.push(now.get(field).forbidden(format!("{whose}resource {field} cannot be removed")));
         }
     }

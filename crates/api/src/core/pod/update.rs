@@ -1,5 +1,7 @@
 //! What of a pod may change once it exists.
 
+use std::collections::BTreeSet;
+
 use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, Object, Value, go, names};
 
@@ -145,11 +147,10 @@ fn deadline(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
 
 fn added_tolerations(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     let but_seconds = |toleration: &Value| {
-        let mut toleration = toleration.clone();
-        toleration.as_object_mut().map(|toleration| toleration.remove("tolerationSeconds"));
-        toleration
+        let text = |field: &str| toleration.str_at(&[field]).unwrap_or_default().to_owned();
+        ["key", "operator", "value", "effect"].map(text)
     };
-    let kept: Vec<_> = now.list().iter().map(but_seconds).collect();
+    let kept: BTreeSet<_> = now.list().iter().map(but_seconds).collect();
     if old.list().iter().any(|toleration| !kept.contains(&but_seconds(toleration))) {
         errors.push(now.forbidden("existing toleration can not be modified except its tolerationSeconds"));
         return;
@@ -158,9 +159,10 @@ fn added_tolerations(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
 }
 
 fn removed_gates(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
+    let had: BTreeSet<_> = old.list().iter().map(|gate| gate.str_at(&["name"]).unwrap_or_default()).collect();
     for gate in now.items() {
         let name = gate.get("name");
-        if !old.list().iter().any(|it| it.str_at(&["name"]).unwrap_or_default() == name.str()) {
+        if !had.contains(name.str()) {
             let why = format!("only deletion is allowed, but found new scheduling gate '{}'", name.str());
             errors.push(name.forbidden(why));
         }

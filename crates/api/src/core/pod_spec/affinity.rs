@@ -1,6 +1,6 @@
 //! Which nodes a pod wants, and which pods it wants near or far.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::field::Error;
 use machinery::{At, Errors, Path, Value, labels, names};
@@ -57,18 +57,20 @@ pub(crate) fn label_keys(term: &At<'_>, errors: &mut Errors) {
         .get("matchLabels")
         .and_then(Value::as_object)
         .map_or_else(BTreeSet::new, |labels| labels.keys().collect());
-    let keys: Vec<_> = matching.list().iter().map(|key| key.as_str().unwrap_or_default()).collect();
+    let text = |key: &'_ Value| key.as_str().unwrap_or_default().to_owned();
+    let indices: BTreeMap<_, _> = matching.list().iter().enumerate().map(|(index, key)| (text(key), index)).collect();
+    let excluded: BTreeSet<_> = not_matching.list().iter().map(text).collect();
     for expression in selector.value().get("matchExpressions").and_then(Value::as_array).unwrap_or_default() {
         let key = expression.str_at(&["key"]).unwrap_or_default();
         if !seen.insert(key)
-            && let Some(index) = keys.iter().rposition(|one| *one == key)
+            && let Some(index) = indices.get(key)
         {
             let why = "exists in both matchLabelKeys and labelSelector";
-            errors.push(Error::invalid(&term.path().index(index), key, why));
+            errors.push(Error::invalid(&term.path().index(*index), key, why));
         }
     }
     for key in matching.items() {
-        if not_matching.list().contains(key.value()) {
+        if excluded.contains(key.str()) {
             errors.push(key.invalid("exists in both matchLabelKeys and mismatchLabelKeys"));
         }
     }

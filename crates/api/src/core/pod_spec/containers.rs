@@ -261,6 +261,7 @@ fn restart_policy(container: &At<'_>, errors: &mut Errors) {
 /// Volumes that variables are read from must be of the kind that containers write.
 pub(crate) fn file_key_volumes(spec: &At<'_>, errors: &mut Errors) {
     let volumes = spec.get("volumes");
+    let sources: BTreeMap<_, _> = volumes.list().iter().map(|volume| (volume.str_at(&["name"]), volume)).collect();
     for field in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.get(field).items() {
             for variable in container.get("env").items() {
@@ -270,8 +271,7 @@ pub(crate) fn file_key_volumes(spec: &At<'_>, errors: &mut Errors) {
                 if reference.is_absent() {
                     continue;
                 }
-                let found = volumes.list().iter().rfind(|volume| volume.str_at(&["name"]) == Some(name.str()));
-                match found {
+                match sources.get(&Some(name.str())) {
                     None => errors.push(Error::not_found(name.path(), name.str())),
                     Some(volume) if volume.get("emptyDir").is_none_or(Value::is_null) => {
                         errors.push(invalid_text(&name, "referenced volume must be of type emptyDir"));

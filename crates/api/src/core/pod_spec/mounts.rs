@@ -13,6 +13,7 @@ type Volumes<'a> = BTreeMap<&'a str, &'a Value>;
 /// What is wrong with the mounts of a container.
 pub(crate) fn mounts(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let devices = by_name(&container.get("volumeDevices"), "devicePath");
+    let device_paths: BTreeSet<_> = devices.values().map(String::as_str).collect();
     let mut taken = BTreeSet::new();
     let mounts = container.get("volumeMounts");
     for mount in mounts.items() {
@@ -28,7 +29,7 @@ pub(crate) fn mounts(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Err
         if devices.contains_key(name.str()) {
             errors.push(invalid_text(&name, "must not already exist in volumeDevices"));
         }
-        if devices.values().any(|device| device == path.str()) {
+        if device_paths.contains(path.str()) {
             errors.push(invalid_text(&path, "must not already exist as a path in volumeDevices"));
         }
         sub_paths(&mount, &mounts, errors);
@@ -39,6 +40,7 @@ pub(crate) fn mounts(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Err
 /// What is wrong with the devices of a container.
 pub(crate) fn devices(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let mounts = by_name(&container.get("volumeMounts"), "mountPath");
+    let mount_paths: BTreeSet<_> = mounts.values().map(String::as_str).collect();
     let (mut names, mut taken) = (BTreeSet::new(), BTreeSet::new());
     for device in container.get("volumeDevices").items() {
         let (name, path) = (device.get("name"), device.get("devicePath"));
@@ -66,7 +68,7 @@ pub(crate) fn devices(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Er
         if mounts.contains_key(name.str()) {
             errors.push(invalid_text(&name, "must not already exist in volumeMounts"));
         }
-        if mounts.values().any(|mount| mount == path.str()) {
+        if mount_paths.contains(path.str()) {
             errors.push(invalid_text(&path, "must not already exist as a path in volumeMounts"));
         }
         if !name.is_empty() {

@@ -156,7 +156,8 @@ fn claim_names(list: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Errors) {
             if seen.contains(&key) {
                 errors.push(Error::duplicate(item.path(), key.as_str()));
             } else if request.is_empty() {
-                let overlaps = seen.iter().filter(|key: &&String| key.split_once('/').is_some_and(|it| it.0 == name));
+                let requests = format!("{name}/");
+                let overlaps = seen.range(requests.clone()..).take_while(|key: &&String| key.starts_with(&requests));
                 errors.extend(overlaps.map(|_| Error::duplicate(item.path(), name.as_str())));
             }
             seen.insert(key);

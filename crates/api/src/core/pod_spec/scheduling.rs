@@ -1,6 +1,6 @@
 //! What else decides where a pod may go: tolerations, spreading, gates and claims.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, Value, names};
@@ -51,6 +51,9 @@ pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
 
 /// What is wrong with how a pod's siblings are spread.
 pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
+    let text = |constraint: &Value, field: &str| constraint.str_at(&[field]).unwrap_or_default().to_owned();
+    let pair = |it: &Value| (text(it, "topologyKey"), text(it, "whenUnsatisfiable"));
+    let last: BTreeMap<_, _> = constraints.list().iter().enumerate().map(|(index, it)| (pair(it), index)).collect();
     for (index, constraint) in constraints.items().enumerate() {
         let (key, action) = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"));
         positive(&constraint.get("maxSkew"), errors);
@@ -58,11 +61,7 @@ pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
             errors.push(key.required("can not be empty"));
         }
         one_of(&action, &["DoNotSchedule", "ScheduleAnyway"], errors);
-        let same = |other: &Value| {
-            let text = |field: &str| other.str_at(&[field]).unwrap_or_default();
-            text("topologyKey") == key.str() && text("whenUnsatisfiable") == action.str()
-        };
-        if constraints.list()[index + 1..].iter().any(same) {
+        if last.get(&pair(constraint.value())).is_some_and(|last| *last > index) {
             let path = constraint.path().field("{topologyKey, whenUnsatisfiable}");
             errors.push(Error::duplicate(&path, format!("{{{}, {}}}", key.str(), action.str())));
         }

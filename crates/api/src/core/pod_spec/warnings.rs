@@ -34,6 +34,11 @@ const DEAD_VOLUMES: [(&str, &str, &str); 9] = [
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
+/// Clients are told so much and no more: upstream cuts what it sends at 4 KiB.
+const WARNINGS_MAX: usize = 256;
+/// Ports of the same number and protocol are compared with so many others.
+const PORTS_COMPARED: usize = 1000;
+
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
@@ -50,7 +55,7 @@ pub(crate) fn warnings(holder: &At<'_>, owner: Owner<'_>) -> Vec<String> {
         }
     }
     volumes(&spec.get("volumes"), &mut out);
-    overlaps::warnings(spec.value(), &mut out);
+    overlaps::warnings(spec.value(), WARNINGS_MAX, &mut out);
     lists(&spec, &mut out);
     amounts(&spec.get("overhead"), &mut out);
     containers(&spec, &metadata, owner, &mut out);
@@ -285,7 +290,10 @@ fn ports(spec: &At<'_>, out: &mut Vec<String>) {
                 ));
             }
             let others = all.entry((number, protocol.to_owned())).or_default();
-            for other in others.iter() {
+            for other in others.iter().take(PORTS_COMPARED) {
+                if out.len() >= WARNINGS_MAX {
+                    return;
+                }
                 let how = if host_ip == other.host_ip && host_port == other.host_port {
                     "duplicate"
                 } else if host_port == 0 || other.host_port == 0 {

@@ -1,5 +1,6 @@
 //! Files of one volume that are in each other's way.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use machinery::{Value, go};
@@ -10,21 +11,21 @@ struct File {
     source: String,
 }
 
-/// Tells which files of a volume overwrite each other.
-pub(super) fn warnings(spec: &Value, out: &mut Vec<String>) {
+/// Tells which files of a volume overwrite each other, until `max` warnings are given.
+pub(super) fn warnings(spec: &Value, max: usize, out: &mut Vec<String>) {
     for volume in spec.get("volumes").and_then(Value::as_array).unwrap_or_default() {
         let name = go::quote(text(volume, "name"));
         let quoted = |source: &Value, field: &str| go::quote(text(source, field));
         if let Some(source) = present(volume, "configMap") {
             let of = format!("ConfigMap {}", quoted(source, "name"));
-            overlaps(&name, &of, &files(source, ""), out);
+            overlaps(&name, &of, &files(source, ""), max, out);
         }
         if let Some(source) = present(volume, "secret") {
             let of = format!("Secret {}", quoted(source, "secretName"));
-            overlaps(&name, &of, &files(source, ""), out);
+            overlaps(&name, &of, &files(source, ""), max, out);
         }
         if let Some(source) = present(volume, "downwardAPI") {
-            overlaps(&name, "DownwardAPI", &files(source, ""), out);
+            overlaps(&name, "DownwardAPI", &files(source, ""), max, out);
         }
         if let Some(source) = present(volume, "projected") {
             let mut all = Vec::new();
@@ -34,7 +35,7 @@ pub(super) fn warnings(spec: &Value, out: &mut Vec<String>) {
                     None => out.push(format!("volume {name} (Projected) has no sources provided")),
                 }
             }
-            overlaps(&name, "Projected", &all, out);
+            overlaps(&name, "Projected", &all, max, out);
         }
     }
 }
@@ -59,23 +60,34 @@ fn projected(source: &Value) -> Option<Vec<File>> {
     any.then(Vec::new)
 }
 
-fn overlaps(volume: &str, of: &str, files: &[File], out: &mut Vec<String>) {
+fn overlaps(volume: &str, of: &str, files: &[File], max: usize, out: &mut Vec<String>) {
+    let mut before: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, file) in files.iter().enumerate() {
         let path = file.path.trim_end_matches('/');
-        for other in &files[..index] {
-            let before = other.path.trim_end_matches('/');
-            if collide(path, before) {
-                let (file, other) = (shown(path, &file.source), shown(before, &other.source));
-                out.push(format!("volume {volume} ({of}): overlapping paths: {file} with {other}"));
-            }
+        if path.is_empty() {
+            continue;
         }
+        for other in in_the_way(&before, path, max) {
+            if out.len() >= max {
+                return;
+            }
+            let other = &files[other];
+            let (file, other) = (shown(path, &file.source), shown(other.path.trim_end_matches('/'), &other.source));
+            out.push(format!("volume {volume} ({of}): overlapping paths: {file} with {other}"));
+        }
+        before.entry(path).or_default().push(index);
     }
 }
 
-/// Whether two paths are the same or one is a directory that the other is in.
-fn collide(one: &str, other: &str) -> bool {
-    let inside = |outer: &str, inner: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
-    !one.is_empty() && !other.is_empty() && (one == other || inside(one, other) || inside(other, one))
+/// The files before this one that are the same, a directory that it is in, or in it; at most `max`.
+fn in_the_way(before: &BTreeMap<&str, Vec<usize>>, path: &str, max: usize) -> Vec<usize> {
+    let directory = format!("{path}/");
+    let outer = path.match_indices('/').filter_map(|(at, _)| before.get(&path[..at]));
+    let inner = before.range(directory.as_str()..).take_while(|(other, _)| other.starts_with(&directory));
+    let all = outer.chain(before.get(path)).chain(inner.map(|(_, files)| files));
+    let mut all: Vec<_> = all.flatten().copied().take(max).collect();
+    all.sort_unstable();
+    all
 }
 
 fn shown(path: &str, source: &str) -> String {
@@ -108,7 +120,7 @@ mod tests {
     fn files_that_overwrite_each_other_are_told() {
         let check = |projected: Value, expect: &[&str]| {
             let mut out = Vec::new();
-            warnings(&value!({"volumes": [{"name": "v", "projected": projected}]}), &mut out);
+            warnings(&value!({"volumes": [{"name": "v", "projected": projected}]}), 9, &mut out);
             assert_eq!(out, expect);
         };
         check(value!({"sources": [{}]}), &["volume \"v\" (Projected) has no sources provided"]);

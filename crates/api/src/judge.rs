@@ -1,0 +1,33 @@
+//! For tests of kinds: what a kind's rules say of an object, in the words that clients read.
+
+use machinery::Value;
+use machinery::time::Time;
+
+use crate::kind::{Context, Kind, Requester};
+
+/// What is wrong with an object that shall be created, after its defaults.
+pub fn create(kind: &Kind, object: &Value) -> Vec<String> {
+    let mut object = object.clone();
+    kind.rules.default(&mut object, &kind.versions[0].name);
+    let mut errors = Vec::new();
+    kind.rules.validate(&object, &context(kind, "", &Requester::default()), &mut errors);
+    errors.iter().map(ToString::to_string).collect()
+}
+
+/// What becomes of a write to an object or a part of it, and what is wrong with that.
+pub fn update(kind: &Kind, part: &str, object: &Value, old: &Value) -> (Value, Vec<String>) {
+    let requester = Requester::default();
+    let context = context(kind, part, &requester);
+    let (mut object, mut old) = (object.clone(), old.clone());
+    for one in [&mut object, &mut old] {
+        kind.rules.default(one, &kind.versions[0].name);
+    }
+    kind.rules.prepare_update(&mut object, &old, &context);
+    let mut errors = Vec::new();
+    kind.rules.validate_update(&object, &old, &context, &mut errors);
+    (object, errors.iter().map(ToString::to_string).collect())
+}
+
+fn context<'a>(kind: &'a Kind, part: &'a str, requester: &'a Requester) -> Context<'a> {
+    Context { version: &kind.versions[0], subresource: part, now: Time::from_unix(1_700_000_000, 0), requester }
+}

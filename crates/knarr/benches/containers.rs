@@ -1,0 +1,84 @@
+//! How long containers take to start, by the built-in library and by other OCI runtimes, in the same run; and what a shim weighs.
+
+#![expect(clippy::unwrap_used, reason = "a measurement that meets an error is none")]
+#![expect(dead_code, reason = "the machine of the tests can do more than is measured")]
+
+#[path = "../tests/cri/machine.rs"]
+mod machine;
+
+use std::time::{Duration, Instant};
+
+use cri::v1;
+use machine::{Machine, machine_with, script};
+
+const ROUNDS: usize = 30;
+
+#[tokio::main]
+async fn main() {
+    let candidates = [("runc", "/usr/sbin/runc"), ("runc", "/usr/bin/runc"), ("crun", "/usr/bin/crun")];
+    // Of the two, crun refuses machines that have some controllers on each version of cgroups.
+    let hybrid = std::path::Path::new("/sys/fs/cgroup/unified").exists();
+    let mut found: Vec<(&str, String)> = candidates
+        .iter()
+        .filter(|(name, _)| !hybrid || *name != "crun")
+        .filter(|(_, path)| std::path::Path::new(path).exists())
+        .map(|(name, path)| (*name, format!("--runtime-handler={name}={path}")))
+        .collect();
+    found.dedup_by_key(|(name, _)| *name);
+    let args: Vec<&str> = found.iter().map(|(_, arg)| arg.as_str()).collect();
+    let Some(mut m) = machine_with(&args).await else { return };
+    let handlers: Vec<&str> = [""].into_iter().chain(found.iter().map(|(name, _)| *name)).collect();
+    println!("{:<10} {:>14} {:>14} {:>14}", "runtime", "sandbox p50", "start p50", "start p95");
+    for handler in handlers {
+        let (mut sandboxes, mut starts) = (Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            let (sandbox, start) = one(&mut m, handler, round).await;
+            sandboxes.push(sandbox);
+            starts.push(start);
+        }
+        let name = if handler.is_empty() { "built-in" } else { handler };
+        let show = |times: &mut Vec<Duration>, percent: usize| {
+            times.sort_unstable();
+            format!("{:.1} ms", times[times.len() * percent / 100].as_secs_f64() * 1000.0)
+        };
+        println!(
+            "{name:<10} {:>14} {:>14} {:>14}",
+            show(&mut sandboxes, 50),
+            show(&mut starts, 50),
+            show(&mut starts, 95)
+        );
+    }
+    weigh(&mut m).await;
+    m.finish().await;
+}
+
+/// A sandbox, and in it one container created and started.
+async fn one(m: &mut Machine, handler: &str, round: usize) -> (Duration, Duration) {
+    let config = m.sandbox_config(&format!("bench{round}"));
+    let begin = Instant::now();
+    let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.into() };
+    let sandbox = m.runtime.run_pod_sandbox(request).await.unwrap().into_inner().pod_sandbox_id;
+    let made = begin.elapsed();
+    let begin = Instant::now();
+    m.run(&sandbox, script("c", "sleep 1000")).await;
+    let started = begin.elapsed();
+    m.runtime.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id: sandbox }).await.unwrap();
+    (made, started)
+}
+
+/// The memory that each process of a sandbox has to itself.
+async fn weigh(m: &mut Machine) {
+    let sandbox = m.sandbox("weigh").await;
+    m.run(&sandbox, script("c", "sleep 1000")).await;
+    let dir = m.path("runtime/sandboxes").join(&sandbox).display().to_string();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&line).contains(&dir) {
+            let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            let table = std::fs::read_to_string(entry.path().join("smaps_rollup")).unwrap_or_default();
+            let private = table.lines().filter(|line| line.starts_with("Private_"));
+            let kib: u64 = private.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum();
+            println!("{:<16} {kib} KiB private", comm.trim());
+        }
+    }
+}
