@@ -73,6 +73,7 @@ impl Cluster {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             authenticators,
             modes: vec![Mode::Rbac],
+            admission: Default::default(),
             ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
             external_address: None,
             kinds: api::kinds::all(),
