@@ -102,10 +102,9 @@ pub fn driver_name(at: &At<'_>, errors: &mut Errors) {
     if name.len() > LENGTH_MAX {
         errors.push(Error::too_long(at.path(), LENGTH_MAX));
     }
-    let lower = name.to_lowercase();
-    if !lower.is_empty() {
-        let wrong = names::dns1123_subdomain(&lower);
-        errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), lower.as_str(), wrong)));
+    if !name.is_empty() {
+        let wrong = names::dns1123_subdomain(&name.to_lowercase());
+        errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), name, wrong)));
     }
 }
 

@@ -66,11 +66,14 @@ pub struct Kind {
     pub rules: Arc<dyn Rules>,
 }
 
+/// Gives an object what it is to have: from the object, what it was, what the cluster has, what is taken, and a seed.
+pub type PlanClaims = fn(&mut Value, Option<&Value>, &Config, &dyn Taken, u64) -> Result<Plan, Refusal>;
+
 /// How objects of a kind get what only one may have. The claims are part of the object's own transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocates {
     /// Gives the object what it is to have, and says what to take and to give back.
-    pub plan: fn(&mut Value, Option<&Value>, &Config, &dyn Taken, u64) -> Result<Plan, Refusal>,
+    pub plan: PlanClaims,
     /// All that an object has, to be given back when it goes.
     pub held: fn(&Value) -> Vec<Claim>,
 }

@@ -71,10 +71,8 @@ impl Authenticators {
                 let found = self.by_token(token, self.audiences(), view);
                 found.map(|answer| answer.user).map_err(|_| unauthorized())
             }
-            Some(None) => Err(unauthorized()),
-            None if headers.contains_key(AUTHORIZATION) => Err(unauthorized()),
-            None if self.anonymous => Ok(User::anonymous()),
-            None => Err(unauthorized()),
+            None if self.anonymous && !headers.contains_key(AUTHORIZATION) => Ok(User::anonymous()),
+            Some(None) | None => Err(unauthorized()),
         }
     }
 

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Method, Request};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use machinery::status::{Reason, Status};
 use registry::accept::{Accepted, Encoding, Form, Refused, negotiate};
 use registry::query::Query;
@@ -23,6 +23,8 @@ use crate::verbs::{self, Call};
 
 /// No body may be larger: upstream's limit.
 const BODY_BYTES_MAX: usize = 3 << 20;
+/// What is read of a body that is too large, at most.
+const DRAINED_BYTES_MAX: usize = 16 << 20;
 
 /// A failure is told in JSON if nothing else is known of the client.
 const PLAIN: Accepted = Accepted { encoding: Encoding::Json, form: Form::Whole, pretty: false };
@@ -161,20 +163,31 @@ fn accept(asked: &Asked) -> Result<Accepted, Status> {
     })
 }
 
-/// The whole body, if it is not too large.
+/// The whole body, if it is not too large. What is too much is read and dropped for a while, because a client that is
+/// still sending does not hear the answer.
 async fn read<B>(body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("Request entity too large: limit is {BODY_BYTES_MAX}");
-            Err(Status::failure(Reason::RequestEntityTooLarge, message))
+    let mut body = std::pin::pin!(body);
+    let (mut read, mut whole) = (0, BytesMut::new());
+    while let Some(frame) = body.as_mut().frame().await {
+        let frame =
+            frame.map_err(|error| Status::bad_request(format!("the body could not be read: {}", error.into())))?;
+        let Ok(data) = frame.into_data() else { continue };
+        read += data.len();
+        if read <= BODY_BYTES_MAX {
+            whole.extend_from_slice(&data);
+        } else if read > DRAINED_BYTES_MAX {
+            break;
         }
-        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
     }
+    if read > BODY_BYTES_MAX {
+        let message = format!("Request entity too large: limit is {BODY_BYTES_MAX}");
+        return Err(Status::failure(Reason::RequestEntityTooLarge, message));
+    }
+    Ok(whole.freeze())
 }
 
 fn not_found_page() -> Answer {

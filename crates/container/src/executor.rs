@@ -13,6 +13,8 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use oci_spec::runtime::Spec;
 use sys::SockFilter;
 
+use crate::entering::Entering;
+
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What is left to do in the container.
@@ -22,6 +24,8 @@ pub struct Payload {
     pub filters: Rc<Vec<Vec<SockFilter>>>,
     /// The capability to administrate is still there, only to load the filters.
     pub drop_admin: bool,
+    /// The user namespace to enter, where the library does not.
+    pub entering: Option<Rc<Entering>>,
     /// Where a failure after the start is told; the kernel closes it when the program runs.
     pub report: Rc<RefCell<File>>,
 }
@@ -47,6 +51,10 @@ impl Executor for Payload {
 
 impl Payload {
     fn prepare(&self) -> io::Result<()> {
+        if let Some(entering) = &self.entering {
+            let keep = self.drop_admin.then_some(Capability::CAP_SYS_ADMIN);
+            entering.enter(keep).map_err(|error| named("cannot enter the user namespace", &error))?;
+        }
         for filter in self.filters.iter() {
             sys::load_seccomp(filter).map_err(|error| named("cannot load the seccomp filter", &error))?;
         }

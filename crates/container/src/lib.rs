@@ -13,6 +13,7 @@
 
 pub mod cgroup;
 mod client;
+mod entering;
 mod executor;
 mod log;
 mod namespace;

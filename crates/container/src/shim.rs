@@ -28,7 +28,7 @@ use crate::namespace;
 use crate::protocol::{EXIT, Exec, Exit, NETNS, READY, Reply, Request, SOCKET, Sandbox, Start, State};
 use connection::{Connection, Incoming};
 use output::Output;
-use worker::{Io, Report, Streams, Worker};
+use worker::{Begun, Io, Report, Streams, Worker};
 
 /// Why a shim cannot be one.
 #[derive(Debug, thiserror::Error)]
@@ -343,8 +343,7 @@ impl Shim {
                 }
                 self.reply(job.connection, &Reply::Failed { message: error }, None);
             }
-            (Report::Started { pid, warnings }, goal) => {
-                let at_nanos = nanos(Timestamp::now());
+            (Report::Started(Begun { pid, at_nanos, warnings }), goal) => {
                 let reply = Reply::Started { pid, at_nanos, warnings };
                 self.reply(job.connection, &reply, master.as_ref().map(AsFd::as_fd));
                 match goal {

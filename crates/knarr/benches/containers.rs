@@ -16,11 +16,15 @@ const ROUNDS: usize = 30;
 #[tokio::main]
 async fn main() {
     let candidates = [("runc", "/usr/sbin/runc"), ("runc", "/usr/bin/runc"), ("crun", "/usr/bin/crun")];
-    let found: Vec<(&str, String)> = candidates
+    // Of the two, crun refuses machines that have some controllers on each version of cgroups.
+    let hybrid = std::path::Path::new("/sys/fs/cgroup/unified").exists();
+    let mut found: Vec<(&str, String)> = candidates
         .iter()
+        .filter(|(name, _)| !hybrid || *name != "crun")
         .filter(|(_, path)| std::path::Path::new(path).exists())
         .map(|(name, path)| (*name, format!("--runtime-handler={name}={path}")))
         .collect();
+    found.dedup_by_key(|(name, _)| *name);
     let args: Vec<&str> = found.iter().map(|(_, arg)| arg.as_str()).collect();
     let Some(mut m) = machine_with(&args).await else { return };
     let handlers: Vec<&str> = [""].into_iter().chain(found.iter().map(|(name, _)| *name)).collect();

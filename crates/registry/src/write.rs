@@ -172,7 +172,7 @@ pub fn check_preconditions(kind: &Kind, object: &mut Value, old: &Value, storage
         "" | "0" => {
             let metadata = Path::of("metadata");
             let path = metadata.field("resourceVersion");
-            let error = machinery::field::Error::invalid(&path, 0_i64, "must be specified for an update");
+            let error = field::Error::invalid(&path, 0_i64, "must be specified for an update");
             return Err(Status::invalid(kind_name(kind), &name, &[error]));
         }
         version if version != have.resource_version() => return Err(modified(kind, &name)),
@@ -190,6 +190,6 @@ pub fn modified(kind: &Kind, name: &str) -> Status {
     Status::conflict(resource_name(kind), name, cause)
 }
 
-fn judge(kind: &Kind, object: &Value, errors: &[machinery::field::Error]) -> Result<(), Status> {
+fn judge(kind: &Kind, object: &Value, errors: &[field::Error]) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(kind_name(kind), Meta::of(object).name(), errors)) }
 }

@@ -87,10 +87,9 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Value, SpecError> {
         linux["seccomp"] = profile;
     }
     Ok(json!({
-        "ociVersion": "1.2.0",
+        "ociVersion": "1.0.2",
         "process": process,
         "root": {"path": inputs.rootfs, "readonly": security.readonly_rootfs},
-        "hostname": inputs.sandbox.hostname,
         "mounts": mounts.list,
         "linux": linux,
         "annotations": inputs.config.annotations,

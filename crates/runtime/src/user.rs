@@ -22,7 +22,7 @@ pub struct User {
 }
 
 /// Who is asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
     /// By number.
     pub uid: Option<u32>,
@@ -89,6 +89,8 @@ fn resolve_in(passwd: &str, group: &str, wanted: &Wanted<'_>) -> Result<User, Us
         let number = found.map(|one| one.gid).or_else(|| image_group.parse().ok());
         user.gid = number.ok_or_else(|| UserError::NoGroup(image_group.to_owned()))?;
     }
+    // The main group is one of them: a file that only denies it to others must not be open to whoever dropped it.
+    user.groups.push(user.gid);
     user.groups.extend(wanted.groups);
     if let Some(name) = name.filter(|_| wanted.merge) {
         user.groups
@@ -158,14 +160,14 @@ mod tests {
 
     #[test]
     fn users_are_found_by_name_and_number() {
-        check(Wanted::default(), Ok((0, 0, &[])));
-        check(Wanted { image: "web", merge: true, ..Wanted::default() }, Ok((33, 34, &[50])));
-        check(Wanted { image: "web:logs", ..Wanted::default() }, Ok((33, 50, &[])));
-        check(Wanted { image: "1000:1000", ..Wanted::default() }, Ok((1000, 1000, &[])));
-        check(Wanted { uid: Some(33), merge: true, groups: &[7, 7], ..Wanted::default() }, Ok((33, 34, &[7, 50])));
-        check(Wanted { uid: Some(33), groups: &[7], ..Wanted::default() }, Ok((33, 34, &[7])));
-        check(Wanted { uid: Some(1000), image: "web:logs", ..Wanted::default() }, Ok((1000, 0, &[])));
-        check(Wanted { name: Some("web"), gid: Some(9), ..Wanted::default() }, Ok((33, 9, &[])));
+        check(Wanted::default(), Ok((0, 0, &[0])));
+        check(Wanted { image: "web", merge: true, ..Wanted::default() }, Ok((33, 34, &[34, 50])));
+        check(Wanted { image: "web:logs", ..Wanted::default() }, Ok((33, 50, &[50])));
+        check(Wanted { image: "1000:1000", ..Wanted::default() }, Ok((1000, 1000, &[1000])));
+        check(Wanted { uid: Some(33), merge: true, groups: &[7, 7], ..Wanted::default() }, Ok((33, 34, &[7, 34, 50])));
+        check(Wanted { uid: Some(33), groups: &[7], ..Wanted::default() }, Ok((33, 34, &[7, 34])));
+        check(Wanted { uid: Some(1000), image: "web:logs", ..Wanted::default() }, Ok((1000, 0, &[0])));
+        check(Wanted { name: Some("web"), gid: Some(9), ..Wanted::default() }, Ok((33, 9, &[9])));
     }
 
     #[test]

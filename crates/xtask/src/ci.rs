@@ -11,7 +11,15 @@ use crate::{root, tidy};
 type Step = fn() -> anyhow::Result<()>;
 
 /// Programs that tests run as peers, and the Debian packages that bring them.
-const PACKAGES: &[(&str, &str)] = &[("cc", "gcc"), ("etcd", "etcd-server"), ("etcdctl", "etcd-client")];
+const PACKAGES: &[(&str, &str)] = &[
+    ("busybox", "busybox-static"),
+    ("cc", "gcc"),
+    ("curl", "curl"),
+    ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
+    ("kubectl", "kubernetes-client"),
+    ("python3", "python3"),
+];
 
 /// Runs every step and stops at the first that fails.
 pub fn run(args: &[String]) -> anyhow::Result<()> {

@@ -31,7 +31,6 @@ struct ControllerRevision;
 
 impl Rules for ControllerRevision {
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         non_negative(&root.get("revision"), errors);
         match root.get("data").value() {

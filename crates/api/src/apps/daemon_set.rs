@@ -63,6 +63,9 @@ struct DaemonSet;
 
 impl Rules for DaemonSet {
     fn default(&self, object: &mut Value, _version: &str) {
+        // Upstream's conversion says it of every object, so whoever writes one owns it.
+        let generation = template_generation(object);
+        set_template_generation(object, generation);
         let Some(spec) = object.get_mut("spec") else { return };
         default_to(spec, "revisionHistoryLimit", 10);
         default_to(spec, "updateStrategy", Value::object());
@@ -99,7 +102,6 @@ impl Rules for DaemonSet {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         validate_spec(&At::root(object).get("spec"), errors);
     }
 

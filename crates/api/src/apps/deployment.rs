@@ -84,7 +84,6 @@ impl Rules for Deployment {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         validate_spec(&At::root(object).get("spec"), errors);
     }
 

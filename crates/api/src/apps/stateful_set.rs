@@ -106,7 +106,6 @@ impl Rules for StatefulSet {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         validate_spec(&At::root(object).get("spec"), Leniency::None, errors);
     }
 

@@ -60,7 +60,6 @@ impl Rules for CronJob {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         validate_spec(&root.get("spec"), None, errors);
         let metadata = root.get("metadata");

@@ -82,7 +82,6 @@ impl Rules for Job {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");
         validate_generated_selector(&root, errors);

@@ -50,7 +50,6 @@ impl Rules for Endpoints {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         root.get("subsets").items().for_each(|subset| validate_subset(&subset, errors));
     }

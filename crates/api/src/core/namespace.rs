@@ -91,7 +91,6 @@ impl Rules for Namespace {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");
         let finalizers = spec.get("finalizers");

@@ -84,7 +84,6 @@ impl Rules for Node {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");
         validate_taints(&spec.get("taints"), errors);

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use machinery::{At, Errors, Str, Value, names as rules};
 
-use super::object_meta;
 use super::pod_spec::{self, Owner};
 use crate::kind::{Connect, Context, Does, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, names};
 
@@ -25,7 +24,6 @@ pub fn kind() -> Kind {
         selectable: selectable(),
         rules: Arc::new(Pod),
         update_checks: UpdateChecks { whole: 1, change: 0 },
-        qualified_finalizers: false,
         ..Kind::stored("", "v1", "Pod", "pods")
     }
     .with_columns(&columns::all())
@@ -53,7 +51,6 @@ impl Rules for Pod {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         validate(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");

@@ -15,7 +15,6 @@ pub fn kind() -> Kind {
     Kind {
         returns_deleted: true,
         rules: Arc::new(PodTemplate),
-        qualified_finalizers: false,
         update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("", "v1", "PodTemplate", "podtemplates")
     }
@@ -55,7 +54,6 @@ impl Rules for PodTemplate {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         pod_template_spec::validate(&At::root(object).get("template"), errors);
     }
 

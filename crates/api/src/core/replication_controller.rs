@@ -32,7 +32,6 @@ pub fn kind() -> Kind {
             int_cell(object, &["status", "replicas"]).to_string().into()
         })],
         rules: Arc::new(ReplicationController),
-        qualified_finalizers: false,
         update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("", "v1", "ReplicationController", "replicationcontrollers")
     }
@@ -69,7 +68,6 @@ impl Rules for ReplicationController {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         spec(&At::root(object).get("spec"), &At::root(&Value::Null), errors);
     }
 

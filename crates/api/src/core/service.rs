@@ -108,7 +108,6 @@ impl Rules for Service {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         validation::validate(object, None, errors);
     }
 

@@ -84,7 +84,6 @@ impl Rules for EndpointSlice {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         validate_slice(&At::root(object), None, errors);
     }
 

@@ -62,7 +62,6 @@ impl Rules for Ingress {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");
         validate_spec(&spec, &Lenient::default(), errors);

@@ -54,7 +54,6 @@ impl Rules for IngressClass {
     }
 
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");
         let controller = spec.get("controller");

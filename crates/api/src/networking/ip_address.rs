@@ -32,7 +32,6 @@ struct IpAddress;
 
 impl Rules for IpAddress {
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        object_meta::created(object, errors);
         let root = At::root(object);
         let spec = root.get("spec");
         let parent = spec.get("parentRef");

@@ -10,15 +10,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
+use jiff::Timestamp;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
-use oci_spec::runtime::{Capability, LinuxCapabilities, LinuxSeccomp, PosixRlimitBuilder, Process, Spec};
+use oci_spec::runtime::{
+    Capability, LinuxCapabilities, LinuxNamespaceType, LinuxSeccomp, PosixRlimitBuilder, Process, Spec,
+};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 use sys::{Forked, fork};
 
+use crate::entering::Entering;
 use crate::executor::Payload;
 use crate::protocol::Start;
 use crate::seccomp;
@@ -41,8 +45,17 @@ pub enum Io<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Report {
-    Started { pid: i32, warnings: Vec<String> },
+    Started(Begun),
     Failed { error: String },
+}
+
+/// A process that was started.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Begun {
+    pub pid: i32,
+    /// Taken before the program runs: it may end before anybody hears of it.
+    pub at_nanos: i64,
+    pub warnings: Vec<String>,
 }
 
 /// A worker at work.
@@ -101,10 +114,7 @@ impl Worker {
     }
 }
 
-fn spawn(
-    dir: &Path,
-    work: impl FnOnce(&Rc<RefCell<File>>) -> Result<(i32, Vec<String>), WorkError>,
-) -> io::Result<Worker> {
+fn spawn(dir: &Path, work: impl FnOnce(&Rc<RefCell<File>>) -> Result<Begun, WorkError>) -> io::Result<Worker> {
     let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
     match fork().map_err(io::Error::other)? {
         Forked::Parent(pid) => {
@@ -119,7 +129,7 @@ fn spawn(
             let report = Rc::new(RefCell::new(File::from(to)));
             let complaints = listen(dir);
             let outcome = match catch_unwind(AssertUnwindSafe(|| work(&report))) {
-                Ok(Ok((pid, warnings))) => Report::Started { pid, warnings },
+                Ok(Ok(begun)) => Report::Started(begun),
                 Ok(Err(error)) => Report::Failed { error: with_complaint(chain(error.as_ref()), &complaints) },
                 Err(_) => Report::Failed { error: "the OCI runtime panicked".to_owned() },
             };
@@ -173,7 +183,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<(i32, Vec<String>), WorkError> {
+fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun, WorkError> {
     let bundle = start.dir.join("bundle");
     let mut spec = Spec::load(bundle.join("config.json"))?;
     let mut warnings = Vec::new();
@@ -195,23 +205,31 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<(i32,
     let builder = builder(start, io, payload)?;
     let mut container = builder.as_init(inner).with_systemd(false).with_detach(true).build()?;
     let pid = container.pid().ok_or("the container has no process")?.as_raw();
+    let at_nanos = super::nanos(Timestamp::now());
     container.start()?;
-    Ok((pid, warnings))
+    Ok(Begun { pid, at_nanos, warnings })
 }
 
-fn enter(
-    start: &Start,
-    process: &Process,
-    io: Io<'_>,
-    report: &Rc<RefCell<File>>,
-) -> Result<(i32, Vec<String>), WorkError> {
+fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun, WorkError> {
     let spec = Spec::load(start.dir.join("bundle/config.json"))?;
     let filter = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone());
-    let mut process = process.clone();
+    let mut process = asked.clone();
     let mut warnings = Vec::new();
-    let payload = adapt(&mut process, filter.as_ref(), report, &mut warnings)?;
+    let mut payload = adapt(&mut process, filter.as_ref(), report, &mut warnings)?;
+    if let Some(users) = user_namespace(&spec) {
+        // Undone by what was adapted above: who it is and what it may do is decided inside.
+        let mut wanted = asked.clone();
+        let entering = Entering::take(&mut wanted, users)?;
+        let loads = !payload.filters.is_empty() && entering.loads_by_privilege();
+        payload.drop_admin = loads && !entering.administrates();
+        payload.entering = Some(Rc::new(entering));
+        process.set_user(wanted.user().clone());
+        process.set_capabilities(wanted.capabilities().clone());
+        process.set_no_new_privileges(Some(false));
+    }
     let file = start.dir.join(format!("exec-{}.json", std::process::id()));
     fs::write(&file, serde_json::to_vec(&process)?)?;
+    let at_nanos = super::nanos(Timestamp::now());
     let built = builder(start, io, payload)?
         .as_tenant()
         .with_detach(true)
@@ -219,7 +237,14 @@ fn enter(
         .with_no_new_privs(process.no_new_privileges().unwrap_or(false))
         .build();
     fs::remove_file(&file)?;
-    Ok((built?.as_raw(), warnings))
+    Ok(Begun { pid: built?.as_raw(), at_nanos, warnings })
+}
+
+/// The user namespace that a container joined, if it has one.
+fn user_namespace(spec: &Spec) -> Option<&Path> {
+    let namespaces = spec.linux().as_ref()?.namespaces().as_ref()?;
+    let users = namespaces.iter().find(|one| one.typ() == LinuxNamespaceType::User)?;
+    users.path().as_deref()
 }
 
 fn builder(start: &Start, io: Io<'_>, payload: Payload) -> Result<ContainerBuilder, WorkError> {
@@ -245,7 +270,7 @@ fn adapt(
     let filters = filter.map(seccomp::compile).transpose()?.unwrap_or_default();
     let privileged_load = !filters.is_empty() && process.no_new_privileges() != Some(true);
     let drop_admin = privileged_load && keep_admin(process);
-    Ok(Payload { filters: Rc::new(filters), drop_admin, report: Rc::clone(report) })
+    Ok(Payload { filters: Rc::new(filters), drop_admin, entering: None, report: Rc::clone(report) })
 }
 
 /// Loading a filter needs the capability to administrate until the very end; says whether it was added for that.
@@ -326,21 +351,23 @@ fn hard_limit(name: &str) -> Option<u64> {
     }
 }
 
-fn create_by(runtime: &Path, start: &Start, io: Io<'_>) -> Result<(i32, Vec<String>), WorkError> {
+fn create_by(runtime: &Path, start: &Start, io: Io<'_>) -> Result<Begun, WorkError> {
     let pid_file = start.dir.join("pid");
     let mut command = oci(runtime, start);
     command.arg("create").arg("--bundle").arg(start.dir.join("bundle")).arg("--pid-file").arg(&pid_file);
     run(command, &start.id, io)?;
     let mut begin = oci(runtime, start);
     begin.arg("start").arg(&start.id).stdin(Stdio::null());
+    let at_nanos = super::nanos(Timestamp::now());
     told(begin)?;
-    Ok((fs::read_to_string(pid_file)?.trim().parse()?, Vec::new()))
+    Ok(Begun { pid: fs::read_to_string(pid_file)?.trim().parse()?, at_nanos, warnings: Vec::new() })
 }
 
-fn enter_by(runtime: &Path, start: &Start, process: &Process, io: Io<'_>) -> Result<(i32, Vec<String>), WorkError> {
+fn enter_by(runtime: &Path, start: &Start, process: &Process, io: Io<'_>) -> Result<Begun, WorkError> {
     let unique = std::process::id();
     let (pid_file, file) = (start.dir.join(format!("pid-{unique}")), start.dir.join(format!("exec-{unique}.json")));
     fs::write(&file, serde_json::to_vec(process)?)?;
+    let at_nanos = super::nanos(Timestamp::now());
     let mut command = oci(runtime, start);
     command.args(["exec", "--detach", "--process"]).arg(&file).arg("--pid-file").arg(&pid_file);
     let outcome = run(command, &start.id, io);
@@ -348,7 +375,7 @@ fn enter_by(runtime: &Path, start: &Start, process: &Process, io: Io<'_>) -> Res
     outcome?;
     let pid = fs::read_to_string(&pid_file)?.trim().parse()?;
     fs::remove_file(&pid_file)?;
-    Ok((pid, Vec::new()))
+    Ok(Begun { pid, at_nanos, warnings: Vec::new() })
 }
 
 fn oci(runtime: &Path, start: &Start) -> Command {

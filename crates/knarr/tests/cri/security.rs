@@ -21,7 +21,7 @@ async fn users_groups_and_capabilities_are_as_asked() {
     let (status, web) = m.output(&sandbox, web).await;
     assert_eq!(web, "33\n34\n34 7 50\n0000000000000000\n1\n");
     let user = status.user.unwrap().linux.unwrap();
-    assert_eq!((user.uid, user.gid, user.supplemental_groups), (33, 34, vec![7, 50]));
+    assert_eq!((user.uid, user.gid, user.supplemental_groups), (33, 34, vec![7, 34, 50]));
     let strict = secured("strict", "id -G", |security| {
         security.run_as_user = Some(v1::Int64Value { value: 33 });
         security.run_as_group = Some(v1::Int64Value { value: 99 });
@@ -161,6 +161,8 @@ async fn a_user_namespace_maps_root_to_somebody_else() {
     let id = m.run(&sandbox, container).await;
     assert_eq!(m.shell(&id, "stat -c %u /volume /volume/file").await, "0\n33");
     assert_eq!(m.shell(&id, "id -u; stat -c %u /bin/busybox /mine").await, "0\n0\n0");
+    let inside = "grep -E '^(Cap(Eff|Bnd)|NoNewPrivs)' /proc/self/status | cut -f2; cat /proc/self/uid_map | tr -s ' '";
+    assert_eq!(m.shell(&id, inside).await, "00000000a80425fb\n00000000a80425fb\n0\n 0 200000 65536");
     let written = m.path("runtime/containers").join(&id).join("upper/mine");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(written).unwrap()), 200_000);
     m.finish().await;

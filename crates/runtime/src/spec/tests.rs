@@ -81,7 +81,7 @@ fn recursive_read_only_mounts_must_be_read_only_and_private() {
                 assert!(last["options"].as_array().unwrap().contains(&json!(option)), "{last}");
             }
             (got, expect) => {
-                assert_eq!(got.map(|_| "").map_err(|error| error.to_string()), expect.map_err(str::to_owned))
+                assert_eq!(got.map(|_| "").map_err(|error| error.to_string()), expect.map_err(str::to_owned));
             }
         });
     };

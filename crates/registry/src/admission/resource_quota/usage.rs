@@ -151,11 +151,10 @@ fn of_service(service: &Value, used: &mut Amounts) {
     let count = |ports: usize| one(i64::try_from(ports).unwrap_or(i64::MAX));
     let balanced = text(spec(service), "type") == "LoadBalancer";
     let node_ports = match text(spec(service), "type") {
-        "NodePort" => ports.len(),
         "LoadBalancer" if spec(service)["allocateLoadBalancerNodePorts"] == Value::Bool(false) => {
             ports.iter().filter(|port| port["nodePort"].as_int().unwrap_or(0) != 0).count()
         }
-        "LoadBalancer" => ports.len(),
+        "NodePort" | "LoadBalancer" => ports.len(),
         _ => 0,
     };
     used.insert("services".into(), one(1));

@@ -1,0 +1,91 @@
+//! A later process of a container that has a user namespace: the library joins every namespace but that one.
+//!
+//! It is asked to leave the process root and whole, and the last steps are done here: into the user namespace, then who the
+//! process is and what it may do, in that namespace's terms.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::sched::{CloneFlags, setns};
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use oci_spec::runtime::{LinuxCapabilities, Process, UserBuilder};
+
+/// What the process is to be, once it is inside.
+pub struct Entering {
+    users: File,
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+    capabilities: CapsHashSet,
+    ambient: CapsHashSet,
+    no_new_privileges: bool,
+}
+
+impl Entering {
+    /// Takes from a process's description what is to be done inside, and leaves in it root with every capability.
+    pub fn take(process: &mut Process, users: &Path) -> io::Result<Entering> {
+        let user = process.user().clone();
+        let wanted = process.capabilities().clone().unwrap_or_default();
+        let set = |set: &Option<_>| names(&serde_json::to_value(set)?);
+        let entering = Entering {
+            users: File::open(users)?,
+            uid: Uid::from_raw(user.uid()),
+            gid: Gid::from_raw(user.gid()),
+            groups: user.additional_gids().iter().flatten().map(|gid| Gid::from_raw(*gid)).collect(),
+            capabilities: set(wanted.permitted())?,
+            ambient: set(wanted.ambient())?,
+            no_new_privileges: process.no_new_privileges() == Some(true),
+        };
+        let held = caps::read(None, CapSet::Bounding).map_err(io::Error::other)?;
+        let held: Vec<String> = held.iter().map(ToString::to_string).collect();
+        let all: LinuxCapabilities = serde_json::from_value(serde_json::json!({
+            "bounding": held, "effective": held, "permitted": held, "inheritable": [], "ambient": [],
+        }))?;
+        let root = UserBuilder::default().uid(0u32).gid(0u32).build().map_err(io::Error::other)?;
+        process.set_user(root).set_capabilities(Some(all)).set_no_new_privileges(Some(false));
+        Ok(entering)
+    }
+
+    /// Becomes what it is to be; `keep` is left to be dropped later.
+    pub fn enter(&self, keep: Option<Capability>) -> io::Result<()> {
+        setns(&self.users, CloneFlags::CLONE_NEWUSER)?;
+        setgroups(&self.groups)?;
+        setresgid(self.gid, self.gid, self.gid)?;
+        nix::sys::prctl::set_keepcaps(true)?;
+        setresuid(self.uid, self.uid, self.uid)?;
+        let mut usable = self.capabilities.clone();
+        usable.extend(keep);
+        let change = |set: CapSet, to: &CapsHashSet| caps::set(None, set, to).map_err(io::Error::other);
+        // The bounding set first: changing it needs a capability that the others may lose.
+        change(CapSet::Effective, &caps::read(None, CapSet::Permitted).map_err(io::Error::other)?)?;
+        for other in caps::read(None, CapSet::Bounding).map_err(io::Error::other)?.difference(&self.capabilities) {
+            caps::drop(None, CapSet::Bounding, *other).map_err(io::Error::other)?;
+        }
+        change(CapSet::Effective, &usable)?;
+        change(CapSet::Permitted, &usable)?;
+        change(CapSet::Inheritable, &self.ambient)?;
+        change(CapSet::Ambient, &self.ambient)?;
+        if self.no_new_privileges {
+            nix::sys::prctl::set_no_new_privs()?;
+        }
+        Ok(())
+    }
+
+    /// Whether loading a filter will need the capability to administrate.
+    pub fn loads_by_privilege(&self) -> bool {
+        !self.no_new_privileges
+    }
+
+    /// Whether the capability to administrate is one of its own.
+    pub fn administrates(&self) -> bool {
+        self.capabilities.contains(&Capability::CAP_SYS_ADMIN)
+    }
+}
+
+fn names(set: &serde_json::Value) -> io::Result<CapsHashSet> {
+    let names = set.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(serde_json::Value::as_str);
+    names.map(|name| Capability::from_str(name).map_err(io::Error::other)).collect()
+}

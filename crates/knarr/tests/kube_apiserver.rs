@@ -1,0 +1,250 @@
+//! The real API server and the real kubectl.
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A server of this test's own: its own folder, its own port, gone when the test ends.
+struct Server {
+    process: Child,
+    address: String,
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = folder.path().join("tokens.csv");
+        std::fs::write(&tokens, "a-token,admin,admin,\"system:masters\"\nplain-token,jane,jane\n").unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_knarr"))
+            .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
+            .args(["--authorization-mode", "Node,RBAC", "--service-cluster-ip-range", "10.96.0.0/16"])
+            .arg("--data-dir")
+            .arg(folder.path().join("data"))
+            .arg("--cert-dir")
+            .arg(folder.path().join("certs"))
+            .arg("--token-auth-file")
+            .arg(&tokens)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address = lines.by_ref().map(Result::unwrap).find_map(|line| {
+            let (_, rest) = line.split_once("address=")?;
+            Some(
+                rest.split(|letter: char| letter != ':' && letter != '.' && !letter.is_ascii_digit())
+                    .next()?
+                    .to_owned(),
+            )
+        });
+        // The rest of the log is read so that the server never waits for it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let server = Self { process, address: address.expect("the server says where it listens"), folder };
+        server.write_kubeconfig();
+        server.wait_until_ready();
+        server
+    }
+
+    fn write_kubeconfig(&self) {
+        let text = format!(
+            r#"{{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{{"name": "c", "cluster": {{"server": "https://{}", "insecure-skip-tls-verify": true}}}}],
+            "users": [{{"name": "u", "user": {{"token": "a-token"}}}}],
+            "contexts": [{{"name": "c", "context": {{"cluster": "c", "user": "u"}}}}]}}"#,
+            self.address
+        );
+        std::fs::write(self.folder.path().join("kubeconfig"), text).unwrap();
+    }
+
+    fn wait_until_ready(&self) {
+        let answer = self.curl(&["--retry", "100", "--retry-delay", "0", "--retry-all-errors", "--fail"], "/readyz");
+        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    }
+
+    fn curl(&self, arguments: &[&str], path: &str) -> Output {
+        let mut command = Command::new("curl");
+        command.args(["-sk", "--max-time", "20"]).args(arguments);
+        if !arguments.iter().any(|argument| argument.starts_with("Authorization:")) {
+            command.args(["-H", "Authorization: Bearer a-token"]);
+        }
+        command.arg(format!("https://{}{path}", self.address)).output().unwrap()
+    }
+
+    /// The status code of a request, and its body.
+    fn code(&self, arguments: &[&str], path: &str) -> (String, String) {
+        let arguments: Vec<&str> = ["-w", "\n%{http_code}"].into_iter().chain(arguments.iter().copied()).collect();
+        let text = String::from_utf8(self.curl(&arguments, path).stdout).unwrap();
+        let (body, code) = text.rsplit_once('\n').unwrap();
+        (code.to_owned(), body.to_owned())
+    }
+
+    fn kubectl(&self, arguments: &str) -> String {
+        self.kubectl_with(arguments, "")
+    }
+
+    /// What kubectl prints, both ways.
+    fn kubectl_with(&self, arguments: &str, input: &str) -> String {
+        let mut process = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(self.folder.path().join("kubeconfig"))
+            .arg("--cache-dir")
+            .arg(self.folder.path().join("cache"))
+            .args(["--request-timeout", "20s"])
+            .args(arguments.split_whitespace())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = process.wait_with_output().unwrap();
+        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        format!("{out}{err}").trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn kubectl_works() {
+    let server = Server::start();
+    let check = |arguments: &str, expect: &str| assert_eq!(server.kubectl(arguments), expect, "kubectl {arguments}");
+    check("create deployment web --image=nginx", "deployment.apps/web created");
+    check("get deployment web -o jsonpath={.spec.strategy.type}", "RollingUpdate");
+    check("scale deployment web --replicas=3", "deployment.apps/web scaled");
+    check("get deployment web -o jsonpath={.spec.replicas}/{.metadata.generation}", "3/2");
+    check("label deployment web tier=front", "deployment.apps/web labeled");
+    check("annotate deployment web note=x", "deployment.apps/web annotated");
+    check("get deployments -l tier=front -o name", "deployment.apps/web");
+    check("get deployments -l tier=back -o name", "");
+    check("patch deployment web -p {\"spec\":{\"paused\":true}}", "deployment.apps/web patched");
+    check("expose deployment web --port=80", "service/web exposed");
+    check("get service web -o jsonpath={.spec.ports[0].port}", "80");
+    check("auth can-i delete pods", "yes");
+    check("auth can-i delete pods --as=jane", "no");
+    check("delete deployment web", "deployment.apps \"web\" deleted");
+    check("get deployment web", "Error from server (NotFound): deployments.apps \"web\" not found");
+    let applied =
+        "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"c\"}, \"data\": {\"a\": \"b\"}}";
+    assert_eq!(server.kubectl_with("apply -f -", applied), "configmap/c created");
+    assert_eq!(server.kubectl_with("apply -f -", applied), "configmap/c unchanged");
+    assert_eq!(server.kubectl_with("apply --server-side -f -", applied), "configmap/c serverside-applied");
+    let table = server.kubectl("get configmaps c");
+    assert!(table.starts_with("NAME   DATA   AGE\nc      1      "), "{table}");
+    let explained = server.kubectl("explain deployment.spec.paused");
+    assert!(explained.contains("<boolean>") && explained.contains("paused"), "{explained}");
+    assert!(server.kubectl("api-resources --no-headers").lines().count() > 55);
+    assert!(server.kubectl("api-versions").lines().any(|line| line == "apps/v1"));
+}
+
+#[test]
+fn a_definition_makes_a_kind_at_once_and_takes_it_away_again() {
+    let server = Server::start();
+    let definition = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object",
+                "properties": {"size": {"type": "integer", "minimum": 1, "default": 2}}}}}]}}"#;
+    let created = server.kubectl_with("create -f -", definition);
+    assert_eq!(created, "customresourcedefinition.apiextensions.k8s.io/widgets.example.com created");
+    let waited = server.kubectl("wait --for=condition=Established crd/widgets.example.com --timeout=10s");
+    assert_eq!(waited, "customresourcedefinition.apiextensions.k8s.io/widgets.example.com condition met");
+    let widget = r#"{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}"#;
+    assert_eq!(server.kubectl_with("create -f -", widget), "widget.example.com/w created");
+    assert_eq!(server.kubectl("get widget w -o jsonpath={.size}"), "2");
+    let refused = server.kubectl("patch widget w --type=merge -p {\"size\":0}");
+    assert!(refused.contains("size: Invalid value: 0: size in body should be greater than or equal to 1"), "{refused}");
+    let deleted = server.kubectl("delete crd widgets.example.com --timeout=10s");
+    assert_eq!(deleted, "customresourcedefinition.apiextensions.k8s.io \"widgets.example.com\" deleted");
+    let (code, _) = server.code(&[], "/apis/example.com/v1/namespaces/default/widgets");
+    assert_eq!(code, "404");
+}
+
+#[test]
+fn bad_input_is_refused_in_words() {
+    let server = Server::start();
+    let path = "/api/v1/namespaces/default/configmaps";
+    let json = ["-H", "Content-Type: application/json"];
+    let post = |body: &str| {
+        let file = server.folder.path().join("body");
+        std::fs::write(&file, body).unwrap();
+        let body = format!("@{}", file.display());
+        server.code(&[json[0], json[1], "--data-binary", &body], path)
+    };
+    let says = |(code, body): (String, String), expect: &str, words: &str| {
+        assert!(code == expect && body.contains(words), "{code} {body}, not {expect} {words}");
+    };
+    says(post("{\"broken"), "400", "unexpected end of JSON input");
+    says(post(&"[".repeat(100_000)), "400", "json parse error");
+    says(post(&format!("{{\"data\": {{\"a\": \"{}\"}}}}", "x".repeat(4 << 20))), "413", "Request entity too large");
+    says(post("{\"metadata\": {\"name\": \"Bad_Name\"}}"), "422", "a lowercase RFC 1123 subdomain");
+    says(server.code(&["-X", "BREW"], path), "405", "does not allow this method");
+    says(server.code(&["-X", "PUT"], path), "405", "does not allow this method");
+    says(server.code(&["-H", "Authorization: Bearer wrong"], path), "401", "Unauthorized");
+    says(server.code(&["-H", "Accept: application/nonsense"], path), "406", "Not Acceptable");
+    says(server.code(&[], "/api/v1/nothings"), "404", "could not find the requested resource");
+    let header = format!("X-Flood: {}", "y".repeat(2 << 20));
+    let file = server.folder.path().join("header");
+    std::fs::write(&file, header).unwrap();
+    let (code, _) = server.code(&["-H", &format!("@{}", file.display())], path);
+    assert!(matches!(code.as_str(), "431" | "000"), "a flood of headers: {code}");
+    says(server.code(&[], "/readyz"), "200", "ok");
+}
+
+#[test]
+fn a_server_that_is_killed_comes_back_with_everything() {
+    let mut server = Server::start();
+    assert_eq!(server.kubectl("create configmap kept --from-literal=a=b"), "configmap/kept created");
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    let mut again = Command::new(env!("CARGO_BIN_EXE_knarr"))
+        .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--authorization-mode", "RBAC"])
+        .args(["--secure-port", server.address.rsplit_once(':').unwrap().1])
+        .arg("--data-dir")
+        .arg(server.folder.path().join("data"))
+        .arg("--cert-dir")
+        .arg(server.folder.path().join("certs"))
+        .arg("--token-auth-file")
+        .arg(server.folder.path().join("tokens.csv"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    server.wait_until_ready();
+    let kept = server.kubectl("get configmap kept -o jsonpath={.data.a}");
+    again.kill().unwrap();
+    again.wait().unwrap();
+    assert_eq!(kept, "b");
+}
+
+#[test]
+fn recorded_exchanges_are_answered_as_recorded() {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
+    let player = folder.join("golden.py");
+    if !player.is_file() {
+        println!("skipped: {} is not there", player.display());
+        return;
+    }
+    let server = Server::start();
+    let output = Command::new("python3")
+        .arg(&player)
+        .args(["replay", "--server", &server.address, "--token", "a-token", "--show", "20", "--fail-under", "96"])
+        .args(recordings(&folder))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{}", said.lines().rev().take(16).collect::<Vec<_>>().join("\n"));
+    assert!(output.status.success(), "{said}");
+}
+
+fn recordings(folder: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> = files.filter(|file| file.extension().is_some_and(|ending| ending == "jsonl")).collect();
+    files.sort();
+    files
+}
