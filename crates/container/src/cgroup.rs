@@ -31,6 +31,8 @@ struct Hierarchies {
     unified: Option<PathBuf>,
     /// Version 1: controllers and mount points.
     separate: Vec<(String, PathBuf)>,
+    /// The unified one beside them: runc puts containers there too.
+    beside: Option<PathBuf>,
 }
 
 impl Cgroup {
@@ -152,7 +154,8 @@ impl Cgroup {
 
     fn dirs(&self) -> impl Iterator<Item = PathBuf> {
         let hierarchies = hierarchies();
-        let roots = hierarchies.separate.iter().map(|(_, root)| root).chain(&hierarchies.unified);
+        let roots =
+            hierarchies.separate.iter().map(|(_, root)| root).chain(&hierarchies.unified).chain(&hierarchies.beside);
         let dirs: BTreeSet<PathBuf> = roots.map(|root| root.join(&self.path)).filter(|dir| dir.is_dir()).collect();
         dirs.into_iter()
     }
@@ -244,6 +247,7 @@ fn parse_mounts(mountinfo: &str) -> Hierarchies {
         let mut fields = after.split(' ');
         match (fields.next(), fields.nth(1)) {
             (Some("cgroup2"), _) if place == Path::new("/sys/fs/cgroup") => found.unified = Some(place),
+            (Some("cgroup2"), _) => found.beside = Some(place),
             (Some("cgroup"), Some(options)) => {
                 let own = options.split(',').filter(|option| CONTROLLERS.contains(option));
                 found.separate.extend(own.map(|controller| (controller.to_owned(), place.clone())));
@@ -264,7 +268,7 @@ mod tests {
                       32 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let found = parse_mounts(hybrid);
         assert_eq!(found.separate, [("cpu".to_owned(), PathBuf::from("/sys/fs/cgroup/cpu"))]);
-        assert!(found.unified.is_none());
+        assert_eq!((found.unified, found.beside), (None, Some(PathBuf::from("/sys/fs/cgroup/unified"))));
         let unified = parse_mounts("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n");
         assert_eq!(unified.unified, Some(PathBuf::from("/sys/fs/cgroup")));
     }
