@@ -44,6 +44,7 @@ fn writes_are_answered_as_recorded() {
         println!("skipped: {} is not there", folder.display());
         return;
     }
+    #[expect(clippy::disallowed_methods, reason = "who looks into one kind says which; the gate sets nothing")]
     let only = std::env::var("KNARR_ONLY").ok();
     let kinds = api::kinds::all();
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
@@ -73,7 +74,7 @@ fn writes_are_answered_as_recorded() {
     }
     let (code, same) = (percent(total.code, total.all), percent(total.same, total.all));
     println!("{} writes: code {code:.2}, shape {:.2}, same {same:.2}", total.all, percent(total.shape, total.all));
-    assert!(only.is_some() || code > 60.0, "{code:.2} % of the codes are as recorded");
+    assert!(only.is_some() || code > 99.0, "{code:.2} % of the codes are as recorded");
 }
 
 fn percent(part: usize, of: usize) -> f64 {

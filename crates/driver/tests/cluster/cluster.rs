@@ -65,7 +65,7 @@ impl Cluster {
         let authenticators = Authenticators { tokens: [(TOKEN.into(), admin)].into(), ..Authenticators::default() };
         let files =
             tls::Files { cert_dir: directory.path().join("certs"), certificate: None, key: None, client_ca: None };
-        let config = apiserver::Config {
+        let mut config = apiserver::Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             etcd_prefix: "/registry".into(),
             tls: files,
@@ -78,6 +78,8 @@ impl Cluster {
             external_address: None,
             kinds: api::kinds::all(),
         };
+        // No controller here makes the service accounts that pods would run as.
+        config.admission.disable.push("ServiceAccount".to_owned());
         let server = Server::start(config, store).await.unwrap();
         let mut cluster = Self {
             server,

@@ -160,7 +160,10 @@ async fn lists_are_filtered_and_images_are_described() {
         items.into_iter().map(|item| item.id).collect::<Vec<_>>()
     };
     let ready = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
-    assert_eq!(list(v1::PodSandboxFilter { state: Some(ready), ..Default::default() }).await, [one.clone()]);
+    assert_eq!(
+        list(v1::PodSandboxFilter { state: Some(ready), ..Default::default() }).await,
+        std::slice::from_ref(&one)
+    );
     let label_selector = [("app".to_owned(), "two".to_owned())].into();
     assert_eq!(list(v1::PodSandboxFilter { label_selector, ..Default::default() }).await, [two]);
     assert_eq!(list(v1::PodSandboxFilter { id: one[..13].into(), ..Default::default() }).await, [one]);
