@@ -233,7 +233,7 @@ fn recorded_exchanges_are_answered_as_recorded() {
     let server = Server::start();
     let output = Command::new("python3")
         .arg(&player)
-        .args(["replay", "--server", &server.address, "--token", "a-token", "--show", "20", "--fail-under", "96"])
+        .args(["replay", "--server", &server.address, "--token", "a-token", "--show", "20", "--fail-under", "98"])
         .args(recordings(&folder))
         .output()
         .unwrap();
