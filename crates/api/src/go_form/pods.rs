@@ -14,7 +14,7 @@ pub(crate) fn print(of: &str, value: &Value) -> String {
     out
 }
 
-/// As [`print`], of a type by its name in the API; `None` if it is not one of a pod.
+/// As [`print()`], of a type by its name in the API; `None` if it is not one of a pod.
 pub(super) fn known(name: &str, value: &Value) -> Option<String> {
     let of = name.strip_prefix("v1.").filter(|of| ["PodTemplateSpec", "PodSpec"].contains(of))?;
     Some(print(of, value))

@@ -1,7 +1,7 @@
 //! TokenRequests: what may be asked for, what the token is bound to, and the answer.
 //!
 //! The steps stand in the order that the server takes them; between them it looks up the service account and what
-//! [`reference`] names.
+//! [`reference()`] names.
 
 use machinery::field::{self, Errors};
 use machinery::meta::{Meta, MetaMut};
