@@ -1,6 +1,6 @@
 //! Gives absent fields the values that the schema has for them.
 
-use crate::schema::{Field, Schema, Shape, Struct};
+use crate::schema::{Field, Omit, Schema, Shape, Struct};
 use crate::{Object, Str, Value};
 
 /// Fills in the schema's defaults, also inside of what it filled in. A `null` where there can be none counts as absence:
@@ -90,7 +90,15 @@ impl Pass {
     ) -> usize {
         let mut inserted = 0;
         for field in fields {
-            if let Some(value) = &field.default {
+            // Go leaves out a zero that it may leave out, so nobody could have set it.
+            let may_go = self.nulls == Nulls::Printed && field.omit != Omit::Never && !field.pointer;
+            let left_out = |value: &Value| match value {
+                Value::Int(number) => may_go && *number == 0,
+                Value::Bool(flag) => may_go && !flag,
+                Value::String(text) => may_go && text.is_empty(),
+                _ => false,
+            };
+            if let Some(value) = field.default.as_ref().filter(|value| !left_out(value)) {
                 let mut value = value.clone();
                 self.value(&mut value, schema.other(field.ty));
                 entries.insert(at + inserted, (field.name.clone(), value));
