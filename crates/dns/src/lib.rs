@@ -1,0 +1,1 @@
+//! The cluster's DNS: answers from a projection of services and endpoint slices.

@@ -1,0 +1,1 @@
+//! Nodes without containers: pods become Running and Ready as a kubelet would report them.

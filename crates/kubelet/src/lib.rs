@@ -1,0 +1,1 @@
+//! The node's agent: pods from the API server, containers through CRI.

@@ -1,0 +1,1 @@
+//! The pod network: links, routes, addresses and CNI.
