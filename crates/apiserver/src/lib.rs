@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod authentication;
 pub mod authorization;
+pub mod backend;
 pub mod bootstrap;
 pub mod cache;
 pub mod claims;

@@ -1,7 +1,7 @@
 //! A running API server: a listener, its connections, and the tasks behind them.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::authentication::{Authenticators, Peer};
 use crate::authorization::{self, Authorization};
+use crate::backend::{Pools, Routing};
 use crate::cache::{self, Cache};
 use crate::documents::Kept;
 use crate::state::State;
@@ -55,6 +56,8 @@ pub struct Config {
     pub ranges: api::core::service::allocation::Config,
     /// Which admission plug-ins are on.
     pub admission: admission::Flags,
+    /// `--enable-aggregator-routing`: services are reached at their endpoints, not at their own address.
+    pub aggregator_routing: bool,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
     /// The built-in kinds, with the versions that are served.
@@ -138,6 +141,7 @@ impl Server {
             ranges: config.ranges,
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
+            backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
             admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
@@ -168,6 +172,16 @@ impl Server {
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
+}
+
+/// Where the server reaches itself.
+fn own(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 fn rows(kinds: &[Arc<Kind>], wanted: impl Fn(&Kind) -> bool) -> Vec<Arc<Kind>> {

@@ -14,6 +14,7 @@ use store::client::{Client, ClientError};
 
 use crate::authentication::Authenticators;
 use crate::authorization::Authorization;
+use crate::backend::Pools;
 use crate::cache::Cache;
 use crate::documents::Kept;
 use crate::storage::Layout;
@@ -36,6 +37,8 @@ pub struct State {
     pub authenticators: Authenticators,
     /// Who may do what.
     pub authorization: Arc<Authorization>,
+    /// Connections of the server's own requests: webhooks, aggregated servers.
+    pub backends: Pools,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
     /// What objects can take.

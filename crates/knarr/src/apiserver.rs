@@ -97,6 +97,9 @@ struct ApiServer {
     /// Whom tokens may be for [default: the issuers].
     #[arg(long, value_delimiter = ',')]
     api_audiences: Vec<String>,
+    /// Whether services are reached at their endpoints instead of their own address.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
+    enable_aggregator_routing: bool,
     /// Whether secrets of the bootstrap kind are tokens.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
     enable_bootstrap_token_auth: bool,
@@ -148,6 +151,7 @@ impl ApiServer {
         Ok(Config {
             address: SocketAddr::new(self.bind_address, self.secure_port),
             etcd_prefix: self.etcd_prefix.clone(),
+            aggregator_routing: self.enable_aggregator_routing,
             tls: tls::Files {
                 cert_dir: self.cert_dir.clone(),
                 certificate: self.tls_cert_file.clone(),

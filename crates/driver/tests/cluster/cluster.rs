@@ -68,6 +68,7 @@ impl Cluster {
         let mut config = apiserver::Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             etcd_prefix: "/registry".into(),
+            aggregator_routing: false,
             tls: files,
             names: vec!["localhost".into()],
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
