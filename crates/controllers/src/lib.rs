@@ -7,3 +7,7 @@ pub mod condition;
 pub mod deployment;
 pub mod pod;
 pub mod replicaset;
+pub mod revision;
+pub mod share;
+pub mod statefulset;
+pub mod table;

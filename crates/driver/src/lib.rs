@@ -9,8 +9,10 @@ pub mod clock;
 pub mod election;
 pub mod events;
 mod execute;
+mod member;
 pub mod queue;
 mod run;
 
 pub use caches::Caches;
+pub use member::Member;
 pub use run::{Driver, run};
