@@ -5,5 +5,7 @@
 pub mod claim;
 pub mod condition;
 pub mod deployment;
+pub mod garbage;
+pub mod namespace;
 pub mod pod;
 pub mod replicaset;

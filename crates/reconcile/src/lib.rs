@@ -12,6 +12,7 @@
 
 mod action;
 mod cache;
+pub mod everything;
 pub mod kinds;
 mod plan;
 pub mod testing;
