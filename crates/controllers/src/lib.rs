@@ -9,3 +9,7 @@ pub mod garbage;
 pub mod namespace;
 pub mod pod;
 pub mod replicaset;
+pub mod revision;
+pub mod share;
+pub mod statefulset;
+pub mod table;

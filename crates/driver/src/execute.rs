@@ -111,7 +111,7 @@ fn tell(events: &Recorder, told: Option<&Told>, outcome: &Result<Value, Error>) 
     match outcome {
         Ok(_) => events.record(&told.regarding, EventType::Normal, told.done_reason, &told.done_message),
         Err(error) => {
-            if let Some((reason, prefix)) = told.failed {
+            if let Some((reason, prefix)) = &told.failed {
                 events.record(&told.regarding, EventType::Warning, reason, &format!("{prefix}: {error}"));
             }
         }

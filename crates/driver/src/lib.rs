@@ -10,11 +10,13 @@ pub mod clock;
 pub mod election;
 pub mod events;
 mod execute;
+mod member;
 pub mod queue;
 mod run;
 mod sweep;
 
 pub use caches::Caches;
 pub use census::Census;
+pub use member::Member;
 pub use run::{Driver, run};
 pub use sweep::sweep;

@@ -1,5 +1,6 @@
 //! One write to the API, as a value: what, to which object, under which conditions.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use machinery::meta::Meta;
@@ -122,7 +123,7 @@ pub struct Told {
     /// The sentence for people if it succeeds.
     pub done_message: String,
     /// If a failure is told as well: the word for machines, `FailedCreate`, and what comes before the server's words, `Error creating`.
-    pub failed: Option<(&'static str, &'static str)>,
+    pub failed: Option<(&'static str, Cow<'static, str>)>,
 }
 
 /// What must be true of an object for an action to take place.
