@@ -5,6 +5,8 @@
 pub mod claim;
 pub mod condition;
 pub mod deployment;
+pub mod garbage;
+pub mod namespace;
 pub mod pod;
 pub mod replicaset;
 pub mod revision;

@@ -12,6 +12,7 @@
 
 mod action;
 mod cache;
+pub mod everything;
 mod config;
 pub mod kinds;
 mod plan;
