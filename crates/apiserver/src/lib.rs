@@ -16,5 +16,6 @@ pub mod storage;
 pub mod table;
 pub mod tls;
 pub mod verbs;
+pub mod webhooks;
 
 pub use server::{Config, Server};

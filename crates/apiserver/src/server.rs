@@ -25,6 +25,7 @@ use crate::documents::Kept;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
+use crate::webhooks::Webhooks;
 use crate::{bootstrap, claims, custom, life, tls};
 
 /// How long a client may take to say who it is.
@@ -142,6 +143,7 @@ impl Server {
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
+            webhooks: Webhooks::of(&admission),
             admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
