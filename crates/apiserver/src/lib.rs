@@ -7,14 +7,17 @@ pub mod backend;
 pub mod bootstrap;
 pub mod cache;
 pub mod claims;
+pub mod compaction;
 pub mod custom;
 pub mod documents;
 pub mod life;
+pub mod sealed;
 pub mod server;
 pub mod state;
 pub mod storage;
 pub mod table;
 pub mod tls;
+pub mod vault;
 pub mod verbs;
 pub mod webhooks;
 
