@@ -19,5 +19,6 @@ pub mod table;
 pub mod tls;
 pub mod vault;
 pub mod verbs;
+pub mod webhooks;
 
 pub use server::{Config, Server};

@@ -27,6 +27,7 @@ use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
 use crate::vault::{self, Vault};
+use crate::webhooks::Webhooks;
 use crate::{bootstrap, claims, compaction, custom, life, tls};
 
 /// How long a client may take to say who it is.
@@ -162,6 +163,7 @@ impl Server {
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
+            webhooks: Webhooks::of(&admission),
             admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),

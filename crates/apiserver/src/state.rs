@@ -20,6 +20,7 @@ use crate::documents::Kept;
 use crate::sealed::{self, Store};
 use crate::storage::{self, Layout};
 use crate::table::Table;
+use crate::webhooks::Webhooks;
 
 /// How long a request waits for the cache to have what the store has.
 pub const CACHE_PATIENCE: Duration = Duration::from_secs(3);
@@ -42,6 +43,8 @@ pub struct State {
     pub backends: Pools,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
+    /// Those who are asked over the network about writes.
+    pub webhooks: Webhooks,
     /// What objects can take.
     pub ranges: Config,
     /// The shelf of node ports that are taken.

@@ -35,6 +35,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod toleration_seconds;
+pub mod webhooks;
 
 use std::sync::Arc;
 

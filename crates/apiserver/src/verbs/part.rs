@@ -3,10 +3,13 @@
 use api::kind::Kind;
 use machinery::Value;
 use machinery::status::Status;
+use registry::admission::webhooks::{Request, write_options};
 use registry::admission::{Attributes, Notes, Operation};
+use registry::options::WriteOptions;
 
 use super::Call;
 use crate::state::{draw, now};
+use crate::webhooks;
 
 /// Lets admission change and judge `object`, which is created as a part of the object `name`.
 pub async fn admit(
@@ -34,8 +37,10 @@ pub async fn admit(
     };
     call.state.see_own_writes().await?;
     let mut notes = Notes::default();
-    call.state.admission.admit(&attributes, object, &*call.state, &mut notes)?;
-    call.state.admission.validate(&attributes, object, &*call.state, &mut notes)?;
+    let options = write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() });
+    let request = Request { attributes, options };
+    webhooks::admit(&call.state, &request, object, &mut notes).await?;
+    webhooks::validate(&call.state, &request, object, &mut notes).await?;
     call.warn(notes.warnings);
     Ok(())
 }
