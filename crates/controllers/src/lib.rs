@@ -4,11 +4,15 @@
 
 pub mod claim;
 pub mod condition;
+pub mod daemonset;
 pub mod deployment;
 pub mod garbage;
 pub mod namespace;
+pub mod names;
+pub mod placement;
 pub mod pod;
 pub mod replicaset;
+pub mod replicationcontroller;
 pub mod revision;
 pub mod share;
 pub mod statefulset;

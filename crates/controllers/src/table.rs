@@ -2,7 +2,7 @@
 
 use reconcile::Controller;
 
-use crate::{deployment, replicaset, statefulset};
+use crate::{daemonset, deployment, replicaset, replicationcontroller, statefulset};
 
 /// What is to be known of a controller besides what it decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,11 @@ macro_rules! table {
 }
 
 table! {
+    "daemonset-controller", "daemon-set-controller", 2 ["concurrent-daemonset-syncs"] => daemonset::DaemonSet;
     "deployment-controller", "deployment-controller", 5 ["concurrent-deployment-syncs"] => deployment::Deployment;
     "replicaset-controller", "replicaset-controller", 5 ["concurrent-replicaset-syncs"] => replicaset::ReplicaSet;
+    "replicationcontroller-controller", "replication-controller", 5 ["concurrent-rc-syncs"] =>
+        replicationcontroller::ReplicationController;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
 }
 
