@@ -5,7 +5,6 @@
 
 mod always;
 mod always_pull_images;
-mod amounts;
 mod certificates;
 mod claim_resize;
 mod default_class;
