@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["api", "mvcc", "consensus", "image", "container"],
     &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "runtime", "net"],
     &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard"],
-    &["apiserver", "kubelet", "proxy", "dns", "ingress", "metrics"],
+    &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim"],
     &["knarr", "e2e", "xtask"],
 ];
