@@ -3,17 +3,21 @@
 pub mod answer;
 pub mod authentication;
 pub mod authorization;
+pub mod backend;
 pub mod bootstrap;
 pub mod cache;
 pub mod claims;
+pub mod compaction;
 pub mod custom;
 pub mod documents;
 pub mod life;
+pub mod sealed;
 pub mod server;
 pub mod state;
 pub mod storage;
 pub mod table;
 pub mod tls;
+pub mod vault;
 pub mod verbs;
 
 pub use server::{Config, Server};

@@ -1,7 +1,7 @@
 //! A running API server: a listener, its connections, and the tasks behind them.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -19,12 +19,15 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::authentication::{Authenticators, Peer};
 use crate::authorization::{self, Authorization};
+use crate::backend::{Pools, Routing};
 use crate::cache::{self, Cache};
 use crate::documents::Kept;
+use crate::sealed::Store;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
-use crate::{bootstrap, claims, custom, life, tls};
+use crate::vault::{self, Vault};
+use crate::{bootstrap, claims, compaction, custom, life, tls};
 
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -55,8 +58,16 @@ pub struct Config {
     pub ranges: api::core::service::allocation::Config,
     /// Which admission plug-ins are on.
     pub admission: admission::Flags,
+    /// `--enable-aggregator-routing`: services are reached at their endpoints, not at their own address.
+    pub aggregator_routing: bool,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
+    /// Where it is said how values are encrypted at rest, if they are.
+    pub encryption: Option<vault::File>,
+    /// How long events are kept.
+    pub event_life: Duration,
+    /// How much history the store keeps; none if somebody else compacts it.
+    pub compaction_interval: Option<Duration>,
     /// The built-in kinds, with the versions that are served.
     pub kinds: Vec<Arc<Kind>>,
 }
@@ -85,6 +96,9 @@ pub enum StartError {
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::Error),
+    /// Values cannot be encrypted as configured.
+    #[error("values cannot be encrypted at rest")]
+    Vault(#[from] vault::Error),
     /// A flag names a plug-in that does not exist.
     #[error(transparent)]
     Admission(#[from] admission::Unknown),
@@ -128,6 +142,15 @@ impl Server {
                 }
             }
         }
+        let vault = match config.encryption {
+            Some(file) => Some(Arc::new(Vault::open_file(file, layout.clone(), &config.kinds).await?)),
+            None => None,
+        };
+        tasks.extend(vault.iter().map(|vault| vault.clone().run()));
+        if let Some(interval) = config.compaction_interval {
+            tasks.spawn(compaction::run(store.clone(), interval));
+        }
+        let store = Arc::new(Store::new(store, vault, config.event_life));
         tasks.spawn(cache::run(cache.clone(), store.clone(), layout.clone()));
         let state = Arc::new(State {
             table: RwLock::new(Arc::new(Table::new(config.kinds))),
@@ -138,6 +161,7 @@ impl Server {
             ranges: config.ranges,
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
+            backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
             admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
@@ -168,6 +192,16 @@ impl Server {
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
+}
+
+/// Where the server reaches itself.
+fn own(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 fn rows(kinds: &[Arc<Kind>], wanted: impl Fn(&Kind) -> bool) -> Vec<Arc<Kind>> {

@@ -31,7 +31,7 @@ pub struct Config {
 }
 
 /// How to make connections secret and sure.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// Who vouches for the server; whom the system trusts if absent.
     pub certificate_authority: Option<Pem>,
@@ -175,7 +175,7 @@ pub enum InClusterError {
 
 impl Tls {
     /// All certificates and keys.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = &Pem> {
+    pub fn sources(&self) -> impl Iterator<Item = &Pem> {
         let client = self.client.iter().flat_map(|(certificate, key)| [certificate, key]);
         self.certificate_authority.iter().chain(client)
     }

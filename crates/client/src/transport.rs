@@ -15,13 +15,13 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-pub use connect::ConnectError;
+pub use connect::{ConnectError, Connector, Wire};
 pub use credentials::CredentialError;
 pub(crate) use exec::EXEC_EXTENSION;
 pub use exec::ExecError;
 pub use https::Https;
 pub use in_process::InProcess;
-pub use tls::TlsError;
+pub use tls::{ClientCertificate, Stamp, TlsError, client_config};
 
 /// Any failure of a lower layer.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -5,5 +5,11 @@
 pub mod claim;
 pub mod condition;
 pub mod deployment;
+pub mod garbage;
+pub mod namespace;
 pub mod pod;
 pub mod replicaset;
+pub mod revision;
+pub mod share;
+pub mod statefulset;
+pub mod table;

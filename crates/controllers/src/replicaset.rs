@@ -161,7 +161,7 @@ fn told(
     failed_prefix: &'static str,
 ) -> Option<Box<Told>> {
     let regarding = Regarding::object(set);
-    Some(Box::new(Told { regarding, done_reason, done_message, failed: Some((failed_reason, failed_prefix)) }))
+    Some(Box::new(Told { regarding, done_reason, done_message, failed: Some((failed_reason, failed_prefix.into())) }))
 }
 
 fn prefix(set: &Value) -> String {

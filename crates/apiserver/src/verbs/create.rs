@@ -126,7 +126,8 @@ async fn store(
         return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(Some(0)) };
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    let mut txn = call.state.layout.along(storage::create(key, storage::encode(object), 0), effects);
+    let mut txn = call.state.layout.along(storage::create(key, storage::encode(object)), effects);
+    txn = call.state.lease(&call.kind, txn).await?;
     claims::join(&call.state, &mut txn, claims, object);
     if let Some(revision) = call.state.submit(txn).await? {
         return Ok(Some(revision));

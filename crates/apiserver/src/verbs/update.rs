@@ -145,13 +145,13 @@ async fn submit(
     apply::keep_times(&current.object, &mut object);
     let value = storage::encode(&object);
     let ends = deletion::ends(&call.kind, &object, &current.object);
-    if options.dry_run || (!ends && value == storage::encode(&current.object)) {
+    if options.dry_run || (!ends && !current.stale && value == storage::encode(&current.object)) {
         return Ok(Some(object));
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
     let mut txn =
         if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
-    txn = call.state.layout.along(txn, effects);
+    txn = call.state.lease(&call.kind, call.state.layout.along(txn, effects)).await?;
     let releases = claims::releases(&call.kind, &current.object);
     claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };

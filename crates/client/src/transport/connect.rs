@@ -61,11 +61,14 @@ pub struct Connector {
 
 /// A connection to the server, perhaps through a proxy.
 pub enum Wire {
+    /// As it is.
     Plain(TcpStream),
+    /// Inside TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Connector {
+    /// Connects with TLS where the address says `https`; `server_name` is what the certificate must have, if that is not the host.
     pub fn new(tls: rustls::ClientConfig, server_name: Option<String>, proxy: Option<Uri>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

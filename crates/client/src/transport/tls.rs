@@ -60,7 +60,9 @@ pub enum TlsError {
 /// Certificates and key that a client shows.
 #[derive(Clone, Copy)]
 pub struct ClientCertificate<'a> {
+    /// The certificate, and those that lead to its authority.
     pub certificate: &'a Pem,
+    /// Its key.
     pub key: &'a Pem,
 }
 

@@ -1,0 +1,157 @@
+//! Where a request of the server's own goes: a URL or a service of the cluster, and the connections to it.
+//!
+//! ```text
+//! Backend ─resolve─> Route (address to dial, URL to show, name the certificate must have) ─> Wire, or a pooled POST
+//! ```
+//!
+//! A service is looked up for every request, so that a changed one is followed at once; connections are kept for each
+//! address that was dialed and each way of trusting it.
+
+mod pool;
+mod resolve;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use client::config::{Pem, Tls};
+use client::transport::{Connector, Wire};
+use http::Uri;
+use machinery::Value;
+use tower_service::Service as _;
+
+pub use client::transport::BoxError;
+pub use pool::{CallError, Pools};
+pub use resolve::{Directory, Routing, Unresolved, resolve};
+
+/// Where a request goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// To a server anywhere.
+    Url(Uri),
+    /// To a service of the cluster, by HTTPS.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// One of its ports.
+        port: u16,
+        /// The path to ask for, empty for `/`.
+        path: String,
+    },
+}
+
+/// A backend and whom to trust there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Where.
+    pub backend: Backend,
+    /// The authority of its certificate (the system's if absent), and the certificate to show.
+    pub tls: Tls,
+}
+
+/// The way to a backend at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// What is asked for: the URL in messages and in the `Host` header.
+    pub url: Uri,
+    /// What is connected to, `host:port`.
+    pub dial: String,
+    /// The name that the certificate must have.
+    pub server_name: String,
+}
+
+/// What is wrong with a description of a backend.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Neither a URL nor a service.
+    #[error("exactly one of url or service is required")]
+    Neither,
+    /// The URL cannot be used.
+    #[error("{0:?} is not an https URL")]
+    Url(String),
+    /// The port is none.
+    #[error("{0} is not a port")]
+    Port(i64),
+    /// The bundle is not base64.
+    #[error("caBundle is not base64")]
+    Bundle,
+}
+
+impl Destination {
+    /// Reads the `clientConfig` of a webhook, which is shared by admission and conversion.
+    pub fn of(client_config: &Value) -> Result<Self, Malformed> {
+        let backend = match (client_config.str_at(&["url"]), client_config.get("service")) {
+            (Some(url), None) => Backend::Url(parse_url(url)?),
+            (None, Some(service)) => service_of(service)?,
+            _ => return Err(Malformed::Neither),
+        };
+        let certificate_authority = match client_config.str_at(&["caBundle"]) {
+            None | Some("") => None,
+            Some(text) => {
+                Some(Pem::Inline(Bytes::from(BASE64.decode(text.as_bytes()).map_err(|_| Malformed::Bundle)?)))
+            }
+        };
+        Ok(Self { backend, tls: Tls { certificate_authority, ..Tls::default() } })
+    }
+}
+
+/// Connects to where a route leads. Which protocols are offered inside TLS is in `protocols`, most wanted first.
+pub async fn connect(route: &Route, tls: &Tls, protocols: &[&[u8]]) -> Result<Wire, BoxError> {
+    let connector = connector(route, tls, protocols)?;
+    dial(connector, route).await.map(hyper_util::rt::TokioIo::into_inner)
+}
+
+/// What makes connections with this trust to what a route asks for.
+fn connector(route: &Route, tls: &Tls, protocols: &[&[u8]]) -> Result<Connector, BoxError> {
+    let client =
+        tls.client.as_ref().map(|(certificate, key)| client::transport::ClientCertificate { certificate, key });
+    let mut config = client::transport::client_config(tls, client)?;
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let name = tls.server_name.clone().unwrap_or_else(|| route.server_name.clone());
+    Ok(Connector::new(config, Some(name), None))
+}
+
+async fn dial(mut connector: Connector, route: &Route) -> Result<hyper_util::rt::TokioIo<Wire>, BoxError> {
+    let scheme = route.url.scheme_str().unwrap_or("https");
+    let address = Uri::try_from(format!("{scheme}://{}/", route.dial))?;
+    connector.call(address).await
+}
+
+fn parse_url(text: &str) -> Result<Uri, Malformed> {
+    let url: Uri = text.parse().map_err(|_| Malformed::Url(text.to_owned()))?;
+    if url.scheme_str() == Some("https") && url.host().is_some() { Ok(url) } else { Err(Malformed::Url(text.into())) }
+}
+
+fn service_of(service: &Value) -> Result<Backend, Malformed> {
+    const HTTPS: i64 = 443;
+    let text = |field: &str| service.str_at(&[field]).unwrap_or_default().to_owned();
+    let port = service.get("port").and_then(Value::as_int).unwrap_or(HTTPS);
+    let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or(Malformed::Port(port))?;
+    Ok(Backend::Service { namespace: text("namespace"), name: text("name"), port, path: text("path") })
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn a_client_configuration_names_a_url_or_a_service() {
+        let check = |config: Value, expect: Result<Backend, Malformed>| {
+            assert_eq!(Destination::of(&config).map(|destination| destination.backend), expect);
+        };
+        let service = |port, path: &str| {
+            let (namespace, name) = ("ns".to_owned(), "s".to_owned());
+            Ok(Backend::Service { namespace, name, port, path: path.to_owned() })
+        };
+        check(value!({"url": "https://a.example/x"}), Ok(Backend::Url("https://a.example/x".parse().unwrap())));
+        check(value!({"service": {"namespace": "ns", "name": "s"}}), service(443, ""));
+        check(value!({"service": {"namespace": "ns", "name": "s", "port": 8443, "path": "/p"}}), service(8443, "/p"));
+        check(value!({}), Err(Malformed::Neither));
+        check(value!({"url": "http://a"}), Err(Malformed::Url("http://a".into())));
+        check(value!({"service": {"port": 0}}), Err(Malformed::Port(0)));
+        check(value!({"url": "https://a", "caBundle": "%"}), Err(Malformed::Bundle));
+    }
+}

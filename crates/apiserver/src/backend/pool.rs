@@ -1,0 +1,265 @@
+//! Connections that are kept, and JSON posted over them.
+
+use std::error::Error as StdError;
+use std::io;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use client::config::Tls;
+use client::transport::{Connector, Stamp, Wire};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::CertificateError;
+use tower_service::Service;
+
+use super::{Backend, BoxError, Destination, Directory, Route, Routing, Unresolved, connector, dial, resolve};
+
+/// Connections to so many places are kept; the one not used for longest goes first.
+const POOLS_MAX: usize = 128;
+/// Idle connections are closed after this long; upstream's time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// An answer may be so long.
+const ANSWER_BYTES_MAX: usize = 10 << 20;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+type Pool = Client<Fixed, Full<Bytes>>;
+
+/// The connections of the server's own requests.
+#[derive(Default)]
+pub struct Pools {
+    routing: Routing,
+    kept: Mutex<Vec<Kept>>,
+    turn: AtomicUsize,
+}
+
+/// Connections to one place, made with one trust.
+struct Kept {
+    dial: String,
+    server_name: String,
+    tls: Tls,
+    stamp: Stamp,
+    pool: Pool,
+    used: usize,
+}
+
+/// Why there is no answer, in the words of Go's client, which operators search for.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// There is no way to where it should go.
+    #[error("Post \"{url}\": {source}")]
+    Unresolved {
+        /// Where it should go.
+        url: String,
+        /// Why there is no way.
+        source: Unresolved,
+    },
+    /// The request cannot be written, or certificates cannot be used.
+    #[error("Post \"{url}\": {text}")]
+    Failed {
+        /// Where it went.
+        url: String,
+        /// What became of it.
+        text: String,
+        /// Why.
+        source: BoxError,
+    },
+    /// It took too long.
+    #[error("Post \"{0}\": context deadline exceeded")]
+    Deadline(String),
+    /// The answer is longer than is taken.
+    #[error("the answer of {0} is longer than {ANSWER_BYTES_MAX} bytes")]
+    TooLong(String),
+}
+
+impl Pools {
+    /// No connections yet.
+    pub fn new(routing: Routing) -> Self {
+        Self { routing, ..Self::default() }
+    }
+
+    /// The way to a backend now.
+    pub fn route(&self, backend: &Backend, directory: &dyn Directory) -> Result<Route, Unresolved> {
+        resolve(backend, self.routing, directory, self.turn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Posts JSON and gives what came back, all within a time. `query` is added to the URL.
+    pub async fn post(
+        &self,
+        directory: &dyn Directory,
+        to: &Destination,
+        query: &str,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<(StatusCode, Bytes), CallError> {
+        let route = match self.route(&to.backend, directory) {
+            Ok(route) => Route { url: with_query(&route.url, query), ..route },
+            Err(source) => return Err(CallError::Unresolved { url: shown(&to.backend, query), source }),
+        };
+        let url = route.url.to_string();
+        let sent = async {
+            let pool = self.pool(&route, to).map_err(|source| failed(&url, &route, source))?;
+            let request = request(&route.url, body).map_err(|source| failed(&url, &route, source.into()))?;
+            let answer = pool.request(request).await.map_err(|source| failed(&url, &route, source.into()))?;
+            let (head, mut body) = answer.into_parts();
+            let mut whole = BytesMut::new();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|source| failed(&url, &route, source.into()))?;
+                let Ok(data) = frame.into_data() else { continue };
+                if whole.len() + data.len() > ANSWER_BYTES_MAX {
+                    return Err(CallError::TooLong(url.clone()));
+                }
+                whole.extend_from_slice(&data);
+            }
+            Ok((head.status, whole.freeze()))
+        };
+        match tokio::time::timeout(within, sent).await {
+            Ok(answered) => answered,
+            Err(_) => Err(CallError::Deadline(url)),
+        }
+    }
+
+    /// The connections to where a route leads, made if there are none with the same trust.
+    fn pool(&self, route: &Route, to: &Destination) -> Result<Pool, BoxError> {
+        let stamp = Stamp::of(to.tls.sources());
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut kept = self.kept.lock().expect("no holder panics");
+        let same = |have: &&mut Kept| {
+            have.dial == route.dial
+                && have.server_name == route.server_name
+                && have.tls == to.tls
+                && have.stamp == stamp
+        };
+        if let Some(have) = kept.iter_mut().find(same) {
+            have.used = turn;
+            return Ok(have.pool.clone());
+        }
+        // All requests over one connection would go to one of the endpoints behind a service.
+        let protocols: &[&[u8]] = match to.backend {
+            Backend::Service { .. } => &[b"http/1.1"],
+            Backend::Url(_) => &[b"h2", b"http/1.1"],
+        };
+        let fixed = Fixed { connector: connector(route, &to.tls, protocols)?, route: route.clone() };
+        let pool = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .build(fixed);
+        // The same place with other certificates is not asked for again.
+        kept.retain(|have| have.dial != route.dial || have.server_name != route.server_name || have.tls != to.tls);
+        if kept.len() >= POOLS_MAX
+            && let Some(oldest) = (0..kept.len()).min_by_key(|at| kept[*at].used)
+        {
+            kept.swap_remove(oldest);
+        }
+        let (dial, server_name) = (route.dial.clone(), route.server_name.clone());
+        kept.push(Kept { dial, server_name, tls: to.tls.clone(), stamp, pool: pool.clone(), used: turn });
+        Ok(pool)
+    }
+}
+
+/// Connects to one place, whatever the URL says.
+#[derive(Clone)]
+struct Fixed {
+    connector: Connector,
+    route: Route,
+}
+
+impl Service<Uri> for Fixed {
+    type Response = TokioIo<Wire>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { connector, route } = self.clone();
+        Box::pin(async move { dial(connector, &route).await })
+    }
+}
+
+fn request(url: &Uri, body: Bytes) -> Result<Request<Full<Bytes>>, http::Error> {
+    Request::builder()
+        .method(Method::POST)
+        .uri(url)
+        .header(CONTENT_TYPE, JSON)
+        .header(ACCEPT, HeaderValue::from_static("application/json, */*"))
+        .header(USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"))
+        .body(Full::new(body))
+}
+
+fn with_query(url: &Uri, query: &str) -> Uri {
+    if query.is_empty() {
+        return url.clone();
+    }
+    let joint = if url.query().is_some() { '&' } else { '?' };
+    Uri::try_from(format!("{url}{joint}{query}")).unwrap_or_else(|_| url.clone())
+}
+
+fn shown(backend: &Backend, query: &str) -> String {
+    match backend {
+        Backend::Url(url) => with_query(url, query).to_string(),
+        Backend::Service { namespace, name, port, path } => {
+            let path = path.trim_start_matches('/');
+            let mark = if query.is_empty() { "" } else { "?" };
+            format!("https://{name}.{namespace}.svc:{port}/{path}{mark}{query}")
+        }
+    }
+}
+
+fn failed(url: &str, route: &Route, source: BoxError) -> CallError {
+    CallError::Failed { url: url.to_owned(), text: go_text(&*source, route), source }
+}
+
+/// What Go's client would have said of a failure.
+fn go_text(error: &(dyn StdError + 'static), route: &Route) -> String {
+    let dial = &route.dial;
+    let mut at = Some(error);
+    let mut last = error.to_string();
+    while let Some(error) = at {
+        last = error.to_string();
+        if let Some(error) = error.downcast_ref::<rustls::Error>() {
+            return tls_text(error, route);
+        }
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                return tls_text(inner, route);
+            }
+            match error.kind() {
+                io::ErrorKind::ConnectionRefused => return format!("dial tcp {dial}: connect: connection refused"),
+                io::ErrorKind::HostUnreachable => return format!("dial tcp {dial}: connect: no route to host"),
+                io::ErrorKind::NetworkUnreachable => {
+                    return format!("dial tcp {dial}: connect: network is unreachable");
+                }
+                io::ErrorKind::ConnectionReset => return "read: connection reset by peer".to_owned(),
+                io::ErrorKind::UnexpectedEof => return "EOF".to_owned(),
+                _ => {}
+            }
+        }
+        at = error.source();
+    }
+    last
+}
+
+fn tls_text(error: &rustls::Error, route: &Route) -> String {
+    let why = match error {
+        rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_),
+        ) => "certificate signed by unknown authority".to_owned(),
+        rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "certificate has expired or is not yet valid".to_owned()
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => format!("certificate is not valid for {}", route.server_name),
+        other => return other.to_string(),
+    };
+    format!("tls: failed to verify certificate: x509: {why}")
+}

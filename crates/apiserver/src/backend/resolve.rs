@@ -1,0 +1,242 @@
+//! The way to a backend: a service's own address, or one of the endpoints behind it.
+
+use std::net::SocketAddr;
+
+use http::Uri;
+use machinery::Value;
+
+use super::{Backend, Route};
+use crate::state::State;
+
+/// What is known of the services of the cluster.
+pub trait Directory: Sync {
+    /// A service.
+    fn service(&self, namespace: &str, name: &str) -> Option<Value>;
+
+    /// The endpoint slices of a service.
+    fn slices(&self, namespace: &str, service: &str) -> Vec<Value>;
+}
+
+/// How services are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Routing {
+    /// `--enable-aggregator-routing`: past the service's own address, to an endpoint.
+    pub to_endpoints: bool,
+    /// Where this server itself listens: the service `kubernetes` is never dialed from here.
+    pub own: Option<SocketAddr>,
+}
+
+/// Why there is no way to a backend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unresolved {
+    /// There is no such service.
+    #[error("service {0:?} not found")]
+    NoService(String),
+    /// It has no address of its own.
+    #[error("cannot route to service with ClusterIP {0:?}")]
+    NoAddress(String),
+    /// It has no such port.
+    #[error("no service port {port} found for service {name:?}")]
+    NoPort {
+        /// The port.
+        port: u16,
+        /// The service.
+        name: String,
+    },
+    /// Nobody is behind it.
+    #[error("no endpoints available for service {0:?}")]
+    NoEndpoints(String),
+    /// It is a service that no request can be sent to.
+    #[error("unsupported service type {0:?}")]
+    Type(String),
+    /// What it says makes no address.
+    #[error("{0:?} is no address")]
+    Address(String),
+}
+
+/// The way to a backend now. `pick` chooses among endpoints.
+pub fn resolve(
+    backend: &Backend,
+    routing: Routing,
+    directory: &dyn Directory,
+    pick: usize,
+) -> Result<Route, Unresolved> {
+    match backend {
+        Backend::Url(url) => {
+            let host = url.host().unwrap_or_default();
+            let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+            let server_name = host.trim_matches(['[', ']']).to_owned();
+            Ok(Route { url: url.clone(), dial: format!("{host}:{port}"), server_name })
+        }
+        Backend::Service { namespace, name, port, path } => {
+            let server_name = format!("{name}.{namespace}.svc");
+            let slash = if path.starts_with('/') { "" } else { "/" };
+            let text = format!("https://{server_name}:{port}{slash}{path}");
+            let url = Uri::try_from(&text).map_err(|_| Unresolved::Address(text))?;
+            let own = routing.own.filter(|_| namespace == "default" && name == "kubernetes" && *port == 443);
+            let dial = match own {
+                Some(own) => own.to_string(),
+                None => address(directory, routing, (namespace, name, *port), pick)?,
+            };
+            Ok(Route { url, dial, server_name })
+        }
+    }
+}
+
+fn address(
+    directory: &dyn Directory,
+    routing: Routing,
+    (namespace, name, port): (&str, &str, u16),
+    pick: usize,
+) -> Result<String, Unresolved> {
+    let service = directory.service(namespace, name).ok_or_else(|| Unresolved::NoService(name.to_owned()))?;
+    let text = |field: &str| service.str_at(&["spec", field]).unwrap_or_default();
+    match text("type") {
+        "" | "ClusterIP" | "NodePort" | "LoadBalancer" if routing.to_endpoints => {
+            let port_name = port_name(&service, name, port)?;
+            endpoint(&directory.slices(namespace, name), port_name, pick)
+                .ok_or_else(|| Unresolved::NoEndpoints(name.to_owned()))
+        }
+        "" | "ClusterIP" | "NodePort" | "LoadBalancer" => {
+            port_name(&service, name, port)?;
+            match text("clusterIP") {
+                ip @ ("" | "None") => Err(Unresolved::NoAddress(ip.to_owned())),
+                ip => Ok(join(ip, port.into())),
+            }
+        }
+        "ExternalName" if !routing.to_endpoints => Ok(join(text("externalName"), port.into())),
+        other => Err(Unresolved::Type(other.to_owned())),
+    }
+}
+
+/// The name of a service's port: by it the endpoints know theirs.
+fn port_name<'s>(service: &'s Value, name: &str, port: u16) -> Result<&'s str, Unresolved> {
+    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+    let found = ports.iter().find(|have| have.get("port").and_then(Value::as_int) == Some(port.into()));
+    let found = found.ok_or_else(|| Unresolved::NoPort { port, name: name.to_owned() })?;
+    Ok(found.str_at(&["name"]).unwrap_or_default())
+}
+
+/// One of the ready endpoints that have the port.
+fn endpoint(slices: &[Value], port_name: &str, pick: usize) -> Option<String> {
+    let list = |value: &'_ Value, field: &str| value.get(field).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let mut ready = Vec::new();
+    for slice in slices {
+        let ports = list(slice, "ports");
+        let named = |port: &&Value| port.str_at(&["name"]).unwrap_or_default() == port_name;
+        let Some(port) = ports.iter().find(named).and_then(|port| port.get("port")).and_then(Value::as_int) else {
+            continue;
+        };
+        let endpoints = list(slice, "endpoints");
+        let answers = |endpoint: &&Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
+        ready.extend(endpoints.iter().filter(answers).filter_map(|endpoint| {
+            let address = endpoint.get("addresses")?.as_array()?.first()?.as_str()?;
+            Some(join(address, port))
+        }));
+    }
+    let count = ready.len();
+    (count > 0).then(|| ready.swap_remove(pick % count))
+}
+
+fn join(host: &str, port: i64) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+impl Directory for State {
+    fn service(&self, namespace: &str, name: &str) -> Option<Value> {
+        registry::admission::View::object(self, "", "services", namespace, name)
+    }
+
+    fn slices(&self, namespace: &str, service: &str) -> Vec<Value> {
+        const SERVICE_NAME: &str = "kubernetes.io/service-name";
+        let table = self.table();
+        let Some(kind) = table.kind("discovery.k8s.io", "endpointslices") else { return Vec::new() };
+        let own = self.cache.shelf(kind).list(namespace, |entry| entry.label(SERVICE_NAME) == Some(service));
+        own.iter().map(|entry| entry.object()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    struct One {
+        spec: Value,
+        slices: Vec<Value>,
+    }
+
+    impl Directory for One {
+        fn service(&self, _: &str, name: &str) -> Option<Value> {
+            (name == "s").then(|| value!({"spec": (self.spec.clone())}))
+        }
+
+        fn slices(&self, _: &str, _: &str) -> Vec<Value> {
+            self.slices.clone()
+        }
+    }
+
+    fn backend(name: &str, port: u16) -> Backend {
+        Backend::Service { namespace: "ns".into(), name: name.into(), port, path: "p".into() }
+    }
+
+    fn dial(one: &One, to_endpoints: bool, name: &str, port: u16) -> String {
+        let routing = Routing { to_endpoints, own: None };
+        match resolve(&backend(name, port), routing, one, 1) {
+            Ok(route) => {
+                assert_eq!(route.url, format!("https://{name}.ns.svc:{port}/p").parse::<Uri>().unwrap());
+                assert_eq!(route.server_name, format!("{name}.ns.svc"));
+                route.dial
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_service_is_reached_at_its_own_address() {
+        let check = |spec: Value, name: &str, expect: &str| {
+            assert_eq!(dial(&One { spec, slices: Vec::new() }, false, name, 443), expect);
+        };
+        let ports = value!([{"port": 443}]);
+        let with_ip = |ip: &str| value!({"type": "ClusterIP", "clusterIP": ip, "ports": (ports.clone())});
+        check(with_ip("10.0.0.1"), "s", "10.0.0.1:443");
+        check(with_ip("fd00::1"), "s", "[fd00::1]:443");
+        check(with_ip("None"), "s", "cannot route to service with ClusterIP \"None\"");
+        check(with_ip("10.0.0.1"), "other", "service \"other\" not found");
+        check(value!({"type": "ClusterIP"}), "s", "no service port 443 found for service \"s\"");
+        check(value!({"type": "ExternalName", "externalName": "a.example"}), "s", "a.example:443");
+    }
+
+    #[test]
+    fn endpoints_are_those_that_are_ready_and_have_the_port() {
+        let spec = value!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"name": "web", "port": 443}]});
+        let slice = |port: &str, ready: bool| {
+            value!({
+                "ports": [{"name": port, "port": 8443}],
+                "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": ready}}, {"addresses": ["10.1.0.2"]}],
+            })
+        };
+        let check = |slices: &[Value], expect: &str| {
+            assert_eq!(dial(&One { spec: spec.clone(), slices: slices.to_vec() }, true, "s", 443), expect);
+        };
+        check(&[slice("web", true)], "10.1.0.2:8443");
+        check(&[slice("web", false), slice("other", true)], "10.1.0.2:8443");
+        check(&[slice("other", true)], "no endpoints available for service \"s\"");
+        let external = One { spec: value!({"type": "ExternalName", "externalName": "a"}), slices: Vec::new() };
+        assert_eq!(dial(&external, true, "s", 443), "unsupported service type \"ExternalName\"");
+    }
+
+    #[test]
+    fn a_url_is_dialed_as_it_says_and_the_own_service_never_by_its_address() {
+        let none = One { spec: Value::Null, slices: Vec::new() };
+        let url =
+            |text: &str| resolve(&Backend::Url(text.parse().unwrap()), Routing::default(), &none, 0).unwrap().dial;
+        assert_eq!(url("https://a.example/x"), "a.example:443");
+        assert_eq!(url("https://[::1]:8443/x"), "[::1]:8443");
+        let (namespace, name) = ("default".to_owned(), "kubernetes".to_owned());
+        let own = Backend::Service { namespace, name, port: 443, path: String::new() };
+        let routing = Routing { own: Some("127.0.0.1:7000".parse().unwrap()), ..Routing::default() };
+        assert_eq!(resolve(&own, routing, &none, 0).unwrap().dial, "127.0.0.1:7000");
+    }
+}

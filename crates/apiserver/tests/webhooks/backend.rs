@@ -1,0 +1,81 @@
+//! Requests of the server's own find their way, keep their connections, and fail in words.
+
+use std::time::Duration;
+
+use apiserver::backend::{Destination, Directory, Pools, Routing};
+use bytes::Bytes;
+use machinery::{Value, value};
+
+use crate::hook::{Hook, Says};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A cluster with one service, which is a server in this process.
+struct Cluster(u16);
+
+impl Directory for Cluster {
+    fn service(&self, namespace: &str, name: &str) -> Option<Value> {
+        let spec = value!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"name": "web", "port": 443}]});
+        ((namespace, name) == ("ns", "hook")).then(|| value!({"spec": spec}))
+    }
+
+    fn slices(&self, _: &str, _: &str) -> Vec<Value> {
+        let port = i64::from(self.0);
+        vec![value!({"ports": [{"name": "web", "port": port}], "endpoints": [{"addresses": ["127.0.0.1"]}]})]
+    }
+}
+
+async fn post(pools: &Pools, cluster: &Cluster, config: Value, within: Duration) -> Result<String, String> {
+    let to = Destination::of(&config).unwrap();
+    let sent = pools.post(cluster, &to, "timeout=10s", Bytes::from_static(b"{}"), within).await;
+    sent.map(|(code, body)| format!("{code} {}", String::from_utf8_lossy(&body))).map_err(|error| error.to_string())
+}
+
+fn pools() -> Pools {
+    Pools::new(Routing { to_endpoints: true, own: None })
+}
+
+#[tokio::test]
+async fn a_service_is_posted_to_under_its_own_name_over_one_connection() {
+    let hook = Hook::start(&["hook.ns.svc"], |_, _| Says::Json(200, value!({"ok": true}))).await;
+    let (pools, cluster) = (pools(), Cluster(hook.port()));
+    let config = value!({"service": {"namespace": "ns", "name": "hook", "path": "/p"}, "caBundle": (hook.bundle())});
+    for _ in 0..3 {
+        let answer = post(&pools, &cluster, config.clone(), SOON).await;
+        assert_eq!(answer.unwrap(), "200 OK {\"ok\":true}");
+    }
+    assert_eq!(hook.asked()[0].0, "/p?timeout=10s");
+    assert_eq!(hook.connections(), 1);
+}
+
+#[tokio::test]
+async fn what_fails_is_told_in_words() {
+    let hook = Hook::start(&["other.example"], |_, _| Says::Nothing).await;
+    let (pools, cluster) = (pools(), Cluster(hook.port()));
+    let service = |name: &str, bundle: &str| value!({"service": {"namespace": "ns", "name": name}, "caBundle": bundle});
+    let check = async |config: Value, within: Duration, expect: &str| {
+        assert_eq!(post(&pools, &cluster, config, within).await.unwrap_err(), expect);
+    };
+    check(service("none", ""), SOON, "Post \"https://none.ns.svc:443/?timeout=10s\": service \"none\" not found").await;
+    check(
+        service("hook", &hook.bundle()),
+        SOON,
+        "Post \"https://hook.ns.svc:443/?timeout=10s\": tls: failed to verify certificate: x509: certificate is not valid for hook.ns.svc",
+    )
+    .await;
+    let stranger = Hook::start(&["hook.ns.svc"], |_, _| Says::Nothing).await;
+    check(
+        service("hook", &stranger.bundle()),
+        SOON,
+        "Post \"https://hook.ns.svc:443/?timeout=10s\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
+    )
+    .await;
+    let own = Hook::start(&["127.0.0.1"], |_, _| Says::Nothing).await;
+    let silent = value!({"url": (own.url("/x")), "caBundle": (own.bundle())});
+    let expect = format!("Post \"{}?timeout=10s\": context deadline exceeded", own.url("/x"));
+    check(silent, Duration::from_millis(200), &expect).await;
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = value!({"url": (format!("https://{free}/"))});
+    let expect = format!("Post \"https://{free}/?timeout=10s\": dial tcp {free}: connect: connection refused");
+    check(refused, SOON, &expect).await;
+}

@@ -1,0 +1,124 @@
+//! A small TLS server that answers JSON with JSON, as its owner says.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use machinery::{Value, json};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+/// What a hook says: a code and a body, or nothing for ever.
+pub enum Says {
+    Json(u16, Value),
+    Nothing,
+}
+
+/// A running hook; it stops when it is dropped.
+pub struct Hook {
+    address: SocketAddr,
+    certificate: String,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    connections: Arc<Mutex<usize>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Hook {
+    /// Listens with a certificate for these names, and answers by path and body.
+    pub async fn start(names: &[&str], answer: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Self {
+        let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let made = made.unwrap();
+        let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (asked, connections) = (Arc::default(), Arc::default());
+        let mut tasks = JoinSet::new();
+        let serving = accept(listener, TlsAcceptor::from(Arc::new(config)), Arc::new(answer), Arc::clone(&asked), {
+            Arc::clone(&connections)
+        });
+        tasks.spawn(serving);
+        Self { address, certificate: made.cert.pem(), asked, connections, _tasks: tasks }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    /// The authority of its certificate, as a configuration carries it.
+    pub fn bundle(&self) -> String {
+        BASE64.encode(&self.certificate)
+    }
+
+    /// Everything it was asked so far: path with query, and body.
+    pub fn asked(&self) -> Vec<(String, Value)> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// How many connections were made to it.
+    pub fn connections(&self) -> usize {
+        *self.connections.lock().unwrap()
+    }
+}
+
+type Answer = Arc<dyn Fn(&str, &Value) -> Says + Send + Sync>;
+
+async fn accept(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    answer: Answer,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    connections: Arc<Mutex<usize>>,
+) {
+    let mut open = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (tls, answer, asked) = (tls.clone(), Arc::clone(&answer), Arc::clone(&asked));
+        let connections = Arc::clone(&connections);
+        open.spawn(async move {
+            let Ok(stream) = tls.accept(stream).await else { return };
+            *connections.lock().unwrap() += 1;
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (answer, asked) = (Arc::clone(&answer), Arc::clone(&asked));
+                async move { Ok::<_, Infallible>(serve(request, &answer, &asked).await) }
+            });
+            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn serve(
+    request: Request<Incoming>,
+    answer: &Answer,
+    asked: &Mutex<Vec<(String, Value)>>,
+) -> Response<Full<Bytes>> {
+    let path = request.uri().path_and_query().unwrap().to_string();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let body = json::parse(&body).unwrap();
+    asked.lock().unwrap().push((path.clone(), body.clone()));
+    match answer(&path, &body) {
+        Says::Json(code, value) => {
+            Response::builder().status(code).body(Full::new(Bytes::from(json::to_vec(&value)))).unwrap()
+        }
+        Says::Nothing => std::future::pending().await,
+    }
+}

@@ -1,0 +1,6 @@
+//! The server as a client of others, against real TLS servers in this process.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod backend;
+mod hook;

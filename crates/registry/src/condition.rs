@@ -1,0 +1,73 @@
+//! Conditions that the server itself sets in the status of an object.
+
+use machinery::{Object, Value};
+
+/// The conditions in the status of an object.
+pub fn all(object: &Value) -> &[Value] {
+    object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// The condition of a type in the status of an object.
+pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    all(object).iter().find(|condition| condition.str_at(&["type"]) == Some(kind))
+}
+
+/// Whether a condition is true.
+pub fn is_true(object: &Value, kind: &str) -> bool {
+    find(object, kind).is_some_and(|condition| condition.str_at(&["status"]) == Some("True"))
+}
+
+/// Sets a condition in its place, or at the end. While its status stays, so does the time of its last transition.
+pub fn set(object: &mut Value, mut condition: Object) {
+    let Value::Object(fields) = object else { return };
+    let Value::Object(status) = fields.get_or_insert_with("status", Value::object) else { return };
+    let conditions = status.get_or_insert_with("conditions", || Value::Array(Vec::new()));
+    if conditions.is_null() {
+        *conditions = Value::Array(Vec::new());
+    }
+    let Value::Array(conditions) = conditions else { return };
+    let kind = condition.get("type").cloned();
+    match conditions.iter_mut().find(|have| have.get("type") == kind.as_ref()) {
+        None => conditions.push(Value::Object(condition)),
+        Some(have) => {
+            if have.get("status") == condition.get("status")
+                && let Some(time) = have.get("lastTransitionTime").cloned()
+            {
+                condition.insert("lastTransitionTime", time);
+            }
+            *have = Value::Object(condition);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn a_condition_keeps_its_place_and_while_it_says_the_same_its_time() {
+        let mut object = value!({"status": {"conditions": [
+            {"type": "A", "status": "True", "lastTransitionTime": "1"},
+            {"type": "B", "status": "True", "lastTransitionTime": "1"},
+        ]}});
+        let condition = |kind: &str, status: &str| {
+            let Value::Object(condition) = value!({"type": kind, "status": status, "lastTransitionTime": "2"}) else {
+                unreachable!("it is an object")
+            };
+            condition
+        };
+        set(&mut object, condition("A", "True"));
+        set(&mut object, condition("B", "False"));
+        set(&mut object, condition("C", "True"));
+        let shown: Vec<String> = all(&object)
+            .iter()
+            .map(|condition| {
+                ["type", "status", "lastTransitionTime"].map(|field| condition.str_at(&[field]).unwrap()).join(" ")
+            })
+            .collect();
+        assert_eq!(shown, ["A True 1", "B False 2", "C True 2"]);
+        assert!(is_true(&object, "C") && !is_true(&object, "B") && !is_true(&object, "D"));
+    }
+}

@@ -1,0 +1,247 @@
+//! Where a proxied request goes: a port of a pod, or an endpoint of a service.
+
+use std::net::IpAddr;
+
+use machinery::Value;
+use machinery::status::Status;
+
+/// How the other end is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Without TLS.
+    Http,
+    /// With TLS, whoever vouches for it.
+    Https,
+}
+
+/// What stands in the place of a name: `name`, `name:port` or `scheme:name:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// `http` unless it is said.
+    pub scheme: Scheme,
+    /// The name of the object.
+    pub name: &'a str,
+    /// A port by number or name; empty if none is given.
+    pub port: &'a str,
+}
+
+impl<'a> Name<'a> {
+    /// Reads a name. `kind` is what it names, for the message.
+    pub fn parse(text: &'a str, kind: &str) -> Result<Self, Status> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let (scheme, name, port) = match parts.as_slice() {
+            [name] => ("", *name, ""),
+            [name, port] => ("", *name, *port),
+            [scheme, name, port] => (*scheme, *name, *port),
+            _ => ("?", "", ""),
+        };
+        let scheme = match scheme {
+            "" | "http" => Some(Scheme::Http),
+            "https" => Some(Scheme::Https),
+            _ => None,
+        };
+        match scheme.filter(|_| !name.is_empty()) {
+            Some(scheme) => Ok(Self { scheme, name, port }),
+            None => Err(Status::bad_request(format!("invalid {kind} request {}", machinery::go::quote(text)))),
+        }
+    }
+}
+
+impl Scheme {
+    /// `https`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    const fn port(self) -> &'static str {
+        match self {
+            Self::Http => "80",
+            Self::Https => "443",
+        }
+    }
+}
+
+/// The port of a pod that a request means, as `address:port`: the one it names, or the first that the pod declares.
+pub fn pod_port(pod: &Value, name: &Name<'_>) -> Result<String, Status> {
+    let declared = || {
+        let containers = pod.at(&["spec", "containers"])?.as_array()?;
+        let ports = containers.iter().filter_map(|container| container.get("ports")?.as_array()?.first());
+        ports.filter_map(|port| port.get("containerPort")?.as_int()).next()
+    };
+    let port = match name.port {
+        "" => declared().map_or_else(|| name.scheme.port().to_owned(), |port| port.to_string()),
+        port => port.to_owned(),
+    };
+    let address = pod.str_at(&["status", "podIP"]).unwrap_or_default();
+    if !is_proxyable(address) {
+        return Err(Status::bad_request("address not allowed"));
+    }
+    Ok(join(address, &port))
+}
+
+/// The endpoints behind the port of a service that a request means, with the pods that must have them.
+pub fn endpoints<'s>(service: &Value, slices: &'s [Value], name: &Name<'_>) -> Result<Vec<Endpoint<'s>>, Status> {
+    let port = port_name(service, name)?;
+    let mut found = Vec::new();
+    for slice in slices {
+        let named = |port_of: &&Value| port_of.str_at(&["name"]).unwrap_or_default() == port;
+        let number = list(slice, "ports").iter().find(named).and_then(|port| port.get("port")?.as_int());
+        let Some(number) = number else { continue };
+        for endpoint in list(slice, "endpoints") {
+            let ready = endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool).unwrap_or(true);
+            let pod = endpoint.get("targetRef").filter(|target| target.str_at(&["kind"]) == Some("Pod"));
+            let address = list(endpoint, "addresses").first().and_then(Value::as_str);
+            if let (true, Some(pod), Some(address)) = (ready, pod, address) {
+                let pod = (pod.str_at(&["namespace"]).unwrap_or_default(), pod.str_at(&["name"]).unwrap_or_default());
+                found.push(Endpoint { address, port: number, pod });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// One of the endpoints, beginning at the one that was drawn: the first whose pod has that address. An endpoint is
+/// written by whoever may write endpoints, and must not lead anywhere else.
+pub fn endpoint(
+    endpoints: &[Endpoint<'_>],
+    name: &Name<'_>,
+    pick: usize,
+    pod: impl Fn(&str, &str) -> Option<Value>,
+) -> Result<String, Status> {
+    let count = endpoints.len();
+    let drawn = (0..count).map(|step| &endpoints[(pick % count + step) % count]);
+    let mut valid = drawn
+        .filter(|endpoint| pod(endpoint.pod.0, endpoint.pod.1).is_some_and(|pod| has_address(&pod, endpoint.address)));
+    match valid.next() {
+        Some(endpoint) if is_proxyable(endpoint.address) => Ok(join(endpoint.address, &endpoint.port.to_string())),
+        Some(_) => Err(Status::bad_request("address not allowed")),
+        None => {
+            let name = machinery::go::quote(name.name);
+            Err(Status::service_unavailable(format!("no endpoints available for service {name}")))
+        }
+    }
+}
+
+/// An address behind a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint<'s> {
+    address: &'s str,
+    port: i64,
+    /// Namespace and name of the pod that is said to have it.
+    pod: (&'s str, &'s str),
+}
+
+/// Whether the server may be made to send something there: not to itself, nor to its neighbours on a link.
+pub fn is_proxyable(address: &str) -> bool {
+    match address.parse() {
+        Ok(IpAddr::V4(ip)) => {
+            !(ip.is_loopback() || ip.is_link_local() || ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast())
+        }
+        Ok(IpAddr::V6(ip)) => {
+            !(ip.is_loopback() || ip.is_unicast_link_local() || ip.is_multicast() || ip.is_unspecified())
+        }
+        Err(_) => false,
+    }
+}
+
+pub(super) fn join(host: &str, port: &str) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// The name of a service's port, by which endpoints know theirs. A number is that of the service.
+fn port_name<'n>(service: &'n Value, name: &Name<'n>) -> Result<&'n str, Status> {
+    let Ok(number) = name.port.parse::<i64>() else { return Ok(name.port) };
+    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+    let found = ports.iter().find(|port| port.get("port").and_then(Value::as_int) == Some(number));
+    match found {
+        Some(port) => Ok(port.str_at(&["name"]).unwrap_or_default()),
+        None => {
+            let name = machinery::go::quote(name.name);
+            Err(Status::service_unavailable(format!("no service port {number} found for service {name}")))
+        }
+    }
+}
+
+fn has_address(pod: &Value, address: &str) -> bool {
+    let all = pod.at(&["status", "podIPs"]).and_then(Value::as_array).unwrap_or_default();
+    all.iter().any(|ip| ip.str_at(&["ip"]) == Some(address)) || pod.str_at(&["status", "podIP"]) == Some(address)
+}
+
+fn list<'v>(value: &'v Value, field: &str) -> &'v [Value] {
+    value.get(field).and_then(Value::as_array).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn names_have_schemes_and_ports() {
+        let check = |text: &str, expect: &str| {
+            let found = Name::parse(text, "pod").map_or_else(
+                |status| status.message,
+                |Name { scheme, name, port }| format!("{} {name} {port}", scheme.name()),
+            );
+            assert_eq!(found, expect);
+        };
+        check("a", "http a ");
+        check("a:80", "http a 80");
+        check("https:a:web", "https a web");
+        check("ftp:a:web", "invalid pod request \"ftp:a:web\"");
+        check(":80", "invalid pod request \":80\"");
+        check("a:b:c:d", "invalid pod request \"a:b:c:d\"");
+    }
+
+    #[test]
+    fn the_port_of_a_pod_is_named_or_declared_first() {
+        let check = |text: &str, address: &str, expect: &str| {
+            let pod = value!({
+                "spec": {"containers": [{"name": "none"}, {"ports": [{"containerPort": 8080}, {"containerPort": 9}]}]},
+                "status": {"podIP": address},
+            });
+            let found = pod_port(&pod, &Name::parse(text, "pod").unwrap());
+            assert_eq!(found.unwrap_or_else(|status| status.message), expect);
+        };
+        check("p", "10.0.0.1", "10.0.0.1:8080");
+        check("https:p:444", "fd00::1", "[fd00::1]:444");
+        check("p", "127.0.0.1", "address not allowed");
+        check("p", "169.254.169.254", "address not allowed");
+        check("p", "", "address not allowed");
+    }
+
+    #[test]
+    fn an_endpoint_is_ready_has_the_port_and_is_its_pods_own() {
+        let service = value!({"spec": {"ports": [{"name": "web", "port": 80}]}});
+        let endpoint_of = |address: &str, ready: bool, pod: &str| {
+            value!({
+                "addresses": [address], "conditions": {"ready": ready},
+                "targetRef": {"kind": "Pod", "namespace": "n", "name": pod},
+            })
+        };
+        let slices = [value!({
+            "ports": [{"name": "web", "port": 8080}],
+            "endpoints": [
+                (endpoint_of("10.0.0.1", false, "a")), (endpoint_of("10.0.0.9", true, "b")),
+                (endpoint_of("10.0.0.2", true, "b")),
+            ],
+        })];
+        let pods = |_: &str, name: &str| {
+            let address = if name == "a" { "10.0.0.1" } else { "10.0.0.2" };
+            Some(value!({"status": {"podIPs": [{"ip": address}]}}))
+        };
+        let check = |text: &str, expect: &str| {
+            let name = Name::parse(text, "service").unwrap();
+            let found = endpoints(&service, &slices, &name).and_then(|found| endpoint(&found, &name, 7, pods));
+            assert_eq!(found.unwrap_or_else(|status| status.message), expect, "{text}");
+        };
+        check("s:80", "10.0.0.2:8080");
+        check("s:web", "10.0.0.2:8080");
+        check("s:81", "no service port 81 found for service \"s\"");
+        check("s", "no endpoints available for service \"s\"");
+    }
+}

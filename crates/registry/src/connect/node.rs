@@ -1,0 +1,77 @@
+//! How a kubelet is reached, by what its node says.
+
+use machinery::Value;
+
+/// Where a kubelet listens when its node does not say.
+const PORT: u16 = 10_250;
+/// What a node declares if its kubelet takes WebSockets as they are.
+const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
+
+/// What is known of a kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Whether it takes WebSockets as they are, so that nothing is to be translated for it.
+    pub websockets: bool,
+}
+
+/// A node has no address of the wanted sort.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no preferred addresses found; known addresses: [{}]", .0.join(" "))]
+pub struct UnknownAddress(Vec<String>);
+
+impl Node {
+    /// Reads a Node. `preferred` are the sorts of addresses, the most wanted first.
+    pub fn of(node: &Value, preferred: &[String]) -> Result<Self, UnknownAddress> {
+        let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
+        let text = |address: &Value, field: &str| address.str_at(&[field]).unwrap_or_default().to_owned();
+        let of_type = |wanted: &String| addresses.iter().find(|address| address.str_at(&["type"]) == Some(wanted));
+        let Some(address) = preferred.iter().find_map(of_type) else {
+            let known = addresses.iter().map(|it| format!("{{{} {}}}", text(it, "type"), text(it, "address")));
+            return Err(UnknownAddress(known.collect()));
+        };
+        let port = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
+        let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(PORT);
+        let declared = node.at(&["status", "declaredFeatures"]).and_then(Value::as_array).unwrap_or_default();
+        let websockets = declared.iter().any(|feature| feature.as_str() == Some(WEBSOCKETS));
+        Ok(Self { host: text(address, "address"), port, websockets })
+    }
+
+    /// `host:port`.
+    pub fn authority(&self) -> String {
+        super::location::join(&self.host, &self.port.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn a_kubelet_is_where_its_node_says() {
+        let preferred = ["Hostname", "InternalIP"].map(str::to_owned);
+        let check = |status: Value, expect: &str| {
+            let found = Node::of(&value!({"status": status}), &preferred);
+            let found = found.map_or_else(|error| error.to_string(), |node| node.authority());
+            assert_eq!(found, expect);
+        };
+        check(value!({}), "no preferred addresses found; known addresses: []");
+        check(
+            value!({"addresses": [{"type": "ExternalIP", "address": "1.2.3.4"}]}),
+            "no preferred addresses found; known addresses: [{ExternalIP 1.2.3.4}]",
+        );
+        check(value!({"addresses": [{"type": "InternalIP", "address": "fd00::1"}]}), "[fd00::1]:10250");
+        check(
+            value!({
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "one"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 1234}},
+            }),
+            "one:1234",
+        );
+    }
+}

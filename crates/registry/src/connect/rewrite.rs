@@ -1,0 +1,87 @@
+//! Paths of a proxied request, and where its answers lead.
+
+/// The path of a request below the `proxy` of an object, as it was sent; `None` if there is no slash after it.
+///
+/// `segments` are those in front: `api/v1/nodes/n/proxy` has five.
+pub fn proxied_path(path: &str, segments: usize) -> Option<&str> {
+    let mut slashes = path.trim_start_matches('/').match_indices('/');
+    let (at, _) = slashes.nth(segments.checked_sub(1)?)?;
+    let skipped = path.len() - path.trim_start_matches('/').len();
+    Some(&path[skipped + at..])
+}
+
+/// A path below another, with one slash between them.
+pub fn join_paths(base: &str, path: &str) -> String {
+    match (base.ends_with('/'), path.starts_with('/')) {
+        (true, true) => format!("{base}{}", &path[1..]),
+        (false, false) if !path.is_empty() => format!("{base}/{path}"),
+        _ => format!("{base}{path}"),
+    }
+}
+
+/// A `Location` that leads back through the proxy: `prefix` is the path in front of the proxied one, `backend` and
+/// `asked` are the hosts that mean the backend. Whatever leads elsewhere stays as it is.
+pub fn location(target: &str, prefix: &str, backend: &str, asked: &str) -> String {
+    let (origin, rest) = split_origin(target);
+    if origin.is_some_and(|(_, host)| host != backend && host != asked) || !rest.starts_with('/') {
+        return target.to_owned();
+    }
+    let origin = match origin {
+        // The client knows this host: it asked for it.
+        Some((scheme, host)) if host == asked && host != backend => format!("{scheme}//{host}"),
+        _ => String::new(),
+    };
+    if rest.starts_with(prefix) {
+        return format!("{origin}{rest}");
+    }
+    format!("{origin}{}", join_paths(prefix, rest))
+}
+
+/// Scheme and host of an absolute URL, and the rest: `("https:", "host")` and `/path?query`.
+fn split_origin(target: &str) -> (Option<(&str, &str)>, &str) {
+    let Some((scheme, rest)) = target.split_once("//").filter(|(scheme, _)| {
+        let name = scheme.strip_suffix(':').unwrap_or(scheme);
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    }) else {
+        return (None, target);
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let path = if rest[end..].starts_with('/') { &rest[end..] } else { "/" };
+    (Some((scheme, &rest[..end])), path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_proxied_request_stays_as_it_was_sent() {
+        let check = |path: &str, segments: usize, expect: Option<&str>| {
+            assert_eq!(proxied_path(path, segments), expect, "{path}");
+        };
+        check("/api/v1/nodes/n/proxy/a%2Fb//c/", 5, Some("/a%2Fb//c/"));
+        check("/api/v1/nodes/n/proxy/", 5, Some("/"));
+        check("/api/v1/nodes/n/proxy", 5, None);
+        check("/api/v1/namespaces/a/pods/p:80/proxy/x", 7, Some("/x"));
+    }
+
+    #[test]
+    fn paths_are_joined_by_one_slash() {
+        assert_eq!(join_paths("/a/", "/b"), "/a/b");
+        assert_eq!(join_paths("/a", "b"), "/a/b");
+        assert_eq!(join_paths("/a", ""), "/a");
+    }
+
+    #[test]
+    fn an_answer_that_leads_to_the_backend_leads_back_through_the_proxy() {
+        let check = |target: &str, expect: &str| {
+            assert_eq!(location(target, "/proxy", "10.0.0.1:80", "api:6443"), expect);
+        };
+        check("/login?a=b", "/proxy/login?a=b");
+        check("http://10.0.0.1:80/login", "/proxy/login");
+        check("https://api:6443/login", "https://api:6443/proxy/login");
+        check("/proxy/there", "/proxy/there");
+        check("relative", "relative");
+        check("https://elsewhere/x", "https://elsewhere/x");
+    }
+}

@@ -1,0 +1,264 @@
+//! Eviction: whether the budget of a pod lets it go, and what becomes of budget and pod if it does.
+
+use machinery::field::Cause;
+use machinery::meta::Meta;
+use machinery::status::{GroupName, Status};
+use machinery::time::Time;
+use machinery::{Object, Value, labels};
+
+use crate::condition;
+
+/// Evictions that a budget's controller has not confirmed yet; with more of them nothing is evicted.
+const DISRUPTED_PODS_MAX: usize = 2000;
+/// When to ask again for a budget that is not up to date.
+const RETRY_SECONDS: u32 = 10;
+
+/// Why a pod may go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Leave {
+    /// Nobody guards it, or it counts for nobody: as long as it stays as it was seen.
+    Free,
+    /// Its budget lets it go, and is to be replaced by this.
+    Spend(Box<Value>),
+}
+
+/// Whether `pod` may be evicted, by the budgets of its namespace.
+pub fn judge(pod: &Value, budgets: &[Value], now: Time) -> Result<Leave, Status> {
+    if is_no_loss(pod) {
+        return Ok(Leave::Free);
+    }
+    let own: Vec<&Value> = budgets.iter().filter(|budget| guards(budget, pod)).collect();
+    let budget = match own.as_slice() {
+        [] => return Ok(Leave::Free),
+        [budget] => *budget,
+        _ => {
+            let message =
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            return Err(Status { success: false, message: message.to_owned(), code: 500, ..Status::success() });
+        }
+    };
+    if !condition::is_true(pod, "Ready") && spares_unhealthy(budget) {
+        return Ok(Leave::Free);
+    }
+    check(budget)?;
+    Ok(Leave::Spend(Box::new(spend(budget, Meta::of(pod).name(), now))))
+}
+
+/// The pod with the condition by which others see why it goes.
+pub fn mark(pod: &mut Value, now: Time) {
+    let mut found = Object::new();
+    found.insert("type", "DisruptionTarget");
+    found.insert("status", "True");
+    found.insert("reason", "EvictionByEvictionAPI");
+    found.insert("message", "Eviction API: evicting");
+    found.insert("lastProbeTime", Value::Null);
+    found.insert("lastTransitionTime", now.to_seconds().to_string().as_str());
+    let generation = Meta::of(pod).generation();
+    if generation > 0 {
+        found.insert("observedGeneration", generation);
+    }
+    condition::set(pod, found);
+}
+
+/// Whether a pod is lost already, or was never there.
+fn is_no_loss(pod: &Value) -> bool {
+    let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
+    matches!(phase, "Succeeded" | "Failed" | "Pending") || Meta::of(pod).is_deleting()
+}
+
+fn guards(budget: &Value, pod: &Value) -> bool {
+    let selector = labels::from_object(budget.at(&["spec", "selector"]));
+    selector.is_ok_and(|selector| selector.matches_object(pod))
+}
+
+/// Whether a pod that is not ready may go without asking: it does not count as healthy.
+fn spares_unhealthy(budget: &Value) -> bool {
+    let (healthy, wanted) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
+    budget.str_at(&["spec", "unhealthyPodEvictionPolicy"]) == Some("AlwaysAllow") || (healthy >= wanted && wanted > 0)
+}
+
+/// Whether the budget has something to give.
+fn check(budget: &Value) -> Result<(), Status> {
+    const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let name = Meta::of(budget).name();
+    let refuse = |seconds: u32, message: String| {
+        let mut status = Status::too_many_requests(REFUSED, seconds);
+        let cause = Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() };
+        status.details.get_or_insert_default().causes.push(cause);
+        Err(status)
+    };
+    let forbid = |why: &str| Err(Status::forbidden(GroupName::new("policy", "poddisruptionbudget"), name, why));
+    if number(budget, "observedGeneration") < Meta::of(budget).generation() {
+        return refuse(RETRY_SECONDS, format!("The disruption budget {name} is still being processed by the server."));
+    }
+    let allowed = number(budget, "disruptionsAllowed");
+    if allowed < 0 {
+        return forbid("pdb disruptions allowed is negative");
+    }
+    let disrupted = budget.at(&["status", "disruptedPods"]).and_then(Value::as_object);
+    if disrupted.is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {
+        return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+    }
+    if allowed > 0 {
+        return Ok(());
+    }
+    let failed = condition::find(budget, "DisruptionAllowed").filter(|condition| {
+        condition.str_at(&["status"]) == Some("False") && condition.str_at(&["reason"]) == Some("SyncFailed")
+    });
+    let (wanted, healthy) = (number(budget, "desiredHealthy"), number(budget, "currentHealthy"));
+    refuse(
+        0,
+        match failed {
+            Some(condition) => format!(
+                "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
+                condition.str_at(&["message"]).unwrap_or_default()
+            ),
+            None => format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"),
+        },
+    )
+}
+
+/// The budget after it has let a pod go: its controller must not count that pod any more.
+fn spend(budget: &Value, pod: &str, now: Time) -> Value {
+    let mut budget = budget.clone();
+    let left = number(&budget, "disruptionsAllowed") - 1;
+    let generation = number(&budget, "observedGeneration");
+    let now = now.to_seconds().to_string();
+    if let Some(Value::Object(status)) = budget.get_mut("status") {
+        status.insert("disruptionsAllowed", left);
+        let disrupted = status.get_or_insert_with("disruptedPods", Value::object);
+        if disrupted.is_null() {
+            *disrupted = Value::object();
+        }
+        if let Value::Object(pods) = disrupted {
+            pods.insert(pod, now.as_str());
+        }
+    }
+    if left == 0 {
+        let mut insufficient = Object::new();
+        insufficient.insert("type", "DisruptionAllowed");
+        insufficient.insert("status", "False");
+        insufficient.insert("reason", "InsufficientPods");
+        insufficient.insert("message", "");
+        insufficient.insert("lastTransitionTime", now.as_str());
+        if generation > 0 {
+            insufficient.insert("observedGeneration", generation);
+        }
+        condition::set(&mut budget, insufficient);
+    }
+    budget
+}
+
+fn number(budget: &Value, field: &str) -> i64 {
+    budget.at(&["status", field]).and_then(Value::as_int).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    const NOW: Time = Time::from_unix(1_700_000_000, 0);
+
+    fn pod(phase: &str, ready: &str) -> Value {
+        value!({
+            "metadata": {"name": "p", "labels": {"app": "web"}, "generation": 2},
+            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+        })
+    }
+
+    fn budget(app: &str, allowed: i64, healthy: i64, wanted: i64) -> Value {
+        value!({
+            "metadata": {"name": "b", "generation": 1},
+            "spec": {"selector": {"matchLabels": {"app": app}}},
+            "status": {
+                "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": healthy, "desiredHealthy": wanted
+            },
+        })
+    }
+
+    fn check(pod: &Value, budgets: &[Value], expect: &str) {
+        let found = match judge(pod, budgets, NOW) {
+            Ok(Leave::Free) => "free".to_owned(),
+            Ok(Leave::Spend(budget)) => format!("spend, {} left", number(&budget, "disruptionsAllowed")),
+            Err(status) => {
+                let cause = status.details.as_ref().and_then(|details| details.causes.first());
+                let cause = cause.map(|cause| format!(" {}: {}", cause.reason, cause.message)).unwrap_or_default();
+                let again = status.retry_after_seconds().map(|seconds| format!(" after {seconds}")).unwrap_or_default();
+                format!("{}{again}{cause}", status.code)
+            }
+        };
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn a_pod_goes_if_its_budget_has_something_left() {
+        let ready = pod("Running", "True");
+        check(&ready, &[], "free");
+        check(&ready, &[budget("other", 0, 1, 1)], "free");
+        check(&ready, &[budget("web", 2, 3, 1)], "spend, 1 left");
+        check(
+            &ready,
+            &[budget("web", 0, 1, 1)],
+            "429 DisruptionBudget: The disruption budget b needs 1 healthy pods and has 1 currently",
+        );
+        check(&ready, &[budget("web", -1, 1, 1)], "403");
+        check(&ready, &[budget("web", 1, 1, 1), budget("web", 1, 1, 1)], "500");
+    }
+
+    #[test]
+    fn pods_that_are_no_loss_are_not_guarded() {
+        for phase in ["Pending", "Succeeded", "Failed"] {
+            check(&pod(phase, "False"), &[budget("web", 0, 0, 1)], "free");
+        }
+        let mut going = pod("Running", "True");
+        if let Some(Value::Object(metadata)) = going.get_mut("metadata") {
+            metadata.insert("deletionTimestamp", "2026-01-01T00:00:00Z");
+        }
+        check(&going, &[budget("web", 0, 0, 1)], "free");
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_goes_while_enough_others_are_or_always_if_the_budget_says_so() {
+        let unready = pod("Running", "False");
+        check(&unready, &[budget("web", 0, 2, 2)], "free");
+        check(
+            &unready,
+            &[budget("web", 0, 1, 2)],
+            "429 DisruptionBudget: The disruption budget b needs 2 healthy pods and has 1 currently",
+        );
+        let mut generous = budget("web", 0, 1, 2);
+        if let Some(Value::Object(spec)) = generous.get_mut("spec") {
+            spec.insert("unhealthyPodEvictionPolicy", "AlwaysAllow");
+        }
+        check(&unready, &[generous], "free");
+    }
+
+    #[test]
+    fn a_budget_that_is_not_up_to_date_says_when_to_ask_again() {
+        let mut late = budget("web", 1, 1, 1);
+        if let Some(Value::Object(metadata)) = late.get_mut("metadata") {
+            metadata.insert("generation", 2);
+        }
+        check(
+            &pod("Running", "True"),
+            &[late],
+            "429 after 10 DisruptionBudget: The disruption budget b is still being processed by the server.",
+        );
+    }
+
+    #[test]
+    fn what_is_spent_is_written_down_and_the_last_of_it_is_told() {
+        let Ok(Leave::Spend(spent)) = judge(&pod("Running", "True"), &[budget("web", 1, 2, 1)], NOW) else {
+            panic!("the budget has one left");
+        };
+        assert_eq!(spent["status"]["disruptedPods"], value!({"p": "2023-11-14T22:13:20Z"}));
+        assert_eq!(spent["status"]["conditions"][0]["reason"], "InsufficientPods".into());
+        let mut pod = pod("Running", "True");
+        mark(&mut pod, NOW);
+        let marked = condition::find(&pod, "DisruptionTarget").expect("it is marked");
+        assert_eq!(marked["observedGeneration"], 2.into());
+        assert_eq!(marked["reason"], "EvictionByEvictionAPI".into());
+    }
+}
