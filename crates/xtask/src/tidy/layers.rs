@@ -12,8 +12,8 @@ use super::Tree;
 const LAYERS: &[&[&str]] = &[
     &["machinery", "sys", "cri"],
     &["cel"],
-    &["api", "mvcc", "consensus", "image", "container"],
-    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "runtime", "net"],
+    &["api", "mvcc", "consensus", "image", "container", "net"],
+    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "runtime"],
     &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard"],
     &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim"],
