@@ -1,5 +1,6 @@
 //! The API server: HTTP, the life of a request, watch cache and watches, over the store.
 
+pub mod aggregation;
 pub mod answer;
 pub mod authentication;
 pub mod authorization;
@@ -9,7 +10,9 @@ pub mod cache;
 pub mod claims;
 pub mod custom;
 pub mod documents;
+pub mod followers;
 pub mod life;
+pub mod proxy;
 pub mod server;
 pub mod state;
 pub mod storage;

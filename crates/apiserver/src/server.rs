@@ -17,11 +17,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::aggregation::{self, Aggregation};
 use crate::authentication::{Authenticators, Peer};
 use crate::authorization::{self, Authorization};
 use crate::backend::{Pools, Routing};
 use crate::cache::{self, Cache};
 use crate::documents::Kept;
+use crate::followers::Followers;
+use crate::proxy::Kubelets;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
@@ -58,6 +61,10 @@ pub struct Config {
     pub admission: admission::Flags,
     /// `--enable-aggregator-routing`: services are reached at their endpoints, not at their own address.
     pub aggregator_routing: bool,
+    /// How kubelets are reached.
+    pub kubelets: Kubelets,
+    /// How servers behind this one know it.
+    pub aggregation: aggregation::Config,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
     /// The built-in kinds, with the versions that are served.
@@ -142,6 +149,9 @@ impl Server {
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
+            aggregation: Aggregation::new(config.aggregation),
+            followers: Followers::default(),
+            kubelets: config.kubelets,
             admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
@@ -154,6 +164,7 @@ impl Server {
             starting.started.store(true, Ordering::Relaxed);
         });
         tasks.spawn(custom::run(state.clone()));
+        tasks.spawn(aggregation::run(state.clone()));
         tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), state.clone()));
         Ok(Self { address, state, tasks })
     }

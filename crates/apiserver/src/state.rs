@@ -12,11 +12,14 @@ use mvcc::{Reply, Revision, Txn};
 use registry::write::Draw;
 use store::client::{Client, ClientError};
 
+use crate::aggregation::Aggregation;
 use crate::authentication::Authenticators;
 use crate::authorization::Authorization;
 use crate::backend::Pools;
 use crate::cache::Cache;
 use crate::documents::Kept;
+use crate::followers::Followers;
+use crate::proxy::Kubelets;
 use crate::storage::Layout;
 use crate::table::Table;
 
@@ -39,6 +42,12 @@ pub struct State {
     pub authorization: Arc<Authorization>,
     /// Connections of the server's own requests: webhooks, aggregated servers.
     pub backends: Pools,
+    /// Versions of groups that others serve.
+    pub aggregation: Aggregation,
+    /// Tasks that finish what is written.
+    pub followers: Followers,
+    /// How kubelets are reached.
+    pub kubelets: Kubelets,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
     /// What objects can take.

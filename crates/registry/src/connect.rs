@@ -40,7 +40,7 @@ fn escape(text: &str) -> String {
 
 /// Pairs as a query, in the order of their names as Go writes them.
 fn encode(mut pairs: Vec<(&str, String)>) -> String {
-    pairs.sort_by(|(one, _), (two, _)| one.cmp(two));
+    pairs.sort_by_key(|(name, _)| *name);
     let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
     pairs.join("&")
 }

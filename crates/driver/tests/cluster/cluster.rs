@@ -69,6 +69,8 @@ impl Cluster {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             etcd_prefix: "/registry".into(),
             aggregator_routing: false,
+            kubelets: Default::default(),
+            aggregation: Default::default(),
             tls: files,
             names: vec!["localhost".into()],
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
