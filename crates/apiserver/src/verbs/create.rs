@@ -110,6 +110,7 @@ async fn finish(
     webhooks::validate(&call.state, &request, &object, &mut notes).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
     let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
+    call.state.followers.follow_up(kind, revision).await;
     if let (Some(mut meta), false) = (MetaMut::of(&mut object), options.dry_run) {
         meta.set_resource_version(revision.unsigned_abs());
     }
