@@ -65,7 +65,7 @@ pub async fn make(state: &State, object: Value) -> Result<(), Status> {
     let claims = claims::plan(state, kind, &mut object, None)?;
     write::create(kind, &mut object, &draw(), &context)?;
     let key = state.layout.key(kind, &namespace, &name);
-    let mut txn = storage::create(key, storage::encode(&object), 0);
+    let mut txn = storage::create(key, storage::encode(&object));
     claims::join(state, &mut txn, &claims, &object);
     // Another server may have been faster: then it is there.
     state.submit(txn).await.map(drop)

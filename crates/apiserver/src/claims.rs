@@ -45,7 +45,7 @@ pub fn releases(kind: &Kind, object: &Value) -> Plan {
 pub fn join(state: &State, txn: &mut Txn, plan: &Plan, owner: &Value) {
     for claim in &plan.claims {
         let (key, value) = (key(state, *claim), storage::encode(&object(*claim, owner)));
-        let mut create = storage::create(key, value, 0);
+        let mut create = storage::create(key, value);
         txn.compare.append(&mut create.compare);
         txn.success.append(&mut create.success);
     }

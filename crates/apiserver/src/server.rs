@@ -25,10 +25,13 @@ use crate::cache::{self, Cache};
 use crate::documents::Kept;
 use crate::followers::Followers;
 use crate::proxy::Kubelets;
+use crate::sealed::Store;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
-use crate::{bootstrap, claims, custom, life, tls};
+use crate::vault::{self, Vault};
+use crate::webhooks::Webhooks;
+use crate::{bootstrap, claims, compaction, custom, life, tls};
 
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -67,6 +70,12 @@ pub struct Config {
     pub aggregation: aggregation::Config,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
+    /// Where it is said how values are encrypted at rest, if they are.
+    pub encryption: Option<vault::File>,
+    /// How long events are kept.
+    pub event_life: Duration,
+    /// How much history the store keeps; none if somebody else compacts it.
+    pub compaction_interval: Option<Duration>,
     /// The built-in kinds, with the versions that are served.
     pub kinds: Vec<Arc<Kind>>,
 }
@@ -95,6 +104,9 @@ pub enum StartError {
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::Error),
+    /// Values cannot be encrypted as configured.
+    #[error("values cannot be encrypted at rest")]
+    Vault(#[from] vault::Error),
     /// A flag names a plug-in that does not exist.
     #[error(transparent)]
     Admission(#[from] admission::Unknown),
@@ -138,6 +150,15 @@ impl Server {
                 }
             }
         }
+        let vault = match config.encryption {
+            Some(file) => Some(Arc::new(Vault::open_file(file, layout.clone(), &config.kinds).await?)),
+            None => None,
+        };
+        tasks.extend(vault.iter().map(|vault| vault.clone().run()));
+        if let Some(interval) = config.compaction_interval {
+            tasks.spawn(compaction::run(store.clone(), interval));
+        }
+        let store = Arc::new(Store::new(store, vault, config.event_life));
         tasks.spawn(cache::run(cache.clone(), store.clone(), layout.clone()));
         let state = Arc::new(State {
             table: RwLock::new(Arc::new(Table::new(config.kinds))),
@@ -152,6 +173,7 @@ impl Server {
             aggregation: Aggregation::new(config.aggregation),
             followers: Followers::default(),
             kubelets: config.kubelets,
+            webhooks: Webhooks::of(&admission),
             admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),

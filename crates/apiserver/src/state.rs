@@ -10,7 +10,7 @@ use machinery::status::Status;
 use machinery::time::Time;
 use mvcc::{Reply, Revision, Txn};
 use registry::write::Draw;
-use store::client::{Client, ClientError};
+use store::client::ClientError;
 
 use crate::aggregation::Aggregation;
 use crate::authentication::Authenticators;
@@ -20,8 +20,10 @@ use crate::cache::Cache;
 use crate::documents::Kept;
 use crate::followers::Followers;
 use crate::proxy::Kubelets;
-use crate::storage::Layout;
+use crate::sealed::{self, Store};
+use crate::storage::{self, Layout};
 use crate::table::Table;
+use crate::webhooks::Webhooks;
 
 /// How long a request waits for the cache to have what the store has.
 pub const CACHE_PATIENCE: Duration = Duration::from_secs(3);
@@ -31,7 +33,7 @@ pub struct State {
     /// The kinds that are served now.
     pub table: RwLock<Arc<Table>>,
     /// The truth.
-    pub store: Client,
+    pub store: Arc<Store>,
     /// Where objects are in it.
     pub layout: Layout,
     /// What is in the store, for reads and watches.
@@ -50,6 +52,8 @@ pub struct State {
     pub kubelets: Kubelets,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
+    /// Those who are asked over the network about writes.
+    pub webhooks: Webhooks,
     /// What objects can take.
     pub ranges: Config,
     /// The shelf of node ports that are taken.
@@ -82,6 +86,15 @@ impl State {
         }
     }
 
+    /// The transaction of an object, with a lease if objects of its kind end by themselves.
+    pub async fn lease(&self, kind: &Kind, txn: Txn) -> Result<Txn, Status> {
+        if !storage::expires(kind) {
+            return Ok(txn);
+        }
+        let lease = self.store.lease().await.map_err(|error| unavailable(&error.into()))?;
+        Ok(storage::leased(txn, lease))
+    }
+
     /// Waits until the cache has everything that this server wrote: admission must not judge by less.
     pub async fn see_own_writes(&self) -> Result<(), Status> {
         let caught_up = self.cache.wait(self.written.load(Ordering::Relaxed), CACHE_PATIENCE).await;
@@ -90,7 +103,7 @@ impl State {
 
     /// Waits until the cache has everything that was acknowledged before now.
     pub async fn catch_up(&self) -> Result<Revision, Status> {
-        let revision = self.store.revision().await.map_err(|error| unavailable(&error))?;
+        let revision = self.store.revision().await.map_err(|error| unavailable(&error.into()))?;
         let caught_up = self.cache.wait(revision, CACHE_PATIENCE).await;
         caught_up.map_err(|behind| Status::timeout(&behind.to_string(), 1))?;
         Ok(revision)
@@ -98,13 +111,14 @@ impl State {
 }
 
 /// The store cannot do it.
-pub fn unavailable(error: &ClientError) -> Status {
+pub fn unavailable(error: &sealed::Error) -> Status {
     match error {
-        ClientError::Refused(mvcc::Error::Compacted { .. }) => {
+        sealed::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })) => {
             Status::expired("The resourceVersion for the provided list is too old.")
         }
-        ClientError::Refused(error) => Status::internal_error(error),
-        error => Status::service_unavailable(format!("the store is not available: {error}")),
+        sealed::Error::Store(ClientError::Refused(error)) => Status::internal_error(error),
+        sealed::Error::Store(error) => Status::service_unavailable(format!("the store is not available: {error}")),
+        sealed::Error::Vault { source, .. } => Status::internal_error(format!("{error}: {source}")),
     }
 }
 

@@ -78,6 +78,11 @@ pub fn prefix(kind: &Kind) -> &str {
     }
 }
 
+/// Whether the objects of a kind end by themselves.
+pub fn expires(kind: &Kind) -> bool {
+    matches!(kind.keeping, Keeping::Stored { expires: true, .. })
+}
+
 /// Writes an object down.
 pub fn encode(object: &Value) -> Bytes {
     let mut out = Vec::with_capacity(1024);
@@ -152,15 +157,26 @@ fn head(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Creates a key that must not exist.
-pub fn create(key: Bytes, value: Bytes, lease: i64) -> Txn {
+pub fn create(key: Bytes, value: Bytes) -> Txn {
     let absent = compare(&key, Target::ModRevision(0));
-    Txn { compare: vec![absent], success: vec![put(key, value, lease)], failure: Vec::new() }
+    let put = Operation::Put(Put { key, value: Some(value), lease: Some(0), want_previous: false });
+    Txn { compare: vec![absent], success: vec![put], failure: Vec::new() }
 }
 
 /// Replaces a key that must be at a revision.
 pub fn replace(key: Bytes, value: Bytes, at: Revision) -> Txn {
     let unchanged = compare(&key, Target::ModRevision(at));
-    Txn { compare: vec![unchanged], success: vec![put(key, value, 0)], failure: Vec::new() }
+    // The lease of what expires stays as it is.
+    let put = Operation::Put(Put { key, value: Some(value), lease: None, want_previous: false });
+    Txn { compare: vec![unchanged], success: vec![put], failure: Vec::new() }
+}
+
+/// The transaction with its object attached to a lease.
+pub fn leased(mut txn: Txn, lease: i64) -> Txn {
+    if let Some(Operation::Put(put)) = txn.success.first_mut() {
+        put.lease = Some(lease);
+    }
+    txn
 }
 
 /// Deletes a key that must be at a revision.
@@ -168,10 +184,6 @@ pub fn remove(key: Bytes, at: Revision) -> Txn {
     let unchanged = compare(&key, Target::ModRevision(at));
     let delete = Operation::Delete(Delete { span: Span::key(key), want_previous: false });
     Txn { compare: vec![unchanged], success: vec![delete], failure: Vec::new() }
-}
-
-fn put(key: Bytes, value: Bytes, lease: i64) -> Operation {
-    Operation::Put(Put { key, value: Some(value), lease: Some(lease), want_previous: false })
 }
 
 fn compare(key: &Bytes, target: Target) -> Compare {

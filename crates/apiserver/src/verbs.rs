@@ -30,7 +30,6 @@ use registry::accept::Accepted;
 use registry::body::Media;
 use registry::route::Resource;
 use registry::write::Target;
-use store::client::Freshness;
 
 use crate::answer::Answer;
 use crate::life::{Asked, not_served};
@@ -62,6 +61,8 @@ pub struct Call<'a> {
 
 /// An object as it is in the store.
 pub struct Current {
+    /// Whether it should be written again though nothing changed, because another key seals now.
+    pub stale: bool,
     /// The object, in the stored version, with its resourceVersion.
     pub object: Value,
     /// Its revision.
@@ -214,12 +215,10 @@ impl Call<'_> {
 
     async fn find(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Current>, Status> {
         let key = self.state.layout.key(kind, namespace, name);
-        let (record, _) =
-            self.state.store.get(key, Freshness::Linearizable).await.map_err(|error| unavailable(&error))?;
-        let Some(record) = record else { return Ok(None) };
-        let revision = record.mod_revision;
-        let object = storage::decode(record.value(), revision).map_err(Status::internal_error)?;
-        Ok(Some(Current { object, revision }))
+        let found = self.state.store.get(key).await.map_err(|error| unavailable(&error))?;
+        let Some((value, revision, stale)) = found else { return Ok(None) };
+        let object = storage::decode(&value, revision).map_err(Status::internal_error)?;
+        Ok(Some(Current { object, revision, stale }))
     }
 
     fn not_found(&self, name: &str) -> Status {

@@ -7,12 +7,13 @@ use client::Client;
 use client::cache::{self, Ended, Reader, Source};
 use machinery::Value;
 use machinery::meta::MetaMut;
-use reconcile::{Cache, Objects, index_by, kinds};
+use reconcile::{Cache, Configs, Objects, index_by, kinds};
 use tokio::task::JoinSet;
 
 /// The caches of a process. Their watches end when this is dropped.
 pub struct Caches {
     readers: BTreeMap<String, Reader<Value>>,
+    configs: Configs,
     _watches: JoinSet<()>,
 }
 
@@ -28,6 +29,16 @@ impl Caches {
         settings: &cache::Settings,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Arc<Self>, UnknownKind> {
+        Self::configured(client, settings, names, Configs::default())
+    }
+
+    /// The same, with what the controllers are told at start.
+    pub fn configured<'a>(
+        client: &Client,
+        settings: &cache::Settings,
+        names: impl IntoIterator<Item = &'a str>,
+        configs: Configs,
+    ) -> Result<Arc<Self>, UnknownKind> {
         let mut readers = BTreeMap::new();
         let mut watches = JoinSet::new();
         for name in names {
@@ -40,7 +51,7 @@ impl Caches {
             watches.spawn(reflector.run());
             readers.insert(name.to_owned(), reader);
         }
-        Ok(Arc::new(Self { readers, _watches: watches }))
+        Ok(Arc::new(Self { readers, configs, _watches: watches }))
     }
 
     /// The cache of a kind.
@@ -60,10 +71,11 @@ impl Caches {
 
     /// What a controller sees of these kinds.
     pub fn view(&self, kinds: &[&'static str]) -> Cache<'_> {
-        Cache::new(kinds, |kind| match self.reader(kind) {
+        let view = Cache::new(kinds, |kind| match self.reader(kind) {
             Some(reader) => reader.snapshot().objects,
             None => Objects::new(index_by()),
-        })
+        });
+        view.configured(self.configs.clone())
     }
 }
 

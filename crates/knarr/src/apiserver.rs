@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::apiserver::authentication::{Authenticators, ServiceAccounts};
 use ::apiserver::proxy::Kubelets;
 use ::apiserver::server::Mode;
-use ::apiserver::{Config, Server, aggregation, claims, tls};
+use ::apiserver::{Config, Server, aggregation, claims, tls, vault};
 use ::store::backend::NodeBackend;
 use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::node::{self, Node, Start};
@@ -98,6 +98,18 @@ struct ApiServer {
     /// Whom tokens may be for [default: the issuers].
     #[arg(long, value_delimiter = ',')]
     api_audiences: Vec<String>,
+    /// File that says which resources are encrypted at rest, and how.
+    #[arg(long)]
+    encryption_provider_config: Option<PathBuf>,
+    /// Whether that file is read again when it changes.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
+    encryption_provider_config_automatic_reload: bool,
+    /// How long events are kept.
+    #[arg(long, default_value = "1h0m0s", value_parser = duration)]
+    event_ttl: Duration,
+    /// How much history the store keeps; 0 if somebody else compacts it.
+    #[arg(long, default_value = "5m0s", value_parser = duration)]
+    etcd_compaction_interval: Duration,
     /// Whether services are reached at their endpoints instead of their own address.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
     enable_aggregator_routing: bool,
@@ -126,6 +138,12 @@ struct ApiServer {
 
 pub fn arguments(command: clap::Command) -> clap::Command {
     ApiServer::augment_args(command)
+}
+
+/// A time in Go's form.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: machinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    u64::try_from(parsed.nanos()).map(Duration::from_nanos).map_err(|_| format!("{text} is negative"))
 }
 
 /// Runs the server until it is told to stop.
@@ -203,6 +221,12 @@ impl ApiServer {
                 .map(|address| SocketAddr::new(address, self.secure_port).to_string()),
             ranges: claims::ranges(&self.service_cluster_ip_range, &self.service_node_port_range)
                 .map_err(anyhow::Error::msg)?,
+            encryption: self
+                .encryption_provider_config
+                .clone()
+                .map(|path| vault::File { path, reload: self.encryption_provider_config_automatic_reload }),
+            event_life: self.event_ttl,
+            compaction_interval: Some(self.etcd_compaction_interval).filter(|interval| !interval.is_zero()),
             kinds: api::kinds::all(),
         })
     }

@@ -7,7 +7,7 @@ mod request;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use mvcc::{Event, Range, RangeReply, Record, Reply, Revision, Span, Txn};
+use mvcc::{Event, LeaseId, Range, RangeReply, Record, Reply, Revision, Span, Txn};
 
 pub use local::LocalWatch;
 pub use remote::{Remote, RemoteConfig, RemoteError, RemoteWatch};
@@ -113,6 +113,14 @@ impl Client {
         match self {
             Client::Local(backend) => local::compact(backend, revision).await,
             Client::Remote(remote) => remote.compact(revision).await,
+        }
+    }
+
+    /// A lease of at least so many seconds; keys that are attached to it end with it.
+    pub async fn lease(&self, ttl_seconds: i64) -> Result<LeaseId, ClientError> {
+        match self {
+            Client::Local(backend) => local::lease(backend, ttl_seconds).await,
+            Client::Remote(remote) => remote.lease(ttl_seconds).await,
         }
     }
 

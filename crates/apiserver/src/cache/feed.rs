@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machinery::Str;
-use mvcc::{Range, Record, Revision, Span};
-use store::client::{Client, ClientError, Freshness};
+use mvcc::{Range, Revision, Span};
 
 use super::{Cache, Entry, Shelf};
+use crate::sealed::{self, Found, Store};
 use crate::storage::Layout;
 
 /// After the store was lost, the cache waits so long before it looks again.
@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// Feeds the cache for as long as the process lives. When the watch ends (the store is lost, or history was compacted
 /// while it was) everything is read anew.
-pub async fn run(cache: Arc<Cache>, store: Client, layout: Layout) {
+pub async fn run(cache: Arc<Cache>, store: Arc<Store>, layout: Layout) {
     loop {
         if let Err(error) = feed(&cache, &store, &layout).await {
             tracing::warn!(%error, "the watch of the store ended; reading everything anew");
@@ -25,15 +25,16 @@ pub async fn run(cache: Arc<Cache>, store: Client, layout: Layout) {
     }
 }
 
-async fn feed(cache: &Cache, store: &Client, layout: &Layout) -> Result<(), ClientError> {
-    let reply = store.range(Range::of(layout.all()), Freshness::Linearizable).await?;
-    fill(cache, layout, &reply.records, reply.revision);
-    let mut watch = store.watch(layout.all(), reply.revision + 1).await?;
-    cache.reached.send_replace(reply.revision);
+async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), sealed::Error> {
+    let (found, revision) = store.range(Range::of(layout.all())).await?;
+    fill(cache, layout, &found, revision);
+    let mut watch = store.watch(layout.all(), revision + 1).await?;
+    cache.reached.send_replace(revision);
+    drop(found);
     fill_late(cache, store, layout).await?;
     loop {
         let batch = tokio::select! {
-            batch = watch.next() => batch?,
+            batch = store.next(&mut watch) => batch?,
             () = cache.nudge.notified() => {
                 watch.request_progress().await?;
                 continue;
@@ -43,8 +44,8 @@ async fn feed(cache: &Cache, store: &Client, layout: &Layout) -> Result<(), Clie
                 continue;
             }
         };
-        for event in &batch.events {
-            take(cache, layout, &event.record);
+        for found in &batch.changes {
+            take(cache, layout, found);
         }
         // A batch without a revision of its own must not set the cache back.
         cache.reached.send_if_modified(|reached| {
@@ -56,12 +57,12 @@ async fn feed(cache: &Cache, store: &Client, layout: &Layout) -> Result<(), Clie
 }
 
 /// Puts every shelf into the state of `revision`.
-fn fill(cache: &Cache, layout: &Layout, records: &[Arc<Record>], revision: Revision) {
+fn fill(cache: &Cache, layout: &Layout, all: &[Found], revision: Revision) {
     let shelves = cache.shelves.read().expect("no holder panics");
     let mut found: BTreeMap<&str, BTreeMap<Str, Arc<Entry>>> = BTreeMap::new();
-    for record in records {
-        let Some((prefix, key)) = below(layout, record).and_then(|key| split(&shelves, key)) else { continue };
-        if let Some(entry) = entry(&shelves[prefix], key, record) {
+    for one in all {
+        let Some((prefix, key)) = below(layout, one).and_then(|key| split(&shelves, key)) else { continue };
+        if let Some(entry) = entry(&shelves[prefix], key, one) {
             found.entry(prefix).or_default().insert(entry.key.clone(), entry);
         }
     }
@@ -72,29 +73,28 @@ fn fill(cache: &Cache, layout: &Layout, records: &[Arc<Record>], revision: Revis
 
 /// Fills shelves that were made since, with what the store had at the revision that the others have reached: the changes
 /// after it come to all of them.
-async fn fill_late(cache: &Cache, store: &Client, layout: &Layout) -> Result<(), ClientError> {
+async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), sealed::Error> {
     let made = std::mem::take(&mut *cache.unfilled.lock().expect("no holder panics"));
     let revision = cache.reached();
     for prefix in made {
         let span = Span::prefix(format!("{}/{prefix}/", layout.root).into_bytes());
-        let reply = store.range(Range { revision, ..Range::of(span) }, Freshness::Linearizable).await?;
+        let (found, _) = store.range(Range { revision, ..Range::of(span) }).await?;
         let shelf = cache.shelves.read().expect("no holder panics").get(&prefix).cloned();
         let Some(shelf) = shelf else { continue };
-        let entries = reply.records.iter().filter_map(|record| {
-            let key = below(layout, record)?.strip_prefix(&prefix)?.strip_prefix('/')?;
-            entry(&shelf, key, record).map(|entry| (entry.key.clone(), entry))
+        let entries = found.iter().filter_map(|one| {
+            let key = below(layout, one)?.strip_prefix(&prefix)?.strip_prefix('/')?;
+            entry(&shelf, key, one).map(|entry| (entry.key.clone(), entry))
         });
         shelf.reset(entries.collect(), revision);
     }
     Ok(())
 }
 
-fn take(cache: &Cache, layout: &Layout, record: &Arc<Record>) {
+fn take(cache: &Cache, layout: &Layout, found: &Found) {
     let shelves = cache.shelves.read().expect("no holder panics");
-    let Some((prefix, key)) = below(layout, record).and_then(|key| split(&shelves, key)) else { return };
+    let Some((prefix, key)) = below(layout, found).and_then(|key| split(&shelves, key)) else { return };
     let shelf = &shelves[prefix];
-    let after = if record.is_tombstone() { None } else { entry(shelf, key, record) };
-    shelf.change(key, after, record.mod_revision);
+    shelf.change(key, entry(shelf, key, found), found.revision);
 }
 
 /// The prefix of the kind that a key below the root belongs to, and the rest. A prefix has one part or two.
@@ -105,17 +105,17 @@ fn split<'k>(shelves: &BTreeMap<String, Arc<Shelf>>, key: &'k str) -> Option<(&'
 }
 
 /// The key below the root.
-fn below<'r>(layout: &Layout, record: &'r Record) -> Option<&'r str> {
-    std::str::from_utf8(record.key()).ok()?.strip_prefix(&layout.root)?.strip_prefix('/')
+fn below<'f>(layout: &Layout, found: &'f Found) -> Option<&'f str> {
+    std::str::from_utf8(&found.key).ok()?.strip_prefix(&layout.root)?.strip_prefix('/')
 }
 
-/// The entry of a record. One that cannot be read is as good as absent to clients, and said to the operator.
-fn entry(shelf: &Shelf, key: &str, record: &Record) -> Option<Arc<Entry>> {
-    match Entry::new(key, record.value_bytes(), record.mod_revision, shelf.selectable()) {
-        Ok(entry) => Some(Arc::new(entry)),
-        Err(error) => {
-            tracing::error!(key, %error, "an object in the store cannot be read");
-            None
-        }
-    }
+/// The entry of what was found, none if it was deleted. One that cannot be read is as good as absent to clients, and said to
+/// the operator.
+fn entry(shelf: &Shelf, key: &str, found: &Found) -> Option<Arc<Entry>> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        tracing::error!(key, %error, "an object in the store cannot be read");
+    };
+    let value = found.value.as_ref().map_err(|error| unreadable(error)).ok()?.clone()?;
+    let entry = Entry::new(key, value, found.revision, shelf.selectable());
+    entry.map_err(|error| unreadable(&error)).ok().map(Arc::new)
 }

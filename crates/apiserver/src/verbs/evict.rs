@@ -56,7 +56,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 fn plan(call: &Call<'_>, current: Current, options: &DeleteOptions, leave: &Leave) -> Result<Option<Txn>, Status> {
     let kind = &*call.kind;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
-    let Current { object: mut pod, revision } = current;
+    let Current { object: mut pod, revision, .. } = current;
     eviction::mark(&mut pod, now());
     let mut txn = match deletion::plan(kind, &pod, options, now())? {
         Plan::Keep => return Ok(None),

@@ -11,12 +11,13 @@ use registry::conversion::{from_stored, is_stored};
 use registry::options::ListOptions;
 use registry::paging::{self, Continue};
 use registry::selection::Selection;
-use store::client::{ClientError, Freshness};
+use store::client::ClientError;
 
 use super::read::{parse_version, wait};
 use super::{Call, shown};
 use crate::answer::{self, Answer};
 use crate::cache::{Entry, Shelf};
+use crate::sealed;
 use crate::state::unavailable;
 
 /// A page of a list.
@@ -178,16 +179,18 @@ async fn stored(
     let whole = Span::prefix(prefix.clone().into_bytes());
     let from = start.map_or_else(|| whole.start.clone(), |start| Bytes::from(format!("{prefix}{start}")));
     let range = Range { revision, ..Range::of(Span { start: from, end: whole.end.clone() }) };
-    let reply =
-        call.state.store.range(range, Freshness::Linearizable).await.map_err(|error| match (&error, start) {
-            (ClientError::Refused(mvcc::Error::Compacted { .. }), Some(start)) => paging::expired(start),
-            _ => unavailable(&error),
-        })?;
+    let (found, _) = call.state.store.range(range).await.map_err(|error| match (&error, start) {
+        (sealed::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })), Some(start)) => {
+            paging::expired(start)
+        }
+        _ => unavailable(&error),
+    })?;
     let shelf = call.state.cache.shelf(&call.kind);
     let kind_start = call.state.layout.span_start(&call.kind, "");
-    let entries = reply.records.iter().filter_map(|record| {
-        let key = std::str::from_utf8(record.key()).ok()?.strip_prefix(&kind_start)?;
-        Entry::new(key, record.value_bytes(), record.mod_revision, shelf.selectable()).ok().map(Arc::new)
+    let entries = found.into_iter().filter_map(|found| {
+        let key = std::str::from_utf8(&found.key).ok()?.strip_prefix(&kind_start)?;
+        let value = found.value.ok().flatten()?;
+        Entry::new(key, value, found.revision, shelf.selectable()).ok().map(Arc::new)
     });
     let mut entries: Vec<_> = entries.filter(|entry| matches(&shelf, selection, entry)).collect();
     let rest = cut(call, &mut entries, options.limit, selection);

@@ -3,10 +3,13 @@
 use api::kind::Kind;
 use machinery::Value;
 use machinery::status::Status;
+use registry::admission::webhooks::{Request, write_options};
 use registry::admission::{Attributes, Notes, Operation};
+use registry::options::WriteOptions;
 
 use super::Call;
 use crate::state::{draw, now};
+use crate::webhooks;
 
 /// Lets admission change and judge `object`, which is a part of the object `name`: created, or the options of a stream.
 pub async fn admit(
@@ -18,6 +21,7 @@ pub async fn admit(
     operation: Operation,
 ) -> Result<(), Status> {
     let draw = draw();
+    let dry_run = operation == Operation::Create && !call.asked.query.all("dryRun").is_empty();
     let attributes = Attributes {
         kind,
         version: &kind.versions[0],
@@ -27,15 +31,21 @@ pub async fn admit(
         operation,
         user: &call.user,
         now: now(),
-        dry_run: operation == Operation::Create && !call.asked.query.all("dryRun").is_empty(),
+        dry_run,
         old: None,
         suffix: &draw.suffix,
         uid: &draw.uid,
     };
     call.state.see_own_writes().await?;
     let mut notes = Notes::default();
-    call.state.admission.admit(&attributes, object, &*call.state, &mut notes)?;
-    call.state.admission.validate(&attributes, object, &*call.state, &mut notes)?;
+    // Who connects has no options but the object itself.
+    let options = match operation {
+        Operation::Connect => Value::Null,
+        _ => write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() }),
+    };
+    let request = Request { attributes, options };
+    webhooks::admit(&call.state, &request, object, &mut notes).await?;
+    webhooks::validate(&call.state, &request, object, &mut notes).await?;
     call.warn(notes.warnings);
     Ok(())
 }

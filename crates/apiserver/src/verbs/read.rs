@@ -5,7 +5,6 @@ use machinery::value::Value;
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
 use registry::conversion::is_stored;
-use store::client::Freshness;
 
 use super::{Call, shown};
 use crate::answer::{self, Answer};
@@ -37,9 +36,9 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 async fn fresh(call: &Call<'_>) -> Result<(bytes::Bytes, Revision), Status> {
     let name = &call.resource.name;
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    let (record, _) = call.state.store.get(key, Freshness::Linearizable).await.map_err(|error| unavailable(&error))?;
-    let record = record.ok_or_else(|| call.not_found(name))?;
-    Ok((record.value_bytes(), record.mod_revision))
+    let found = call.state.store.get(key).await.map_err(|error| unavailable(&error))?;
+    let (value, revision, _) = found.ok_or_else(|| call.not_found(name))?;
+    Ok((value, revision))
 }
 
 async fn cached(call: &Call<'_>, version: &str) -> Result<(bytes::Bytes, Revision), Status> {

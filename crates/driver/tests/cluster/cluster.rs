@@ -79,6 +79,9 @@ impl Cluster {
             admission: Default::default(),
             ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
             external_address: None,
+            encryption: None,
+            event_life: Duration::from_secs(3600),
+            compaction_interval: None,
             kinds: api::kinds::all(),
         };
         // No controller here makes the service accounts that pods would run as.

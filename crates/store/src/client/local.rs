@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mvcc::{Command, End, Range, RangeReply, Revision, Span, State, Txn, WatchId};
+use mvcc::{Command, End, LeaseId, Range, RangeReply, Revision, Span, State, Txn, WatchId};
 use tokio::sync::Notify;
 
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch};
@@ -35,6 +35,24 @@ pub(super) async fn txn(backend: &NodeBackend, txn: Txn) -> Result<TxnOutcome, C
 pub(super) async fn compact(backend: &NodeBackend, revision: Revision) -> Result<(), ClientError> {
     backend.propose(Command::Compact { revision }).await?.result?;
     Ok(())
+}
+
+pub(super) async fn lease(backend: &NodeBackend, ttl_seconds: i64) -> Result<LeaseId, ClientError> {
+    loop {
+        let id = random_id();
+        match backend.propose(Command::LeaseGrant { id, ttl_seconds }).await?.result {
+            Err(mvcc::Error::LeaseExists(_)) => {}
+            granted => return Ok(granted.map(|_| id)?),
+        }
+    }
+}
+
+/// A positive number.
+fn random_id() -> LeaseId {
+    let mut bytes = [0; 8];
+    // The generator of the TLS provider fails only if the kernel has no randomness to give.
+    aws_lc_rs::rand::fill(&mut bytes).expect("the kernel gives random bytes");
+    (LeaseId::from_be_bytes(bytes) & LeaseId::MAX).max(1)
 }
 
 /// A watch of a member in this process.

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mvcc::{Event, Range, RangeReply, Revision, Span, Txn};
+use mvcc::{Event, LeaseId, Range, RangeReply, Revision, Span, Txn};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, ConnectError, Status, Streaming};
 
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch, request};
 use crate::etcd::proto::etcdserverpb as pb;
@@ -51,8 +51,10 @@ pub enum RemoteError {
 /// A remote cluster. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Remote {
+    servers: usize,
     kv: pb::kv_client::KvClient<Channel>,
     watch: pb::watch_client::WatchClient<Channel>,
+    lease: pb::lease_client::LeaseClient<Channel>,
     pub(crate) maintenance: pb::maintenance_client::MaintenanceClient<Channel>,
 }
 
@@ -60,23 +62,35 @@ impl Remote {
     /// A cluster; connections are made when they are needed and again when they break.
     pub fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
         let endpoints = endpoints(config)?;
+        let servers = endpoints.len();
         let channel = Channel::balance_list(endpoints.into_iter());
         Ok(Self {
+            servers,
             kv: pb::kv_client::KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
             watch: pb::watch_client::WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            lease: pb::lease_client::LeaseClient::new(channel.clone()),
             maintenance: pb::maintenance_client::MaintenanceClient::new(channel),
         })
     }
 
     pub(super) async fn range(&self, range: Range, freshness: Freshness) -> Result<RangeReply, ClientError> {
         let (keys_only, revision) = (range.keys_only, range.revision);
-        let response = self.kv.clone().range(request::range(range, freshness)).await;
-        let response = response.map_err(|status| refused(&status, revision))?;
+        let request = request::range(range, freshness);
+        let response = retry(self.servers, Effect::None, || {
+            let (mut kv, request) = (self.kv.clone(), request.clone());
+            async move { kv.range(request).await }
+        });
+        let response = response.await.map_err(|status| refused(&status, revision))?;
         Ok(request::range_reply(response.get_ref(), keys_only))
     }
 
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnOutcome, ClientError> {
-        let response = self.kv.clone().txn(request::txn(txn)).await.map_err(|status| refused(&status, 0))?.into_inner();
+        let request = request::txn(txn);
+        let response = retry(self.servers, Effect::Write, || {
+            let (mut kv, request) = (self.kv.clone(), request.clone());
+            async move { kv.txn(request).await }
+        });
+        let response = response.await.map_err(|status| refused(&status, 0))?.into_inner();
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
         Ok(TxnOutcome { revision, reply: request::txn_reply(&response) })
     }
@@ -85,6 +99,16 @@ impl Remote {
         let request = pb::CompactionRequest { revision, physical: false };
         self.kv.clone().compact(request).await.map_err(|status| refused(&status, revision))?;
         Ok(())
+    }
+
+    pub(super) async fn lease(&self, ttl_seconds: i64) -> Result<LeaseId, ClientError> {
+        let request = pb::LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
+        let granted = retry(self.servers, Effect::Write, || {
+            let mut lease = self.lease.clone();
+            async move { lease.lease_grant(request).await }
+        });
+        let granted = granted.await.map_err(|status| refused(&status, 0))?;
+        Ok(granted.get_ref().id)
     }
 
     pub(super) async fn watch(&self, span: Span, from: Revision) -> Result<RemoteWatch, ClientError> {
@@ -105,6 +129,38 @@ impl Remote {
         let responses = responses.map_err(|status| refused(&status, from))?.into_inner();
         Ok(RemoteWatch { requests, responses, fragments: Vec::new() })
     }
+}
+
+/// What a request does to the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    None,
+    Write,
+}
+
+/// Asks again while the member at hand cannot be reached: another one may. A write is asked again only if it never left.
+async fn retry<T, F>(servers: usize, effect: Effect, ask: impl Fn() -> F) -> Result<T, Status>
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    // Members are drawn by chance: so many tries miss a reachable one less than once in a thousand times.
+    let tries = if servers > 1 { 10 } else { 1 };
+    let mut last = None;
+    for _ in 0..tries {
+        match ask().await {
+            Err(status) if never_left(&status) || (effect == Effect::None && status.code() == Code::Unavailable) => {
+                last = Some(status);
+            }
+            answer => return answer,
+        }
+    }
+    Err(last.expect("there is at least one try"))
+}
+
+/// Whether there was no connection to send a request on.
+fn never_left(status: &Status) -> bool {
+    let first = std::error::Error::source(status);
+    std::iter::successors(first, |error| error.source()).any(<dyn std::error::Error>::is::<ConnectError>)
 }
 
 /// A watch of a remote cluster.

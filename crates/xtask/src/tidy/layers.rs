@@ -12,10 +12,10 @@ use super::Tree;
 const LAYERS: &[&[&str]] = &[
     &["machinery", "sys", "cri", "spdy"],
     &["cel"],
-    &["api", "mvcc", "consensus", "image", "container"],
-    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "runtime", "net"],
+    &["api", "mvcc", "consensus", "image", "container", "net"],
+    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "runtime"],
     &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard"],
-    &["apiserver", "kubelet", "proxy", "dns", "ingress", "metrics"],
+    &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim"],
     &["knarr", "e2e", "xtask"],
 ];

@@ -1,115 +1,14 @@
-//! The real API server and the real kubectl.
+//! The real API server, the real kubectl and a real etcd.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
-use std::io::{BufRead, BufReader, Write};
+mod clients;
+mod server;
+mod storage;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 
-/// A server of this test's own: its own folder, its own port, gone when the test ends.
-struct Server {
-    process: Child,
-    address: String,
-    folder: tempfile::TempDir,
-}
-
-impl Server {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let tokens = folder.path().join("tokens.csv");
-        std::fs::write(&tokens, "a-token,admin,admin,\"system:masters\"\nplain-token,jane,jane\n").unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_knarr"))
-            .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
-            .args(["--authorization-mode", "Node,RBAC", "--service-cluster-ip-range", "10.96.0.0/16"])
-            .arg("--data-dir")
-            .arg(folder.path().join("data"))
-            .arg("--cert-dir")
-            .arg(folder.path().join("certs"))
-            .arg("--token-auth-file")
-            .arg(&tokens)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let address = lines.by_ref().map(Result::unwrap).find_map(|line| {
-            let (_, rest) = line.split_once("address=")?;
-            Some(
-                rest.split(|letter: char| letter != ':' && letter != '.' && !letter.is_ascii_digit())
-                    .next()?
-                    .to_owned(),
-            )
-        });
-        // The rest of the log is read so that the server never waits for it.
-        std::thread::spawn(move || lines.for_each(drop));
-        let server = Self { process, address: address.expect("the server says where it listens"), folder };
-        server.write_kubeconfig();
-        server.wait_until_ready();
-        server
-    }
-
-    fn write_kubeconfig(&self) {
-        let text = format!(
-            r#"{{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{{"name": "c", "cluster": {{"server": "https://{}", "insecure-skip-tls-verify": true}}}}],
-            "users": [{{"name": "u", "user": {{"token": "a-token"}}}}],
-            "contexts": [{{"name": "c", "context": {{"cluster": "c", "user": "u"}}}}]}}"#,
-            self.address
-        );
-        std::fs::write(self.folder.path().join("kubeconfig"), text).unwrap();
-    }
-
-    fn wait_until_ready(&self) {
-        let answer = self.curl(&["--retry", "100", "--retry-delay", "0", "--retry-all-errors", "--fail"], "/readyz");
-        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
-    }
-
-    fn curl(&self, arguments: &[&str], path: &str) -> Output {
-        let mut command = Command::new("curl");
-        command.args(["-sk", "--max-time", "20"]).args(arguments);
-        if !arguments.iter().any(|argument| argument.starts_with("Authorization:")) {
-            command.args(["-H", "Authorization: Bearer a-token"]);
-        }
-        command.arg(format!("https://{}{path}", self.address)).output().unwrap()
-    }
-
-    /// The status code of a request, and its body.
-    fn code(&self, arguments: &[&str], path: &str) -> (String, String) {
-        let arguments: Vec<&str> = ["-w", "\n%{http_code}"].into_iter().chain(arguments.iter().copied()).collect();
-        let text = String::from_utf8(self.curl(&arguments, path).stdout).unwrap();
-        let (body, code) = text.rsplit_once('\n').unwrap();
-        (code.to_owned(), body.to_owned())
-    }
-
-    fn kubectl(&self, arguments: &str) -> String {
-        self.kubectl_with(arguments, "")
-    }
-
-    /// What kubectl prints, both ways.
-    fn kubectl_with(&self, arguments: &str, input: &str) -> String {
-        let mut process = Command::new("kubectl")
-            .arg("--kubeconfig")
-            .arg(self.folder.path().join("kubeconfig"))
-            .arg("--cache-dir")
-            .arg(self.folder.path().join("cache"))
-            .args(["--request-timeout", "20s"])
-            .args(arguments.split_whitespace())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = process.wait_with_output().unwrap();
-        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-        format!("{out}{err}").trim().to_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use server::Server;
 
 #[test]
 fn kubectl_works() {
@@ -128,6 +27,9 @@ fn kubectl_works() {
     check("get service web -o jsonpath={.spec.ports[0].port}", "80");
     check("auth can-i delete pods", "yes");
     check("auth can-i delete pods --as=jane", "no");
+    let review = "{\"apiVersion\": \"authentication.k8s.io/v1\", \"kind\": \"SelfSubjectReview\"}";
+    let told = server.kubectl_with("create -f - -o jsonpath={.status.userInfo.username}", review);
+    assert_eq!(told, "admin", "what kubectl auth whoami shows");
     check("delete deployment web", "deployment.apps \"web\" deleted");
     check("get deployment web", "Error from server (NotFound): deployments.apps \"web\" not found");
     let applied =
@@ -135,6 +37,13 @@ fn kubectl_works() {
     assert_eq!(server.kubectl_with("apply -f -", applied), "configmap/c created");
     assert_eq!(server.kubectl_with("apply -f -", applied), "configmap/c unchanged");
     assert_eq!(server.kubectl_with("apply --server-side -f -", applied), "configmap/c serverside-applied");
+    let changed = applied.replace("\"b\"", "\"changed\"");
+    let difference = server.kubectl_with("diff -f -", &changed);
+    assert!(difference.contains("-  a: b") && difference.contains("+  a: changed"), "{difference}");
+    assert_eq!(server.kubectl_with("diff -f -", applied), "");
+    check("edit configmap c", "configmap/c edited");
+    check("get configmap c -o jsonpath={.data.a}", "edited");
+    assert!(server.kubectl("describe configmap c").contains("Name:         c"));
     let table = server.kubectl("get configmaps c");
     assert!(table.starts_with("NAME   DATA   AGE\nc      1      "), "{table}");
     let explained = server.kubectl("explain deployment.spec.paused");
@@ -199,27 +108,10 @@ fn bad_input_is_refused_in_words() {
 
 #[test]
 fn a_server_that_is_killed_comes_back_with_everything() {
-    let mut server = Server::start();
+    let server = Server::start();
     assert_eq!(server.kubectl("create configmap kept --from-literal=a=b"), "configmap/kept created");
-    server.process.kill().unwrap();
-    server.process.wait().unwrap();
-    let mut again = Command::new(env!("CARGO_BIN_EXE_knarr"))
-        .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--authorization-mode", "RBAC"])
-        .args(["--secure-port", server.address.rsplit_once(':').unwrap().1])
-        .arg("--data-dir")
-        .arg(server.folder.path().join("data"))
-        .arg("--cert-dir")
-        .arg(server.folder.path().join("certs"))
-        .arg("--token-auth-file")
-        .arg(server.folder.path().join("tokens.csv"))
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    server.wait_until_ready();
-    let kept = server.kubectl("get configmap kept -o jsonpath={.data.a}");
-    again.kill().unwrap();
-    again.wait().unwrap();
-    assert_eq!(kept, "b");
+    let server = server.again(&[]);
+    assert_eq!(server.kubectl("get configmap kept -o jsonpath={.data.a}"), "b");
 }
 
 #[test]

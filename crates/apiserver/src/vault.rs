@@ -1,0 +1,222 @@
+//! Encryption at rest: which keys of the store are sealed by what, and the services and files behind it.
+
+mod kms;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use api::kind::Kind;
+use bytes::Bytes;
+use encryption::config::Reload;
+use encryption::kms::Keyring;
+use encryption::{Configuration, Opened, Transformers};
+use machinery::Str;
+use tokio::task::JoinSet;
+
+use crate::state::now;
+use crate::storage::{self, Layout};
+
+/// How often a file that may change is read again; upstream's interval.
+const RELOAD: Duration = Duration::from_secs(60);
+/// How often a key may be fetched for one value: once, unless another value's key pushed it out at once.
+const FETCHES_MAX: usize = 3;
+
+/// Where the configuration is.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// `--encryption-provider-config`.
+    pub path: PathBuf,
+    /// `--encryption-provider-config-automatic-reload`.
+    pub reload: bool,
+}
+
+/// Why a value cannot be sealed or opened, or a configuration cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("the encryption configuration {path} cannot be read")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Arc<std::io::Error>,
+    },
+    /// The file is no configuration.
+    #[error("the encryption configuration {path} cannot be used")]
+    Configuration {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Arc<encryption::config::Error>,
+    },
+    /// The value is not what the configuration expects, or there is no key.
+    #[error(transparent)]
+    Cipher(#[from] encryption::Error),
+    /// A key management service did not do what it was asked.
+    #[error("the key management service {name} failed: {problem}")]
+    Service {
+        /// Its name.
+        name: Str,
+        /// Its own words.
+        problem: String,
+    },
+}
+
+/// The configuration in force, and the keys that services gave.
+pub struct Vault {
+    file: File,
+    layout: Layout,
+    /// The resources of the built-in kinds by what their keys start with.
+    places: BTreeMap<String, (Str, Str)>,
+    rules: RwLock<Arc<Rules>>,
+    keyring: Arc<RwLock<Keyring>>,
+}
+
+/// One reading of the file.
+struct Rules {
+    text: Vec<u8>,
+    configuration: Configuration,
+    services: BTreeMap<Str, kms::Service>,
+    transformers: RwLock<BTreeMap<(Str, Str), Arc<Transformers>>>,
+}
+
+/// Random bytes from the TLS provider.
+pub struct Draws;
+
+impl encryption::Random for Draws {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        // It fails only if the kernel has no randomness to give.
+        aws_lc_rs::rand::fill(bytes).expect("the kernel gives random bytes");
+    }
+}
+
+impl Vault {
+    /// Reads the file, and gets a seed from every service it names: without one nothing could be written.
+    pub async fn open_file(file: File, layout: Layout, kinds: &[Arc<Kind>]) -> Result<Self, Error> {
+        let rules = Rules::read(&file)?;
+        let keyring = Arc::new(RwLock::new(Keyring::default()));
+        for service in rules.services.values() {
+            service.refresh(&keyring).await?;
+        }
+        let place = |kind: &Arc<Kind>| (storage::prefix(kind).to_owned(), (kind.group.clone(), kind.plural.clone()));
+        let places = kinds.iter().map(place).collect();
+        Ok(Self { file, layout, places, rules: RwLock::new(Arc::new(rules)), keyring })
+    }
+
+    /// Keeps seeds fresh, and follows the file if it may change; never returns.
+    pub async fn run(self: Arc<Self>) {
+        loop {
+            let mut seeds = JoinSet::new();
+            for service in self.rules().services.values() {
+                seeds.spawn(service.clone().keep_seed(self.keyring.clone()));
+            }
+            while !self.reload().await {}
+        }
+    }
+
+    /// Waits a while and reads the file again; whether it says something else now. A file that cannot be used changes
+    /// nothing: the server goes on with what it has.
+    async fn reload(&self) -> bool {
+        if !self.file.reload {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(RELOAD).await;
+        let unchanged = std::fs::read(&self.file.path).is_ok_and(|text| text == self.rules().text);
+        if unchanged {
+            return false;
+        }
+        let rules = match Rules::read(&self.file) {
+            Ok(rules) => rules,
+            Err(error) => {
+                tracing::error!(%error, "the encryption configuration stays as it is");
+                return false;
+            }
+        };
+        for service in rules.services.values() {
+            if let Err(error) = service.refresh(&self.keyring).await {
+                tracing::error!(%error, "the encryption configuration stays as it is");
+                return false;
+            }
+        }
+        *self.rules.write().expect("no holder panics") = Arc::new(rules);
+        tracing::info!("the encryption configuration was read anew");
+        true
+    }
+
+    /// A value as it is stored under a key.
+    pub fn seal(&self, key: &[u8], value: Bytes) -> Result<Bytes, Error> {
+        let rules = self.rules();
+        let transformers = rules.transformers(self.resource(key));
+        let keyring = self.keyring.read().expect("no holder panics");
+        let sealed = transformers.seal(&value, key, &keyring, &mut Draws, now())?;
+        Ok(match sealed {
+            Cow::Borrowed(_) => value,
+            Cow::Owned(sealed) => sealed.into(),
+        })
+    }
+
+    /// A value that was stored under a key, and whether it should be written again.
+    pub async fn open(&self, key: &[u8], stored: Bytes) -> Result<(Bytes, bool), Error> {
+        let rules = self.rules();
+        let transformers = rules.transformers(self.resource(key));
+        let mut fetches = 0;
+        loop {
+            let request = {
+                let keyring = self.keyring.read().expect("no holder panics");
+                match transformers.open(&stored, key, &keyring)? {
+                    Opened::Value { bytes: Cow::Borrowed(bytes), stale } => {
+                        return Ok((stored.slice_ref(bytes), stale));
+                    }
+                    Opened::Value { bytes: Cow::Owned(bytes), stale } => return Ok((bytes.into(), stale)),
+                    Opened::NeedsKey(request) => request,
+                }
+            };
+            let service = rules.services.get(&request.service).filter(|_| fetches < FETCHES_MAX);
+            let service = service.ok_or(Error::Cipher(encryption::Error::NoPrefix))?;
+            service.learn(&request, &self.keyring).await?;
+            fetches += 1;
+        }
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        self.rules.read().expect("no holder panics").clone()
+    }
+
+    /// The group and resource of a key: those of the built-in kind at its place, else those that the key itself names, as the
+    /// keys of custom objects do.
+    fn resource(&self, key: &[u8]) -> (Str, Str) {
+        let text = std::str::from_utf8(key).unwrap_or_default();
+        let below = text.strip_prefix(&self.layout.root).unwrap_or_default().trim_start_matches('/');
+        let mut parts = below.splitn(3, '/');
+        let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let known = self.places.get(&format!("{first}/{second}")).or_else(|| self.places.get(first));
+        known.cloned().unwrap_or_else(|| (first.into(), second.into()))
+    }
+}
+
+impl Rules {
+    fn read(file: &File) -> Result<Self, Error> {
+        let path: &Path = &file.path;
+        let text =
+            std::fs::read(path).map_err(|error| Error::File { path: path.to_owned(), source: Arc::new(error) })?;
+        let reload = if file.reload { Reload::Automatic } else { Reload::Never };
+        let configuration = Configuration::parse(&text, reload)
+            .map_err(|error| Error::Configuration { path: path.to_owned(), source: Arc::new(error) })?;
+        let services = kms::services(&configuration);
+        Ok(Self { text, configuration, services, transformers: RwLock::default() })
+    }
+
+    fn transformers(&self, resource: (Str, Str)) -> Arc<Transformers> {
+        if let Some(found) = self.transformers.read().expect("no holder panics").get(&resource) {
+            return found.clone();
+        }
+        let made = Arc::new(Transformers::for_resource(&self.configuration, &resource.0, &resource.1));
+        self.transformers.write().expect("no holder panics").insert(resource, made.clone());
+        made
+    }
+}

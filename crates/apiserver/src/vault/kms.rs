@@ -1,0 +1,122 @@
+//! Key management services: asked for their status, to encrypt a seed, and to decrypt one that was met in the store.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use encryption::config::Kms;
+use encryption::kms::{Encrypted, KeyRequest, Keyring, NewSeed, Next, STATUS_INTERVAL, STATUS_RETRY, Status};
+use hyper_util::rt::TokioIo;
+use machinery::Str;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::{Draws, Error};
+use crate::state::{draw, now};
+
+/// The protocol, made from `proto/kms.proto`.
+#[expect(clippy::allow_attributes, clippy::too_many_lines, unused_qualifications, reason = "made by tonic")]
+pub mod proto {
+    tonic::include_proto!("v2");
+}
+
+use proto::key_management_service_client::KeyManagementServiceClient;
+
+/// One service.
+#[derive(Clone, Debug)]
+pub struct Service {
+    name: Str,
+    timeout: Duration,
+    client: KeyManagementServiceClient<Channel>,
+}
+
+impl Service {
+    /// A service at its socket; it is connected to when it is first asked.
+    pub fn new(kms: &Kms) -> Self {
+        let path: Arc<str> = kms.endpoint.trim_start_matches("unix://").into();
+        let connect = tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(&*path).await.map(TokioIo::new) }
+        });
+        // The name in the URL is not looked up: the socket is the address.
+        let channel = Endpoint::from_static("http://kms.invalid").connect_with_connector_lazy(connect);
+        let timeout = Duration::from_millis(u64::try_from(kms.timeout.nanos() / 1_000_000).unwrap_or(3000));
+        Self { name: kms.name.clone(), timeout, client: KeyManagementServiceClient::new(channel) }
+    }
+
+    /// Keeps a seed that writes, for as long as the server runs: the service is asked whether its key is still the same.
+    pub async fn keep_seed(self, keyring: Arc<RwLock<Keyring>>) {
+        loop {
+            let wait = match self.refresh(&keyring).await {
+                Ok(()) => STATUS_INTERVAL,
+                Err(error) => {
+                    tracing::error!(service = %self.name, %error, "the key management service cannot be used");
+                    STATUS_RETRY
+                }
+            };
+            tokio::time::sleep(Duration::from_secs(wait.whole_seconds().unsigned_abs())).await;
+        }
+    }
+
+    /// Asks for the status, and has a new seed encrypted if the service has another key than before.
+    pub async fn refresh(&self, keyring: &RwLock<Keyring>) -> Result<(), Error> {
+        let asked = self.client.clone();
+        let answer = self.within({
+            let mut client = asked.clone();
+            async move { client.status(proto::StatusRequest {}).await }
+        });
+        let answer = answer.await?;
+        let status = Status { version: answer.version, healthz: answer.healthz, key_id: answer.key_id };
+        let next = keyring.write().expect("no holder panics").status(&self.name, &status, now());
+        if next.map_err(encryption::Error::from)? == Next::Keep {
+            return Ok(());
+        }
+        let seed = NewSeed::draw(&mut Draws);
+        let request = proto::EncryptRequest { plaintext: seed.plaintext().to_vec(), uid: draw().uid };
+        let mut client = asked;
+        let answer = self.within(async move { client.encrypt(request).await }).await?;
+        let encrypted = Encrypted {
+            ciphertext: answer.ciphertext,
+            key_id: answer.key_id,
+            annotations: answer.annotations.into_iter().collect(),
+        };
+        let adopted = keyring.write().expect("no holder panics").adopt(&self.name, &seed, encrypted, &status, now());
+        Ok(adopted.map_err(encryption::Error::from)?)
+    }
+
+    /// Has a key decrypted, and remembers it.
+    pub async fn learn(&self, request: &KeyRequest, keyring: &RwLock<Keyring>) -> Result<(), Error> {
+        let asked = proto::DecryptRequest {
+            ciphertext: request.ciphertext.clone(),
+            uid: draw().uid,
+            key_id: request.key_id.clone(),
+            annotations: request.annotations.clone().into_iter().collect(),
+        };
+        let mut client = self.client.clone();
+        let answer = self.within(async move { client.decrypt(asked).await }).await?;
+        let learned = keyring.write().expect("no holder panics").learn(request, &answer.plaintext);
+        Ok(learned.map_err(encryption::Error::from)?)
+    }
+
+    async fn within<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, Error> {
+        let failed = |problem: String| Error::Service { name: self.name.clone(), problem };
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(failed(status.message().to_owned())),
+            Err(_) => Err(failed("it did not answer in time".to_owned())),
+        }
+    }
+}
+
+/// The services that a configuration names.
+pub fn services(configuration: &encryption::Configuration) -> BTreeMap<Str, Service> {
+    let providers = configuration.rules().iter().flat_map(|rule| &rule.providers);
+    let services = providers.filter_map(|provider| match provider {
+        encryption::config::Provider::Kms(kms) => Some((kms.name.clone(), Service::new(kms))),
+        _ => None,
+    });
+    services.collect()
+}

@@ -1,0 +1,162 @@
+//! A server of a test's own.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::rc::Rc;
+
+/// A server of this test's own: its own folder, its own port, gone when the test ends.
+pub struct Server {
+    pub process: Child,
+    pub address: String,
+    pub folder: Rc<tempfile::TempDir>,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A server with more flags.
+    pub fn start_with(flags: &[&str]) -> Self {
+        Self::start_in(Rc::new(tempfile::tempdir().unwrap()), flags)
+    }
+
+    /// Kills the server and starts another one with the same folder.
+    pub fn again(self, flags: &[&str]) -> Self {
+        let folder = self.folder.clone();
+        drop(self);
+        Self::start_in(folder, flags)
+    }
+
+    fn start_in(folder: Rc<tempfile::TempDir>, flags: &[&str]) -> Self {
+        let tokens = folder.path().join("tokens.csv");
+        std::fs::write(&tokens, "a-token,admin,admin,\"system:masters\"\nplain-token,jane,jane\n").unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_knarr"))
+            .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
+            .args(["--authorization-mode", "Node,RBAC", "--service-cluster-ip-range", "10.96.0.0/16"])
+            .arg("--data-dir")
+            .arg(folder.path().join("data"))
+            .arg("--cert-dir")
+            .arg(folder.path().join("certs"))
+            .arg("--token-auth-file")
+            .arg(&tokens)
+            .args(flags)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address = lines.by_ref().map(Result::unwrap).find_map(|line| {
+            let (_, rest) = line.split_once("address=")?;
+            Some(
+                rest.split(|letter: char| letter != ':' && letter != '.' && !letter.is_ascii_digit())
+                    .next()?
+                    .to_owned(),
+            )
+        });
+        // The rest of the log is read so that the server never waits for it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let server = Self { process, address: address.expect("the server says where it listens"), folder };
+        server.write_kubeconfig();
+        server.wait_until_ready();
+        server
+    }
+
+    fn write_kubeconfig(&self) {
+        let text = format!(
+            r#"{{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{{"name": "c", "cluster": {{"server": "https://{}", "insecure-skip-tls-verify": true}}}}],
+            "users": [{{"name": "u", "user": {{"token": "a-token"}}}}],
+            "contexts": [{{"name": "c", "context": {{"cluster": "c", "user": "u"}}}}]}}"#,
+            self.address
+        );
+        std::fs::write(self.folder.path().join("kubeconfig"), text).unwrap();
+    }
+
+    pub fn wait_until_ready(&self) {
+        let answer = self.curl(&["--retry", "100", "--retry-delay", "0", "--retry-all-errors", "--fail"], "/readyz");
+        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    }
+
+    pub fn curl(&self, arguments: &[&str], path: &str) -> Output {
+        let mut command = Command::new("curl");
+        command.args(["-sk", "--max-time", "20"]).args(arguments);
+        if !arguments.iter().any(|argument| argument.starts_with("Authorization:")) {
+            command.args(["-H", "Authorization: Bearer a-token"]);
+        }
+        command.arg(format!("https://{}{path}", self.address)).output().unwrap()
+    }
+
+    /// The lines of an answer that goes on.
+    pub fn stream(&self, path: &str) -> impl Iterator<Item = String> + use<> {
+        let mut process = Command::new("curl")
+            .args(["-skN", "--max-time", "30", "-H", "Authorization: Bearer a-token"])
+            .arg(format!("https://{}{path}", self.address))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Stream { process, lines }
+    }
+
+    /// The status code of a request, and its body.
+    pub fn code(&self, arguments: &[&str], path: &str) -> (String, String) {
+        let arguments: Vec<&str> = ["-w", "\n%{http_code}"].into_iter().chain(arguments.iter().copied()).collect();
+        let text = String::from_utf8(self.curl(&arguments, path).stdout).unwrap();
+        let (body, code) = text.rsplit_once('\n').unwrap();
+        (code.to_owned(), body.to_owned())
+    }
+
+    pub fn kubectl(&self, arguments: &str) -> String {
+        self.kubectl_with(arguments, "")
+    }
+
+    /// What kubectl prints, both ways.
+    pub fn kubectl_with(&self, arguments: &str, input: &str) -> String {
+        let mut process = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(self.folder.path().join("kubeconfig"))
+            .arg("--cache-dir")
+            .arg(self.folder.path().join("cache"))
+            .args(["--request-timeout", "20s"])
+            // An editor that does one thing.
+            .env("KUBE_EDITOR", "sed -i s/b$/edited/")
+            .args(arguments.split_whitespace())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = process.wait_with_output().unwrap();
+        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        format!("{out}{err}").trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A request that is still being answered; it ends with the value.
+struct Stream {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Iterator for Stream {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        self.lines.next()?.ok()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

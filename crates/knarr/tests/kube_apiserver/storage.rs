@@ -1,0 +1,201 @@
+//! What lies beneath the server: a real etcd, several servers on one store, values encrypted at rest, objects that expire.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::server::Server;
+
+/// How long something may take that happens by itself.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A real etcd, or a store of ours that speaks its protocol; it ends with the value.
+struct Etcd {
+    process: Child,
+    endpoint: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Etcd {
+    /// Members of one store.
+    fn cluster(members: usize, program: fn() -> Command) -> Vec<Self> {
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // A member cannot be asked which port it got for port 0, because the others must know it before it starts.
+        let addresses: Vec<_> = (0..members).map(|_| (free(), free())).collect();
+        let names = addresses.iter().enumerate().map(|(number, (peer, _))| format!("m{number}=http://{peer}"));
+        let all = names.collect::<Vec<_>>().join(",");
+        let start = |(number, (peer, client)): (usize, &(SocketAddr, SocketAddr))| {
+            let folder = tempfile::tempdir().unwrap();
+            let (peer, endpoint) = (format!("http://{peer}"), format!("http://{client}"));
+            let process = program()
+                .args(["--data-dir", &folder.path().to_string_lossy(), "--name", &format!("m{number}")])
+                .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
+                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                .args(["--initial-cluster", &all])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            Self { process, endpoint, _folder: folder }
+        };
+        let members: Vec<Self> = addresses.iter().enumerate().map(start).collect();
+        for member in &members {
+            eventually(|| member.etcdctl("endpoint health"), |text| text.contains("is healthy"));
+        }
+        members
+    }
+
+    fn etcdctl(&self, arguments: &str) -> String {
+        let output = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &self.endpoint])
+            .args(arguments.split(' '))
+            .output()
+            .expect("etcdctl of the Debian package etcd-client");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn real_etcd() -> Command {
+    let mut command = Command::new("etcd");
+    command.args(["--logger", "zap", "--log-level", "error"]);
+    command
+}
+
+fn own_etcd() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_knarr"));
+    command.arg("etcd");
+    command
+}
+
+/// Looks again until it is as it should be; each look is a process or a request, so there is nothing to wait on.
+fn eventually(mut look: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) -> String {
+    let start = Instant::now();
+    loop {
+        let seen = look();
+        if is_good(&seen) {
+            return seen;
+        }
+        assert!(start.elapsed() < DEADLINE, "still {seen}");
+    }
+}
+
+fn servers_see_each_other(members: &[Etcd]) {
+    let endpoints: Vec<&str> = members.iter().map(|member| member.endpoint.as_str()).collect();
+    let endpoints = endpoints.join(",");
+    let first = Server::start_with(&["--etcd-servers", &endpoints]);
+    let second = Server::start_with(&["--etcd-servers", &endpoints]);
+    let path = "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=20&resourceVersion=0";
+    let mut watch = second.stream(path);
+    assert_eq!(first.kubectl("create configmap told --from-literal=a=b"), "configmap/told created");
+    assert!(watch.any(|line| line.contains("\"ADDED\"") && line.contains("\"told\"")), "the other server watches");
+    drop(first);
+    assert_eq!(second.kubectl("get configmap told -o jsonpath={.data.a}"), "b");
+    assert_eq!(second.kubectl("label configmap told a=b"), "configmap/told labeled");
+    let stored = members[0].etcdctl("get /registry/configmaps/default/told");
+    assert!(stored.contains(r#""data":{"a":"b"}"#), "{stored}");
+}
+
+#[test]
+fn servers_on_one_etcd_see_each_other_and_either_can_be_killed() {
+    servers_see_each_other(&Etcd::cluster(1, real_etcd));
+}
+
+#[test]
+fn servers_on_three_members_see_each_other_and_a_member_can_be_killed_too() {
+    let mut members = Etcd::cluster(3, own_etcd);
+    servers_see_each_other(&members);
+    let endpoints: Vec<String> = members.iter().map(|member| member.endpoint.clone()).collect();
+    let server = Server::start_with(&["--etcd-servers", &endpoints.join(",")]);
+    members.remove(0);
+    let created = eventually(
+        || server.kubectl("create configmap after"),
+        |said| said == "configmap/after created" || said.contains("already exists"),
+    );
+    assert!(!created.is_empty());
+    assert_eq!(server.kubectl("get configmap told after -o name"), "configmap/told\nconfigmap/after");
+}
+
+/// A configuration that encrypts secrets with keys of these names, the first of them writes.
+fn encryption(server_folder: &std::path::Path, providers: &str) -> String {
+    let file = server_folder.join("encryption.yaml");
+    let text = format!(
+        r#"{{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
+        "resources": [{{"resources": ["secrets"], "providers": [{providers}]}}]}}"#
+    );
+    std::fs::write(&file, text).unwrap();
+    file.to_string_lossy().into_owned()
+}
+
+#[test]
+fn secrets_are_encrypted_at_rest_and_written_anew_when_the_key_changes() {
+    const OLD: &str =
+        r#"{"aescbc": {"keys": [{"name": "old", "secret": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}]}}"#;
+    const NEW: &str =
+        r#"{"secretbox": {"keys": [{"name": "new", "secret": "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="}]}}"#;
+    let etcd = Etcd::cluster(1, real_etcd).remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let stored = || etcd.etcdctl("get /registry/secrets/default/s --print-value-only");
+    let file = encryption(folder.path(), &format!(r#"{OLD}, {{"identity": {{}}}}"#));
+    let flags = ["--etcd-servers", &etcd.endpoint, "--encryption-provider-config", &file];
+    let server = Server::start_with(&["--etcd-servers", &etcd.endpoint]);
+    assert_eq!(server.kubectl("create secret generic s --from-literal=a=hidden"), "secret/s created");
+    assert!(stored().starts_with(r#"{"apiVersion":"v1","kind":"Secret""#), "{}", stored());
+
+    let server = server.again(&flags);
+    let read = |server: &Server| server.kubectl("get secret s -o jsonpath={.data.a}");
+    assert_eq!(read(&server), "aGlkZGVu", "what was written before is read");
+    let rewrite = |server: &Server| {
+        let object = server.kubectl("get secret s -o json");
+        assert_eq!(server.kubectl_with("replace -f -", &object), "secret/s replaced");
+    };
+    rewrite(&server);
+    assert!(stored().starts_with("k8s:enc:aescbc:v1:old:"), "{}", stored());
+    assert_eq!(server.kubectl("create configmap c --from-literal=a=b"), "configmap/c created");
+    assert!(etcd.etcdctl("get /registry/configmaps/default/c --print-value-only").starts_with('{'));
+
+    encryption(folder.path(), &format!("{NEW}, {OLD}"));
+    let server = server.again(&flags);
+    assert_eq!(read(&server), "aGlkZGVu", "the old key still reads");
+    rewrite(&server);
+    assert!(stored().starts_with("k8s:enc:secretbox:v1:new:"), "{}", stored());
+
+    encryption(folder.path(), OLD);
+    let server = server.again(&flags);
+    let refused = server.kubectl("get secret s");
+    assert!(refused.contains("unable to transform key"), "{refused}");
+    assert_eq!(server.kubectl("get configmap c -o name"), "configmap/c", "nothing else is lost");
+}
+
+#[test]
+fn a_broken_encryption_configuration_stops_the_start_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = encryption(folder.path(), r#"{"aescbc": {"keys": [{"name": "k", "secret": "c2hvcnQ="}]}}"#);
+    let output = Command::new(env!("CARGO_BIN_EXE_knarr"))
+        .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
+        .args(["--data-dir", &folder.path().to_string_lossy(), "--cert-dir", &folder.path().to_string_lossy()])
+        .args(["--encryption-provider-config", &file])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("secret is not of the expected length"), "{said}");
+    assert!(!said.contains("c2hvcnQ="), "a key must not be in a log: {said}");
+}
+
+#[test]
+fn events_expire() {
+    let etcd = Etcd::cluster(1, real_etcd).remove(0);
+    let server = Server::start_with(&["--etcd-servers", &etcd.endpoint, "--event-ttl", "2s"]);
+    let event = r#"{"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "reason": "Tried", "type": "Normal"}"#;
+    assert_eq!(server.kubectl_with("create -f -", event), "event/e created");
+    assert_eq!(server.kubectl("annotate event e more=more"), "event/e annotated");
+    eventually(|| server.kubectl("get event e"), |said| said.contains("NotFound"));
+}

@@ -1,0 +1,90 @@
+//! How long something that failed is left alone: ten seconds, doubled each time up to a limit, forgotten after a while.
+
+use std::collections::BTreeMap;
+
+use machinery::time::{Duration, Time};
+
+/// The first wait, as upstream has it.
+pub const FIRST: Duration = Duration::from_seconds(10);
+/// The longest wait, as upstream has it.
+pub const MAX: Duration = Duration::from_seconds(300);
+
+/// Waits by key.
+#[derive(Clone, Debug)]
+pub struct Backoffs {
+    entries: BTreeMap<String, Entry>,
+    first: Duration,
+    max: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    wait: Duration,
+    updated: Time,
+}
+
+impl Default for Backoffs {
+    fn default() -> Self {
+        Self::new(MAX)
+    }
+}
+
+impl Backoffs {
+    /// Waits that grow up to `max`.
+    pub fn new(max: Duration) -> Self {
+        Self { entries: BTreeMap::new(), first: FIRST.min(max), max }
+    }
+
+    /// How long the wait is and when it is over, if what failed at `since` is still to be left alone.
+    pub fn waiting(&self, key: &str, since: Time, now: Time) -> Option<(Duration, Time)> {
+        let entry = self.entries.get(key).filter(|entry| !self.is_old(**entry, since))?;
+        let until = since.plus(entry.wait);
+        (now < until).then_some((entry.wait, until))
+    }
+
+    /// It is tried again after what failed at `since`: the next failure waits longer.
+    pub fn tried(&mut self, key: &str, since: Time, now: Time) {
+        let known = self.entries.get(key).copied().filter(|entry| !self.is_old(*entry, since));
+        let wait = match known {
+            Some(entry) => Duration::from_nanos(entry.wait.nanos().saturating_mul(2)).min(self.max),
+            None => self.first,
+        };
+        self.entries.insert(key.to_owned(), Entry { wait, updated: now });
+    }
+
+    /// It succeeded: nothing is remembered.
+    pub fn forget(&mut self, key: &str) {
+        self.entries.remove(key);
+    }
+
+    /// What ran for twice the longest wait is no longer taken for what failed before.
+    fn is_old(&self, entry: Entry, since: Time) -> bool {
+        since.since(entry.updated).nanos() > self.max.nanos().saturating_mul(2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Time {
+        Time::from_unix(seconds, 0)
+    }
+
+    #[test]
+    fn waits_double_up_to_their_limit_and_are_forgotten_after_a_long_run() {
+        let mut backoffs = Backoffs::default();
+        assert_eq!(backoffs.waiting("c", at(0), at(0)), None, "the first restart is immediate");
+        let mut now = 0;
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            backoffs.tried("c", at(now), at(now));
+            let (wait, until) = backoffs.waiting("c", at(now + 1), at(now + 1)).unwrap();
+            assert_eq!(until, at(now + 1).plus(wait));
+            waits.push(wait.whole_seconds());
+            now = until.unix_seconds();
+        }
+        assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(backoffs.waiting("c", at(now + 601), at(now + 601)), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! A container in CRI's words.
+
+use std::collections::HashMap;
+
+use cri::v1;
+use machinery::Value;
+
+use crate::environment::expand;
+use crate::observed::labels;
+use crate::pod::{Container, Pod};
+
+/// What a container needs to know besides its pod.
+pub struct Inputs {
+    /// How many came before it.
+    pub attempt: u32,
+    /// The image as the runtime knows it.
+    pub image_ref: String,
+    /// Its variables.
+    pub environment: Vec<(String, String)>,
+    /// What is mounted.
+    pub mounts: Vec<v1::Mount>,
+    /// Who it is and what it may do.
+    pub security: v1::LinuxContainerSecurityContext,
+    /// What it may use.
+    pub resources: v1::LinuxContainerResources,
+}
+
+/// Describes a container.
+pub fn config(pod: Pod<'_>, container: Container<'_>, inputs: Inputs) -> v1::ContainerConfig {
+    let spec = container.spec;
+    let variables: HashMap<&str, &str> =
+        inputs.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let known = |name: &str| variables.get(name).map(|value| (*value).to_owned());
+    let words = |field: &str| {
+        let list = spec[field].as_array().unwrap_or_default();
+        list.iter().filter_map(Value::as_str).map(|word| expand(word, known)).collect::<Vec<_>>()
+    };
+    let flag = |field: &str| spec[field].as_bool().unwrap_or(false);
+    let (command, args) = (words("command"), words("args"));
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: container.name().to_owned(), attempt: inputs.attempt }),
+        image: Some(v1::ImageSpec {
+            image: inputs.image_ref,
+            user_specified_image: container.image().to_owned(),
+            ..Default::default()
+        }),
+        command,
+        args,
+        working_dir: spec.str_at(&["workingDir"]).unwrap_or_default().to_owned(),
+        envs: inputs
+            .environment
+            .iter()
+            .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone().into_bytes() })
+            .collect(),
+        mounts: inputs.mounts,
+        labels: container_labels(pod, container),
+        annotations: annotations(pod, container, inputs.attempt),
+        log_path: format!("{}/{}.log", container.name(), inputs.attempt),
+        stdin: flag("stdin"),
+        stdin_once: flag("stdinOnce"),
+        tty: flag("tty"),
+        linux: Some(v1::LinuxContainerConfig {
+            resources: Some(inputs.resources),
+            security_context: Some(inputs.security),
+        }),
+        stop_signal: stop_signal(container).into(),
+        ..Default::default()
+    }
+}
+
+fn container_labels(pod: Pod<'_>, container: Container<'_>) -> HashMap<String, String> {
+    [
+        (labels::POD_NAME, pod.name()),
+        (labels::POD_NAMESPACE, pod.namespace()),
+        (labels::POD_UID, pod.uid()),
+        (labels::CONTAINER_NAME, container.name()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// What must be known of a container even when its pod is forgotten.
+fn annotations(pod: Pod<'_>, container: Container<'_>, attempt: u32) -> HashMap<String, String> {
+    let text = |field: &str| container.spec.str_at(&[field]).unwrap_or_default().to_owned();
+    [
+        (labels::CONTAINER_HASH, container.hash()),
+        (labels::RESTART_COUNT, attempt.to_string()),
+        (labels::TERMINATION_PATH, text("terminationMessagePath")),
+        (labels::TERMINATION_POLICY, text("terminationMessagePolicy")),
+        (labels::GRACE, pod.grace_seconds().to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}
+
+fn stop_signal(container: Container<'_>) -> v1::Signal {
+    let name = container.spec["lifecycle"].str_at(&["stopSignal"]).unwrap_or_default();
+    v1::Signal::from_str_name(&name.replace('+', "PLUS").replace('-', "MINUS")).unwrap_or(v1::Signal::RuntimeDefault)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::pod::Role;
+
+    #[test]
+    fn commands_and_arguments_are_expanded_from_the_variables() {
+        let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}});
+        let spec = value!({"name": "c", "image": "i", "command": ["echo", "$(A)"], "args": ["$$(A)", "$(B)"],
+            "lifecycle": {"stopSignal": "SIGUSR1"}});
+        let inputs = Inputs {
+            attempt: 2,
+            image_ref: "sha256:1".into(),
+            environment: vec![("A".into(), "x".into())],
+            mounts: Vec::new(),
+            security: v1::LinuxContainerSecurityContext::default(),
+            resources: v1::LinuxContainerResources::default(),
+        };
+        let config = config(Pod(&pod), Container { spec: &spec, role: Role::App }, inputs);
+        assert_eq!((config.command.join(" "), config.args.join(" ")), ("echo x".into(), "$(A) $(B)".into()));
+        assert_eq!(config.log_path, "c/2.log");
+        assert_eq!(config.stop_signal(), v1::Signal::Sigusr1);
+    }
+}

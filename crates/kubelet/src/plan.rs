@@ -1,0 +1,369 @@
+//! What to do next for a pod: one safe step from what is wanted, what the runtime has, and what the worker remembers.
+//!
+//! ```text
+//!   sandbox missing or lost ──> kill what is left in it ──> make one ──> init containers, one by one ──> containers
+//!                                                                             sidecars among them, kept running
+//!   ending ──> kill containers ──> kill sidecars, last first ──> stop the sandbox ──> done
+//! ```
+
+mod ending;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use machinery::time::Time;
+
+use crate::backoff::Backoffs;
+use crate::observed::{self, RuntimePod, State};
+use crate::pod::{Container, Pod, RestartPolicy, Role};
+
+/// Everything that the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// The pod as it is wanted.
+    pub pod: Pod<'a>,
+    /// What the runtime has of it.
+    pub runtime: &'a RuntimePod,
+    /// What its worker remembers.
+    pub local: &'a Local,
+    /// The time.
+    pub now: Time,
+}
+
+/// What a worker remembers of its pod; all of it can be lost.
+#[derive(Clone, Debug, Default)]
+pub struct Local {
+    /// The pod is to end.
+    pub ending: Option<Ending>,
+    /// How long containers that failed are left alone, by name.
+    pub backoffs: Backoffs,
+    /// Containers, by id, that were killed so that they start again.
+    pub forced: BTreeSet<String>,
+    /// Containers, by id, that are being killed, and when their time is over.
+    pub killing: BTreeMap<String, Time>,
+    /// Something is being made or started.
+    pub starting: bool,
+    /// What probes say, by container id.
+    pub probes: BTreeMap<String, Verdicts>,
+    /// Why containers, by name, do not start.
+    pub waiting: BTreeMap<String, Waiting>,
+    /// Why there is no sandbox.
+    pub sandbox_failure: Option<Waiting>,
+}
+
+/// Why and how a pod ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Why.
+    pub cause: Cause,
+    /// Since when.
+    pub since: Time,
+    /// How long its containers may take.
+    pub grace_seconds: i64,
+}
+
+/// Why a pod ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Somebody deleted it.
+    Deleted,
+    /// All its containers have ended for good.
+    Completed,
+    /// Its time is over, the node is short of something, or it cannot be here at all.
+    Failed {
+        /// A word for machines.
+        reason: String,
+        /// A sentence for people.
+        message: String,
+    },
+}
+
+/// What the probes of one container say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Whether it has started; `None` without a startup probe.
+    pub started: Option<bool>,
+    /// Whether it is ready; `None` without a readiness probe.
+    pub ready: Option<bool>,
+    /// The kind of probe that says that it must be killed.
+    pub failed: Option<&'static str>,
+}
+
+/// Why something waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// A word for machines.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+    /// When it is tried again.
+    pub retry_at: Time,
+}
+
+/// One safe step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodPlan {
+    /// What to do; what is started is started in this order.
+    pub actions: Vec<Action>,
+    /// When to look again even if nothing happens.
+    pub wake_at: Option<Time>,
+    /// The pod must end.
+    pub end: Option<Cause>,
+    /// The pod has ended and nothing of it runs.
+    pub done: bool,
+}
+
+/// A thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Make a sandbox.
+    CreateSandbox {
+        /// How many came before it.
+        attempt: u32,
+    },
+    /// Stop a sandbox.
+    StopSandbox {
+        /// Which one.
+        id: String,
+    },
+    /// Make and start a container in the newest sandbox.
+    Start {
+        /// Which one.
+        name: String,
+        /// How many came before it.
+        attempt: u32,
+        /// When the one before it ended.
+        after: Option<Time>,
+    },
+    /// End a container.
+    Kill {
+        /// Which one.
+        id: String,
+        /// Its name in the pod.
+        name: String,
+        /// How long it may take.
+        grace_seconds: i64,
+        /// What people are told.
+        message: String,
+        /// Whether it is to start again, however it ends.
+        restart: bool,
+    },
+}
+
+/// Decides.
+pub fn plan(observed: &Observed<'_>) -> PodPlan {
+    if let Some(ending) = &observed.local.ending {
+        return ending::plan(observed, ending);
+    }
+    let mut plan = PodPlan::default();
+    if let Some(deadline) = deadline(observed.pod) {
+        if observed.now >= deadline {
+            let message = "Pod was active on the node longer than the specified deadline".to_owned();
+            plan.end = Some(Cause::Failed { reason: "DeadlineExceeded".to_owned(), message });
+            return plan;
+        }
+        plan.wake(deadline);
+    }
+    match usable_sandbox(observed) {
+        Some(sandbox) => containers(observed, &sandbox.id, &mut plan),
+        None => replace_sandbox(observed, &mut plan),
+    }
+    plan
+}
+
+/// When a pod has been active for as long as it may.
+fn deadline(pod: Pod<'_>) -> Option<Time> {
+    let seconds = pod.spec()["activeDeadlineSeconds"].as_int()?;
+    let start = Time::parse(pod.0.str_at(&["status", "startTime"])?).ok()?;
+    Some(start.plus(machinery::time::Duration::from_seconds(seconds)))
+}
+
+fn usable_sandbox<'a>(observed: &Observed<'a>) -> Option<&'a observed::Sandbox> {
+    let host_network = observed.pod.flag("hostNetwork");
+    observed.runtime.sandbox().filter(|sandbox| {
+        sandbox.ready && sandbox.host_network == host_network && (host_network || !sandbox.ips.is_empty())
+    })
+}
+
+/// What ran in a lost sandbox ends first; then there is a new one, if anything is left to run in it.
+fn replace_sandbox(observed: &Observed<'_>, plan: &mut PodPlan) {
+    let Observed { pod, runtime, local, now } = *observed;
+    for container in runtime.running().filter(|container| !local.killing.contains_key(&container.id)) {
+        plan.actions.push(Action::Kill {
+            id: container.id.clone(),
+            name: container.name.clone(),
+            grace_seconds: pod.grace_seconds(),
+            message: "Pod sandbox changed, it will be killed and re-created.".to_owned(),
+            restart: false,
+        });
+    }
+    if !plan.actions.is_empty() || local.starting || runtime.running().next().is_some() {
+        return;
+    }
+    for sandbox in runtime.sandboxes.iter().filter(|sandbox| sandbox.ready) {
+        plan.actions.push(Action::StopSandbox { id: sandbox.id.clone() });
+    }
+    if !plan.actions.is_empty() {
+        return;
+    }
+    let never = pod.app_containers().all(|container| container.restart_policy(pod) == RestartPolicy::Never);
+    let left = pod.app_containers().any(|container| match runtime.latest(container.name()) {
+        None => true,
+        Some(known) => known.exit().is_none_or(|exit| container.restarts_after(pod, exit.code.into())),
+    });
+    let attempt = runtime.sandbox().map_or(0, |sandbox| sandbox.attempt + 1);
+    if !left || never && attempt > 0 && !runtime.containers.is_empty() {
+        return;
+    }
+    match &local.sandbox_failure {
+        Some(failure) if failure.retry_at > now => plan.wake(failure.retry_at),
+        _ => plan.actions.push(Action::CreateSandbox { attempt }),
+    }
+}
+
+fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
+    let Observed { pod, runtime, .. } = *observed;
+    for container in pod.ephemeral_containers() {
+        if runtime.latest(container.name()).is_none() {
+            start(observed, container, plan);
+        }
+    }
+    if !initialized(observed, sandbox, plan) {
+        return;
+    }
+    for container in pod.app_containers() {
+        let Some(known) = runtime.latest(container.name()) else {
+            start(observed, container, plan);
+            continue;
+        };
+        keep(observed, container, known, plan);
+    }
+}
+
+/// Brings init containers and sidecars on; says whether the others may run.
+fn initialized(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) -> bool {
+    let Observed { pod, runtime, local, .. } = *observed;
+    let in_sandbox = |name: &str| runtime.latest(name).filter(|container| container.sandbox == sandbox);
+    // Once one of the others was made, everything before it is done, even if it was removed since.
+    let past = pod.app_containers().any(|container| in_sandbox(container.name()).is_some());
+    for container in pod.init_containers() {
+        let known = in_sandbox(container.name());
+        match (container.role, known) {
+            (Role::Sidecar, Some(known)) => {
+                keep(observed, container, known, plan);
+                let verdicts = local.probes.get(&known.id);
+                let probed = container.spec.get("startupProbe").is_some();
+                let started = known.is_running()
+                    && (!probed || verdicts.is_some_and(|verdicts| verdicts.started == Some(true)))
+                    && !local.starting;
+                if !started && !past {
+                    return false;
+                }
+            }
+            (_, None) if past && container.role != Role::Sidecar => {}
+            (_, None) => {
+                start(observed, container, plan);
+                if !past {
+                    return false;
+                }
+            }
+            (_, Some(known)) => {
+                let done = known.exit().is_some_and(|exit| exit.code == 0);
+                if !done && !past {
+                    keep(observed, container, known, plan);
+                    return false;
+                }
+            }
+        }
+    }
+    true
+}
+
+/// Kills a container that must not go on, and starts one again that ended and should not have.
+fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Container, plan: &mut PodPlan) {
+    let Observed { pod, local, .. } = *observed;
+    match &known.state {
+        State::Running { .. } => {
+            let restarts = container.restart_policy(pod) != RestartPolicy::Never;
+            let probe = local.probes.get(&known.id).and_then(|verdicts| verdicts.failed);
+            let why = if known.hash != container.hash() && !known.hash.is_empty() {
+                Some((format!("Container {} definition changed", container.name()), true))
+            } else {
+                probe.map(|probe| (format!("Container {} failed {probe} probe", container.name()), restarts))
+            };
+            let Some((mut message, restart)) = why else { return };
+            if local.killing.contains_key(&known.id) {
+                return;
+            }
+            if restart {
+                message.push_str(", will be restarted");
+            }
+            let grace_seconds = match probe {
+                Some(probe) => container.spec[probe_field(probe)]["terminationGracePeriodSeconds"].as_int(),
+                None => None,
+            };
+            plan.actions.push(Action::Kill {
+                id: known.id.clone(),
+                name: known.name.clone(),
+                grace_seconds: grace_seconds.unwrap_or(pod.grace_seconds()),
+                message,
+                restart,
+            });
+        }
+        State::Exited(exit) => {
+            if container.restarts_after(pod, exit.code.into()) || local.forced.contains(&known.id) {
+                start(observed, container, plan);
+            }
+        }
+        // Made and never started: whoever was to start it is gone.
+        State::Created | State::Unknown => start(observed, container, plan),
+    }
+}
+
+fn probe_field(kind: &str) -> &'static str {
+    if kind == "startup" { "startupProbe" } else { "livenessProbe" }
+}
+
+/// Starts a container unless something else is being started or it is to be left alone for a while.
+fn start(observed: &Observed<'_>, container: Container<'_>, plan: &mut PodPlan) {
+    let Observed { pod, runtime, local, now } = *observed;
+    let known = runtime.latest(container.name());
+    let after = known.and_then(observed::Container::exit).map(|exit| exit.finished_at);
+    let pause = after.and_then(|after| local.backoffs.waiting(container.name(), after, now)).map(|(_, until)| until);
+    let retry = local.waiting.get(container.name()).map(|waiting| waiting.retry_at).filter(|at| *at > now);
+    if let Some(at) = pause.into_iter().chain(retry).max() {
+        plan.wake(at);
+        return;
+    }
+    if local.starting {
+        return;
+    }
+    let counted = pod.known_status(container)["restartCount"].as_int().and_then(|count| u32::try_from(count).ok());
+    let attempt = match known {
+        Some(known) => known.attempt + 1,
+        // The runtime may have lost what the API server still knows.
+        None => counted.filter(|count| *count > 0).map_or(0, |count| count + 1),
+    };
+    plan.actions.push(Action::Start { name: container.name().to_owned(), attempt, after });
+}
+
+impl PodPlan {
+    pub(crate) fn wake(&mut self, at: Time) {
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+}
+
+/// One stable line: the log entry, the debug output and the expectation of tests.
+impl fmt::Display for Action {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateSandbox { attempt } => write!(out, "create sandbox {attempt}"),
+            Self::StopSandbox { id } => write!(out, "stop sandbox {id}"),
+            Self::Start { name, attempt, .. } => write!(out, "start {name} {attempt}"),
+            Self::Kill { name, id, grace_seconds, .. } => write!(out, "kill {name} {id} within {grace_seconds}s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

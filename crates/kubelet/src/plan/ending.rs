@@ -1,0 +1,53 @@
+//! The end of a pod: its containers, then its sidecars from the last to the first, then its sandbox.
+
+use machinery::time::Duration;
+
+use super::{Action, Ending, Observed, PodPlan};
+use crate::observed::Container;
+use crate::pod::Role;
+
+/// Decides for a pod that is to end.
+pub fn plan(observed: &Observed<'_>, ending: &Ending) -> PodPlan {
+    let Observed { pod, runtime, local, .. } = *observed;
+    let mut plan = PodPlan::default();
+    let is_sidecar = |container: &&Container| {
+        pod.container(&container.name).is_some_and(|container| container.role == Role::Sidecar)
+    };
+    let mut others = runtime.running().filter(|container| !is_sidecar(container)).peekable();
+    if others.peek().is_some() {
+        others.for_each(|container| kill(observed, ending, container, &mut plan));
+        return plan;
+    }
+    let sidecars = pod.init_containers().rev().filter(|container| container.role == Role::Sidecar);
+    let running = sidecars.filter_map(|one| runtime.latest(one.name()).filter(|known| known.is_running())).next();
+    if let Some(container) = running {
+        kill(observed, ending, container, &mut plan);
+        return plan;
+    }
+    // A sandbox or a container that is just being made shows up in the next observation.
+    if local.starting {
+        return plan;
+    }
+    for sandbox in runtime.sandboxes.iter().filter(|sandbox| sandbox.ready) {
+        plan.actions.push(Action::StopSandbox { id: sandbox.id.clone() });
+    }
+    plan.done = plan.actions.is_empty();
+    plan
+}
+
+/// Kills a container by the time that the pod has; again if that time became shorter.
+fn kill(observed: &Observed<'_>, ending: &Ending, container: &Container, plan: &mut PodPlan) {
+    let over = ending.since.plus(Duration::from_seconds(ending.grace_seconds));
+    if observed.local.killing.get(&container.id).is_some_and(|known| *known <= over) {
+        return;
+    }
+    // Whoever comes late, as sidecars do, still gets a moment.
+    let left = over.since(observed.now).whole_seconds().clamp(ending.grace_seconds.min(2), ending.grace_seconds);
+    plan.actions.push(Action::Kill {
+        id: container.id.clone(),
+        name: container.name.clone(),
+        grace_seconds: left,
+        message: format!("Stopping container {}", container.name),
+        restart: false,
+    });
+}

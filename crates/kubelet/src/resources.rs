@@ -1,0 +1,250 @@
+//! What a pod and its containers may use, in the words of the kernel: shares, quotas, limits, scores and groups.
+
+use std::collections::BTreeMap;
+
+use api::field_rules::quantity;
+use cri::v1;
+use machinery::quantity::Quantity;
+use machinery::{Object, Value};
+
+use crate::pod::{Container, Pod, Role};
+
+/// The period that quotas are counted in, in microseconds.
+pub const CPU_PERIOD: i64 = 100_000;
+/// The smallest share that the kernel knows.
+const SHARES_MIN: i64 = 2;
+/// The largest share that the kernel knows.
+const SHARES_MAX: i64 = 262_144;
+/// The smallest quota that the kernel takes, in microseconds.
+const QUOTA_MIN: i64 = 1000;
+/// From here on a pod is critical to its node.
+const SYSTEM_NODE_CRITICAL: i64 = 2_000_001_000;
+
+/// Amounts by resource.
+pub type Amounts = BTreeMap<String, Quantity>;
+
+/// `Guaranteed`, `Burstable` or `BestEffort`.
+pub fn qos_class(spec: &Value) -> &'static str {
+    let pod = Value::Object([("spec", spec.clone())].into_iter().collect::<Object>());
+    let pod = Pod(&pod);
+    let all: Vec<&Value> = match spec.get("resources").filter(|resources| !resources.is_null()) {
+        Some(resources) => vec![resources],
+        None => pod.init_containers().chain(pod.app_containers()).map(|one| &one.spec["resources"]).collect(),
+    };
+    let amount = |resources: &Value, of: &str, name: &str| resources.at(&[of, name]).map_or(Quantity::ZERO, quantity);
+    let sum = |of: &str, name: &str| {
+        all.iter()
+            .map(|one| amount(one, of, name))
+            .fold(Quantity::ZERO, |sum, one| if one.is_negative() { sum } else { sum.add(one) })
+    };
+    let names = ["cpu", "memory"];
+    let asks = |of: &str| names.map(|name| sum(of, name));
+    let (requests, limits) = (asks("requests"), asks("limits"));
+    if requests.iter().chain(&limits).all(|sum| sum.is_zero()) {
+        return "BestEffort";
+    }
+    let limited = all.iter().all(|one| names.iter().all(|name| amount(one, "limits", name) > Quantity::ZERO));
+    if limited && requests == limits { "Guaranteed" } else { "Burstable" }
+}
+
+/// What a pod asks for in all: its containers together with its sidecars, or more if an init container needs more.
+pub fn pod_requests(pod: Pod<'_>) -> Amounts {
+    total(pod, "requests")
+}
+
+/// What a pod is limited to in all; only resources that all its containers limit.
+pub fn pod_limits(pod: Pod<'_>) -> Amounts {
+    let mut limits = total(pod, "limits");
+    let unlimited = |name: &str| {
+        let containers = pod.init_containers().chain(pod.app_containers());
+        containers.filter(|one| one.role != Role::Init).any(|one| one.spec["resources"].at(&["limits", name]).is_none())
+    };
+    let of_pod = pod.spec()["resources"].get("limits").is_some();
+    if !of_pod {
+        limits.retain(|name, _| !unlimited(name));
+    }
+    limits
+}
+
+fn total(pod: Pod<'_>, of: &str) -> Amounts {
+    let mut sum = Amounts::new();
+    let mut peak = Amounts::new();
+    let mut sidecars = Amounts::new();
+    for container in pod.init_containers() {
+        let own = amounts(&container.spec["resources"][of]);
+        if container.role == Role::Sidecar {
+            add(&mut sidecars, &own);
+            raise(&mut peak, &sidecars);
+        } else {
+            let mut together = sidecars.clone();
+            add(&mut together, &own);
+            raise(&mut peak, &together);
+        }
+    }
+    for container in pod.app_containers() {
+        add(&mut sum, &amounts(&container.spec["resources"][of]));
+    }
+    add(&mut sum, &sidecars);
+    raise(&mut sum, &peak);
+    for (name, amount) in amounts(&pod.spec()["resources"][of]) {
+        sum.insert(name, amount);
+    }
+    let overhead = amounts(&pod.spec()["overhead"]);
+    if of == "requests" {
+        add(&mut sum, &overhead);
+    } else {
+        let known: Amounts = overhead.into_iter().filter(|(name, _)| sum.contains_key(name)).collect();
+        add(&mut sum, &known);
+    }
+    sum
+}
+
+/// Reads a map of quantities.
+pub fn amounts(value: &Value) -> Amounts {
+    let entries = value.as_object().into_iter().flat_map(Object::iter);
+    entries.map(|(name, value)| (name.to_owned(), quantity(value))).collect()
+}
+
+/// Adds amounts to others.
+pub fn add(sum: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        let known = sum.get(name).copied().unwrap_or(Quantity::ZERO.with_format(amount.format()));
+        sum.insert(name.clone(), known.add(*amount));
+    }
+}
+
+fn raise(peak: &mut Amounts, to: &Amounts) {
+    for (name, amount) in to {
+        if peak.get(name).is_none_or(|known| known < amount) {
+            peak.insert(name.clone(), *amount);
+        }
+    }
+}
+
+/// The part of a processor as the kernel's shares.
+pub fn cpu_shares(milli: i64) -> i64 {
+    if milli == 0 { SHARES_MIN } else { (milli.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX) }
+}
+
+/// The limit on a processor as microseconds of each period; -1 for none.
+pub fn cpu_quota(milli: i64) -> i64 {
+    if milli == 0 { -1 } else { (milli.saturating_mul(CPU_PERIOD) / 1000).max(QUOTA_MIN) }
+}
+
+/// How soon the kernel kills a container when memory is short: the more memory it asked for, the later.
+pub fn oom_score(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64) -> i64 {
+    if pod.spec()["priority"].as_int().unwrap_or(0) >= SYSTEM_NODE_CRITICAL {
+        return -997;
+    }
+    match qos_class(pod.spec()) {
+        "Guaranteed" => -997,
+        "BestEffort" => 1000,
+        _ => {
+            let request =
+                container.spec.at(&["resources", "requests", "memory"]).map_or(0, |value| quantity(value).value());
+            let score = 1000 - i128::from(request) * 1000 / i128::from(memory_capacity.max(1));
+            // Below every guaranteed container and above every one that asks for nothing.
+            score.clamp(3, 999) as i64
+        }
+    }
+}
+
+/// What a container may use, for the runtime.
+pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64) -> v1::LinuxContainerResources {
+    let resources = &container.spec["resources"];
+    let amount = |of: &str, name: &str| resources.at(&[of, name]).map(quantity);
+    let limit = amount("limits", "cpu");
+    let request = amount("requests", "cpu").or(limit).unwrap_or(Quantity::ZERO);
+    // Without a limit of its own, a container is held by its pod's.
+    let pod_limits = amounts(&pod.spec()["resources"]["limits"]);
+    let memory = amount("limits", "memory").or(pod_limits.get("memory").copied());
+    let hugepages = resources["limits"].as_object().into_iter().flat_map(Object::iter).filter_map(|(name, value)| {
+        let size = name.strip_prefix("hugepages-")?;
+        let limit = quantity(value).value().try_into().unwrap_or(0);
+        Some(v1::HugepageLimit { page_size: page_size(size), limit })
+    });
+    v1::LinuxContainerResources {
+        cpu_period: CPU_PERIOD,
+        cpu_quota: cpu_quota(limit.map_or(0, Quantity::milli_value)),
+        cpu_shares: cpu_shares(request.milli_value()),
+        memory_limit_in_bytes: memory.map_or(0, Quantity::value),
+        oom_score_adj: oom_score(pod, container, memory_capacity),
+        hugepage_limits: hugepages.collect(),
+        ..Default::default()
+    }
+}
+
+/// `2Mi` as the kernel calls it: `2MB`.
+fn page_size(size: &str) -> String {
+    format!("{}B", size.trim_end_matches('i'))
+}
+
+/// The group of a pod, below the class that it belongs to.
+pub fn cgroup(root: &str, pod: Pod<'_>) -> String {
+    let root = root.trim_end_matches('/');
+    let class = match qos_class(pod.spec()) {
+        "Guaranteed" => "",
+        "BestEffort" => "/besteffort",
+        _ => "/burstable",
+    };
+    format!("{root}/kubepods{class}/pod{}", pod.uid())
+}
+
+/// What a pod's group may use, as the OCI runtime specification says it.
+pub fn of_pod(pod: Pod<'_>) -> serde_json::Value {
+    let (requests, limits) = (pod_requests(pod), pod_limits(pod));
+    let milli = |amounts: &Amounts| amounts.get("cpu").map_or(0, |amount| amount.milli_value());
+    let shares = cpu_shares(milli(&requests));
+    let mut all = serde_json::json!({"cpu": {"shares": shares}});
+    if milli(&limits) > 0 {
+        all["cpu"]["quota"] = cpu_quota(milli(&limits)).into();
+        all["cpu"]["period"] = CPU_PERIOD.into();
+    }
+    if let Some(memory) = limits.get("memory").filter(|memory| !memory.is_zero()) {
+        all["memory"] = serde_json::json!({"limit": memory.value()});
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    fn container(name: &str, cpu: &str, limit: &str) -> Value {
+        value!({"name": name, "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}, "limits": {"cpu": limit, "memory": "64Mi"}}})
+    }
+
+    #[test]
+    fn shares_and_quotas_are_the_kernels() {
+        assert_eq!([0, 1, 100, 2000, 1 << 40].map(cpu_shares), [2, 2, 102, 2048, 262_144]);
+        assert_eq!([0, 1, 100, 2000].map(cpu_quota), [-1, 1000, 10_000, 200_000]);
+    }
+
+    #[test]
+    fn a_pod_asks_for_its_containers_together_or_for_its_largest_init_container() {
+        let mut sidecar = container("s", "50m", "50m");
+        sidecar.as_object_mut().unwrap().insert("restartPolicy", "Always");
+        let pod = value!({"metadata": {"uid": "u"}, "spec": {
+            "initContainers": [sidecar, (container("i", "500m", "500m"))],
+            "containers": [(container("a", "100m", "200m")), (container("b", "100m", "200m"))]}});
+        assert_eq!(pod_requests(Pod(&pod))["cpu"].milli_value(), 550);
+        assert_eq!(pod_limits(Pod(&pod))["cpu"].milli_value(), 550);
+        assert_eq!(pod_requests(Pod(&pod))["memory"].value(), 192 << 20);
+        assert_eq!(cgroup("/", Pod(&pod)), "/kubepods/burstable/podu");
+    }
+
+    #[test]
+    fn who_asks_for_more_memory_is_killed_later() {
+        let check = |spec: Value, expect: i64| {
+            let pod = value!({"spec": (spec.clone())});
+            let container = Pod(&pod).app_containers().next().unwrap();
+            assert_eq!(oom_score(Pod(&pod), container, 1 << 30), expect, "{spec:?}");
+        };
+        check(value!({"containers": [{"name": "a"}]}), 1000);
+        check(value!({"containers": [(container("a", "1", "1"))]}), -997);
+        check(value!({"containers": [(container("a", "1", "2"))]}), 938);
+        check(value!({"priority": 2_000_001_000_i64, "containers": [{"name": "a"}]}), -997);
+    }
+}

@@ -1,0 +1,217 @@
+//! Who a pod's processes are and what they may do, in CRI's words.
+
+use cri::v1;
+use machinery::Value;
+
+use crate::pod::{Container, Pod, Role};
+
+/// Why a container may not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecurityError {
+    /// It must not be root, and is.
+    #[error("container has runAsNonRoot and image will run as root (pod: \"{pod}\", container: {container})")]
+    Root {
+        /// Whose.
+        pod: String,
+        /// Which one.
+        container: String,
+    },
+    /// It must not be root, and nobody can tell.
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: \"{pod}\", container: {container})"
+    )]
+    Unknown {
+        /// Whose.
+        pod: String,
+        /// Which one.
+        container: String,
+        /// Who.
+        user: String,
+    },
+}
+
+/// What the kernel hides from containers, as other runtimes do.
+const MASKED: &[&str] = &[
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+/// What containers may look at only.
+const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// The security context of a sandbox.
+pub fn of_sandbox(pod: Pod<'_>) -> v1::LinuxSandboxSecurityContext {
+    let context = &pod.spec()["securityContext"];
+    let privileged =
+        pod.containers().any(|container| container.spec["securityContext"]["privileged"].as_bool() == Some(true));
+    let (groups, policy) = groups(pod, &[]);
+    v1::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(pod)),
+        run_as_user: number(&context["runAsUser"]),
+        run_as_group: number(&context["runAsGroup"]).filter(|_| !context["runAsUser"].is_null()),
+        supplemental_groups: groups,
+        supplemental_groups_policy: policy,
+        privileged,
+        seccomp: Some(v1::SecurityProfile::default()),
+        ..Default::default()
+    }
+}
+
+/// The security context of a container whose image says to run as `image_user`.
+pub fn of_container(
+    pod: Pod<'_>,
+    container: Container<'_>,
+    image_user: &ImageUser,
+    volume_groups: &[i64],
+    target_id: Option<String>,
+) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
+    let own = &container.spec["securityContext"];
+    let of_pod = &pod.spec()["securityContext"];
+    let either =
+        |field: &str| [own, of_pod].into_iter().find_map(|context| context.get(field).filter(|value| !value.is_null()));
+    let flag = |field: &str| own[field].as_bool().unwrap_or(false);
+    let run_as_user = either("runAsUser").and_then(number);
+    let as_image = run_as_user.is_none();
+    verify(pod, container, either("runAsNonRoot"), run_as_user.as_ref().map(|id| id.value), image_user)?;
+    let (groups, policy) = groups(pod, volume_groups);
+    let privileged = flag("privileged");
+    let mut options = namespaces(pod);
+    if let (Role::Ephemeral, Some(target)) = (container.role, target_id) {
+        options.set_pid(v1::NamespaceMode::Target);
+        options.target_id = target;
+    }
+    let unmasked = own.str_at(&["procMount"]) == Some("Unmasked");
+    let paths =
+        |list: &[&str]| if unmasked { Vec::new() } else { list.iter().map(|path| (*path).to_owned()).collect() };
+    Ok(v1::LinuxContainerSecurityContext {
+        capabilities: Some(v1::Capability {
+            add_capabilities: words(&own["capabilities"]["add"]),
+            drop_capabilities: words(&own["capabilities"]["drop"]),
+            add_ambient_capabilities: Vec::new(),
+        }),
+        privileged,
+        namespace_options: Some(options),
+        run_as_user: run_as_user.or(if as_image { image_user.uid.map(|value| v1::Int64Value { value }) } else { None }),
+        run_as_username: if as_image && image_user.uid.is_none() { image_user.name.clone() } else { String::new() },
+        run_as_group: either("runAsGroup").and_then(number),
+        readonly_rootfs: flag("readOnlyRootFilesystem"),
+        supplemental_groups: groups,
+        supplemental_groups_policy: policy,
+        no_new_privs: own["allowPrivilegeEscalation"].as_bool() == Some(false),
+        masked_paths: paths(MASKED),
+        readonly_paths: paths(READ_ONLY),
+        seccomp: Some(profile(either("seccompProfile"), privileged)),
+        apparmor: either("appArmorProfile").map(|value| profile(Some(value), privileged)),
+        ..Default::default()
+    })
+}
+
+/// Whom an image wants to run as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageUser {
+    /// By number, if it says so.
+    pub uid: Option<i64>,
+    /// By name otherwise; empty if it says nothing.
+    pub name: String,
+}
+
+fn verify(
+    pod: Pod<'_>,
+    container: Container<'_>,
+    non_root: Option<&Value>,
+    uid: Option<i64>,
+    image: &ImageUser,
+) -> Result<(), SecurityError> {
+    if non_root.and_then(Value::as_bool) != Some(true) {
+        return Ok(());
+    }
+    let (pod, container) = (pod.described(), container.name().to_owned());
+    match (uid.or(image.uid), image.name.as_str()) {
+        (Some(0), _) => Err(SecurityError::Root { pod, container }),
+        (Some(_), _) => Ok(()),
+        (None, "") => Err(SecurityError::Root { pod, container }),
+        (None, user) => Err(SecurityError::Unknown { pod, container, user: user.to_owned() }),
+    }
+}
+
+fn namespaces(pod: Pod<'_>) -> v1::NamespaceOption {
+    let mode = |host: bool, other: v1::NamespaceMode| if host { v1::NamespaceMode::Node } else { other };
+    let pid = if pod.flag("shareProcessNamespace") { v1::NamespaceMode::Pod } else { v1::NamespaceMode::Container };
+    let mut options = v1::NamespaceOption::default();
+    options.set_network(mode(pod.flag("hostNetwork"), v1::NamespaceMode::Pod));
+    options.set_ipc(mode(pod.flag("hostIPC"), v1::NamespaceMode::Pod));
+    options.set_pid(mode(pod.flag("hostPID"), pid));
+    options
+}
+
+/// The groups of all containers: the pod's, and the one that its volumes belong to.
+fn groups(pod: Pod<'_>, of_volumes: &[i64]) -> (Vec<i64>, i32) {
+    let context = &pod.spec()["securityContext"];
+    let mut groups: Vec<i64> = context["fsGroup"].as_int().into_iter().collect();
+    groups.extend(context["supplementalGroups"].as_array().unwrap_or_default().iter().filter_map(Value::as_int));
+    groups.extend(of_volumes);
+    let strict = context.str_at(&["supplementalGroupsPolicy"]) == Some("Strict");
+    let policy = if strict { v1::SupplementalGroupsPolicy::Strict } else { v1::SupplementalGroupsPolicy::Merge };
+    (groups, policy.into())
+}
+
+fn profile(value: Option<&Value>, privileged: bool) -> v1::SecurityProfile {
+    let kind = match value.and_then(|value| value.str_at(&["type"])) {
+        Some("RuntimeDefault") if !privileged => v1::security_profile::ProfileType::RuntimeDefault,
+        Some("Localhost") => v1::security_profile::ProfileType::Localhost,
+        _ => v1::security_profile::ProfileType::Unconfined,
+    };
+    let reference = value.and_then(|value| value.str_at(&["localhostProfile"])).unwrap_or_default();
+    v1::SecurityProfile { profile_type: kind.into(), localhost_ref: reference.to_owned() }
+}
+
+fn number(value: &Value) -> Option<v1::Int64Value> {
+    value.as_int().map(|value| v1::Int64Value { value })
+}
+
+fn words(value: &Value) -> Vec<String> {
+    value.as_array().unwrap_or_default().iter().filter_map(|word| word.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    fn context(pod: Value, own: Value, user: &ImageUser) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
+        let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"securityContext": pod}});
+        let spec = value!({"name": "c", "securityContext": own});
+        of_container(Pod(&pod), Container { spec: &spec, role: Role::App }, user, &[], None)
+    }
+
+    #[test]
+    fn a_container_overrides_its_pod_and_the_pod_its_image() {
+        let user = ImageUser { uid: Some(7), name: String::new() };
+        let uid = |pod: Value, own: Value| context(pod, own, &user).unwrap().run_as_user.map(|id| id.value);
+        assert_eq!(uid(value!({}), value!({})), Some(7));
+        assert_eq!(uid(value!({"runAsUser": 8}), value!({})), Some(8));
+        assert_eq!(uid(value!({"runAsUser": 8}), value!({"runAsUser": 9})), Some(9));
+        let found = context(value!({"fsGroup": 5, "supplementalGroups": [6]}), value!({}), &user).unwrap();
+        assert_eq!(found.supplemental_groups, [5, 6]);
+    }
+
+    #[test]
+    fn who_must_not_be_root_is_not() {
+        let must = || value!({"runAsNonRoot": true});
+        let named = ImageUser { uid: None, name: "web".into() };
+        assert!(matches!(context(must(), value!({}), &ImageUser::default()), Err(SecurityError::Root { .. })));
+        assert!(matches!(context(must(), value!({}), &named), Err(SecurityError::Unknown { .. })));
+        assert!(context(must(), value!({"runAsUser": 3}), &ImageUser::default()).is_ok());
+        assert!(matches!(context(must(), value!({"runAsUser": 0}), &named), Err(SecurityError::Root { .. })));
+    }
+}

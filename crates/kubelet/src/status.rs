@@ -1,0 +1,210 @@
+//! The status of a pod, as a function of what is observed: phase, conditions, containers, addresses.
+
+mod conditions;
+mod containers;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Object, Value, value};
+
+use crate::plan::{Cause, Observed};
+use crate::pod::{Pod, RestartPolicy, Role};
+
+/// What is the same for all pods of a node.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The node's addresses, the main one first.
+    pub host_ips: Vec<String>,
+    /// How the runtime calls itself, before the ids of containers.
+    pub runtime_name: String,
+}
+
+/// The status of a pod now. What the API server knows of it already is part of the observation: times of transitions and
+/// what others wrote are kept.
+pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
+    let pod = observed.pod;
+    let statuses = containers::all(observed, facts);
+    let phase = phase(observed, &statuses);
+    let mut status = Object::new();
+    status.insert("phase", phase);
+    if let Some(Cause::Failed { reason, message }) = observed.local.ending.as_ref().map(|ending| &ending.cause) {
+        status.insert("reason", reason.as_str());
+        status.insert("message", message.as_str());
+    }
+    let known = &pod.0["status"];
+    let start = known.str_at(&["startTime"]).map_or_else(|| observed.now.to_string(), str::to_owned);
+    status.insert("startTime", start);
+    if let Some(generation) = Some(Meta::of(pod.0).generation()).filter(|generation| *generation > 0) {
+        status.insert("observedGeneration", generation);
+    }
+    status.insert("qosClass", crate::resources::qos_class(pod.spec()));
+    addresses(observed, facts, &mut status);
+    for (field, list) in [
+        ("initContainerStatuses", &statuses.init),
+        ("containerStatuses", &statuses.app),
+        ("ephemeralContainerStatuses", &statuses.ephemeral),
+    ] {
+        if !list.is_empty() {
+            status.insert(field, list.clone());
+        }
+    }
+    status.insert("conditions", conditions::all(observed, phase, &statuses));
+    // What others wrote stays; what this kubelet wrote once and no longer does goes.
+    for (field, value) in known.as_object().into_iter().flat_map(Object::iter) {
+        let ours = ["reason", "message"].contains(&field);
+        if !ours && !status.contains_key(field) {
+            status.insert(field, value.clone());
+        }
+    }
+    Value::Object(status)
+}
+
+/// Whether a status says that the pod has ended for good.
+pub fn is_terminal(status: &Value) -> bool {
+    matches!(status.str_at(&["phase"]), Some("Succeeded" | "Failed"))
+}
+
+fn addresses(observed: &Observed<'_>, facts: &Facts, status: &mut Object) {
+    let list = |ips: &[String]| -> Vec<Value> { ips.iter().map(|ip| value!({"ip": (ip.as_str())})).collect() };
+    if let Some(ip) = facts.host_ips.first() {
+        status.insert("hostIP", ip.as_str());
+        status.insert("hostIPs", list(&facts.host_ips));
+    }
+    let sandbox = observed.runtime.sandbox();
+    let ips: &[String] = if observed.pod.flag("hostNetwork") {
+        if sandbox.is_some() { &facts.host_ips } else { &[] }
+    } else {
+        sandbox.map_or(&[], |sandbox| &sandbox.ips)
+    };
+    if let Some(ip) = ips.first() {
+        status.insert("podIP", ip.as_str());
+        status.insert("podIPs", list(ips));
+    }
+}
+
+/// Counts of containers by what became of them.
+#[derive(Default)]
+struct Counts {
+    running: usize,
+    waiting: usize,
+    stopped: usize,
+    succeeded: usize,
+    unknown: usize,
+}
+
+/// `Pending`, `Running`, `Succeeded` or `Failed`, by upstream's rules.
+fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static str {
+    let pod = observed.pod;
+    // What has ended has ended, whatever is found later.
+    match pod.phase() {
+        "Succeeded" => return "Succeeded",
+        "Failed" => return "Failed",
+        _ => {}
+    }
+    let ending = observed.local.ending.as_ref();
+    if let Some(Cause::Failed { .. }) = ending.map(|ending| &ending.cause) {
+        return "Failed";
+    }
+    let ended = ending.is_some() && observed.runtime.running().next().is_none();
+    let (pending, failed) = initialization(pod, statuses);
+    if failed && pod.restart_policy() == RestartPolicy::Never {
+        return "Failed";
+    }
+    let counts = counts(statuses);
+    if ended && counts.running == 0 && !observed.runtime.containers.is_empty() {
+        let all = counts.waiting == 0 && counts.stopped == counts.succeeded && !pending;
+        return if all { "Succeeded" } else { "Failed" };
+    }
+    if pending || counts.waiting > 0 {
+        return "Pending";
+    }
+    if counts.running > 0 && counts.unknown == 0 {
+        return "Running";
+    }
+    if counts.stopped == 0 || counts.unknown > 0 {
+        return "Pending";
+    }
+    let restarts = pod.app_containers().any(|container| {
+        let status = statuses.app_of(container.name());
+        let ended = ["state", "lastState"].into_iter().find_map(|field| status[field].get("terminated"));
+        let code = ended.and_then(|ended| ended.get("exitCode")?.as_int()).unwrap_or(0);
+        container.restarts_after(pod, code)
+    });
+    match (restarts, counts.stopped == counts.succeeded) {
+        (true, _) => "Running",
+        (false, true) => "Succeeded",
+        (false, false) => "Failed",
+    }
+}
+
+/// Whether init containers are still to do their part, and whether one has failed.
+fn initialization(pod: Pod<'_>, statuses: &containers::Statuses) -> (bool, bool) {
+    let (mut pending, mut failed) = (false, false);
+    for container in pod.init_containers() {
+        let status = statuses.init_of(container.name());
+        let code = status.at(&["state", "terminated", "exitCode"]).and_then(Value::as_int);
+        let last = status.at(&["lastState", "terminated", "exitCode"]).and_then(Value::as_int);
+        match (container.role, code) {
+            (Role::Sidecar, _) => pending |= status["started"].as_bool() != Some(true) && code.is_none(),
+            (_, Some(0)) => {}
+            (_, Some(_)) => (pending, failed) = (true, true),
+            (_, None) => {
+                pending = true;
+                failed |= status["state"].get("waiting").is_some() && last.is_some_and(|code| code != 0);
+            }
+        }
+    }
+    // Once one of the others was made, initialization is over.
+    let past = statuses.app.iter().any(|status| {
+        status["state"].get("running").is_some()
+            || status["state"].get("terminated").is_some()
+            || status["lastState"].get("terminated").is_some()
+    });
+    (pending && !past, failed && !past)
+}
+
+fn counts(statuses: &containers::Statuses) -> Counts {
+    let mut counts = Counts::default();
+    for status in &statuses.app {
+        let exit = |field: &str| status[field].at(&["terminated", "exitCode"]).and_then(Value::as_int);
+        if status["state"].get("running").is_some() {
+            counts.running += 1;
+        } else if let Some(code) = exit("state") {
+            counts.stopped += 1;
+            counts.succeeded += usize::from(code == 0);
+        } else if status["state"].get("waiting").is_some() {
+            match exit("lastState") {
+                // It has run before and will again.
+                Some(_) => counts.stopped += 1,
+                None => counts.waiting += 1,
+            }
+        } else {
+            counts.unknown += 1;
+        }
+    }
+    counts
+}
+
+/// Whether writing a status would tell anything. Fields without a value count as absent, as the API server may drop them.
+pub fn is_news(known: &Value, status: &Value) -> bool {
+    without_nulls(known) != without_nulls(status)
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            let kept = object.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
+        other => other.clone(),
+    }
+}
+
+/// The time of a condition or a container as the API carries it.
+fn shown(time: Time) -> String {
+    time.to_string()
+}
+
+#[cfg(test)]
+mod tests;

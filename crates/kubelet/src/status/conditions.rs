@@ -1,0 +1,157 @@
+//! The conditions of a pod: what it has reached, since when, and what is missing.
+
+use machinery::time::Time;
+use machinery::{Object, Value};
+
+use super::containers::Statuses;
+use crate::plan::{Cause, Observed};
+use crate::pod::Role;
+
+/// A condition before it is known since when it holds.
+struct Condition {
+    kind: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// The kubelet's conditions, then those of others.
+pub fn all(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Vec<Value> {
+    let pod = observed.pod;
+    let known = pod.0["status"]["conditions"].as_array().unwrap_or_default();
+    let has_sandbox = observed
+        .runtime
+        .sandbox()
+        .is_some_and(|sandbox| sandbox.ready && (sandbox.host_network || !sandbox.ips.is_empty()));
+    let initialized = initialized(observed, phase, statuses);
+    let containers = containers_ready(observed, phase, statuses);
+    let ready = ready(observed, known, &containers);
+    let plain = |kind, holds| Condition { kind, holds, reason: "", message: String::new() };
+    let own =
+        [plain("PodReadyToStartContainers", has_sandbox), initialized, ready, containers, plain("PodScheduled", true)];
+    let generation = pod.meta().generation();
+    let mut list: Vec<Value> = own
+        .iter()
+        // Who else placed the pod has said so.
+        .filter(|condition| condition.kind != "PodScheduled" || find(known, "PodScheduled").is_none())
+        .map(|condition| shown(condition, known, generation, observed.now))
+        .collect();
+    list.extend(disruption(observed, known));
+    let has = |list: &[Value], kind: Option<&str>| list.iter().any(|condition| condition.str_at(&["type"]) == kind);
+    for other in known {
+        if !has(&list, other.str_at(&["type"])) {
+            list.push(other.clone());
+        }
+    }
+    list
+}
+
+fn shown(condition: &Condition, known: &[Value], generation: i64, now: Time) -> Value {
+    let status = if condition.holds { "True" } else { "False" };
+    let before = find(known, condition.kind).filter(|before| before.str_at(&["status"]) == Some(status));
+    let since = before.and_then(|before| before.str_at(&["lastTransitionTime"]));
+    let mut shown = Object::new();
+    shown.insert("type", condition.kind);
+    shown.insert("status", status);
+    shown.insert("lastProbeTime", Value::Null);
+    shown.insert("lastTransitionTime", since.map_or_else(|| now.to_string(), str::to_owned));
+    if !condition.reason.is_empty() {
+        shown.insert("reason", condition.reason);
+    }
+    if !condition.message.is_empty() {
+        shown.insert("message", condition.message.as_str());
+    }
+    if generation > 0 {
+        shown.insert("observedGeneration", generation);
+    }
+    Value::Object(shown)
+}
+
+fn initialized(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Condition {
+    let incomplete: Vec<&str> = observed
+        .pod
+        .init_containers()
+        .filter(|container| {
+            let status = statuses.init_of(container.name());
+            let ended = status.at(&["state", "terminated", "exitCode"]).and_then(Value::as_int);
+            match container.role {
+                Role::Sidecar => status["started"].as_bool() != Some(true) && ended.is_none(),
+                _ => ended != Some(0),
+            }
+        })
+        .map(|container| container.name())
+        .collect();
+    let past = statuses.app.iter().any(|status| status["state"].get("waiting").is_none());
+    let (kind, mut message) = ("Initialized", String::new());
+    if incomplete.is_empty() || past {
+        let reason = if phase == "Succeeded" { "PodCompleted" } else { "" };
+        return Condition { kind, holds: true, reason, message };
+    }
+    message.push_str(&format!("containers with incomplete status: {}", listed(&incomplete)));
+    Condition { kind, holds: false, reason: "ContainersNotInitialized", message }
+}
+
+fn containers_ready(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Condition {
+    let kind = "ContainersReady";
+    match phase {
+        "Succeeded" => return Condition { kind, holds: false, reason: "PodCompleted", message: String::new() },
+        "Failed" => return Condition { kind, holds: false, reason: "PodFailed", message: String::new() },
+        _ => {}
+    }
+    let sidecars = observed.pod.init_containers().filter(|container| container.role == Role::Sidecar);
+    let names = sidecars.chain(observed.pod.app_containers());
+    let unready: Vec<&str> = names
+        .filter(|container| {
+            let list = if container.role == Role::Sidecar { &statuses.init } else { &statuses.app };
+            let status = list.iter().find(|status| status.str_at(&["name"]) == Some(container.name()));
+            status.is_none_or(|status| status["ready"].as_bool() != Some(true))
+        })
+        .map(|container| container.name())
+        .collect();
+    if unready.is_empty() {
+        return Condition { kind, holds: true, reason: "", message: String::new() };
+    }
+    let message = format!("containers with unready status: {}", listed(&unready));
+    Condition { kind, holds: false, reason: "ContainersNotReady", message }
+}
+
+/// Ready are the containers and whatever else the pod waits for.
+fn ready(observed: &Observed<'_>, known: &[Value], containers: &Condition) -> Condition {
+    let kind = "Ready";
+    if !containers.holds {
+        return Condition { kind, holds: false, reason: containers.reason, message: containers.message.clone() };
+    }
+    let gates = observed.pod.list("readinessGates").iter().filter_map(|gate| gate.str_at(&["conditionType"]));
+    let missing: Vec<String> = gates
+        .filter_map(|gate| match find(known, gate) {
+            None => Some(format!("corresponding condition of pod readiness gate \"{gate}\" does not exist.")),
+            Some(condition) if condition.str_at(&["status"]) == Some("True") => None,
+            Some(_) => Some(format!("the status of pod readiness gate \"{gate}\" is not \"True\", but False")),
+        })
+        .collect();
+    if missing.is_empty() {
+        return Condition { kind, holds: true, reason: "", message: String::new() };
+    }
+    Condition { kind, holds: false, reason: "ReadinessGatesNotReady", message: missing.join(", ") }
+}
+
+/// A pod that the node itself put out says so, for those who count disruptions.
+fn disruption(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
+    let ending = observed.local.ending.as_ref()?;
+    let Cause::Failed { reason, message } = &ending.cause else { return None };
+    if !["Evicted", "Preempting", "Terminated"].contains(&reason.as_str()) {
+        return None;
+    }
+    let condition =
+        Condition { kind: "DisruptionTarget", holds: true, reason: "TerminationByKubelet", message: message.clone() };
+    Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
+}
+
+fn find<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
+    conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(kind))
+}
+
+/// Names as Go prints a list of them.
+fn listed(names: &[&str]) -> String {
+    format!("[{}]", names.join(" "))
+}

@@ -1,0 +1,213 @@
+//! What is said of each container.
+
+use machinery::{Object, Value, value};
+
+use super::{Facts, shown};
+use crate::observed::{self, Exit, State};
+use crate::plan::Observed;
+use crate::pod::{Container, Pod, Role};
+
+/// What is said of a pod's containers.
+#[derive(Clone, Debug, Default)]
+pub struct Statuses {
+    /// In the order of the specification.
+    pub init: Vec<Value>,
+    /// By name, as upstream sorts them.
+    pub app: Vec<Value>,
+    /// By name.
+    pub ephemeral: Vec<Value>,
+}
+
+impl Statuses {
+    /// What is said of one of the main containers.
+    pub fn app_of(&self, name: &str) -> &Value {
+        find(&self.app, name)
+    }
+
+    /// What is said of an init container or a sidecar.
+    pub fn init_of(&self, name: &str) -> &Value {
+        find(&self.init, name)
+    }
+}
+
+fn find<'a>(list: &'a [Value], name: &str) -> &'a Value {
+    list.iter().find(|status| status.str_at(&["name"]) == Some(name)).unwrap_or(&Value::Null)
+}
+
+/// What is said of all of them.
+pub fn all(observed: &Observed<'_>, facts: &Facts) -> Statuses {
+    let one = |container| status(observed, facts, container);
+    let mut statuses = Statuses {
+        init: observed.pod.init_containers().map(one).collect(),
+        app: observed.pod.app_containers().map(one).collect(),
+        ephemeral: observed.pod.ephemeral_containers().map(one).collect(),
+    };
+    let by_name = |a: &Value, b: &Value| a.str_at(&["name"]).cmp(&b.str_at(&["name"]));
+    statuses.app.sort_by(by_name);
+    statuses.ephemeral.sort_by(by_name);
+    statuses
+}
+
+fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> Value {
+    let Observed { pod, runtime, local, now } = *observed;
+    let known = pod.known_status(container);
+    let mut all = runtime.of(container.name());
+    let (latest, before) = (all.next(), all.find(|one| one.exit().is_some()));
+    let (mut state, mut last) = match latest {
+        Some(latest) => (state_of(latest, facts), before.map(|before| state_of(before, facts))),
+        None => missing(pod, container, known),
+    };
+    let pause = latest
+        .and_then(|latest| latest.exit().map(|exit| (latest, exit)))
+        .filter(|(latest, exit)| container.restarts_after(pod, exit.code.into()) || local.forced.contains(&latest.id))
+        .and_then(|(_, exit)| local.backoffs.waiting(container.name(), exit.finished_at, now));
+    let why = local.waiting.get(container.name()).map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
+    let why = why.or_else(|| {
+        let (wait, _) = pause.filter(|_| local.ending.is_none())?;
+        let (name, pod) = (container.name(), pod.described());
+        Some(("CrashLoopBackOff".to_owned(), format!("back-off {wait} restarting failed container={name} pod={pod}")))
+    });
+    if let (Some((reason, message)), false) = (why, latest.is_some_and(observed::Container::is_running)) {
+        if state.get("terminated").is_some() {
+            last = Some(state);
+        }
+        let mut waiting = Object::new();
+        waiting.insert("reason", reason);
+        if !message.is_empty() {
+            waiting.insert("message", message);
+        }
+        state = value!({"waiting": waiting});
+    }
+    let (started, ready) = started_and_ready(observed, container, latest);
+    let restarts = latest.map_or_else(|| known["restartCount"].as_int().unwrap_or(0), |latest| latest.attempt.into());
+    let id = latest.map(|latest| format!("{}://{}", facts.runtime_name, latest.id));
+    let mut status = Object::new();
+    status.insert("name", container.name());
+    status.insert("state", state);
+    status.insert("lastState", last.unwrap_or_else(Value::object));
+    status.insert("ready", ready);
+    status.insert("restartCount", restarts);
+    status.insert("image", latest.map_or(container.image(), |latest| latest.image.as_str()));
+    status.insert("imageID", latest.map_or("", |latest| latest.image_ref.as_str()));
+    if let Some(id) = id {
+        status.insert("containerID", id);
+    }
+    if container.role != Role::Ephemeral {
+        status.insert("started", started);
+    }
+    details(container, latest, &mut status);
+    Value::Object(status)
+}
+
+/// What only a container that was made has: its resources, its mounts, its user.
+fn details(container: Container<'_>, latest: Option<&observed::Container>, status: &mut Object) {
+    let mounts = container.spec["volumeMounts"].as_array().unwrap_or_default();
+    let shown: Vec<Value> = mounts
+        .iter()
+        .map(|mount| {
+            let mut shown: Object = ["name", "mountPath", "readOnly"]
+                .into_iter()
+                .filter_map(|field| Some((field, mount.get(field)?.clone())))
+                .collect();
+            if mount["readOnly"].as_bool() == Some(true) {
+                let recursive = mount.str_at(&["recursiveReadOnly"]).unwrap_or("Disabled");
+                shown.insert("recursiveReadOnly", if recursive == "Enabled" { "Enabled" } else { "Disabled" });
+            }
+            Value::Object(shown)
+        })
+        .collect();
+    if !shown.is_empty() {
+        status.insert("volumeMounts", shown);
+    }
+    let Some(latest) = latest else { return };
+    if container.role != Role::Ephemeral {
+        let resources = container.spec["resources"].clone();
+        if let Some(requests) = resources.get("requests") {
+            status.insert("allocatedResources", requests.clone());
+        }
+        status.insert("resources", if resources.is_null() { Value::object() } else { resources });
+    }
+    if let Some(user) = latest.user.as_ref().filter(|_| latest.is_running()) {
+        let groups: Vec<Value> = user.supplemental_groups.iter().map(|group| Value::Int(*group)).collect();
+        let user = value!({"uid": (user.uid), "gid": (user.gid), "supplementalGroups": groups});
+        status.insert("user", value!({"linux": user}));
+    }
+}
+
+/// A container that the runtime does not have: not yet, or no longer.
+fn missing(pod: Pod<'_>, container: Container<'_>, known: &Value) -> (Value, Option<Value>) {
+    let last = known["lastState"].get("terminated").map(|ended| value!({"terminated": (ended.clone())}));
+    if known["state"].get("terminated").is_some() {
+        return (known["state"].clone(), last);
+    }
+    if known["state"].get("running").is_some() {
+        // It ran, and nobody can say what became of it.
+        let started = known["state"]["running"]["startedAt"].clone();
+        let ended = value!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": started,
+            "message": "The container could not be located when the pod was terminated"}});
+        let waiting = value!({"waiting": {"reason": (waiting_reason(pod, container))}});
+        return if pod.meta().is_deleting() { (ended, last) } else { (waiting, Some(ended)) };
+    }
+    (value!({"waiting": {"reason": (waiting_reason(pod, container))}}), last)
+}
+
+fn waiting_reason(pod: Pod<'_>, container: Container<'_>) -> &'static str {
+    let init = pod.init_containers().len() > 0 && container.role != Role::Ephemeral;
+    if init { "PodInitializing" } else { "ContainerCreating" }
+}
+
+fn state_of(container: &observed::Container, facts: &Facts) -> Value {
+    match &container.state {
+        State::Created => value!({"waiting": {"reason": "ContainerCreating"}}),
+        State::Running { since } => value!({"running": {"startedAt": (shown(*since))}}),
+        State::Exited(exit) => value!({"terminated": (terminated(container, exit, facts))}),
+        State::Unknown => {
+            let message = "The container could not be located when the pod was terminated";
+            value!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": message}})
+        }
+    }
+}
+
+fn terminated(container: &observed::Container, exit: &Exit, facts: &Facts) -> Object {
+    let mut ended = Object::new();
+    ended.insert("exitCode", exit.code);
+    let reason = match (exit.reason.as_str(), exit.code) {
+        ("", 0) => "Completed",
+        ("", _) => "Error",
+        (reason, _) => reason,
+    };
+    ended.insert("reason", reason);
+    if !exit.message.is_empty() {
+        ended.insert("message", exit.message.as_str());
+    }
+    let epoch = machinery::time::Time::from_unix(0, 0);
+    ended.insert("startedAt", shown(exit.started_at.unwrap_or(epoch)));
+    ended.insert("finishedAt", shown(exit.finished_at));
+    ended.insert("containerID", format!("{}://{}", facts.runtime_name, container.id));
+    ended
+}
+
+/// What probes say, where there are any; otherwise what runs has started and is ready.
+fn started_and_ready(
+    observed: &Observed<'_>,
+    container: Container<'_>,
+    latest: Option<&observed::Container>,
+) -> (bool, bool) {
+    let Some(latest) = latest else { return (false, false) };
+    match &latest.state {
+        State::Running { .. } => {
+            let verdicts = observed.local.probes.get(&latest.id).cloned().unwrap_or_default();
+            let probed = |field: &str| container.spec.get(field).is_some_and(|probe| !probe.is_null());
+            // The hook after the start is part of starting.
+            let hooked = container.spec["lifecycle"].get("postStart").is_some() && observed.local.starting;
+            let started = !hooked && (!probed("startupProbe") || verdicts.started == Some(true));
+            let ready = started
+                && (!probed("readinessProbe") || verdicts.ready == Some(true))
+                && container.role != Role::Init
+                && container.role != Role::Ephemeral;
+            (started, ready)
+        }
+        State::Exited(exit) => (false, container.role == Role::Init && exit.code == 0),
+        State::Created | State::Unknown => (false, false),
+    }
+}

@@ -1,0 +1,148 @@
+//! Phases and conditions by what the runtime has, as upstream reports them.
+
+use machinery::time::Time;
+use machinery::{Value, value};
+
+use super::*;
+use crate::observed::{Container, Exit, RuntimePod, Sandbox, State};
+use crate::plan::{Ending, Local, Waiting};
+
+const NOW: Time = Time::from_unix(100, 0);
+
+fn pod(policy: &str, init: bool) -> Value {
+    let inits = if init { value!([{"name": "i"}]) } else { value!([]) };
+    value!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 1},
+        "spec": {"restartPolicy": policy, "initContainers": inits, "containers": [{"name": "a", "image": "x"}]}})
+}
+
+fn runtime(text: &str) -> RuntimePod {
+    let sandbox = Sandbox { id: "s".into(), ready: true, ips: vec!["10.0.0.9".into()], ..Sandbox::default() };
+    let containers = text.split_whitespace().enumerate().map(|(n, word)| {
+        let (name, state) = word.split_once(':').unwrap();
+        let state = match state {
+            "run" => State::Running { since: NOW },
+            code => State::Exited(Exit {
+                code: code.parse().unwrap(),
+                reason: String::new(),
+                message: String::new(),
+                started_at: Some(NOW),
+                finished_at: NOW,
+            }),
+        };
+        Container {
+            id: n.to_string(),
+            name: name.into(),
+            sandbox: "s".into(),
+            attempt: n as u32,
+            hash: String::new(),
+            state,
+            created_at: n as i64,
+            image: "x".into(),
+            image_ref: "sha256:1".into(),
+            log_path: String::new(),
+            user: None,
+            resources: None,
+        }
+    });
+    let mut runtime = RuntimePod { sandboxes: vec![sandbox], containers: containers.collect() };
+    runtime.sort();
+    runtime
+}
+
+fn of(pod: &Value, runtime: &RuntimePod, local: &Local) -> Value {
+    let facts = Facts { host_ips: vec!["192.0.2.1".into()], runtime_name: "knarr".into() };
+    status(&Observed { pod: Pod(pod), runtime, local, now: NOW }, &facts)
+}
+
+fn condition<'a>(status: &'a Value, kind: &str) -> &'a str {
+    let list = status["conditions"].as_array().unwrap();
+    list.iter().find(|one| one.str_at(&["type"]) == Some(kind)).unwrap().str_at(&["status"]).unwrap()
+}
+
+#[test]
+fn the_phase_follows_the_containers_and_the_restart_policy() {
+    let check = |policy: &str, init: bool, have: &str, expect: &str| {
+        let status = of(&pod(policy, init), &runtime(have), &Local::default());
+        assert_eq!(status.str_at(&["phase"]), Some(expect), "{policy} {have}");
+    };
+    check("Always", false, "", "Pending");
+    check("Always", false, "a:run", "Running");
+    check("Always", false, "a:0", "Running");
+    check("OnFailure", false, "a:0", "Succeeded");
+    check("OnFailure", false, "a:1", "Running");
+    check("Never", false, "a:0", "Succeeded");
+    check("Never", false, "a:1", "Failed");
+    check("Always", true, "", "Pending");
+    check("Always", true, "i:run", "Pending");
+    check("Always", true, "i:1", "Pending");
+    check("Never", true, "i:1", "Failed");
+    check("Always", true, "i:0 a:run", "Running");
+}
+
+#[test]
+fn a_running_pod_has_its_conditions_addresses_and_containers() {
+    let status = of(&pod("Always", false), &runtime("a:1 a:run"), &Local::default());
+    for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
+        assert_eq!(condition(&status, kind), "True", "{kind}");
+    }
+    assert_eq!(status["podIP"], Value::from("10.0.0.9"));
+    assert_eq!(status["hostIPs"][0]["ip"], Value::from("192.0.2.1"));
+    assert_eq!(status["qosClass"], Value::from("BestEffort"));
+    let container = &status["containerStatuses"][0];
+    assert_eq!(container["containerID"], Value::from("knarr://1"));
+    assert_eq!(container["restartCount"], Value::Int(1));
+    assert_eq!(container["lastState"]["terminated"]["exitCode"], Value::Int(1));
+    assert_eq!((&container["ready"], &container["started"]), (&Value::Bool(true), &Value::Bool(true)));
+}
+
+#[test]
+fn what_waits_says_why_and_keeps_its_last_end() {
+    let mut local = Local::default();
+    local.backoffs.tried("a", NOW, NOW);
+    let status = of(&pod("Always", false), &runtime("a:1"), &local);
+    let container = &status["containerStatuses"][0];
+    let message = "back-off 10s restarting failed container=a pod=p_n(u)";
+    assert_eq!(container["state"], value!({"waiting": {"reason": "CrashLoopBackOff", "message": message}}));
+    assert_eq!(container["lastState"]["terminated"]["reason"], Value::from("Error"));
+    assert_eq!(condition(&status, "Ready"), "False");
+    let waiting = Waiting { reason: "ErrImagePull".into(), message: "no".into(), retry_at: NOW };
+    local.waiting.insert("a".into(), waiting);
+    let status = of(&pod("Always", false), &runtime(""), &local);
+    let expect = value!({"waiting": {"reason": "ErrImagePull", "message": "no"}});
+    assert_eq!(status["containerStatuses"][0]["state"], expect);
+}
+
+#[test]
+fn conditions_of_others_and_times_of_transitions_stay() {
+    let mut pod = pod("Always", false);
+    let long_ago = "1970-01-01T00:00:01Z";
+    let known = value!({"startTime": long_ago, "nominatedNodeName": "x", "conditions": [
+        {"type": "Ready", "status": "True", "lastTransitionTime": long_ago},
+        {"type": "example.com/gate", "status": "False", "lastTransitionTime": long_ago}]});
+    pod.as_object_mut().unwrap().insert("status", known);
+    let status = of(&pod, &runtime("a:run"), &Local::default());
+    assert_eq!(status.str_at(&["startTime"]), Some(long_ago));
+    assert_eq!(status.str_at(&["nominatedNodeName"]), Some("x"));
+    let list = status["conditions"].as_array().unwrap();
+    let ready = list.iter().find(|one| one.str_at(&["type"]) == Some("Ready")).unwrap();
+    assert_eq!(ready.str_at(&["lastTransitionTime"]), Some(long_ago));
+    assert_eq!(condition(&status, "example.com/gate"), "False");
+    pod.get_mut("spec")
+        .unwrap()
+        .as_object_mut()
+        .unwrap()
+        .insert("readinessGates", value!([{"conditionType": "example.com/gate"}]));
+    let status = of(&pod, &runtime("a:run"), &Local::default());
+    assert_eq!((condition(&status, "Ready"), condition(&status, "ContainersReady")), ("False", "True"));
+    pod.as_object_mut().unwrap().insert("status", status.clone());
+    assert!(!is_news(&status, &of(&pod, &runtime("a:run"), &Local::default())), "nothing changed, nothing is news");
+}
+
+#[test]
+fn a_pod_that_the_node_put_out_failed_for_that_reason() {
+    let cause = Cause::Failed { reason: "Evicted".into(), message: "The node was low on resource: memory.".into() };
+    let local = Local { ending: Some(Ending { cause, since: NOW, grace_seconds: 0 }), ..Local::default() };
+    let status = of(&pod("Always", false), &runtime("a:137"), &local);
+    assert_eq!((status.str_at(&["phase"]), status.str_at(&["reason"])), (Some("Failed"), Some("Evicted")));
+    assert_eq!(condition(&status, "DisruptionTarget"), "True");
+}
