@@ -1,14 +1,13 @@
 //! A store and an API server in this process, and requests to it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::authentication::{Authenticators, Peer};
 use apiserver::backend::{self, Route};
 use apiserver::proxy::Kubelets;
-use apiserver::server::Mode;
-use apiserver::{Server, claims, life, tls};
+use apiserver::{Server, life};
 use auth::User;
 use bytes::Bytes;
 use client::config::Tls;
@@ -44,25 +43,10 @@ impl Cluster {
         let viewer = User::authenticated("viewer", []);
         let tokens = [(TOKEN.into(), admin), ("of-viewer".into(), viewer)].into();
         let authenticators = Authenticators { tokens, ..Authenticators::default() };
-        let files = tls::Files { cert_dir: directory.path().join("certs"), ..tls::Files::default() };
         let mut config = apiserver::Config {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            etcd_prefix: "/registry".into(),
-            aggregator_routing: false,
-            kubelets: kubelets(&directory),
-            aggregation: Default::default(),
-            tls: files,
-            names: vec!["localhost".into()],
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             authenticators,
-            modes: vec![Mode::Rbac],
-            admission: Default::default(),
-            ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
-            external_address: None,
-            encryption: None,
-            event_life: Duration::from_secs(3600),
-            compaction_interval: None,
-            kinds: api::kinds::all(),
+            kubelets: kubelets(&directory),
+            ..apiserver::Config::local(directory.path().join("certs"))
         };
         // No controller here makes the service accounts that pods would run as.
         config.admission.disable.push("ServiceAccount".to_owned());

@@ -1,12 +1,10 @@
 //! A store and an API server in this process, and requests to it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::authentication::{Authenticators, Peer};
-use apiserver::server::Mode;
-use apiserver::{Config, Server, claims, life, tls};
+use apiserver::authentication::Peer;
+use apiserver::{Config, Server, life};
 use auth::User;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
@@ -59,26 +57,7 @@ impl Cluster {
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = open_store(&directory).await;
-        let cert_dir = directory.path().join("certs");
-        let mut config = Config {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            etcd_prefix: "/registry".into(),
-            aggregator_routing: true,
-            kubelets: Default::default(),
-            aggregation: Default::default(),
-            encryption: None,
-            event_life: Duration::from_secs(3600),
-            compaction_interval: None,
-            tls: tls::Files { cert_dir, ..tls::Files::default() },
-            names: vec!["localhost".into()],
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
-            authenticators: Authenticators::default(),
-            modes: vec![Mode::Rbac],
-            admission: Default::default(),
-            ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
-            external_address: None,
-            kinds: api::kinds::all(),
-        };
+        let mut config = Config { aggregator_routing: true, ..Config::local(directory.path().join("certs")) };
         // No controller here makes the service accounts that pods would run as.
         config.admission.disable.push("ServiceAccount".to_owned());
         change(&mut config);

@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["machinery", "sys", "cri", "spdy"],
     &["cel"],
     &["api", "mvcc", "consensus", "image", "container", "net"],
-    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "runtime"],
+    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "pki", "runtime"],
     &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard"],
     &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim"],
