@@ -24,6 +24,8 @@ pub enum Body {
     Stream(mpsc::Receiver<Bytes>),
     /// The body of somebody else's answer, as it comes.
     Foreign(hyper::body::Incoming),
+    /// What was read of a body already, and the rest of it.
+    Begun(Option<Bytes>, Box<Self>),
 }
 
 impl http_body::Body for Body {
@@ -40,6 +42,10 @@ impl http_body::Body for Body {
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Stream(pieces) => pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
             Self::Foreign(body) => Pin::new(body).poll_frame(context),
+            Self::Begun(read, rest) => match read.take() {
+                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => Pin::new(&mut **rest).poll_frame(context),
+            },
         }
     }
 
@@ -48,6 +54,7 @@ impl http_body::Body for Body {
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Stream(_) => false,
             Self::Foreign(body) => body.is_end_stream(),
+            Self::Begun(read, rest) => read.is_none() && rest.is_end_stream(),
         }
     }
 
@@ -56,6 +63,8 @@ impl http_body::Body for Body {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Stream(_) => SizeHint::default(),
             Self::Foreign(body) => body.size_hint(),
+            Self::Begun(Some(_), _) => SizeHint::default(),
+            Self::Begun(None, rest) => rest.size_hint(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! ```
 
 mod container;
+mod html;
 mod location;
 mod log;
 mod node;
@@ -12,6 +13,7 @@ mod rewrite;
 mod stream;
 
 pub use container::choose;
+pub use html::rewrite as rewrite_links;
 pub use location::{Endpoint, Name, Scheme, endpoint, endpoints, is_proxyable, pod_port};
 pub use log::{LogOptions, node_of};
 pub use node::{Node, UnknownAddress};

@@ -38,7 +38,11 @@ pub async fn admit(
     };
     call.state.see_own_writes().await?;
     let mut notes = Notes::default();
-    let options = write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() });
+    // Who connects has no options but the object itself.
+    let options = match operation {
+        Operation::Connect => Value::Null,
+        _ => write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() }),
+    };
     let request = Request { attributes, options };
     webhooks::admit(&call.state, &request, object, &mut notes).await?;
     webhooks::validate(&call.state, &request, object, &mut notes).await?;

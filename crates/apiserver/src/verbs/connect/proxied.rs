@@ -1,8 +1,10 @@
 //! The `proxy` of a pod, a service or a node: what it serves, seen through this server.
 
+use bytes::BytesMut;
 use client::config::Tls;
-use http::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use http::{Method, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
 use machinery::status::Status;
 use machinery::{Value, value};
 use registry::admission::{Operation, View};
@@ -14,6 +16,8 @@ use crate::backend::{Directory, Route};
 use crate::proxy::{Proof, Target, headers};
 use crate::state::draw;
 
+/// The longest page whose links are rewritten.
+const PAGE_BYTES_MAX: usize = 4 << 20;
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// Passes a request on to what a pod, a service or a node serves.
@@ -63,19 +67,61 @@ async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<Answ
         .await
         .map_err(|error| Status::service_unavailable(format!("error trying to reach service: {}", reached(&error))))?;
     let path = path_of(call).unwrap_or_default();
-    lead_back(answer.headers_mut(), asked.strip_suffix(path).unwrap_or(asked), &target.route.dial, &host);
+    let back = Back { prefix: asked.strip_suffix(path).unwrap_or(asked), backend: &target.route.dial, host: &host };
     headers::strip_cors(answer.headers_mut());
-    Ok(answer)
+    back.lead(answer).await.map_err(|error| {
+        Status::service_unavailable(format!(
+            "error trying to reach service: {}",
+            machinery::go::quote(&error.to_string())
+        ))
+    })
 }
 
-/// Makes an answer that leads to the backend lead back through here.
-///
-// DEVIATION: links inside HTML pages are not rewritten by the proxy of pods, services and nodes; only `Location` is.
-fn lead_back(headers: &mut HeaderMap, prefix: &str, backend: &str, host: &str) {
-    let Some(target) = headers.get(LOCATION).and_then(|value| value.to_str().ok()) else { return };
-    let led = connect::location(target, prefix, backend, host);
-    if let Ok(value) = HeaderValue::from_str(&led) {
-        headers.insert(LOCATION, value);
+/// Makes what leads to the backend lead back through here.
+struct Back<'a> {
+    /// The path in front of the proxied one.
+    prefix: &'a str,
+    backend: &'a str,
+    /// The host that the client asked for.
+    host: &'a str,
+}
+
+impl Back<'_> {
+    fn link(&self, target: &str) -> String {
+        connect::location(target, self.prefix, self.backend, self.host)
+    }
+
+    /// An answer whose `Location`, or whose links if it is a page, lead back.
+    ///
+    // DEVIATION: links in pages that are compressed, or longer than 4 MiB, are not rewritten by the proxy of pods, services and nodes.
+    async fn lead(&self, mut answer: Answer) -> Result<Answer, hyper::Error> {
+        let header = |name: &HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        if let Some(target) = header(&LOCATION) {
+            if let Ok(value) = HeaderValue::from_str(&self.link(target)) {
+                answer.headers_mut().insert(LOCATION, value);
+            }
+            return Ok(answer);
+        }
+        let media = header(&CONTENT_TYPE).unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        let length = http_body::Body::size_hint(answer.body()).exact();
+        if media != "text/html"
+            || answer.headers().contains_key(CONTENT_ENCODING)
+            || length.is_some_and(|length| length > PAGE_BYTES_MAX as u64)
+        {
+            return Ok(answer);
+        }
+        let (mut head, mut body) = answer.into_parts();
+        let mut page = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            page.extend_from_slice(&data);
+            if page.len() > PAGE_BYTES_MAX {
+                return Ok(Response::from_parts(head, Body::Begun(Some(page.freeze()), Box::new(body))));
+            }
+        }
+        head.headers.remove(CONTENT_LENGTH);
+        let page = connect::rewrite_links(&page, |link| self.link(link));
+        Ok(Response::from_parts(head, Body::Whole(page.into())))
     }
 }
 
