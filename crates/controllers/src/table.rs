@@ -4,8 +4,8 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 
 use crate::{
-    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage, namespace,
-    replicaset, replicationcontroller, resourcequota, root_ca, serviceaccount, statefulset,
+    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage,
+    namespace, replicaset, replicationcontroller, resourcequota, root_ca, serviceaccount, statefulset,
 };
 
 /// What is to be known of a controller besides what it decides.

@@ -43,6 +43,11 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     flags::without_meaning(Flags::augment_args(command))
 }
 
+/// Runs in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
+    manage(&Flags::from_arg_matches(matches)?, matches).await
+}
+
 /// Runs until it is told to stop, or is no longer the leader.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;

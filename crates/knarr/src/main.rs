@@ -5,10 +5,12 @@ mod commands;
 mod controller_manager;
 mod convert;
 mod cri;
+mod down;
 mod etcd;
 mod image;
 mod shim;
 mod store;
+mod up;
 
 use std::ffi::OsString;
 use std::path::Path;
