@@ -2,11 +2,14 @@
 
 mod apiserver;
 mod commands;
+mod component;
 mod controller_manager;
 mod convert;
 mod cri;
 mod etcd;
+mod health;
 mod image;
+mod scheduler;
 mod shim;
 mod store;
 
