@@ -57,10 +57,12 @@ async fn serve(flags: &Flags, configuration: Configuration) -> Result<()> {
     if flags.secure_port != 0 {
         serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
     }
+    // Who waits to be elected watches already, so that it can act at once.
+    let caches = Caches::start(&watches, &client::cache::Settings::default(), Shell::reads())?;
     let election = configuration.election.clone();
     let work = || async {
         health.elected();
-        place(configuration, client, events, &watches, metrics).await
+        place(configuration, client, events, caches, metrics).await
     };
     if !election.enabled {
         tokio::select! {
@@ -78,15 +80,14 @@ async fn serve(flags: &Flags, configuration: Configuration) -> Result<()> {
     }
 }
 
-/// Watches, decides and binds. Ends only by being dropped, or when it cannot go on.
+/// Decides and binds. Ends only by being dropped, or when it cannot go on.
 async fn place(
     configuration: Configuration,
     client: Client,
     events: Client,
-    watches: &Client,
+    caches: Arc<Caches>,
     metrics: Arc<Metrics>,
 ) -> Result<()> {
-    let caches = Caches::start(watches, &client::cache::Settings::default(), Shell::reads())?;
     let (recorder, sending) = Recorder::new(events, &component::host());
     let mut tasks = JoinSet::new();
     tasks.spawn(sending);

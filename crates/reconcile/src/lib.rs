@@ -12,8 +12,8 @@
 
 mod action;
 mod cache;
-pub mod everything;
 mod config;
+pub mod everything;
 pub mod kinds;
 mod plan;
 pub mod testing;
