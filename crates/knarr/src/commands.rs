@@ -3,6 +3,7 @@
 use clap::ArgMatches;
 
 use crate::{apiserver, controller_manager, convert, cri, down, etcd, image, shim, store, up};
+use crate::{apiserver, controller_manager, convert, cri, etcd, image, scheduler, shim, store};
 
 /// A command of the binary.
 pub struct Command {
@@ -54,6 +55,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The controllers, started alone, with upstream's flags",
         arguments: controller_manager::arguments,
         run: controller_manager::run,
+    },
+    Command {
+        name: "kube-scheduler",
+        about: "The scheduler, started alone, with upstream's flags",
+        arguments: scheduler::arguments,
+        run: scheduler::run,
     },
     Command {
         name: "shim",

@@ -2,12 +2,15 @@
 
 mod apiserver;
 mod commands;
+mod component;
 mod controller_manager;
 mod convert;
 mod cri;
 mod down;
 mod etcd;
+mod health;
 mod image;
+mod scheduler;
 mod shim;
 mod store;
 mod up;
