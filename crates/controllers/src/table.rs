@@ -4,9 +4,9 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 
 use crate::{
-    clusterrole_aggregation, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage, namespace,
-    node_ipam, node_lifecycle, pv_binder, pv_protection, pvc_protection, replicaset, resourcequota, root_ca,
-    serviceaccount, statefulset, taint_eviction,
+    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage,
+    namespace, node_ipam, node_lifecycle, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller,
+    resourcequota, root_ca, serviceaccount, statefulset, taint_eviction,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -50,6 +50,7 @@ macro_rules! table {
 
 table! {
     "clusterrole-aggregation-controller", "clusterrole-aggregation-controller", 5 [""] => clusterrole_aggregation::ClusterRoleAggregation;
+    "daemonset-controller", "daemon-set-controller", 2 ["concurrent-daemonset-syncs"] => daemonset::DaemonSet;
     "deployment-controller", "deployment-controller", 5 ["concurrent-deployment-syncs"] => deployment::Deployment;
     "endpoints-controller", "endpoint-controller", 5 ["concurrent-endpoint-syncs"] => endpoints::Endpoints;
     "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice;
@@ -60,6 +61,8 @@ table! {
     "persistentvolume-protection-controller", "pv-protection-controller", 1 [""] => pv_protection::VolumeProtection;
     "persistentvolumeclaim-protection-controller", "pvc-protection-controller", 1 [""] => pvc_protection::ClaimProtection;
     "replicaset-controller", "replicaset-controller", 5 ["concurrent-replicaset-syncs"] => replicaset::ReplicaSet;
+    "replicationcontroller-controller", "replication-controller", 5 ["concurrent-rc-syncs"] =>
+        replicationcontroller::ReplicationController;
     "resourcequota-controller", "resourcequota-controller", 5 ["concurrent-resource-quota-syncs"] => resourcequota::ResourceQuota;
     "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;

@@ -34,6 +34,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod toleration_seconds;
+pub mod webhooks;
 
 use std::sync::Arc;
 
