@@ -2,8 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, controller_manager, convert, cri, down, etcd, image, shim, store, up};
-use crate::{apiserver, controller_manager, convert, cri, etcd, image, scheduler, shim, store};
+use crate::{apiserver, controller_manager, convert, cri, down, etcd, image, scheduler, shim, store, up};
 
 /// A command of the binary.
 pub struct Command {

@@ -26,6 +26,13 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     flags::without_meaning(Flags::augment_args(command))
 }
 
+/// Runs in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
+    let flags = Flags::from_arg_matches(matches)?;
+    let configuration = flags.configuration(matches)?;
+    serve(&flags, configuration).await
+}
+
 /// Runs until it is told to stop, or is no longer the leader.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;

@@ -24,7 +24,7 @@ pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
 }
 
 fn node_lifecycle(flags: &Flags) -> Result<node_lifecycle::Config> {
-    let duration = |time: std::time::Duration| Ok(Duration::from_nanos(i64::try_from(time.as_nanos())?));
+    let duration = |time: std::time::Duration| anyhow::Ok(Duration::from_nanos(i64::try_from(time.as_nanos())?));
     let rates = node_lifecycle::Rates {
         normal: flags.node_eviction_rate.into(),
         secondary: flags.secondary_node_eviction_rate.into(),

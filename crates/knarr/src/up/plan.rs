@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
-use crate::{apiserver, controller_manager};
+use crate::{apiserver, controller_manager, scheduler};
 
 /// Parts that can be left out.
 pub const PARTS: &[&str] = &["controller-manager", "scheduler", "kubelet", "proxy", "dns"];
@@ -135,6 +135,18 @@ impl Plan {
                 flags: manager_flags(options, layout, pki),
                 arguments: controller_manager::arguments,
                 run: |matches| Box::pin(async move { controller_manager::start(&matches).await }),
+            });
+        }
+        if on("scheduler") {
+            components.push(Component {
+                name: "kube-scheduler",
+                flags: flags(&[
+                    ("kubeconfig", path(layout.kubeconfig("scheduler"))),
+                    ("leader-elect", "false".into()),
+                    ("secure-port", "0".into()),
+                ]),
+                arguments: scheduler::arguments,
+                run: |matches| Box::pin(async move { scheduler::start(&matches).await }),
             });
         }
         Self { components }
