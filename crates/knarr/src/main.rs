@@ -1,6 +1,7 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
 mod apiserver;
+mod certs;
 mod commands;
 mod component;
 mod controller_manager;
@@ -12,6 +13,7 @@ mod health;
 mod image;
 mod scheduler;
 mod shim;
+mod status;
 mod store;
 mod up;
 
