@@ -4,8 +4,9 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 
 use crate::{
-    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage, namespace,
-    replicaset, replicationcontroller, resourcequota, root_ca, serviceaccount, statefulset,
+    clusterrole_aggregation, cronjob, daemonset, deployment, disruption, endpoints, endpointslice,
+    endpointslice_mirroring, garbage, horizontal_pod_autoscaler, job, namespace, podgc, replicaset,
+    replicationcontroller, resourcequota, root_ca, serviceaccount, statefulset, ttl_after_finished,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -49,11 +50,17 @@ macro_rules! table {
 
 table! {
     "clusterrole-aggregation-controller", "clusterrole-aggregation-controller", 5 [""] => clusterrole_aggregation::ClusterRoleAggregation;
+    "cronjob-controller", "cronjob-controller", 5 ["concurrent-cron-job-syncs"] => cronjob::CronJob;
     "daemonset-controller", "daemon-set-controller", 2 ["concurrent-daemonset-syncs"] => daemonset::DaemonSet;
     "deployment-controller", "deployment-controller", 5 ["concurrent-deployment-syncs"] => deployment::Deployment;
+    "disruption-controller", "disruption-controller", 1 [""] => disruption::Disruption;
     "endpoints-controller", "endpoint-controller", 5 ["concurrent-endpoint-syncs"] => endpoints::Endpoints;
     "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice;
     "endpointslice-mirroring-controller", "endpointslicemirroring-controller", 5 ["mirroring-concurrent-service-endpoint-syncs"] => endpointslice_mirroring::EndpointSliceMirroring;
+    "horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler", 5 ["concurrent-horizontal-pod-autoscaler-syncs"] =>
+        horizontal_pod_autoscaler::HorizontalPodAutoscaler;
+    "job-controller", "job-controller", 5 ["concurrent-job-syncs"] => job::Job;
+    "pod-garbage-collector-controller", "pod-garbage-collector", 5 [""] => podgc::PodGc;
     "replicaset-controller", "replicaset-controller", 5 ["concurrent-replicaset-syncs"] => replicaset::ReplicaSet;
     "replicationcontroller-controller", "replication-controller", 5 ["concurrent-rc-syncs"] =>
         replicationcontroller::ReplicationController;
@@ -61,6 +68,8 @@ table! {
     "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
+    "ttl-after-finished-controller", "ttl-after-finished-controller", 5 ["concurrent-ttl-after-finished-syncs"] =>
+        ttl_after_finished::TtlAfterFinished;
 }
 
 /// Those that look at objects of every kind.

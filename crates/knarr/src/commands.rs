@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, controller_manager, convert, cri, etcd, image, shim, store};
+use crate::{apiserver, controller_manager, convert, cri, etcd, hollow, image, shim, store};
 
 /// A command of the binary.
 pub struct Command {
@@ -35,6 +35,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The store, started alone, with etcd's own flags",
         arguments: etcd::arguments,
         run: etcd::run,
+    },
+    Command {
+        name: "hollow",
+        about: "Simulated nodes, on which pods run without containers",
+        arguments: hollow::arguments,
+        run: hollow::run,
     },
     Command {
         name: "image",

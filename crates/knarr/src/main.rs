@@ -6,6 +6,7 @@ mod controller_manager;
 mod convert;
 mod cri;
 mod etcd;
+mod hollow;
 mod image;
 mod shim;
 mod store;

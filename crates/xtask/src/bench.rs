@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use crate::root;
 
 /// What can be measured: each is an example of the binary.
-const WHAT: &[&str] = &["api", "store"];
+const WHAT: &[&str] = &["api", "controllers", "store"];
 
 /// Builds everything as it is released, and runs the comparison.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
