@@ -4,8 +4,9 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 
 use crate::{
-    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage, namespace,
-    replicaset, replicationcontroller, resourcequota, root_ca, serviceaccount, statefulset,
+    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage,
+    namespace, node_ipam, node_lifecycle, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller,
+    resourcequota, root_ca, serviceaccount, statefulset, taint_eviction,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -54,6 +55,11 @@ table! {
     "endpoints-controller", "endpoint-controller", 5 ["concurrent-endpoint-syncs"] => endpoints::Endpoints;
     "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice;
     "endpointslice-mirroring-controller", "endpointslicemirroring-controller", 5 ["mirroring-concurrent-service-endpoint-syncs"] => endpointslice_mirroring::EndpointSliceMirroring;
+    "node-ipam-controller", "node-controller", 1 [""] => node_ipam::NodeIpam;
+    "node-lifecycle-controller", "node-controller", 8 [""] => node_lifecycle::NodeLifecycle;
+    "persistentvolume-binder-controller", "persistent-volume-binder", 5 [""] => pv_binder::PersistentVolumeBinder;
+    "persistentvolume-protection-controller", "pv-protection-controller", 1 [""] => pv_protection::VolumeProtection;
+    "persistentvolumeclaim-protection-controller", "pvc-protection-controller", 1 [""] => pvc_protection::ClaimProtection;
     "replicaset-controller", "replicaset-controller", 5 ["concurrent-replicaset-syncs"] => replicaset::ReplicaSet;
     "replicationcontroller-controller", "replication-controller", 5 ["concurrent-rc-syncs"] =>
         replicationcontroller::ReplicationController;
@@ -61,6 +67,7 @@ table! {
     "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
+    "taint-eviction-controller", "node-controller", 8 [""] => taint_eviction::TaintEviction;
 }
 
 /// Those that look at objects of every kind.

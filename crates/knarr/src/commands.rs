@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, controller_manager, convert, cri, etcd, image, shim, store};
+use crate::{apiserver, controller_manager, convert, cri, down, etcd, image, scheduler, shim, store, up};
 
 /// A command of the binary.
 pub struct Command {
@@ -30,6 +30,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: cri::arguments,
         run: cri::run,
     },
+    Command { name: "down", about: "Stop the cluster of this machine", arguments: down::arguments, run: down::run },
     Command {
         name: "etcd",
         about: "The store, started alone, with etcd's own flags",
@@ -55,6 +56,12 @@ pub const COMMANDS: &[Command] = &[
         run: controller_manager::run,
     },
     Command {
+        name: "kube-scheduler",
+        about: "The scheduler, started alone, with upstream's flags",
+        arguments: scheduler::arguments,
+        run: scheduler::run,
+    },
+    Command {
         name: "shim",
         about: "Keep the containers of one sandbox (started by the runtime)",
         arguments: shim::arguments,
@@ -65,5 +72,11 @@ pub const COMMANDS: &[Command] = &[
         about: "Snapshots of the store, and a check of its directory",
         arguments: store::arguments,
         run: store::run,
+    },
+    Command {
+        name: "up",
+        about: "A whole cluster on this machine, in one process",
+        arguments: up::arguments,
+        run: up::run,
     },
 ];

@@ -2,13 +2,18 @@
 
 mod apiserver;
 mod commands;
+mod component;
 mod controller_manager;
 mod convert;
 mod cri;
+mod down;
 mod etcd;
+mod health;
 mod image;
+mod scheduler;
 mod shim;
 mod store;
+mod up;
 
 use std::ffi::OsString;
 use std::path::Path;

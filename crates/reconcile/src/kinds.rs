@@ -50,6 +50,9 @@ kinds! {
     RESOURCE_CLAIMS = namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
     RESOURCE_CLAIM_TEMPLATES = namespaced("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate");
     PRIORITY_CLASSES = cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
+    CSI_DRIVERS = cluster("storage.k8s.io", "v1", "csidrivers", "CSIDriver");
+    CSI_NODES = cluster("storage.k8s.io", "v1", "csinodes", "CSINode");
+    CSI_STORAGE_CAPACITIES = namespaced("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity");
     STORAGE_CLASSES = cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass");
     VOLUME_ATTACHMENTS = cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
 }

@@ -2,19 +2,72 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use client::Config;
 use client::config::Pem;
-use controllers::{endpointslice, root_ca};
+use controllers::{endpointslice, node_ipam, node_lifecycle, root_ca};
+use machinery::time::Duration;
 use reconcile::Configs;
 
 use super::flags::Flags;
 
 /// One line for each controller that has something to be told.
 pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
-    Ok(Configs::default()
+    let configs = Configs::default()
         .with(endpointslice::Config { slice_max: usize::try_from(flags.max_endpoints_per_slice)? })
-        .with(root_ca::Config(root_certificates(flags, config)?)))
+        .with(node_lifecycle(flags)?)
+        .with(root_ca::Config(root_certificates(flags, config)?));
+    Ok(match node_ipam(flags)? {
+        Some(ipam) => configs.with(ipam),
+        None => configs,
+    })
+}
+
+fn node_lifecycle(flags: &Flags) -> Result<node_lifecycle::Config> {
+    let duration = |time: std::time::Duration| anyhow::Ok(Duration::from_nanos(i64::try_from(time.as_nanos())?));
+    let rates = node_lifecycle::Rates {
+        normal: flags.node_eviction_rate.into(),
+        secondary: flags.secondary_node_eviction_rate.into(),
+        unhealthy_share: flags.unhealthy_zone_threshold.into(),
+        large_size: usize::try_from(flags.large_cluster_size_threshold)?,
+    };
+    let config: Result<_> = (|| {
+        let (grace, startup_grace) =
+            (duration(flags.node_monitor_grace_period)?, duration(flags.node_startup_grace_period)?);
+        Ok(node_lifecycle::Config { grace, startup_grace, rates })
+    })();
+    config.context("--node-monitor-grace-period or --node-startup-grace-period is too long")
+}
+
+/// The ranges that nodes are given, with upstream's sizes where none is given.
+fn node_ipam(flags: &Flags) -> Result<Option<node_ipam::Config>> {
+    if !flags.allocate_node_cidrs {
+        return Ok(None);
+    }
+    let read = |flag: &str, texts: &[String]| -> Result<Vec<node_ipam::Range>> {
+        let range = |text: &String| {
+            node_ipam::Range::parse(text).with_context(|| format!("{flag}: {text:?} is not a range of addresses"))
+        };
+        texts.iter().map(range).collect()
+    };
+    let or = |given: u8, otherwise: u8| if given == 0 { otherwise } else { given };
+    let mut ranges = Vec::new();
+    for range in read("--cluster-cidr", &flags.cluster_cidr)? {
+        let bits = if range.first.is_ipv4() {
+            or(flags.node_cidr_mask_size_ipv4, or(flags.node_cidr_mask_size, 24))
+        } else {
+            or(flags.node_cidr_mask_size_ipv6, or(flags.node_cidr_mask_size, 64))
+        };
+        if bits < range.bits || bits - range.bits > 16 {
+            bail!("--cluster-cidr: {range} cannot be dealt out in shares of {bits} bits");
+        }
+        ranges.push((range, bits));
+    }
+    if ranges.is_empty() {
+        bail!("--allocate-node-cidrs needs --cluster-cidr");
+    }
+    let taken = read("--service-cluster-ip-range", &flags.service_cluster_ip_range)?;
+    Ok(Some(node_ipam::Config { ranges, taken }))
 }
 
 /// What pods check the API server with: the file that a flag names, or what this process itself checks it with.
