@@ -4,9 +4,10 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 
 use crate::{
-    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage,
-    namespace, node_ipam, node_lifecycle, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller,
-    resourcequota, root_ca, serviceaccount, statefulset, taint_eviction,
+    clusterrole_aggregation, csr_cleaner, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring,
+    ephemeral_volume, garbage, namespace, node_ipam, node_lifecycle, pv_binder, pv_protection, pvc_protection,
+    replicaset, replicationcontroller, resourcequota, root_ca, service_cidr, serviceaccount, serviceaccount_token,
+    statefulset, taint_eviction, token_cleaner, vac_protection,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -68,6 +69,12 @@ table! {
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
     "taint-eviction-controller", "node-controller", 8 [""] => taint_eviction::TaintEviction;
+    "certificatesigningrequest-cleaner-controller", "certificate-controller", 1 [""] => csr_cleaner::CsrCleaner;
+    "ephemeral-volume-controller", "ephemeral-volume-controller", 5 ["concurrent-ephemeralvolume-syncs"] => ephemeral_volume::EphemeralVolume;
+    "service-cidr-controller", "service-cidrs-controller", 1 [""] => service_cidr::ServiceCidr;
+    "serviceaccount-token-controller", "tokens-controller", 5 ["concurrent-serviceaccount-token-syncs"] => serviceaccount_token::ServiceAccountToken;
+    "token-cleaner-controller", "token-cleaner", 1 [""] => token_cleaner::TokenCleaner;
+    "volumeattributesclass-protection-controller", "volumeattributesclass-protection-controller", 1 [""] => vac_protection::AttributesClassProtection;
 }
 
 /// Those that look at objects of every kind.
