@@ -20,6 +20,7 @@ use machinery::Value;
 use tower_service::Service as _;
 
 pub use client::transport::BoxError;
+pub(crate) use pool::go_text;
 pub use pool::{CallError, Pools};
 pub use resolve::{Directory, Routing, Unresolved, resolve};
 

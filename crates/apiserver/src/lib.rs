@@ -1,5 +1,6 @@
 //! The API server: HTTP, the life of a request, watch cache and watches, over the store.
 
+pub mod aggregation;
 pub mod answer;
 pub mod authentication;
 pub mod authorization;
@@ -10,7 +11,9 @@ pub mod claims;
 pub mod compaction;
 pub mod custom;
 pub mod documents;
+pub mod followers;
 pub mod life;
+pub mod proxy;
 pub mod sealed;
 pub mod server;
 pub mod state;
@@ -19,5 +22,6 @@ pub mod table;
 pub mod tls;
 pub mod vault;
 pub mod verbs;
+pub mod webhooks;
 
 pub use server::{Config, Server};

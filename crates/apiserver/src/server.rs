@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -17,16 +18,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::aggregation::{self, Aggregation};
 use crate::authentication::{Authenticators, Peer};
 use crate::authorization::{self, Authorization};
 use crate::backend::{Pools, Routing};
 use crate::cache::{self, Cache};
 use crate::documents::Kept;
+use crate::followers::Followers;
+use crate::proxy::Kubelets;
 use crate::sealed::Store;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
 use crate::vault::{self, Vault};
+use crate::webhooks::Webhooks;
 use crate::{bootstrap, claims, compaction, custom, life, tls};
 
 /// How long a client may take to say who it is.
@@ -60,6 +65,10 @@ pub struct Config {
     pub admission: admission::Flags,
     /// `--enable-aggregator-routing`: services are reached at their endpoints, not at their own address.
     pub aggregator_routing: bool,
+    /// How kubelets are reached.
+    pub kubelets: Kubelets,
+    /// How servers behind this one know it.
+    pub aggregation: aggregation::Config,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
     /// Where it is said how values are encrypted at rest, if they are.
@@ -70,6 +79,34 @@ pub struct Config {
     pub compaction_interval: Option<Duration>,
     /// The built-in kinds, with the versions that are served.
     pub kinds: Vec<Arc<Kind>>,
+}
+
+impl Config {
+    /// A server on loopback, at a port that is free, with certificates that it makes in a folder: what differs is set after.
+    pub fn local(cert_dir: PathBuf) -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            etcd_prefix: "/registry".to_owned(),
+            tls: tls::Files { cert_dir, ..tls::Files::default() },
+            names: vec!["localhost".to_owned()],
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            authenticators: Authenticators::default(),
+            modes: vec![Mode::Rbac],
+            ranges: api::core::service::allocation::Config {
+                ranges: vec![(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 0)), 16)],
+                node_ports: 30_000..=32_767,
+            },
+            admission: admission::Flags::default(),
+            aggregator_routing: false,
+            kubelets: Kubelets::default(),
+            aggregation: aggregation::Config::default(),
+            external_address: None,
+            encryption: None,
+            event_life: Duration::from_secs(3600),
+            compaction_interval: Some(Duration::from_secs(300)),
+            kinds: api::kinds::all(),
+        }
+    }
 }
 
 /// The authorizers that a flag can name.
@@ -162,6 +199,10 @@ impl Server {
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
+            webhooks: Webhooks::of(&admission),
+            aggregation: Aggregation::new(config.aggregation),
+            followers: Followers::default(),
+            kubelets: config.kubelets,
             admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
@@ -174,6 +215,7 @@ impl Server {
             starting.started.store(true, Ordering::Relaxed);
         });
         tasks.spawn(custom::run(state.clone()));
+        tasks.spawn(aggregation::run(state.clone()));
         tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), state.clone()));
         Ok(Self { address, state, tasks })
     }

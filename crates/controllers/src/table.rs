@@ -1,8 +1,12 @@
 //! The list of all controllers: one line each, from which flags, identities and what runs follow.
 
 use reconcile::Controller;
+use reconcile::everything::Sweeper;
 
-use crate::{deployment, replicaset, statefulset};
+use crate::{
+    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage, namespace,
+    replicaset, replicationcontroller, resourcequota, root_ca, serviceaccount, statefulset,
+};
 
 /// What is to be known of a controller besides what it decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +25,9 @@ pub struct Row {
 pub trait Visitor {
     /// Is shown one controller.
     fn visit<C: Controller>(&mut self, row: &'static Row);
+
+    /// Is shown one that looks at objects of every kind.
+    fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row);
 }
 
 /// Lists rows as `name, account, workers [flag] => controller;`.
@@ -34,15 +41,43 @@ macro_rules! table {
         pub fn each(visitor: &mut impl Visitor) {
             let mut rows = ROWS.iter();
             $(visitor.visit::<$controller>(rows.next().expect("a row for each controller"));)*
+            visitor.visit_sweeper::<garbage::GarbageCollector>(&SWEEPERS[0]);
+            visitor.visit_sweeper::<namespace::Namespace>(&SWEEPERS[1]);
         }
     };
 }
 
 table! {
+    "clusterrole-aggregation-controller", "clusterrole-aggregation-controller", 5 [""] => clusterrole_aggregation::ClusterRoleAggregation;
+    "daemonset-controller", "daemon-set-controller", 2 ["concurrent-daemonset-syncs"] => daemonset::DaemonSet;
     "deployment-controller", "deployment-controller", 5 ["concurrent-deployment-syncs"] => deployment::Deployment;
+    "endpoints-controller", "endpoint-controller", 5 ["concurrent-endpoint-syncs"] => endpoints::Endpoints;
+    "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice;
+    "endpointslice-mirroring-controller", "endpointslicemirroring-controller", 5 ["mirroring-concurrent-service-endpoint-syncs"] => endpointslice_mirroring::EndpointSliceMirroring;
     "replicaset-controller", "replicaset-controller", 5 ["concurrent-replicaset-syncs"] => replicaset::ReplicaSet;
+    "replicationcontroller-controller", "replication-controller", 5 ["concurrent-rc-syncs"] =>
+        replicationcontroller::ReplicationController;
+    "resourcequota-controller", "resourcequota-controller", 5 ["concurrent-resource-quota-syncs"] => resourcequota::ResourceQuota;
+    "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
+    "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
 }
+
+/// Those that look at objects of every kind.
+pub static SWEEPERS: [Row; 2] = [
+    Row {
+        name: "garbage-collector-controller",
+        account: "generic-garbage-collector",
+        workers_flag: "concurrent-gc-syncs",
+        workers: 20,
+    },
+    Row {
+        name: "namespace-controller",
+        account: "namespace-controller",
+        workers_flag: "concurrent-namespace-syncs",
+        workers: 10,
+    },
+];
 
 /// All controllers that upstream has, with the names that they had in older versions.
 pub const KNOWN: &[(&str, &str)] = &[
@@ -146,8 +181,8 @@ mod tests {
 
     #[test]
     fn every_row_has_a_name_of_upstreams_and_no_two_the_same() {
-        let names: BTreeSet<&str> = ROWS.iter().map(|row| row.name).collect();
-        assert_eq!(names.len(), ROWS.len());
+        let names: BTreeSet<&str> = ROWS.iter().chain(&SWEEPERS).map(|row| row.name).collect();
+        assert_eq!(names.len(), ROWS.len() + SWEEPERS.len());
         for name in names {
             assert!(KNOWN.iter().any(|(known, _)| *known == name), "{name}");
         }
@@ -163,6 +198,10 @@ mod tests {
                     let kind = name.split_once('/').map_or(*name, |(kind, _)| kind);
                     assert!(reconcile::kinds::by_name(kind).is_some(), "{}: {name}", row.name);
                 }
+            }
+
+            fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+                assert_eq!(S::NAME, row.name);
             }
         }
         each(&mut Check);

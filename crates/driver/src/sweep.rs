@@ -19,7 +19,8 @@ const ROUNDS_MAX: usize = 8;
 const QUESTIONS_MAX: usize = 16;
 
 /// Runs a sweeper, `workers` keys at once, and does not end; dropping it stops it.
-pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, census: Census, workers: usize) {
+pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
+    let census = driver.caches.census().clone();
     // Decisions about what is only half known would be questions to the server about all the rest.
     census.known().await;
     let notices = Notices::new(NOTICES_MAX);

@@ -15,6 +15,7 @@ use driver::election::{Election, Ended};
 use driver::events::Recorder;
 use driver::{Caches, Driver, Member};
 use reconcile::Controller;
+use reconcile::everything::Sweeper;
 use tokio::task::JoinSet;
 
 use crate::health::{self, Health};
@@ -55,7 +56,8 @@ async fn manage(flags: &Flags, matches: &ArgMatches) -> Result<()> {
     let clients = Clients::new(&config, flags)?;
     let chosen = chosen(flags, matches)?;
     let reads = chosen.iter().flat_map(|one| one.reads.iter().copied());
-    let caches = Caches::configured(&clients.root, &client::cache::Settings::default(), reads, configs::of(flags)?)?;
+    let caches =
+        Caches::configured(&clients.root, &client::cache::Settings::default(), reads, configs::of(flags, &config)?)?;
     let health = Health::new(clients.root.clone(), flags.health(), String::new)?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
@@ -110,6 +112,10 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
     impl Visitor for All {
         fn visit<C: Controller>(&mut self, row: &'static Row) {
             self.0.push((row, Member::of::<C>()));
+        }
+
+        fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+            self.0.push((row, Member::sweeper::<S>()));
         }
     }
     let choice = table::Choice::of(&flags.controllers).context("--controllers")?;

@@ -5,7 +5,6 @@
 
 mod always;
 mod always_pull_images;
-mod amounts;
 mod certificates;
 mod claim_resize;
 mod default_class;
@@ -35,6 +34,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod toleration_seconds;
+pub mod webhooks;
 
 use std::sync::Arc;
 

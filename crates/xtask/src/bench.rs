@@ -6,25 +6,26 @@ use anyhow::{Context, bail, ensure};
 
 use crate::root;
 
+/// What can be measured by an example of the binary.
+const EXAMPLES: &[&str] = &["api", "store"];
+/// The crate whose benchmark needs nothing else to run.
+const ALONE: &str = "scheduler";
+
 /// Builds what is measured as it is released, and measures it.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
-    let names: Vec<&str> = args.iter().map(String::as_str).collect();
-    match names.as_slice() {
-        ["store"] => store(),
-        ["scheduler"] => {
-            let bench = ["bench", "--package", "scheduler", "--bench", "scheduler"];
-            succeed(Command::new("cargo").args(bench).current_dir(root()))
-        }
-        _ => bail!("say what to measure: store or scheduler"),
+    let [what] = args else { bail!("say what to measure: {}, {ALONE}", EXAMPLES.join(", ")) };
+    if what == ALONE {
+        return succeed(
+            Command::new("cargo").args(["bench", "--package", ALONE, "--bench", ALONE]).current_dir(root()),
+        );
     }
-}
-
-fn store() -> anyhow::Result<()> {
-    let build = ["build", "--release", "--package", "knarr", "--bins", "--example", "bench_store"];
+    ensure!(EXAMPLES.contains(&what.as_str()), "{what} cannot be measured; {}, {ALONE} can", EXAMPLES.join(", "));
+    let example = format!("bench_{what}");
+    let build = ["build", "--release", "--package", "knarr", "--bins", "--example", &example];
     succeed(Command::new("cargo").args(build).current_dir(root()))?;
     let this = std::env::current_exe().context("this program has no path")?;
     let target = this.ancestors().nth(2).context("this program is in no target folder")?;
-    succeed(&mut Command::new(target.join("release/examples/bench_store")))
+    succeed(&mut Command::new(target.join("release/examples").join(example)))
 }
 
 fn succeed(command: &mut Command) -> anyhow::Result<()> {

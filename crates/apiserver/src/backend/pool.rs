@@ -219,7 +219,7 @@ fn failed(url: &str, route: &Route, source: BoxError) -> CallError {
 }
 
 /// What Go's client would have said of a failure.
-fn go_text(error: &(dyn StdError + 'static), route: &Route) -> String {
+pub(crate) fn go_text(error: &(dyn StdError + 'static), route: &Route) -> String {
     let dial = &route.dial;
     let mut at = Some(error);
     let mut last = error.to_string();

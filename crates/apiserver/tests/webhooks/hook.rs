@@ -45,8 +45,8 @@ impl Hook {
         let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let mut config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         let (asked, connections) = (Arc::default(), Arc::default());
         let mut tasks = JoinSet::new();
         let serving = accept(listener, TlsAcceptor::from(Arc::new(config)), Arc::new(answer), Arc::clone(&asked), {

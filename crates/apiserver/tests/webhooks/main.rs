@@ -2,5 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod admission;
 mod backend;
 mod hook;
+mod server;

@@ -4,17 +4,15 @@
 //! transaction fail, and the sum is made anew. Upstream updates the quota first and lets a controller correct what a
 //! write that failed later left behind.
 
-mod scopes;
-mod usage;
-
 use std::collections::BTreeMap;
 
 use api::kind::Kind;
+use api::quota::amounts::{self, Amounts};
+use api::quota::{scopes, usage};
 use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::{Str, Value};
 
-use super::amounts::{self, Amounts};
 use super::{Attributes, Effect, Operation, Plugin, View};
 use crate::write::{self, Target};
 
@@ -26,14 +24,19 @@ pub struct ResourceQuota;
 
 impl Plugin for ResourceQuota {
     fn charge(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<Vec<Effect>, Status> {
-        if attributes.namespace.is_empty() || !usage::is_counted(attributes) {
+        if attributes.namespace.is_empty() || !is_counted(attributes) {
             return Ok(Vec::new());
         }
         let mut matching = Vec::new();
         for quota in view.objects("", "resourcequotas", attributes.namespace) {
             let hard = amounts::read(quota.at(&["status", "hard"]));
-            let counted: Vec<Str> = hard.keys().filter(|name| usage::counts(attributes, name)).cloned().collect();
-            if counted.is_empty() || !scopes::match_all(&quota, attributes, object) {
+            let counted: Vec<Str> = hard
+                .keys()
+                .filter(|name| usage::counts(&attributes.kind.group, &attributes.kind.plural, name))
+                .cloned()
+                .collect();
+            if counted.is_empty() || !scopes::match_all(&quota, &attributes.kind.group, &attributes.kind.plural, object)
+            {
                 continue;
             }
             check(attributes, object, &quota, &counted)?;
@@ -51,10 +54,25 @@ impl Plugin for ResourceQuota {
     }
 }
 
+/// Whether a write of this sort uses anything.
+fn is_counted(attributes: &Attributes<'_>) -> bool {
+    let core = |plural| attributes.is("", plural);
+    match (attributes.operation, attributes.subresource) {
+        (Operation::Create, "") => true,
+        (Operation::Update, "") => {
+            core("services") || core("persistentvolumeclaims") || attributes.is("resource.k8s.io", "resourceclaims")
+        }
+        (Operation::Update, "resize") => core("pods"),
+        _ => false,
+    }
+}
+
 /// What must hold before anything can be summed up.
 fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[Str]) -> Result<(), Status> {
     let name = Meta::of(quota).name();
-    if let Some(missing) = usage::missing(attributes, object, counted) {
+    if attributes.is("", "pods")
+        && let Some(missing) = usage::missing(object, counted)
+    {
         return Err(attributes.forbidden(object, format!("failed quota: {name}: must specify {missing}")));
     }
     let used = amounts::read(quota.at(&["status", "used"]));
@@ -67,7 +85,8 @@ fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[
 
 /// What the write adds to what is used, without what it leaves as it is.
 fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status> {
-    let mut delta = usage::of(attributes, object);
+    let used_by = |object| usage::of(&attributes.kind.group, &attributes.kind.plural, object, attributes.now);
+    let mut delta = used_by(object);
     let negative: Vec<&str> =
         delta.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
     if !negative.is_empty() {
@@ -75,7 +94,7 @@ fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status>
         return Err(attributes.forbidden(object, why));
     }
     if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old) {
-        for (name, before) in usage::of(attributes, old) {
+        for (name, before) in used_by(old) {
             let now = delta.get(&name).copied().unwrap_or_default();
             delta.insert(name, now.sub(before));
         }

@@ -1,4 +1,5 @@
 use machinery::json;
+use machinery::time::Time;
 
 use super::*;
 use crate::admission::testing::{Cluster, attributes};
@@ -53,10 +54,10 @@ fn a_scope_that_does_not_match_leaves_the_quota_alone() {
 
 #[test]
 fn services_are_counted_by_the_ports_they_take_on_nodes() {
-    let (kind, user) = (api::core::service::kind(), auth::User::default());
+    let kind = api::core::service::kind();
     let of = |spec: &str| {
         let service = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
-        let used = usage::of(&attributes(&kind, &user, Operation::Create), &service);
+        let used = usage::of(&kind.group, &kind.plural, &service, Time::from_unix(0, 0));
         (used["services.nodeports"].value(), used["services.loadbalancers"].value())
     };
     assert_eq!(of(r#"{"type":"ClusterIP","ports":[{}]}"#), (0, 0));
