@@ -53,6 +53,25 @@ struct Shared {
     settings: Settings,
     limit: Option<Limit>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    form: Form,
+}
+
+/// What of an object the server sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Whole,
+    Metadata,
+}
+
+impl Form {
+    /// What is asked for where one object, or a list, is the answer.
+    const fn accept(self, list: bool) -> Option<&'static str> {
+        match (self, list) {
+            (Self::Whole, _) => None,
+            (Self::Metadata, false) => Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+            (Self::Metadata, true) => Some("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
+        }
+    }
 }
 
 /// One page of objects.
@@ -95,7 +114,7 @@ impl Client {
         let user_agent = HeaderValue::from_str(&settings.user_agent).map_err(http::Error::from)?;
         let limit = Limit::new(settings.qps, settings.burst);
         let headers = vec![(USER_AGENT, user_agent), (ACCEPT, HeaderValue::from_static("application/json"))];
-        Ok(Self(Arc::new(Shared { transport, settings, limit, headers })))
+        Ok(Self(Arc::new(Shared { transport, settings, limit, headers, form: Form::Whole })))
     }
 
     /// A client of the server that a configuration names.
@@ -128,12 +147,23 @@ impl Client {
         }
         let settings = self.0.settings.clone();
         let limit = Limit::new(settings.qps, settings.burst);
-        Ok(Self(Arc::new(Shared { transport: Arc::clone(&self.0.transport), settings, limit, headers })))
+        let transport = Arc::clone(&self.0.transport);
+        Ok(Self(Arc::new(Shared { transport, settings, limit, headers, form: self.0.form })))
+    }
+
+    /// The same client asking for metadata only where it reads, with a limit of its own.
+    #[must_use]
+    pub fn metadata_only(&self) -> Self {
+        let (settings, headers) = (self.0.settings.clone(), self.0.headers.clone());
+        let limit = Limit::new(settings.qps, settings.burst);
+        let transport = Arc::clone(&self.0.transport);
+        Self(Arc::new(Shared { transport, settings, limit, headers, form: Form::Metadata }))
     }
 
     /// Reads an object or a subresource.
     pub async fn get(&self, target: &Target<'_>) -> Result<Value, Error> {
-        self.value(Method::GET, target, target.object_path()?, None).await
+        let request = self.reading(target.object_path()?, false)?;
+        self.answer(request, target).await
     }
 
     /// Reads an object as a type.
@@ -144,7 +174,8 @@ impl Client {
     /// Reads one page of objects.
     pub async fn list(&self, target: &Target<'_>, options: &ListOptions) -> Result<List, Error> {
         let path = options.query().after(target.path()?);
-        let answer = self.value(Method::GET, target, path, None).await?;
+        let request = self.reading(path, true)?;
+        let answer = self.answer(request, target).await?;
         List::read(answer, target.resource)
     }
 
@@ -169,7 +200,7 @@ impl Client {
     /// Starts a watch.
     pub async fn watch(&self, target: &Target<'_>, options: &WatchOptions) -> Result<Watch, Error> {
         let path = options.query().after(target.path()?);
-        let mut request = self.request(Method::GET, path, None)?;
+        let mut request = self.reading(path, false)?;
         request.extensions_mut().insert(LongLived);
         let deadline = Instant::now() + self.0.settings.request_timeout;
         let response = self.send(request).await?;
@@ -231,7 +262,11 @@ impl Client {
         path: String,
         body: Option<(&str, &Value)>,
     ) -> Result<Value, Error> {
-        let request = self.request(method.clone(), path, body)?;
+        self.answer(self.request(method, path, body)?, target).await
+    }
+
+    async fn answer(&self, request: Request<Bytes>, target: &Target<'_>) -> Result<Value, Error> {
+        let method = request.method().clone();
         let response = self.send(request).await?;
         let deadline = Instant::now() + self.0.settings.request_timeout;
         if !response.status().is_success() {
@@ -239,6 +274,14 @@ impl Client {
         }
         let bytes = self.collect(response.into_body(), deadline).await?;
         Ok(json::parse(&bytes).map_err(AnswerError::from)?)
+    }
+
+    fn reading(&self, path: String, list: bool) -> Result<Request<Bytes>, Error> {
+        let mut request = self.request(Method::GET, path, None)?;
+        if let Some(accept) = self.0.form.accept(list) {
+            request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
+        }
+        Ok(request)
     }
 
     fn request(&self, method: Method, path: String, body: Option<(&str, &Value)>) -> Result<Request<Bytes>, Error> {

@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod cache;
 mod client;
 pub mod config;
+pub mod discovery;
 mod error;
 mod limit;
 mod options;

@@ -1,19 +1,25 @@
 //! The objects that controllers look at: one cache and one watch per kind, shared by all of them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use client::Client;
 use client::cache::{self, Ended, Reader, Source};
 use machinery::Value;
 use machinery::meta::MetaMut;
-use reconcile::{Cache, Objects, index_by, kinds};
+use reconcile::{Cache, Configs, Objects, index_by, kinds};
 use tokio::task::JoinSet;
+
+use crate::census::Census;
 
 /// The caches of a process. Their watches end when this is dropped.
 pub struct Caches {
     readers: BTreeMap<String, Reader<Value>>,
+    configs: Configs,
     _watches: JoinSet<()>,
+    client: Client,
+    settings: cache::Settings,
+    census: OnceLock<(Census, JoinSet<()>)>,
 }
 
 /// A controller declares a kind that is not known.
@@ -28,6 +34,16 @@ impl Caches {
         settings: &cache::Settings,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Arc<Self>, UnknownKind> {
+        Self::configured(client, settings, names, Configs::default())
+    }
+
+    /// The same, with what the controllers are told at start.
+    pub fn configured<'a>(
+        client: &Client,
+        settings: &cache::Settings,
+        names: impl IntoIterator<Item = &'a str>,
+        configs: Configs,
+    ) -> Result<Arc<Self>, UnknownKind> {
         let mut readers = BTreeMap::new();
         let mut watches = JoinSet::new();
         for name in names {
@@ -40,12 +56,27 @@ impl Caches {
             watches.spawn(reflector.run());
             readers.insert(name.to_owned(), reader);
         }
-        Ok(Arc::new(Self { readers, _watches: watches }))
+        let (client, settings) = (client.clone(), settings.clone());
+        Ok(Arc::new(Self { readers, configs, _watches: watches, client, settings, census: OnceLock::new() }))
     }
 
     /// The cache of a kind.
     pub fn reader(&self, kind: &str) -> Option<&Reader<Value>> {
         self.readers.get(kind)
+    }
+
+    /// What is known of objects of every kind. They are followed from the first call on: not every process needs them.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn census(&self) -> &Census {
+        let (census, _) = self.census.get_or_init(|| {
+            let census = Census::new(&self.client, self.settings.clone());
+            let mut running = JoinSet::new();
+            running.spawn(census.clone().run());
+            (census, running)
+        });
+        census
     }
 
     /// Waits for these kinds to be held whole.
@@ -60,10 +91,11 @@ impl Caches {
 
     /// What a controller sees of these kinds.
     pub fn view(&self, kinds: &[&'static str]) -> Cache<'_> {
-        Cache::new(kinds, |kind| match self.reader(kind) {
+        let view = Cache::new(kinds, |kind| match self.reader(kind) {
             Some(reader) => reader.snapshot().objects,
             None => Objects::new(index_by()),
-        })
+        });
+        view.configured(self.configs.clone())
     }
 }
 

@@ -90,6 +90,15 @@ pub async fn execute(
             let uid = only_if.uid.clone().unwrap_or_default();
             Ok(Some(Effect::Deleted { kind: resource.to_string(), key: key.clone(), uid }))
         }
+        Action::DeleteAll { resource, namespace } => {
+            let target = Target::within(resource, namespace.clone());
+            let all = client::ListOptions::default();
+            client.delete_collection(&target, &all, &DeleteOptions::default()).await.map(|_| None)
+        }
+        Action::UpdatePart { resource, subresource, object } => {
+            let target = Target::object(resource, &Key::of(object)).subresource(*subresource);
+            Ok(Some(written(resource, &client.update(&target, object, &options).await?)))
+        }
         Action::Event { regarding, kind, reason, message } => {
             events.record(regarding, *kind, reason, message);
             Ok(None)
@@ -102,7 +111,7 @@ fn tell(events: &Recorder, told: Option<&Told>, outcome: &Result<Value, Error>) 
     match outcome {
         Ok(_) => events.record(&told.regarding, EventType::Normal, told.done_reason, &told.done_message),
         Err(error) => {
-            if let Some((reason, prefix)) = told.failed {
+            if let Some((reason, prefix)) = &told.failed {
                 events.record(&told.regarding, EventType::Warning, reason, &format!("{prefix}: {error}"));
             }
         }

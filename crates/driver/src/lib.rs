@@ -5,12 +5,18 @@
 //! the caches show what was written for it, so that no controller acts twice on what it has not seen yet.
 
 pub mod caches;
+mod census;
 pub mod clock;
 pub mod election;
 pub mod events;
 mod execute;
+mod member;
 pub mod queue;
 mod run;
+mod sweep;
 
 pub use caches::Caches;
+pub use census::Census;
+pub use member::Member;
 pub use run::{Driver, run};
+pub use sweep::sweep;

@@ -1,6 +1,7 @@
 //! Runs one controller: keys come from changes, are looked at one at a time each and several at once, and come again on failure.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::execute::{Effect, execute};
 use crate::queue::{Outcome, Queue};
 
 /// Keys that are remembered one by one before everything is looked at again.
-const NOTICES_MAX: usize = 100_000;
+pub(crate) const NOTICES_MAX: usize = 100_000;
 /// Actions of one plan under way at once.
 const ACTIONS_MAX: usize = 64;
 /// Upstream's waits after a failure.
@@ -39,17 +40,17 @@ pub struct Driver {
 }
 
 /// How it went with one key.
-struct Finished {
-    outcome: Outcome,
-    effects: Vec<Effect>,
-    refusal: Option<Refusal>,
+pub(crate) struct Finished {
+    pub outcome: Outcome,
+    pub effects: Vec<Effect>,
+    pub refusal: Option<Refusal>,
 }
 
 /// What is remembered of a key between two looks.
 #[derive(Default)]
-struct Memory {
-    effects: Vec<Effect>,
-    refusal: Option<Refusal>,
+pub(crate) struct Memory {
+    pub effects: Vec<Effect>,
+    pub refusal: Option<Refusal>,
 }
 
 /// Runs a controller, `workers` keys at once, and does not end; dropping it stops it, between any two actions or in one.
@@ -61,61 +62,69 @@ pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
     for kind in C::READS {
         subscribe::<C>(&driver.caches, kind, &notices);
     }
-    let mut loop_state = Loop::<C>::new(driver, workers);
+    let mut work = Loop::new(C::NAME, workers);
     loop {
-        loop_state.start_ready();
-        let next_wake = loop_state.queue.next_wake();
-        tokio::select! {
-            changed = notices.take() => loop_state.add(changed),
-            Some(finished) = loop_state.running.join_next_with_id() => loop_state.finish(finished),
-            () = wake_at(next_wake) => {}
+        work.start_ready(|key, memory| look::<C>(Arc::clone(&driver), key, memory));
+        match work.turn(&notices).await {
+            Some(Changed::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
+            Some(Changed::Everything) => {
+                let cache = driver.caches.view(C::READS);
+                cache.of(C::READS[0]).iter().for_each(|entry| work.add(entry.key.clone()));
+            }
+            None => {}
         }
     }
 }
 
-struct Loop<C> {
-    driver: Arc<Driver>,
+/// The keys of one controller: which are ready, which are looked at, and what is remembered of them.
+pub(crate) struct Loop {
+    name: &'static str,
     workers: usize,
     queue: Queue,
     running: JoinSet<Finished>,
     keys: HashMap<Id, Key>,
     memories: HashMap<Key, Memory>,
-    controller: std::marker::PhantomData<fn() -> C>,
 }
 
-impl<C: Controller> Loop<C> {
-    fn new(driver: Arc<Driver>, workers: usize) -> Self {
+impl Loop {
+    pub fn new(name: &'static str, workers: usize) -> Self {
         Self {
-            driver,
+            name,
             workers: workers.max(1),
             queue: Queue::new(BACKOFF),
             running: JoinSet::new(),
             keys: HashMap::new(),
             memories: HashMap::new(),
-            controller: std::marker::PhantomData,
         }
     }
 
-    fn start_ready(&mut self) {
+    /// Looks at as many keys as may be looked at now.
+    pub fn start_ready<F>(&mut self, look: impl Fn(Key, Memory) -> F)
+    where
+        F: Future<Output = Finished> + Send + 'static,
+    {
         while self.running.len() < self.workers
             && let Some(key) = self.queue.take(Instant::now())
         {
             let memory = self.memories.remove(&key).unwrap_or_default();
-            let task = self.running.spawn(look::<C>(Arc::clone(&self.driver), key.clone(), memory));
+            let task = self.running.spawn(look(key.clone(), memory));
             self.keys.insert(task.id(), key);
         }
     }
 
-    fn add(&mut self, changed: Changed) {
-        match changed {
-            Changed::Keys(keys) => keys.into_iter().for_each(|key| self.queue.add(key)),
-            Changed::Everything => {
-                let cache = self.driver.caches.view(C::READS);
-                for entry in cache.of(C::READS[0]).iter() {
-                    self.queue.add(entry.key.clone());
-                }
-            }
+    /// Waits for something to do, and gives what changed if that is it.
+    pub async fn turn(&mut self, notices: &Notices) -> Option<Changed> {
+        let next_wake = self.queue.next_wake();
+        tokio::select! {
+            changed = notices.take() => return Some(changed),
+            Some(finished) = self.running.join_next_with_id() => self.finish(finished),
+            () = wake_at(next_wake) => {}
         }
+        None
+    }
+
+    pub fn add(&mut self, key: Key) {
+        self.queue.add(key);
     }
 
     fn finish(&mut self, finished: Result<(Id, Finished), JoinError>) {
@@ -123,7 +132,7 @@ impl<C: Controller> Loop<C> {
             Ok((id, finished)) => (id, finished),
             // Decisions are guarded where they are made: this is a fault of the driver itself, and still one of one key.
             Err(error) => {
-                tracing::error!(controller = C::NAME, error = %error, "a key was dropped in the middle");
+                tracing::error!(controller = self.name, error = %error, "a key was dropped in the middle");
                 let nothing = Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal: None };
                 (error.id(), nothing)
             }
@@ -173,7 +182,7 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
     if let Some(why) = &plan.waiting {
         tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
     }
-    let (effects, failure) = carry_out::<C>(&driver, &key, &plan).await;
+    let (effects, failure) = carry_out(C::NAME, &driver, &key, &plan).await;
     match failure {
         None => Finished { outcome: Outcome::Done(plan.wake_at.map(clock::instant)), effects, refusal: None },
         Some(failure) => Finished { outcome: Outcome::Failed, effects, refusal: failure.or(refusal) },
@@ -182,7 +191,8 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
 
 /// Begins the actions in order, one first and then twice as many at a time, and none after one has failed: what the server refuses
 /// once it will refuse a thousand times.
-async fn carry_out<C: Controller>(
+pub(crate) async fn carry_out(
+    name: &'static str,
     driver: &Arc<Driver>,
     key: &Key,
     plan: &Plan,
@@ -199,7 +209,7 @@ async fn carry_out<C: Controller>(
         batch_max = (batch_max * 2).min(ACTIONS_MAX);
         let mut under_way = JoinSet::new();
         for action in batch {
-            tracing::debug!(controller = C::NAME, key = %key, action = %action);
+            tracing::debug!(controller = name, key = %key, action = %action);
             let driver = Arc::clone(driver);
             under_way.spawn(async move {
                 let done = execute(&driver.client, &driver.events, &driver.manager, &action).await;
@@ -210,7 +220,7 @@ async fn carry_out<C: Controller>(
             match done {
                 Ok((_, Ok(effect))) => effects.extend(effect),
                 Ok((action, Err(error))) => {
-                    tracing::info!(controller = C::NAME, key = %key, action = %action, error = %error, "refused");
+                    tracing::info!(controller = name, key = %key, action = %action, error = %error, "refused");
                     failure = Some(refusal(&action, &error));
                 }
                 Err(_) => failure = Some(None),

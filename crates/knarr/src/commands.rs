@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, convert, cri, etcd, image, shim, store};
+use crate::{apiserver, controller_manager, convert, cri, etcd, image, shim, store};
 
 /// A command of the binary.
 pub struct Command {
@@ -47,6 +47,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The API server, started alone, with upstream's flags",
         arguments: apiserver::arguments,
         run: apiserver::run,
+    },
+    Command {
+        name: "kube-controller-manager",
+        about: "The controllers, started alone, with upstream's flags",
+        arguments: controller_manager::arguments,
+        run: controller_manager::run,
     },
     Command {
         name: "shim",

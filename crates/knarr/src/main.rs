@@ -2,6 +2,7 @@
 
 mod apiserver;
 mod commands;
+mod controller_manager;
 mod convert;
 mod cri;
 mod etcd;

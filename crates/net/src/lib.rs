@@ -1,1 +1,21 @@
-//! The pod network: links, routes, addresses and CNI.
+//! The pod network: links, routes, addresses, packet rules and CNI.
+//!
+//! [`network::Network`] is what a runtime asks for; [`routed::Routed`] is the built-in network and [`cni::Cni`] the one by
+//! plug-ins. All of it speaks to the kernel over [`netlink`], in whatever network namespace the calling thread is.
+
+pub mod cidr;
+pub mod cni;
+pub mod leases;
+pub mod link;
+pub mod namespace;
+pub mod netlink;
+pub mod network;
+pub mod nft;
+pub mod plugin;
+pub mod routed;
+pub mod table;
+
+pub use cidr::Cidr;
+pub use cni::Cni;
+pub use network::{Attachment, Loopback, Network, NetworkError, NetworkFuture, PortMapping, Protocol};
+pub use routed::Routed;

@@ -1,5 +1,6 @@
 //! One write to the API, as a value: what, to which object, under which conditions.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use machinery::meta::Meta;
@@ -82,6 +83,23 @@ pub enum Action {
         /// What people are told of it.
         told: Option<Box<Told>>,
     },
+    /// Deletes all objects of a kind in a namespace.
+    DeleteAll {
+        /// The kind.
+        resource: Resource,
+        /// The namespace.
+        namespace: Str,
+    },
+    /// Replaces a subresource of an object other than its status, such as `finalize` and `approval`. The `uid` and
+    /// `resourceVersion` of what was observed are in its metadata.
+    UpdatePart {
+        /// The kind.
+        resource: Resource,
+        /// The subresource.
+        subresource: &'static str,
+        /// The object.
+        object: Value,
+    },
     /// Tells people that something happened. Told at most once, and losing it harms nothing.
     Event {
         /// What it happened to.
@@ -105,7 +123,7 @@ pub struct Told {
     /// The sentence for people if it succeeds.
     pub done_message: String,
     /// If a failure is told as well: the word for machines, `FailedCreate`, and what comes before the server's words, `Error creating`.
-    pub failed: Option<(&'static str, &'static str)>,
+    pub failed: Option<(&'static str, Cow<'static, str>)>,
 }
 
 /// What must be true of an object for an action to take place.
@@ -182,12 +200,14 @@ impl Action {
             if subresource.is_empty() { resource.to_string() } else { format!("{resource}/{subresource}") }
         };
         match self {
-            Self::Create { resource, .. } | Self::Update { resource, .. } | Self::Delete { resource, .. } => {
-                resource.to_string()
-            }
+            Self::Create { resource, .. }
+            | Self::Update { resource, .. }
+            | Self::Delete { resource, .. }
+            | Self::DeleteAll { resource, .. } => resource.to_string(),
             Self::UpdateStatus { resource, .. } => sub(resource, "status"),
             Self::Patch { resource, subresource, .. }
             | Self::Apply { resource, subresource, .. }
+            | Self::UpdatePart { resource, subresource, .. }
             | Self::Post { resource, subresource, .. } => sub(resource, subresource),
             Self::Event { .. } => "events".to_owned(),
         }
@@ -236,7 +256,7 @@ impl fmt::Display for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { object, .. } => write!(out, "create {} {}", self.writes(), shown(object)),
-            Self::Update { object, .. } | Self::UpdateStatus { object, .. } => {
+            Self::Update { object, .. } | Self::UpdateStatus { object, .. } | Self::UpdatePart { object, .. } => {
                 write!(out, "update {} {}", self.writes(), shown(object))
             }
             Self::Patch { key, patch, .. } => write!(out, "patch {} {key} {}", self.writes(), patch.value()),
@@ -252,6 +272,7 @@ impl fmt::Display for Action {
                 }
                 Ok(())
             }
+            Self::DeleteAll { namespace, .. } => write!(out, "delete all {} in {namespace}", self.writes()),
             Self::Event { regarding, kind, reason, message } => {
                 write!(out, "event {} {} {kind:?} {reason}: {message}", regarding.kind, regarding.key)
             }

@@ -1,11 +1,14 @@
 //! What a controller sees: the objects of the kinds it declared, as they were at one moment each.
 
+use std::any::Any;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use machinery::collection::{Collection, IndexBy};
 use machinery::meta::Meta;
 use machinery::{Key, Str, Value};
+
+use crate::config::Configs;
 
 /// The objects of a kind, found by key, by namespace and by the indexes of [`index_by`].
 pub type Objects = Collection<Value>;
@@ -15,6 +18,7 @@ pub struct Cache<'s> {
     kinds: BTreeMap<&'static str, OnceCell<Objects>>,
     snapshot: Box<dyn Fn(&str) -> Objects + 's>,
     refusal: Option<Refusal>,
+    configs: Configs,
 }
 
 /// How the server refused an action of the last plan for the same key. Known to the process that was refused, and only until a
@@ -35,13 +39,24 @@ impl<'s> Cache<'s> {
     /// A view of these kinds, of which `snapshot` gives the objects.
     pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> Objects + 's) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, OnceCell::new())).collect();
-        Self { kinds, snapshot: Box::new(snapshot), refusal: None }
+        Self { kinds, snapshot: Box::new(snapshot), refusal: None, configs: Configs::default() }
     }
 
     /// The same view, with how the last plan was refused.
     #[must_use]
     pub fn refused(self, refusal: Option<Refusal>) -> Self {
         Self { refusal, ..self }
+    }
+
+    /// The same view, with what controllers were told at start.
+    #[must_use]
+    pub fn configured(self, configs: Configs) -> Self {
+        Self { configs, ..self }
+    }
+
+    /// What the controller was told at start, if anything.
+    pub fn config<T: Any>(&self) -> Option<&T> {
+        self.configs.of()
     }
 
     /// How the server refused an action of the last plan for the key that is observed.

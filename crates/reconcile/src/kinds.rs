@@ -29,6 +29,9 @@ kinds! {
     SECRETS = namespaced("", "v1", "secrets", "Secret");
     SERVICE_ACCOUNTS = namespaced("", "v1", "serviceaccounts", "ServiceAccount");
     SERVICES = namespaced("", "v1", "services", "Service");
+    CUSTOM_RESOURCE_DEFINITIONS =
+        cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition");
+    API_SERVICES = cluster("apiregistration.k8s.io", "v1", "apiservices", "APIService");
     CONTROLLER_REVISIONS = namespaced("apps", "v1", "controllerrevisions", "ControllerRevision");
     DAEMON_SETS = namespaced("apps", "v1", "daemonsets", "DaemonSet");
     DEPLOYMENTS = namespaced("apps", "v1", "deployments", "Deployment");

@@ -12,6 +12,8 @@
 
 mod action;
 mod cache;
+mod config;
+pub mod everything;
 pub mod kinds;
 mod plan;
 pub mod testing;
@@ -21,6 +23,7 @@ use machinery::{Key, Value};
 
 pub use action::{Action, EventType, Patch, Preconditions, Propagation, Regarding, Told};
 pub use cache::{Cache, Objects, Refusal, index_by, orphans_of};
+pub use config::Configs;
 pub use plan::Plan;
 
 /// A control loop of Kubernetes: what it looks at, and what it decides.

@@ -41,7 +41,7 @@ pub struct HostPort {
 }
 
 /// What many pods have in common: the labels that others select them by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Class {
     /// Their namespace.
     pub namespace: Str,
@@ -64,8 +64,28 @@ pub struct Shape {
     pub terms: Box<[Arc<Term>]>,
 }
 
+/// Whose selector tells which pods are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OwnerKind {
+    /// A `ReplicationController`.
+    ReplicationController,
+    /// A `ReplicaSet` of `apps`.
+    ReplicaSet,
+    /// A `StatefulSet` of `apps`.
+    StatefulSet,
+}
+
+/// A controller of pods, in their namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// What it is.
+    pub kind: OwnerKind,
+    /// Its name.
+    pub name: Str,
+}
+
 /// A pod as the scheduler sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pod {
     /// Its name.
     pub name: Str,
@@ -101,6 +121,8 @@ pub struct Pod {
     pub tolerations: Vec<Toleration>,
     /// How it spreads with others; empty if it has no rules of its own.
     pub spread: Vec<Spread>,
+    /// The controller that made it.
+    pub owner: Option<Owner>,
     /// What the services and controllers that it belongs to select, for spreading by default.
     pub default_selector: Option<Selector>,
     /// Processor and memory as scoring counts them, with a guess for each container that asks for none.
@@ -167,6 +189,7 @@ impl Pod {
             node_affinity: NodeAffinity::new(spec.at(&["affinity", "nodeAffinity"])),
             tolerations: items(spec, "tolerations").iter().map(Toleration::new).collect(),
             spread: spread::constraints(spec, &class.labels)?,
+            owner: owner(meta),
             default_selector: None,
             scored: amounts.scored,
             images: images(spec),
@@ -214,6 +237,18 @@ pub fn label<'a>(labels: &'a [(Str, Str)], key: &str) -> Option<&'a str> {
 /// The image's name as nodes report it: with a tag.
 pub fn tagged(image: &str) -> Str {
     if image.rfind(':') <= image.rfind('/') { format!("{image}:latest").into() } else { image.into() }
+}
+
+fn owner(meta: Meta<'_>) -> Option<Owner> {
+    let controller = meta.controller()?;
+    let group = controller.api_version().split_once('/').map_or("", |(group, _)| group);
+    let kind = match (group, controller.kind()) {
+        ("", "ReplicationController") => OwnerKind::ReplicationController,
+        ("apps", "ReplicaSet") => OwnerKind::ReplicaSet,
+        ("apps", "StatefulSet") => OwnerKind::StatefulSet,
+        _ => return None,
+    };
+    Some(Owner { kind, name: controller.name().into() })
 }
 
 fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {

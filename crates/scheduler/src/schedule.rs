@@ -79,7 +79,7 @@ pub struct Context<'a> {
 
 /// Decides about one pod. The snapshot only learns which labels the pod's rules speak of.
 pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: Context<'_>) -> Outcome {
-    let defaults = profile.plugins.iter().flat_map(|(plugin, _)| plugin.topology_keys());
+    let defaults = profile.plugins.iter().flat_map(|enabled| enabled.plugin.topology_keys());
     snapshot.prepare(pod, defaults);
     let (snapshot, start) = (&*snapshot, context.chance.start);
     if snapshot.nodes().is_empty() {

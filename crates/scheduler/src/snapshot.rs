@@ -9,6 +9,7 @@ mod change;
 mod counts;
 mod topology;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machinery::Str;
@@ -91,7 +92,7 @@ pub struct Snapshot {
     shape_terms: Vec<Box<[u32]>>,
     terms: Arena<Term>,
     term_counts: Vec<TermCounts>,
-    namespaces: Map<Str, Labels>,
+    namespaces: BTreeMap<Str, Labels>,
     order: Vec<NodeId>,
     order_is_stale: bool,
 }
@@ -330,6 +331,11 @@ impl Snapshot {
         self.namespaces.get(name).map_or(&[], |labels| labels)
     }
 
+    /// The names of all namespaces, sorted.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Str> {
+        self.namespaces.keys()
+    }
+
     /// The classes of pods that are placed.
     pub fn classes(&self) -> impl Iterator<Item = (u32, &Arc<Class>)> {
         self.classes.iter()
@@ -371,6 +377,26 @@ impl Snapshot {
     /// The shape of a placed pod.
     pub fn shape(&self, pod: &Placed) -> &Arc<Shape> {
         self.shapes.value(pod.shape)
+    }
+
+    /// A placed pod, as far as it is remembered: name, labels, weight and rules, priority and node.
+    pub fn pod(&self, id: PodId) -> Option<Pod> {
+        let placed = self.placed(*self.ids.get(&id)?);
+        Some(Pod {
+            name: placed.name.clone(),
+            class: self.class(placed).clone(),
+            shape: self.shape(placed).clone(),
+            priority: placed.priority,
+            preempted: placed.preempted,
+            node_name: self.node_name(placed.node).clone(),
+            ..Pod::default()
+        })
+    }
+
+    /// The keys of all placed pods.
+    pub fn keys(&self) -> impl Iterator<Item = machinery::Key> {
+        let key = |pod: &Placed| machinery::Key::new(self.class(pod).namespace.clone(), pod.name.clone());
+        self.pods.iter().flatten().map(key)
     }
 
     /// How many pods are placed.

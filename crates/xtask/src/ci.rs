@@ -19,6 +19,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("etcdctl", "etcd-client"),
     ("kubectl", "kubernetes-client"),
     ("python3", "python3"),
+    ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];
 
 /// Runs every step and stops at the first that fails.

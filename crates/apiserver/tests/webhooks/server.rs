@@ -1,12 +1,11 @@
 //! A store and an API server in this process, and requests to it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::authentication::{Authenticators, Peer};
-use apiserver::server::Mode;
-use apiserver::{Config, Server, claims, life, tls};
+use apiserver::answer::Body;
+use apiserver::authentication::Peer;
+use apiserver::{Config, Server, life};
 use auth::User;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
@@ -50,6 +49,26 @@ impl Answer {
     }
 }
 
+/// The events of a watch.
+pub struct Lines {
+    body: Body,
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// The next event.
+    pub async fn next(&mut self) -> Value {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return json::parse(&line).unwrap();
+            }
+            let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("an event");
+            self.rest.extend_from_slice(&frame.expect("the watch goes on").unwrap().into_data().unwrap());
+        }
+    }
+}
+
 impl Cluster {
     pub async fn start() -> Self {
         Self::with(|_| {}).await
@@ -59,30 +78,13 @@ impl Cluster {
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = open_store(&directory).await;
-        let cert_dir = directory.path().join("certs");
-        let mut config = Config {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            etcd_prefix: "/registry".into(),
-            aggregator_routing: true,
-            encryption: None,
-            event_life: Duration::from_secs(3600),
-            compaction_interval: None,
-            tls: tls::Files { cert_dir, ..tls::Files::default() },
-            names: vec!["localhost".into()],
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
-            authenticators: Authenticators::default(),
-            modes: vec![Mode::Rbac],
-            admission: Default::default(),
-            ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
-            external_address: None,
-            kinds: api::kinds::all(),
-        };
+        let mut config = Config { aggregator_routing: true, ..Config::local(directory.path().join("certs")) };
         // No controller here makes the service accounts that pods would run as.
         config.admission.disable.push("ServiceAccount".to_owned());
         change(&mut config);
         let server = Server::start(config, store).await.unwrap();
         let cluster = Self { server, _node: node, _directory: directory };
-        cluster.until("/api/v1/namespaces/default", |answer| answer.code == 200).await;
+        cluster.until("/api/v1/namespaces/default?resourceVersion=0", |answer| answer.code == 200).await;
         cluster
     }
 
@@ -102,6 +104,16 @@ impl Cluster {
         let body = body.collect().await.unwrap().to_bytes();
         let body = json::parse(&body).unwrap_or_else(|_| Value::from(&*String::from_utf8_lossy(&body)));
         Answer { code: head.status.as_u16(), body, headers: head.headers }
+    }
+
+    /// Begins a watch as an administrator; its lines are read one by one.
+    pub async fn watch(&self, path: &str) -> Lines {
+        let admin = User::authenticated("admin", ["system:masters".into()]);
+        let peer = Peer { user: Some(admin), ..Peer::default() };
+        let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
+        assert_eq!(answer.status().as_u16(), 200);
+        Lines { body: answer.into_body(), rest: Vec::new() }
     }
 
     pub async fn get(&self, path: &str) -> Answer {

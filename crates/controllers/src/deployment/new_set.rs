@@ -72,7 +72,7 @@ pub fn create(sets: &Sets<'_>) -> Action {
         "spec": spec,
     });
     let mut told = resized(deployment, &name, 0, size);
-    told.failed = Some(("ReplicaSetCreateError", "Failed to create new replica set"));
+    told.failed = Some(("ReplicaSetCreateError", "Failed to create new replica set".into()));
     Action::Create { resource: kinds::REPLICA_SETS.clone(), object, told: Some(Box::new(told)) }
 }
 

@@ -8,6 +8,7 @@ use reconcile::{Action, Regarding, Told, kinds};
 
 use super::new_set::{self, REVISION, same_template};
 use super::replicas;
+use crate::share;
 
 /// How many pods were wanted when a set was last resized, and how many there may be at most: what a later resize is in proportion to.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
@@ -171,22 +172,10 @@ fn bounds(deployment: &Value) -> (i64, i64) {
     }
     let wanted = replicas(deployment);
     let value = |field| deployment.at(&["spec", "strategy", "rollingUpdate", field]);
-    let surge = resolve(value("maxSurge"), wanted, |tenths| (tenths + 99) / 100);
-    let unavailable = resolve(value("maxUnavailable"), wanted, |tenths| tenths / 100);
+    let surge = share::up(value("maxSurge"), wanted);
+    let unavailable = share::down(value("maxUnavailable"), wanted);
     // With neither allowed nothing could ever move.
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
-}
-
-/// A number, or a share of `total` in percent, rounded by `round` from hundredths.
-fn resolve(value: Option<&Value>, total: i64, round: impl Fn(i64) -> i64) -> i64 {
-    match value {
-        Some(Value::Int(number)) => *number,
-        Some(Value::String(text)) => {
-            let percent: i64 = text.strip_suffix('%').and_then(|text| text.parse().ok()).unwrap_or(0);
-            round(percent.saturating_mul(total))
-        }
-        _ => 0,
-    }
 }
 
 #[cfg(test)]

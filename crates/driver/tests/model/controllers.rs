@@ -76,7 +76,7 @@ impl Controller for Copies {
             regarding: Regarding::object(observed.map),
             done_reason: "SuccessfulCreate",
             done_message: "Created pod".into(),
-            failed: Some(("FailedCreate", "Error creating")),
+            failed: Some(("FailedCreate", "Error creating".into())),
         };
         for _ in observed.pods.len()..wanted {
             let told = Some(Box::new(told.clone()));

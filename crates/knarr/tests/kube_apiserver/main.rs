@@ -1,6 +1,7 @@
 //! The real API server, the real kubectl and a real etcd.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod clients;
 mod server;
 mod storage;
 
@@ -26,6 +27,9 @@ fn kubectl_works() {
     check("get service web -o jsonpath={.spec.ports[0].port}", "80");
     check("auth can-i delete pods", "yes");
     check("auth can-i delete pods --as=jane", "no");
+    let review = "{\"apiVersion\": \"authentication.k8s.io/v1\", \"kind\": \"SelfSubjectReview\"}";
+    let told = server.kubectl_with("create -f - -o jsonpath={.status.userInfo.username}", review);
+    assert_eq!(told, "admin", "what kubectl auth whoami shows");
     check("delete deployment web", "deployment.apps \"web\" deleted");
     check("get deployment web", "Error from server (NotFound): deployments.apps \"web\" not found");
     let applied =
@@ -33,6 +37,13 @@ fn kubectl_works() {
     assert_eq!(server.kubectl_with("apply -f -", applied), "configmap/c created");
     assert_eq!(server.kubectl_with("apply -f -", applied), "configmap/c unchanged");
     assert_eq!(server.kubectl_with("apply --server-side -f -", applied), "configmap/c serverside-applied");
+    let changed = applied.replace("\"b\"", "\"changed\"");
+    let difference = server.kubectl_with("diff -f -", &changed);
+    assert!(difference.contains("-  a: b") && difference.contains("+  a: changed"), "{difference}");
+    assert_eq!(server.kubectl_with("diff -f -", applied), "");
+    check("edit configmap c", "configmap/c edited");
+    check("get configmap c -o jsonpath={.data.a}", "edited");
+    assert!(server.kubectl("describe configmap c").contains("Name:         c"));
     let table = server.kubectl("get configmaps c");
     assert!(table.starts_with("NAME   DATA   AGE\nc      1      "), "{table}");
     let explained = server.kubectl("explain deployment.spec.paused");

@@ -10,7 +10,7 @@ use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 
 use crate::cache::{Cache, Objects, index_by};
-use crate::{Action, Controller, Patch, Preconditions, Propagation, kinds};
+use crate::{Action, Configs, Controller, Patch, Preconditions, Propagation, kinds};
 
 /// A cluster without processes.
 #[derive(Clone)]
@@ -22,6 +22,7 @@ pub struct World {
     objects: BTreeMap<String, Objects>,
     revision: u64,
     created: u64,
+    configs: Configs,
 }
 
 /// Why an action was not taken, as the API server would refuse it.
@@ -40,7 +41,7 @@ pub enum Refused {
 impl World {
     /// An empty world at a time.
     pub fn new(now: Time) -> Self {
-        Self { now, log: Vec::new(), objects: BTreeMap::new(), revision: 100, created: 0 }
+        Self { now, log: Vec::new(), objects: BTreeMap::new(), revision: 100, created: 0, configs: Configs::default() }
     }
 
     /// The objects of a kind: `pods`, `deployments.apps`.
@@ -55,7 +56,12 @@ impl World {
 
     /// What the controller `C` sees.
     pub fn cache<C: Controller>(&self) -> Cache<'_> {
-        Cache::new(C::READS, |kind| self.of(kind))
+        Cache::new(C::READS, |kind| self.of(kind)).configured(self.configs.clone())
+    }
+
+    /// Tells a controller something at start.
+    pub fn configure<T: std::any::Any + Send + Sync>(&mut self, config: T) {
+        self.configs = std::mem::take(&mut self.configs).with(config);
     }
 
     /// Creates an object as anybody would, and tells its key.
@@ -92,11 +98,14 @@ impl World {
                 Some(Propagation::Orphan) => drop(meta.add_finalizer("orphan")),
                 Some(Propagation::Background) | None => {}
             }
-            if (graceful || meta.view().finalizers().next().is_some()) && !meta.view().is_deleting() {
+            if !meta.view().is_deleting() {
                 let seconds = if graceful { grace.unwrap_or(30).into() } else { 0 };
                 meta.set_deletion(self.now.plus(Duration::from_seconds(seconds)), seconds);
             }
-            if meta.view().finalizers().next().is_some() || graceful {
+            if is_held(&object) || graceful {
+                if *resource == kinds::NAMESPACES {
+                    set(&mut object, "status", "phase", "Terminating".into());
+                }
                 self.store(resource, object);
                 return;
             }
@@ -156,6 +165,13 @@ impl World {
                 }
                 Ok(())
             }
+            Action::DeleteAll { resource, namespace } => {
+                for entry in self.of(&resource.to_string()).in_namespace(namespace) {
+                    self.delete(resource, &entry.key, None, None);
+                }
+                Ok(())
+            }
+            Action::UpdatePart { resource, subresource, object } => self.update_part(resource, subresource, object),
             Action::Event { .. } => Ok(()),
         }
     }
@@ -228,6 +244,18 @@ impl World {
         Ok(())
     }
 
+    fn update_part(&mut self, resource: &Resource, subresource: &str, object: &Value) -> Result<(), Refused> {
+        let key = Key::of(object);
+        let mut new = self.checked(resource, &key, &Preconditions::unchanged(object))?.clone();
+        match subresource {
+            "finalize" => carry(&mut new, object, "spec"),
+            "approval" => carry(&mut new, object, "status"),
+            other => return Err(Refused::Invalid(format!("the model knows no subresource {other}"))),
+        }
+        self.store(resource, new);
+        Ok(())
+    }
+
     fn checked(&self, resource: &Resource, key: &Key, only_if: &Preconditions) -> Result<&Value, Refused> {
         let object = self.get(resource, key).ok_or(Refused::NotFound)?;
         let meta = Meta::of(object);
@@ -249,7 +277,7 @@ impl World {
         }
         let meta = Meta::of(&object);
         let waits_for_kubelet = meta.deletion_grace_period_seconds().is_some_and(|seconds| seconds > 0);
-        if meta.is_deleting() && meta.finalizers().next().is_none() && !waits_for_kubelet {
+        if meta.is_deleting() && !is_held(&object) && !waits_for_kubelet {
             self.remove(resource, &key);
         } else {
             self.insert(resource, object);
@@ -325,6 +353,12 @@ fn set(object: &mut Value, section: &str, field: &str, value: Value) {
     if let Some(section) = object.get_or_insert_with(section, Value::object).as_object_mut() {
         section.insert(field, value);
     }
+}
+
+/// Whether something must be done before an object that is deleted goes. Namespaces also say so in their specification.
+fn is_held(object: &Value) -> bool {
+    let in_spec = object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    in_spec || Meta::of(object).finalizers().next().is_some()
 }
 
 /// An object without what is not part of the desired state.

@@ -33,6 +33,8 @@ pub struct Victim {
 pub struct Budget {
     /// The namespace of the pods.
     pub namespace: Str,
+    /// Its own name.
+    pub name: Str,
     /// Which pods.
     pub selector: Selector,
     /// How many may go.
@@ -75,8 +77,10 @@ impl Budget {
     pub fn new(object: &Value) -> Self {
         let selector = labels::from_object(object.at(&["spec", "selector"]));
         let disrupted = object.at(&["status", "disruptedPods"]).and_then(Value::as_object);
+        let meta = Meta::of(object);
         Self {
-            namespace: Meta::of(object).namespace().into(),
+            namespace: meta.namespace().into(),
+            name: meta.name().into(),
             selector: selector.unwrap_or(Selector::Nothing),
             allowed: object.at(&["status", "disruptionsAllowed"]).and_then(Value::as_int).unwrap_or_default(),
             disrupted: disrupted.into_iter().flat_map(machinery::Object::keys).map(Str::from).collect(),

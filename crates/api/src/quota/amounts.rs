@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use machinery::quantity::Quantity;
 use machinery::{Object, Str, Value};
 
-use super::pods::{items, text};
+use super::{items, text};
 
 /// Amounts by the name of the resource.
 pub type Amounts = BTreeMap<Str, Quantity>;

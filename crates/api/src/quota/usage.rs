@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::meta::Meta;
 use machinery::quantity::{Format, Quantity};
-use machinery::time::Duration;
+use machinery::time::{Duration, Time};
 use machinery::{Str, Value};
 
-use crate::admission::amounts::{self, Amounts};
-use crate::admission::pods::{containers, items, spec, text};
-use crate::admission::{Attributes, Operation};
+use super::amounts::{self, Amounts};
+use super::{containers, items, spec, text};
 
 /// Resources that are counted by a name of their own, besides `count/…`.
 const PLAIN_COUNTS: [&str; 7] =
@@ -21,26 +20,12 @@ const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
 /// How many devices a request for all of them may get.
 const DEVICES_MAX: i64 = 32;
 
-/// Whether a write of this sort uses anything.
-pub fn is_counted(attributes: &Attributes<'_>) -> bool {
-    let core = |plural| attributes.is("", plural);
-    match (attributes.operation, attributes.subresource) {
-        (Operation::Create, "") => true,
-        (Operation::Update, "") => {
-            core("services") || core("persistentvolumeclaims") || attributes.is("resource.k8s.io", "resourceclaims")
-        }
-        (Operation::Update, "resize") => core("pods"),
-        _ => false,
-    }
-}
-
 /// Whether objects of this kind may use what a quota calls `name`.
-pub fn counts(attributes: &Attributes<'_>, name: &str) -> bool {
-    let kind = attributes.kind;
-    if name == count_name(attributes) || kind.group.is_empty() && kind.plural == name && PLAIN_COUNTS.contains(&name) {
+pub fn counts(group: &str, plural: &str, name: &str) -> bool {
+    if name == count_name(group, plural) || group.is_empty() && plural == name && PLAIN_COUNTS.contains(&name) {
         return true;
     }
-    match (kind.group.as_str(), kind.plural.as_str()) {
+    match (group, plural) {
         ("", "pods") => is_compute(name),
         ("", "services") => matches!(name, "services.nodeports" | "services.loadbalancers"),
         ("", "persistentvolumeclaims") => name == "requests.storage" || name.contains(CLASS),
@@ -63,19 +48,15 @@ fn is_extended(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
 }
 
-fn count_name(attributes: &Attributes<'_>) -> String {
-    match (attributes.kind.group.as_str(), attributes.kind.plural.as_str()) {
-        ("", plural) => format!("count/{plural}"),
-        (group, plural) => format!("count/{plural}.{group}"),
-    }
+fn count_name(group: &str, plural: &str) -> String {
+    if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") }
 }
 
-/// What an object uses.
-pub fn of(attributes: &Attributes<'_>, object: &Value) -> Amounts {
-    let kind = attributes.kind;
-    let mut used = Amounts::from([(count_name(attributes).into(), one(1))]);
-    match (kind.group.as_str(), kind.plural.as_str()) {
-        ("", "pods") => of_pod(attributes, object, &mut used),
+/// What an object of a kind uses.
+pub fn of(group: &str, plural: &str, object: &Value, now: Time) -> Amounts {
+    let mut used = Amounts::from([(count_name(group, plural).into(), one(1))]);
+    match (group, plural) {
+        ("", "pods") => of_pod(object, &mut used, now),
         ("", "services") => of_service(object, &mut used),
         ("", "persistentvolumeclaims") => of_claim(object, &mut used),
         ("resource.k8s.io", "resourceclaims") => of_resource_claim(object, &mut used),
@@ -91,11 +72,11 @@ fn one(count: i64) -> Quantity {
     Quantity::new(count, Format::DecimalSI)
 }
 
-fn of_pod(attributes: &Attributes<'_>, pod: &Value, used: &mut Amounts) {
+fn of_pod(pod: &Value, used: &mut Amounts, now: Time) {
     let ended = matches!(pod.str_at(&["status", "phase"]), Some("Failed" | "Succeeded"));
     let meta = Meta::of(pod);
     let grace = Duration::from_seconds(meta.deletion_grace_period_seconds().unwrap_or(0));
-    let overdue = meta.deletion_timestamp().is_some_and(|at| attributes.now > at.plus(grace));
+    let overdue = meta.deletion_timestamp().is_some_and(|at| now > at.plus(grace));
     if ended || overdue {
         return;
     }
@@ -125,15 +106,12 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
 }
 
 /// What a pod must say and does not: `requests.cpu for: a,b`.
-pub fn missing(attributes: &Attributes<'_>, object: &Value, counted: &[Str]) -> Option<String> {
-    if !attributes.is("", "pods") {
-        return None;
-    }
+pub fn missing(pod: &Value, counted: &[Str]) -> Option<String> {
     let of = |of: &Value, field: &str| amounts::read(of.at(&["resources", field]));
-    let whole = compute(&of(spec(object), "requests"), &of(spec(object), "limits"));
+    let whole = compute(&of(spec(pod), "requests"), &of(spec(pod), "limits"));
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let required: Vec<&str> = counted.iter().map(Str::as_str).filter(|name| EXPLICIT.contains(name)).collect();
-    for container in containers(spec(object), &["containers", "initContainers"]) {
+    for container in containers(spec(pod)) {
         let said = compute(&of(container, "requests"), &of(container, "limits"));
         for name in required.iter().filter(|name| !said.contains_key(**name) && !whole.contains_key(**name)) {
             missing.entry(name).or_default().insert(text(container, "name"));

@@ -2,25 +2,24 @@
 
 use machinery::Value;
 
-use crate::admission::Attributes;
-use crate::admission::pods::{containers, items, spec, text};
+use super::{containers, items, spec, text};
 
-/// Whether all scopes of a quota match an object.
-pub fn match_all(quota: &Value, attributes: &Attributes<'_>, object: &Value) -> bool {
+/// Whether all scopes of a quota match an object of a kind.
+pub fn match_all(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
     let plain = items(spec(quota), "scopes").iter().filter_map(Value::as_str).map(|name| (name, "Exists", &[][..]));
     let selector = quota.at(&["spec", "scopeSelector"]).unwrap_or(&Value::Null);
     let selected = items(selector, "matchExpressions").iter();
     let selected = selected.map(|one| (text(one, "scopeName"), text(one, "operator"), items(one, "values")));
     let mut scopes = plain.chain(selected);
-    scopes.all(|(name, operator, values)| matches(attributes, object, name, operator, values))
+    scopes.all(|(name, operator, values)| matches((group, plural), object, name, operator, values))
 }
 
-fn matches(attributes: &Attributes<'_>, object: &Value, name: &str, operator: &str, values: &[Value]) -> bool {
-    if attributes.is("", "persistentvolumeclaims") && name == "VolumeAttributesClass" {
+fn matches(kind: (&str, &str), object: &Value, name: &str, operator: &str, values: &[Value]) -> bool {
+    if kind == ("", "persistentvolumeclaims") && name == "VolumeAttributesClass" {
         let class = text(spec(object), "volumeAttributesClassName");
         return selects(class, operator, values);
     }
-    if !attributes.is("", "pods") {
+    if kind != ("", "pods") {
         return false;
     }
     let terminates = spec(object).get("activeDeadlineSeconds").and_then(Value::as_int).is_some_and(|at| at >= 0);
@@ -54,7 +53,7 @@ fn is_best_effort(pod: &Value) -> bool {
             ["cpu", "memory"].iter().any(|name| amounts.get(name).is_some_and(|amount| amount.as_str() != Some("0")))
         })
     };
-    !says(spec(pod)) && !containers(spec(pod), &["containers", "initContainers"]).any(says)
+    !says(spec(pod)) && !containers(spec(pod)).any(says)
 }
 
 fn crosses_namespaces(pod: &Value) -> bool {

@@ -1,0 +1,134 @@
+//! Which kinds the server has, by its aggregated discovery: two requests, however many groups there are.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, HeaderValue};
+use http::{Method, Request};
+use http_body_util::BodyExt;
+use machinery::meta::Scope;
+use machinery::{Resource, Str, Value, json};
+
+use crate::error::{AnswerError, Error};
+use crate::transport::TransportError;
+use crate::{Body, Client};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// Ten thousand kinds, with room to spare.
+const BYTES_MAX: usize = 64 << 20;
+
+/// One version of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Where it is found.
+    pub resource: Resource,
+    /// What can be done with it.
+    pub verbs: Vec<Str>,
+    /// Whether no other version of it comes before this one.
+    pub preferred: bool,
+}
+
+/// What the server has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Discovered {
+    /// Every version of every kind.
+    pub served: Vec<Served>,
+    /// Groups and versions whose own server does not answer: what they have is not known.
+    pub stale: Vec<String>,
+}
+
+/// Asks the server what it has.
+pub async fn discover(client: &Client) -> Result<Discovered, Error> {
+    let mut discovered = Discovered::default();
+    for path in ["/api", "/apis"] {
+        let mut request = Request::builder().method(Method::GET).uri(path).body(Bytes::new())?;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(AGGREGATED));
+        let response = client.raw(request).await?;
+        if !response.status().is_success() {
+            return Err(AnswerError::Unexpected(format!("discovery was answered with {}", response.status())).into());
+        }
+        let answer = json::parse(&collect(response.into_body()).await?).map_err(AnswerError::from)?;
+        if answer.str_at(&["kind"]) != Some("APIGroupDiscoveryList") {
+            return Err(AnswerError::Unexpected("the server has no aggregated discovery".to_owned()).into());
+        }
+        discovered.read(&answer);
+    }
+    Ok(discovered)
+}
+
+impl Discovered {
+    fn read(&mut self, answer: &Value) {
+        for group in list(answer, "items") {
+            let name = group.str_at(&["metadata", "name"]).unwrap_or_default();
+            let mut known = BTreeSet::new();
+            for version in list(group, "versions") {
+                let number = version.str_at(&["version"]).unwrap_or_default();
+                if version.str_at(&["freshness"]) == Some("Stale") {
+                    self.stale.push(format!("{name}/{number}"));
+                }
+                for resource in list(version, "resources") {
+                    let plural = resource.str_at(&["resource"]).unwrap_or_default();
+                    let text = |keys: &[&str]| Str::from(resource.str_at(keys).unwrap_or_default());
+                    let namespaced = resource.str_at(&["scope"]) == Some("Namespaced");
+                    self.served.push(Served {
+                        resource: Resource {
+                            group: name.into(),
+                            version: number.into(),
+                            plural: plural.into(),
+                            kind: text(&["responseKind", "kind"]),
+                            scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
+                        },
+                        verbs: list(resource, "verbs").iter().filter_map(Value::as_str).map(Str::from).collect(),
+                        preferred: known.insert(plural),
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value.get(field).and_then(Value::as_array).unwrap_or_default()
+}
+
+async fn collect(mut body: Body) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await.transpose().map_err(TransportError::Broken)? {
+        if let Ok(data) = frame.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > BYTES_MAX {
+            return Err(AnswerError::TooLarge(BYTES_MAX).into());
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn the_first_version_that_has_a_kind_is_the_preferred_one() {
+        let resource = |plural: &str, kind: &str| {
+            value!({"resource": plural, "scope": "Namespaced", "responseKind": {"kind": kind}, "verbs": ["list"],
+                "subresources": [{"subresource": "status"}]})
+        };
+        let answer = value!({"items": [{"metadata": {"name": "example.com"}, "versions": [
+            {"version": "v1", "freshness": "Current", "resources": [(resource("as", "A"))]},
+            {"version": "v1beta1", "freshness": "Stale", "resources": [(resource("as", "A")), (resource("bs", "B"))]},
+        ]}]});
+        let mut discovered = Discovered::default();
+        discovered.read(&answer);
+        let found: Vec<(String, bool)> = discovered
+            .served
+            .iter()
+            .map(|it| (format!("{}/{}", it.resource.version, it.resource), it.preferred))
+            .collect();
+        let expect = [("v1/as.example.com", true), ("v1beta1/as.example.com", false), ("v1beta1/bs.example.com", true)];
+        assert_eq!(found, expect.map(|(name, preferred)| (name.to_owned(), preferred)));
+        assert_eq!(discovered.stale, ["example.com/v1beta1"]);
+    }
+}

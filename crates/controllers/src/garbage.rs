@@ -1,0 +1,245 @@
+//! Deletes what has no owner left, and sees to the dependents of what is deleted: they go first, go after it, or stay.
+//!
+//! A key is the identifier of an object, there or gone:
+//!
+//! ```text
+//!   gone ──────────────────────────> each of its dependents: delete it, or take the reference out if it has other owners
+//!   deleted, dependents stay ──────> take the reference out of each; then the finalizer off
+//!   deleted, dependents go first ──> delete each; when none is left that it waits for, the finalizer off
+//!   else ──────────────────────────> see to itself as a dependent
+//! ```
+
+use std::collections::BTreeSet;
+
+use machinery::collection::Entry;
+use machinery::meta::{Meta, Scope};
+use machinery::time::Time;
+use machinery::{Key, Str, Value, value};
+use reconcile::everything::{Answer, Answers, Everything, FOREGROUND, Item, ORPHAN, Owner, Question, Step, Sweeper};
+use reconcile::{Action, Patch, Plan, Preconditions, Propagation};
+
+/// The controller.
+pub struct GarbageCollector;
+
+/// How an owner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// There, and staying.
+    Solid,
+    /// Gone, or never there: the server said so.
+    Dangling,
+    /// Going as soon as its dependents have gone.
+    Waiting,
+    /// Nobody knows yet.
+    Unknown,
+}
+
+impl Sweeper for GarbageCollector {
+    const NAME: &'static str = "garbage-collector-controller";
+
+    fn concerns(_: &Key, old: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>) {
+        let mut push = |uid: &Str| keys.push(Key::cluster(uid.clone()));
+        if let Some(new) = new {
+            let changed = old.filter(|old| old.uid == new.uid).is_none_or(|old| {
+                old.owners != new.owners || old.finalizers != new.finalizers || old.deleting != new.deleting
+            });
+            if changed && (!new.owners.is_empty() || new.deleting) {
+                push(&new.uid);
+            }
+        }
+        let Some(old) = old else { return };
+        let same = new.filter(|new| new.uid == old.uid);
+        if same.is_none() {
+            push(&old.uid);
+        }
+        // An owner may have been waiting for this one.
+        for owner in &old.owners {
+            if same.and_then(|new| new.owner(&owner.uid)).is_none_or(|now| now.block != owner.block) {
+                push(&owner.uid);
+            }
+        }
+    }
+
+    fn decide(everything: &Everything, key: &Key, answers: &Answers, _: Time) -> Step {
+        let mut sweep = Sweep { everything, answers, asked: BTreeSet::new(), plan: Plan::default() };
+        match everything.item(&key.name) {
+            None => everything.dependents(&key.name).for_each(|dependent| sweep.see_to(dependent)),
+            Some(item) if item.value.deleting && item.value.is_held_by(ORPHAN) => sweep.orphan(item),
+            Some(item) if item.value.waits_for_dependents() => sweep.wait_for_dependents(item),
+            Some(item) => sweep.see_to(item),
+        }
+        if sweep.asked.is_empty() { Step::Act(sweep.plan) } else { Step::Ask(sweep.asked.into_iter().collect()) }
+    }
+}
+
+struct Sweep<'a> {
+    everything: &'a Everything,
+    answers: &'a Answers,
+    asked: BTreeSet<Question>,
+    plan: Plan,
+}
+
+impl Sweep<'_> {
+    /// The dependents stay and lose the reference; then it may go.
+    fn orphan(&mut self, item: &Entry<Item>) {
+        let uid = item.value.uid.clone();
+        for dependent in self.everything.dependents(&uid) {
+            self.plan.push(without_owners(dependent, &BTreeSet::from([uid.clone()])));
+        }
+        if self.plan.actions.is_empty() {
+            self.release(item, ORPHAN);
+        }
+    }
+
+    /// The dependents go; when there is none left that it waits for, it may go.
+    fn wait_for_dependents(&mut self, item: &Entry<Item>) {
+        let everything = self.everything;
+        let uid = &item.value.uid;
+        let blocks = |dependent: &Entry<Item>| {
+            dependent.value.owners.iter().any(|owner| owner.uid == *uid && owner.block == Some(true))
+        };
+        if everything.dependents(uid).any(blocks) {
+            everything.dependents(uid).for_each(|dependent| self.see_to(dependent));
+            if self.plan.actions.is_empty() {
+                self.plan.waiting = Some("dependents are going".to_owned());
+            }
+        } else {
+            self.release(item, FOREGROUND);
+        }
+    }
+
+    /// Takes a finalizer off, once it is certain that nothing was overlooked.
+    fn release(&mut self, item: &Entry<Item>, finalizer: &str) {
+        if !self.everything.whole {
+            self.plan.waiting = Some("not all kinds are known".to_owned());
+            return;
+        }
+        let left: Vec<Value> =
+            item.value.finalizers.iter().filter(|have| *have != finalizer).cloned().map(Value::from).collect();
+        self.plan.push(patch(item, value!({"metadata": {"finalizers": left}})));
+    }
+
+    /// Deletes an object that has no owner left, or takes the references out that lead nowhere.
+    fn see_to(&mut self, entry: &Entry<Item>) {
+        let item = &entry.value;
+        if item.deleting || item.owners.is_empty() {
+            return;
+        }
+        let standings: Vec<(&Owner, Standing)> =
+            item.owners.iter().map(|owner| (owner, self.standing(entry, owner))).collect();
+        let has = |wanted| standings.iter().any(|(_, standing)| *standing == wanted);
+        if has(Standing::Unknown) {
+            return;
+        }
+        if has(Standing::Solid) {
+            let useless = standings.iter().filter(|(_, standing)| *standing != Standing::Solid);
+            let useless: BTreeSet<Str> = useless.map(|(owner, _)| owner.uid.clone()).collect();
+            if !useless.is_empty() {
+                self.plan.push(without_owners(entry, &useless));
+            }
+        } else if has(Standing::Waiting) && self.everything.dependents(&item.uid).next().is_some() {
+            // Two that wait for each other would do so for ever.
+            if self.everything.dependents(&item.uid).any(|dependent| dependent.value.waits_for_dependents())
+                && item.owners.iter().any(|owner| owner.block == Some(true))
+            {
+                self.plan.push(unblocked(entry));
+            } else {
+                self.plan.push(delete(entry, Propagation::Foreground));
+            }
+        } else if item.is_held_by(ORPHAN) {
+            self.plan.push(delete(entry, Propagation::Orphan));
+        } else if item.is_held_by(FOREGROUND) {
+            self.plan.push(delete(entry, Propagation::Foreground));
+        } else {
+            self.plan.push(delete(entry, Propagation::Background));
+        }
+    }
+
+    /// How an owner is: by the copies if it is there, by the server's own word if it is not.
+    fn standing(&mut self, entry: &Entry<Item>, owner: &Owner) -> Standing {
+        let found = self.everything.item(&owner.uid).filter(|found| is_named_by(found, owner, &entry.key.namespace));
+        if let Some(found) = found {
+            return if found.value.waits_for_dependents() { Standing::Waiting } else { Standing::Solid };
+        }
+        let resource = self.everything.discovery.resource(&owner.api_version, &owner.kind);
+        let namespace = match resource.map(|resource| resource.scope) {
+            Some(Scope::Cluster) => Str::default(),
+            // An object outside of namespaces cannot belong to one inside: nobody knows which one is meant.
+            Some(Scope::Namespaced) if entry.key.namespace.is_empty() => return Standing::Unknown,
+            Some(Scope::Namespaced) | None => entry.key.namespace.clone(),
+        };
+        let question = Question::Object {
+            api_version: owner.api_version.clone(),
+            kind: owner.kind.clone(),
+            key: Key::new(namespace, owner.name.clone()),
+        };
+        match self.answers.get(&question) {
+            None => {
+                self.asked.insert(question);
+                Standing::Unknown
+            }
+            Some(Answer::Absent) => Standing::Dangling,
+            Some(Answer::Object(object)) => {
+                let meta = Meta::of(object);
+                if meta.uid() != owner.uid {
+                    Standing::Dangling
+                } else if meta.is_deleting() && meta.finalizers().any(|finalizer| finalizer == FOREGROUND) {
+                    Standing::Waiting
+                } else {
+                    Standing::Solid
+                }
+            }
+            Some(Answer::Items(_) | Answer::Failed(_)) => Standing::Unknown,
+        }
+    }
+}
+
+/// Whether a reference says of an object what it is. An identifier alone proves nothing: anybody may write one down.
+fn is_named_by(found: &Entry<Item>, owner: &Owner, namespace: &str) -> bool {
+    let resource = &found.value.resource;
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    let here = resource.scope == Scope::Cluster || found.key.namespace == namespace;
+    resource.kind == owner.kind && resource.group == group && found.key.name == owner.name && here
+}
+
+fn without_owners(entry: &Entry<Item>, uids: &BTreeSet<Str>) -> Action {
+    let left: Vec<Value> =
+        entry.value.owners.iter().filter(|owner| !uids.contains(&owner.uid)).map(Owner::to_value).collect();
+    patch(entry, value!({"metadata": {"ownerReferences": left}}))
+}
+
+fn unblocked(entry: &Entry<Item>) -> Action {
+    let free = |owner: &Owner| Owner { block: owner.block.map(|_| false), ..owner.clone() }.to_value();
+    let owners: Vec<Value> = entry.value.owners.iter().map(free).collect();
+    patch(entry, value!({"metadata": {"ownerReferences": owners}}))
+}
+
+/// Lists are written whole, which every kind understands, and only over the version they were read from.
+fn patch(entry: &Entry<Item>, change: Value) -> Action {
+    Action::Patch {
+        resource: (*entry.value.resource).clone(),
+        key: entry.key.clone(),
+        subresource: "",
+        only_if: unchanged(entry),
+        patch: Patch::Merge(change),
+    }
+}
+
+fn delete(entry: &Entry<Item>, propagation: Propagation) -> Action {
+    Action::Delete {
+        resource: (*entry.value.resource).clone(),
+        key: entry.key.clone(),
+        only_if: unchanged(entry),
+        propagation: Some(propagation),
+        grace_seconds: None,
+        told: None,
+    }
+}
+
+fn unchanged(entry: &Entry<Item>) -> Preconditions {
+    let item = &entry.value;
+    Preconditions { uid: Some(item.uid.clone()), resource_version: Some(item.resource_version.clone()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! Empties a namespace that is deleted, pods first, says what is left in it, and lets it go when nothing is.
+
+use std::collections::BTreeMap;
+
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Str, Value, value};
+use reconcile::everything::{Answer, Answers, Everything, Item, Kind, Question, Step, Sweeper};
+use reconcile::{Action, Plan, Preconditions, kinds};
+
+use crate::condition;
+
+/// What the controller must do before a namespace goes.
+const FINALIZER: &str = "kubernetes";
+/// Looks again after this long, for kinds whose objects cannot be followed.
+const AGAIN: Duration = Duration::from_seconds(5);
+
+/// The controller. Its keys are namespaces.
+pub struct Namespace;
+
+/// What was found in a namespace.
+#[derive(Default)]
+struct Contents<'a> {
+    /// The items of each kind that has any.
+    items: Vec<(&'a Kind, &'a [(Key, Item)])>,
+    /// What could not be found out.
+    failures: Vec<String>,
+}
+
+impl Sweeper for Namespace {
+    const NAME: &'static str = "namespace-controller";
+
+    fn concerns(of: &Key, _: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>) {
+        match new {
+            Some(new) if is_namespace(new) && new.deleting => keys.push(of.clone()),
+            // What is gone from a namespace may have been the last of it.
+            None if !of.namespace.is_empty() => keys.push(Key::cluster(of.namespace.clone())),
+            Some(_) | None => {}
+        }
+    }
+
+    fn decide(everything: &Everything, key: &Key, answers: &Answers, now: Time) -> Step {
+        if !everything.get(&kinds::NAMESPACES, key).is_some_and(|namespace| namespace.value.deleting) {
+            return Step::Act(Plan::default());
+        }
+        let itself = Question::Object { api_version: "v1".into(), kind: "Namespace".into(), key: key.clone() };
+        let namespace = match answers.get(&itself) {
+            None => return Step::Ask(vec![itself]),
+            Some(Answer::Object(namespace)) => namespace,
+            Some(Answer::Absent) => return Step::Act(Plan::default()),
+            Some(_) => return Step::Act(Plan::waiting("the namespace cannot be read")),
+        };
+        if !Meta::of(namespace).is_deleting() || !finalizers(namespace).any(|finalizer| finalizer == FINALIZER) {
+            return Step::Act(Plan::default());
+        }
+        // Pods go first, so that they find what they need for as long as they run.
+        let (pods, others): (Vec<&Kind>, Vec<&Kind>) = everything
+            .discovery
+            .kinds
+            .iter()
+            .filter(|kind| kind.is_namespaced() && kind.can("list") && kind.can("delete"))
+            .partition(|kind| kind.resource.plural == "pods" && kind.resource.group.is_empty());
+        let mut contents = Contents::default();
+        for kinds in [pods, others] {
+            let unanswered = contents.look(&kinds, &key.name, answers);
+            if !unanswered.is_empty() {
+                return Step::Ask(unanswered);
+            }
+            if !contents.items.is_empty() {
+                break;
+            }
+        }
+        Step::Act(plan(everything, namespace, &contents, now))
+    }
+}
+
+impl<'a> Contents<'a> {
+    /// Takes up what the answers say about kinds, and gives the questions that are still open.
+    fn look(&mut self, kinds: &[&'a Kind], namespace: &Str, answers: &'a Answers) -> Vec<Question> {
+        let mut unanswered = Vec::new();
+        for kind in kinds {
+            let question = Question::Contents { kind: kind.resource.to_string().into(), namespace: namespace.clone() };
+            match answers.get(&question) {
+                None => unanswered.push(question),
+                Some(Answer::Items(items)) if !items.is_empty() => self.items.push((kind, items)),
+                Some(Answer::Items(_) | Answer::Absent | Answer::Object(_)) => {}
+                Some(Answer::Failed(why)) => self.failures.push(why.clone()),
+            }
+        }
+        unanswered
+    }
+}
+
+fn plan(everything: &Everything, namespace: &Value, contents: &Contents<'_>, now: Time) -> Plan {
+    let mut plan = Plan::default();
+    for (kind, items) in &contents.items {
+        if items.iter().all(|(_, item)| item.deleting) {
+            continue;
+        }
+        let resource = (*kind.resource).clone();
+        if kind.can("deletecollection") {
+            plan.push(Action::DeleteAll { resource, namespace: Meta::of(namespace).name().into() });
+        } else {
+            plan.actions.extend(items.iter().filter(|(_, item)| !item.deleting).map(|(key, item)| Action::Delete {
+                resource: resource.clone(),
+                key: key.clone(),
+                only_if: Preconditions { uid: Some(item.uid.clone()), resource_version: None },
+                propagation: None,
+                grace_seconds: None,
+                told: None,
+            }));
+        }
+    }
+    let stale = &everything.discovery.stale;
+    if contents.items.is_empty() && contents.failures.is_empty() && stale.is_empty() {
+        plan.push(finalized(namespace));
+        return plan;
+    }
+    // What is only now asked to go is not yet worth a word.
+    if plan.actions.is_empty() {
+        plan.actions.extend(status(namespace, contents, stale, now));
+    }
+    plan.wake(now.plus(AGAIN));
+    plan.waiting = Some("not everything in it is gone".to_owned());
+    plan
+}
+
+fn finalizers(namespace: &Value) -> impl Iterator<Item = &str> {
+    let listed = namespace.at(&["spec", "finalizers"]).and_then(Value::as_array).unwrap_or_default();
+    listed.iter().filter_map(Value::as_str)
+}
+
+fn finalized(namespace: &Value) -> Action {
+    let left: Vec<Value> = finalizers(namespace).filter(|have| *have != FINALIZER).map(Value::from).collect();
+    let mut object = namespace.clone();
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("finalizers", left);
+    }
+    Action::UpdatePart { resource: kinds::NAMESPACES.clone(), subresource: "finalize", object }
+}
+
+/// The status that says what is left, if it does not say so already.
+fn status(namespace: &Value, contents: &Contents<'_>, stale: &[String], now: Time) -> Option<Action> {
+    let mut conditions = namespace.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+    for (kind, found) in findings(contents, stale) {
+        let (status, reason, message) = match &found {
+            Finding::Well(reason, message) => ("False", *reason, (*message).to_owned()),
+            Finding::Ill(reason, message) => ("True", *reason, message.clone()),
+        };
+        if let Some(have) = condition::in_list(&conditions, kind)
+            && (have.str_at(&["status"]), have.str_at(&["message"])) == (Some(status), Some(message.as_str()))
+        {
+            continue;
+        }
+        let said = value!({"type": kind, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": (now.to_string())});
+        condition::remove(&mut conditions, kind);
+        conditions.push(said);
+    }
+    let mut object = namespace.clone();
+    let status = object.as_object_mut()?.get_or_insert_with("status", Value::object).as_object_mut()?;
+    status.insert("phase", "Terminating");
+    status.insert("conditions", conditions);
+    (object != *namespace).then(|| Action::UpdateStatus { resource: kinds::NAMESPACES.clone(), object })
+}
+
+enum Finding {
+    Well(&'static str, &'static str),
+    Ill(&'static str, String),
+}
+
+/// Upstream's five conditions of a namespace that is going, in upstream's words.
+fn findings(contents: &Contents<'_>, stale: &[String]) -> [(&'static str, Finding); 5] {
+    let mut remaining: Vec<String> = contents
+        .items
+        .iter()
+        .map(|(kind, items)| {
+            let resource = &kind.resource;
+            format!("{}.{} has {} resource instances", resource.plural, resource.group, items.len())
+        })
+        .collect();
+    remaining.sort();
+    let mut holding: BTreeMap<&str, usize> = BTreeMap::new();
+    for finalizer in contents.items.iter().flat_map(|(_, items)| *items).flat_map(|(_, item)| &item.finalizers) {
+        *holding.entry(finalizer).or_default() += 1;
+    }
+    let holding: Vec<String> =
+        holding.iter().map(|(name, count)| format!("{name} in {count} resource instances")).collect();
+    let ill = |list: &[String], well: Finding, reason, message: String| {
+        if list.is_empty() { well } else { Finding::Ill(reason, message) }
+    };
+    let discovered = ill(
+        stale,
+        Finding::Well("ResourcesDiscovered", "All resources successfully discovered"),
+        "DiscoveryFailed",
+        format!("Discovery failed for some groups, {} failing: {}", stale.len(), stale.join(", ")),
+    );
+    let failures = &contents.failures;
+    let deleted = ill(
+        failures,
+        Finding::Well("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+        "ContentDeletionFailed",
+        format!("Failed to delete all resource types, {} remaining: {}", failures.len(), failures.join(", ")),
+    );
+    let removed = ill(
+        &remaining,
+        Finding::Well("ContentRemoved", "All content successfully removed"),
+        "SomeResourcesRemain",
+        format!("Some resources are remaining: {}", remaining.join(", ")),
+    );
+    let freed = ill(
+        &holding,
+        Finding::Well("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+        "SomeFinalizersRemain",
+        format!("Some content in the namespace has finalizers remaining: {}", holding.join(", ")),
+    );
+    [
+        ("NamespaceDeletionDiscoveryFailure", discovered),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            Finding::Well("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ),
+        ("NamespaceDeletionContentFailure", deleted),
+        ("NamespaceContentRemaining", removed),
+        ("NamespaceFinalizersRemaining", freed),
+    ]
+}
+
+fn is_namespace(item: &Item) -> bool {
+    item.resource.plural == "namespaces" && item.resource.group.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::meta::MetaMut;
+    use reconcile::everything::{settle, step};
+    use reconcile::testing::{World, kubelet};
+
+    use super::*;
+
+    fn world() -> World {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}}));
+        for (resource, name) in [(&kinds::PODS, "pod"), (&kinds::CONFIG_MAPS, "map"), (&kinds::SECRETS, "secret")] {
+            world.add(resource, value!({"metadata": {"namespace": "a", "name": name}}));
+        }
+        world.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "b", "name": "map"}}));
+        kubelet(&mut world);
+        world
+    }
+
+    fn delete(world: &mut World) {
+        world.delete(&kinds::NAMESPACES, &Key::cluster("a"), None, None);
+    }
+
+    #[test]
+    fn a_namespace_that_stays_is_left_alone() {
+        assert!(step::<Namespace>(&world(), &Key::cluster("a")).is_done());
+    }
+
+    #[test]
+    fn pods_go_first_then_the_rest_then_the_namespace() {
+        let mut world = world();
+        delete(&mut world);
+        settle::<Namespace>(&mut world, kubelet, None);
+        let expect = [
+            "delete all pods in a",
+            "delete all configmaps in a",
+            "delete all secrets in a",
+            "update namespaces/finalize a",
+        ];
+        assert_eq!(world.log, expect);
+        assert!(world.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none());
+        assert_eq!(world.of("configmaps").len(), 1, "another namespace is another matter");
+    }
+
+    #[test]
+    fn what_is_left_is_said_and_holds_the_namespace() {
+        let mut world = world();
+        world.change(&kinds::CONFIG_MAPS, &Key::new("a", "map"), |map| {
+            MetaMut::of(map).unwrap().add_finalizer("example.com/x");
+        });
+        delete(&mut world);
+        settle::<Namespace>(&mut world, kubelet, None);
+        let namespace = world.get(&kinds::NAMESPACES, &Key::cluster("a")).unwrap();
+        let check = |kind: &str, status: &str, message: &str| {
+            let said = condition::find(namespace, kind).unwrap();
+            assert_eq!((said["status"].as_str(), said["message"].as_str()), (Some(status), Some(message)));
+        };
+        check(
+            "NamespaceContentRemaining",
+            "True",
+            "Some resources are remaining: configmaps. has 1 resource instances",
+        );
+        check(
+            "NamespaceFinalizersRemaining",
+            "True",
+            "Some content in the namespace has finalizers remaining: example.com/x in 1 resource instances",
+        );
+        check(
+            "NamespaceDeletionContentFailure",
+            "False",
+            "All content successfully deleted, may be waiting on finalization",
+        );
+        assert_eq!(namespace["status"]["phase"], "Terminating".into());
+        world.change(&kinds::CONFIG_MAPS, &Key::new("a", "map"), |map| {
+            MetaMut::of(map).unwrap().remove_finalizer("example.com/x");
+        });
+        settle::<Namespace>(&mut world, kubelet, None);
+        assert!(world.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none());
+    }
+
+    #[test]
+    fn it_goes_whatever_is_cut_short() {
+        for skip in 0..6 {
+            let mut world = world();
+            delete(&mut world);
+            settle::<Namespace>(&mut world, kubelet, Some(skip));
+            assert!(world.get(&kinds::NAMESPACES, &Key::cluster("a")).is_none(), "without action {skip}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The history of a template, as ControllerRevisions keep it: what belongs in one, what it is called, which of them may go.
+
+use std::cmp::Reverse;
+
+use machinery::meta::{Meta, NAME_ALPHABET};
+use machinery::{Value, json, patch, value};
+use reconcile::{Action, Preconditions, kinds};
+
+/// What is left of a name so that a hash fits behind it.
+const NAME_MAX: usize = 223;
+
+/// What a revision keeps of a workload: a patch that puts its template back.
+pub fn data(workload: &Value) -> Value {
+    let mut template = workload.at(&["spec", "template"]).cloned().unwrap_or_else(Value::object);
+    if let Some(template) = template.as_object_mut() {
+        template.insert("$patch", "replace");
+    }
+    value!({"spec": {"template": template}})
+}
+
+/// The template that a revision keeps.
+pub fn template(revision: &Value) -> Value {
+    let mut template = revision.at(&["data", "spec", "template"]).cloned().unwrap_or_else(Value::object);
+    if let Some(template) = template.as_object_mut() {
+        template.remove("$patch");
+    }
+    template
+}
+
+/// Which in the row of templates it is.
+pub fn number(revision: &Value) -> i64 {
+    revision.get("revision").and_then(Value::as_int).unwrap_or(0)
+}
+
+/// Revisions from the oldest to the newest.
+pub fn sorted<'a>(revisions: impl IntoIterator<Item = &'a Value>) -> Vec<&'a Value> {
+    let mut all: Vec<&Value> = revisions.into_iter().collect();
+    let rank = |one: &Value| (number(one), Meta::of(one).creation_timestamp(), Meta::of(one).name().to_owned());
+    all.sort_by_cached_key(|one| rank(one));
+    all
+}
+
+/// What a revision is called that an object has.
+pub fn name(workload: &Value, hash: &str) -> String {
+    let name = Meta::of(workload).name();
+    format!("{}-{hash}", &name[..name.floor_char_boundary(NAME_MAX)])
+}
+
+/// A few letters that follow from the data of a revision, and from how often that was not enough: upstream's, to the letter, so
+/// that either can go on from the other.
+pub fn hash(data: &Value, collisions: i64) -> String {
+    let text = go_json(data).into_iter().chain(collisions.to_string().into_bytes());
+    let fnv1 = |hash: u32, byte: u8| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte);
+    letters(text.fold(0x811c_9dc5, fnv1))
+}
+
+/// A number in letters that make no words.
+pub fn letters(hash: u32) -> String {
+    let letter = |digit: char| char::from(NAME_ALPHABET[digit as usize % NAME_ALPHABET.len()]);
+    hash.to_string().chars().map(letter).collect()
+}
+
+/// Makes a revision the newest one again.
+pub fn renumber(revision: &Value, number: i64) -> Action {
+    Action::Patch {
+        resource: kinds::CONTROLLER_REVISIONS.clone(),
+        key: machinery::Key::of(revision),
+        subresource: "",
+        only_if: Preconditions::unchanged(revision),
+        patch: reconcile::Patch::Merge(value!({"revision": number})),
+    }
+}
+
+/// Drops the oldest revisions beyond those that may be kept, of those that nobody needs.
+pub fn drop_old(revisions: &[&Value], limit: Option<i64>, is_live: impl Fn(&Value) -> bool) -> Vec<Action> {
+    let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Vec::new() };
+    let idle: Vec<&Value> = revisions.iter().copied().filter(|one| !is_live(one)).collect();
+    let surplus = idle.len().saturating_sub(limit);
+    let gone = idle.into_iter().take(surplus).filter(|one| !Meta::of(one).is_deleting());
+    gone.map(|one| Action::delete(&kinds::CONTROLLER_REVISIONS, one)).collect()
+}
+
+/// Of several with the same data the newest.
+pub fn equal<'a>(revisions: &[&'a Value], data: &Value) -> Option<&'a Value> {
+    let same = revisions.iter().copied().filter(|one| one.get("data") == Some(data));
+    same.min_by_key(|one| Reverse(number(one)))
+}
+
+/// A workload as it was at a revision.
+pub fn applied(workload: &Value, revision: &Value) -> Value {
+    let at = patch::merge::apply(workload.clone(), value!({"spec": {"template": null}}));
+    patch::merge::apply(at, value!({"spec": {"template": (template(revision))}}))
+}
+
+/// JSON as Go writes it, which hides what HTML would take for its own.
+fn go_json(data: &Value) -> Vec<u8> {
+    let text = json::to_string(data);
+    let mut out = Vec::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                out.extend_from_slice(format!("\\u{:04x}", u32::from(letter)).as_bytes());
+            }
+            other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_upstreams() {
+        let set = value!({"spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "db"}}, "spec": {
+            "containers": [{"image": "app:v2", "imagePullPolicy": "IfNotPresent", "name": "c", "resources": {},
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}],
+            "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler",
+            "securityContext": {}, "terminationGracePeriodSeconds": 30}}}});
+        assert_eq!(hash(&data(&set), 0), "74cc9bf5f9");
+        assert_ne!(hash(&data(&set), 1), "74cc9bf5f9");
+        assert_eq!(go_json(&"a<b>&".into()), br#""a\u003cb\u003e\u0026""#);
+    }
+
+    #[test]
+    fn only_the_oldest_that_nobody_needs_go() {
+        let all: Vec<Value> = (1..=5)
+            .map(|at| value!({"metadata": {"name": (format!("r{at}")), "uid": (format!("u{at}"))}, "revision": at}))
+            .collect();
+        let check = |limit: Option<i64>, live: &[i64], expect: &[&str]| {
+            let gone = drop_old(&sorted(&all), limit, |one| live.contains(&number(one)));
+            let gone: Vec<String> = gone.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                gone,
+                expect.iter().map(|one| format!("delete controllerrevisions.apps {one}")).collect::<Vec<_>>()
+            );
+        };
+        check(Some(2), &[1, 5], &["r2"]);
+        check(Some(0), &[5], &["r1", "r2", "r3", "r4"]);
+        check(Some(10), &[], &[]);
+        check(None, &[], &[]);
+    }
+}

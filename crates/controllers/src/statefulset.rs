@@ -1,0 +1,323 @@
+//! Keeps the pods of a StatefulSet: each with a name, a place in the row and claims of its own, made and replaced in order.
+//!
+//! ```text
+//!   adopt and release ─> revisions ─> pods in the row: replace what ended, make what is missing, fix what differs
+//!                                        │ all as they should be (or all at once, if in parallel)
+//!                                        v
+//!                                     pods beyond the row go, the last first ─> outdated pods go, the last first
+//! ```
+
+mod claims;
+mod ordinal;
+mod revisions;
+mod status;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, Told, kinds};
+
+use crate::{claim, pod, share};
+use ordinal::{Slot, ordinal};
+use revisions::Revisions;
+
+/// The controller.
+pub struct StatefulSet;
+
+/// A StatefulSet and everything that decides about its pods.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    set: &'a Value,
+    controlled: Vec<&'a Value>,
+    orphans: Vec<&'a Value>,
+    revisions: Vec<&'a Value>,
+    orphan_revisions: Vec<&'a Value>,
+    claims: Vec<&'a Value>,
+}
+
+impl Controller for StatefulSet {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "statefulset-controller";
+    const READS: &'static [&'static str] =
+        &["statefulsets.apps", "pods", "controllerrevisions.apps", "persistentvolumeclaims"];
+    const WRITES: &'static [&'static str] =
+        &["pods", "controllerrevisions.apps", "persistentvolumeclaims", "statefulsets.apps/status", "events"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "statefulsets.apps" => keys.push(Key::of(object)),
+            "persistentvolumeclaims" => keys.extend(claims::set_of(cache, object)),
+            _ => claim::concerned(object, "StatefulSet", cache.of("statefulsets.apps"), keys),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let set = cache.get("statefulsets.apps", key)?;
+        let uid = Meta::of(set).uid();
+        let is_member = |object: &&Value| ordinal(set, object).is_some();
+        let has_claims = !claims::templates(set).is_empty();
+        let claims = has_claims.then(|| cache.in_namespace("persistentvolumeclaims", &key.namespace));
+        Some(Observed {
+            set,
+            controlled: cache.controlled_by("pods", uid).collect(),
+            orphans: cache.orphans("pods", &key.namespace).filter(is_member).collect(),
+            revisions: cache.controlled_by("controllerrevisions.apps", uid).collect(),
+            orphan_revisions: cache.orphans("controllerrevisions.apps", &key.namespace).collect(),
+            claims: claims.into_iter().flatten().filter(|one| claims::is_of(set, one)).collect(),
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let set = observed.set;
+        let Some(selector) = claim::selector(set) else { return selects_all(set) };
+        let (revisions, orphans) = (observed.revisions.iter().copied(), observed.orphan_revisions.iter().copied());
+        let history = claim::claim(set, &selector, &kinds::CONTROLLER_REVISIONS, revisions, orphans);
+        let (pods, orphans) = (observed.controlled.iter().copied(), observed.orphans.iter().copied());
+        let pods = claim::claim(set, &selector, &kinds::PODS, pods, orphans);
+        let mut actions = history.actions;
+        actions.extend(pods.actions);
+        if !actions.is_empty() {
+            return Plan { actions, ..Plan::default() };
+        }
+        let revisions = match Revisions::of(set, &history.owned) {
+            Ok(revisions) => revisions,
+            Err(_) if Meta::of(set).is_deleting() => return Plan::default(),
+            Err(create) => return Plan { actions: create, ..Plan::default() },
+        };
+        let slots = Slots::of(set, &pods.owned);
+        let mut plan = if Meta::of(set).is_deleting() { Plan::default() } else { slots.act(observed, &revisions, now) };
+        if plan.actions.is_empty() {
+            plan.actions = revisions.beyond_history(set, &pods.owned);
+        }
+        let status = status::of(set, &pods.owned, &revisions, now);
+        plan.actions.extend(status.update);
+        if let Some(time) = status.wake_at {
+            plan.wake(time);
+        }
+        plan
+    }
+}
+
+/// How many pods a StatefulSet asks for.
+pub fn replicas(set: &Value) -> i64 {
+    set.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
+}
+
+fn min_ready_seconds(set: &Value) -> i64 {
+    set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0)
+}
+
+/// The pods of a set, each in its place.
+struct Slots<'a> {
+    set: &'a Value,
+    /// The row, first to last; empty where there is no pod.
+    row: Vec<Slot<'a>>,
+    /// Pods beyond the row, last first.
+    beyond: Vec<&'a Value>,
+}
+
+impl<'a> Slots<'a> {
+    fn of(set: &'a Value, pods: &[&'a Value]) -> Self {
+        let start = ordinal::start(set);
+        let mut row: Vec<Slot<'_>> =
+            (0..replicas(set).max(0)).map(|at| Slot { ordinal: start + at, pod: None }).collect();
+        let mut beyond = Vec::new();
+        for pod in pods {
+            let Some(ordinal) = ordinal(set, pod) else { continue };
+            match usize::try_from(ordinal - start).ok().and_then(|at| row.get_mut(at)) {
+                Some(slot) => slot.pod = Some(pod),
+                None => beyond.push((ordinal, *pod)),
+            }
+        }
+        beyond.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
+        Self { set, row, beyond: beyond.into_iter().map(|(_, pod)| pod).collect() }
+    }
+
+    fn act(&self, observed: &Observed<'_>, revisions: &Revisions<'_>, now: Time) -> Plan {
+        let in_order = self.set.str_at(&["spec", "podManagementPolicy"]) != Some("Parallel");
+        let mut plan = Plan { actions: claims::retention(self.set, self, &observed.claims), ..Plan::default() };
+        for slot in &self.row {
+            let step = self.fill(*slot, observed, revisions, now);
+            plan.actions.extend(step.actions);
+            if let Some(why) = step.waiting.filter(|_| in_order) {
+                plan.waiting = Some(why);
+                return plan;
+            }
+        }
+        if !plan.actions.is_empty() {
+            return plan;
+        }
+        self.shrink(&mut plan, in_order, now);
+        if plan.actions.is_empty() && plan.waiting.is_none() {
+            self.update(&mut plan, revisions, now);
+        }
+        plan
+    }
+
+    /// One place of the row. Whoever goes in order waits here if the plan says for what.
+    fn fill(&self, slot: Slot<'a>, observed: &Observed<'_>, revisions: &Revisions<'_>, now: Time) -> Plan {
+        let name = slot.name(self.set);
+        let Some(have) = slot.pod else {
+            let mut plan = Plan::waiting(format!("{name} is being made"));
+            plan.actions = claims::missing(self.set, slot.ordinal, &observed.claims);
+            if plan.actions.is_empty() {
+                plan.push(self.create(slot, revisions));
+            }
+            return plan;
+        };
+        if pod::is_ended(have) {
+            let mut plan = Plan::waiting(format!("{name} ended and is being replaced"));
+            if !Meta::of(have).is_deleting() {
+                plan.actions = vec![self.replaces(have), self.delete(have)];
+            }
+            return plan;
+        }
+        let mut plan = Plan::default();
+        if pod::phase(have) == "Pending" {
+            plan.actions = claims::missing(self.set, slot.ordinal, &observed.claims);
+        }
+        if let Some(why) = self.not_available(have, now) {
+            plan.waiting = Some(format!("{name} {why}"));
+            return plan;
+        }
+        plan.actions.extend(slot.identity(self.set));
+        plan
+    }
+
+    /// Why a pod does not count as available.
+    fn not_available(&self, have: &Value, now: Time) -> Option<&'static str> {
+        if Meta::of(have).is_deleting() {
+            return Some("is being deleted");
+        }
+        if !is_running_and_ready(have) {
+            return Some("is not ready");
+        }
+        let available = pod::available_at(have, min_ready_seconds(self.set));
+        (available.is_none_or(|at| at > now)).then_some("is not ready for long enough")
+    }
+
+    /// Takes away pods beyond the row.
+    fn shrink(&self, plan: &mut Plan, in_order: bool, now: Time) {
+        for pod in &self.beyond {
+            if Meta::of(pod).is_deleting() {
+                if in_order {
+                    plan.waiting = Some(format!("{} is being deleted", Meta::of(pod).name()));
+                    return;
+                }
+                continue;
+            }
+            if in_order
+                && self.not_available(pod, now).is_some()
+                && self.first_unhealthy().is_some_and(|first| !std::ptr::eq(first, *pod))
+            {
+                plan.waiting = Some("another pod is not healthy".to_owned());
+                return;
+            }
+            plan.push(self.delete(pod));
+            if in_order {
+                return;
+            }
+        }
+    }
+
+    /// The first that is not healthy, as upstream looks for it: along the row, then beyond it.
+    fn first_unhealthy(&self) -> Option<&'a Value> {
+        let row = self.row.iter().filter_map(|slot| slot.pod);
+        row.chain(self.beyond.iter().rev().copied()).find(|pod| !is_healthy(pod))
+    }
+
+    /// Takes away outdated pods, the last first, as many as may be unavailable.
+    fn update(&self, plan: &mut Plan, revisions: &Revisions<'_>, now: Time) {
+        let strategy = self.set.at(&["spec", "updateStrategy"]);
+        if strategy.and_then(|strategy| strategy.str_at(&["type"])) == Some("OnDelete") {
+            return;
+        }
+        let rolling = |field| strategy.and_then(|strategy| strategy.at(&["rollingUpdate", field]));
+        let partition = rolling("partition").and_then(Value::as_int).unwrap_or(0);
+        let may_miss = match rolling("maxUnavailable") {
+            None => 1,
+            some => share::down(some, replicas(self.set)).max(1),
+        };
+        let pods = || self.row.iter().filter_map(|slot| slot.pod);
+        let missing = pods().filter(|pod| self.not_available(pod, now).is_some()).count();
+        let mut budget = may_miss - i64::try_from(missing).unwrap_or(i64::MAX);
+        let updated = Meta::of(revisions.update).name();
+        let rest = self.row.iter().skip(usize::try_from(partition).unwrap_or(usize::MAX));
+        let outdated = rest.rev().filter_map(|slot| slot.pod).filter(|pod| revision_of(pod) != updated);
+        for pod in outdated.filter(|pod| !Meta::of(pod).is_deleting()) {
+            let counted_already = self.not_available(pod, now).is_some();
+            if !counted_already && budget <= 0 {
+                plan.waiting = Some("as many pods as may be are unavailable".to_owned());
+                return;
+            }
+            budget -= i64::from(!counted_already);
+            plan.push(self.delete(pod));
+        }
+    }
+
+    fn create(&self, slot: Slot<'_>, revisions: &Revisions<'_>) -> Action {
+        let set = self.set;
+        let revision = revisions.for_new(set, slot.ordinal);
+        let object = slot.make(set, revision);
+        let name = slot.name(set);
+        let told = self.told("SuccessfulCreate", "create", &name, "FailedCreate");
+        Action::Create { resource: kinds::PODS.clone(), object, told }
+    }
+
+    fn delete(&self, pod: &Value) -> Action {
+        let mut action = Action::delete(&kinds::PODS, pod);
+        if let Action::Delete { told, .. } = &mut action {
+            *told = self.told("SuccessfulDelete", "delete", Meta::of(pod).name(), "FailedDelete");
+        }
+        action
+    }
+
+    fn told(&self, done_reason: &'static str, verb: &str, pod: &str, failed_reason: &'static str) -> Option<Box<Told>> {
+        let set = Meta::of(self.set).name();
+        let what = format!("{verb} Pod {pod} in StatefulSet {set}");
+        Some(Box::new(Told {
+            regarding: Regarding::object(self.set),
+            done_reason,
+            done_message: format!("{what} successful"),
+            failed: Some((failed_reason, format!("{what} failed error").into())),
+        }))
+    }
+
+    fn replaces(&self, ended: &Value) -> Action {
+        let (namespace, name) = (Meta::of(self.set).namespace(), Meta::of(self.set).name());
+        let (kind, reason, ended_as) = match pod::phase(ended) {
+            "Failed" => (EventType::Warning, "RecreatingFailedPod", "failed"),
+            _ => (EventType::Normal, "RecreatingTerminatedPod", "terminated"),
+        };
+        let message = format!("StatefulSet {namespace}/{name} is recreating {ended_as} Pod {}", Meta::of(ended).name());
+        Action::Event { regarding: Regarding::object(self.set), kind, reason, message }
+    }
+}
+
+fn is_running_and_ready(pod: &Value) -> bool {
+    pod::phase(pod) == "Running" && pod::is_ready(pod)
+}
+
+fn is_healthy(pod: &Value) -> bool {
+    is_running_and_ready(pod) && !Meta::of(pod).is_deleting()
+}
+
+/// The name of the revision that a pod was made from.
+fn revision_of(pod: &Value) -> &str {
+    Meta::of(pod).label("controller-revision-hash").unwrap_or_default()
+}
+
+/// A selector that selects everything was possible once; nothing good can come of it.
+fn selects_all(set: &Value) -> Plan {
+    let seen = set.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
+    let mut plan = Plan::waiting("the selector selects everything");
+    if seen < Meta::of(set).generation() {
+        let message = "This StatefulSet is selecting all pods. A non-empty selector is required.".to_owned();
+        let regarding = Regarding::object(set);
+        plan.push(Action::Event { regarding, kind: EventType::Warning, reason: "SelectingAll", message });
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The claims of a StatefulSet: one for each template and place, made before the pod, owned as the retention policy says.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Key, Object, Value, value};
+use reconcile::{Action, Cache, Preconditions, Regarding, Told, kinds};
+
+use super::Slots;
+
+/// The templates of claims.
+pub fn templates(set: &Value) -> &[Value] {
+    set.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// What the claim of a place is called.
+pub fn name(set: &Value, template: &Value, ordinal: i64) -> String {
+    format!("{}-{}-{ordinal}", Meta::of(template).name(), Meta::of(set).name())
+}
+
+/// Whether a claim is named after a place of the set.
+pub fn is_of(set: &Value, claim: &Value) -> bool {
+    ordinal(set, claim).is_some()
+}
+
+/// The sets that a claim may be of.
+pub fn set_of(cache: &Cache, claim: &Value) -> Vec<Key> {
+    let sets = cache.of("statefulsets.apps");
+    let near = sets.in_namespace(Meta::of(claim).namespace());
+    near.filter(|set| is_of(&set.value, claim)).map(|set| set.key.clone()).collect()
+}
+
+/// Makes the claims of a place that are not there.
+pub fn missing(set: &Value, ordinal: i64, have: &[&Value]) -> Vec<Action> {
+    let missing = templates(set).iter().map(|template| (template, name(set, template, ordinal)));
+    let missing = missing.filter(|(_, name)| !have.iter().any(|claim| Meta::of(claim).name() == name));
+    missing.map(|(template, name)| create(set, template, &name, ordinal)).collect()
+}
+
+fn create(set: &Value, template: &Value, name: &str, ordinal: i64) -> Action {
+    let meta = Meta::of(set);
+    let mut object = template.clone();
+    if let Some(root) = object.as_object_mut() {
+        root.insert("apiVersion", "v1");
+        root.insert("kind", "PersistentVolumeClaim");
+        root.remove("status");
+    }
+    if let Some(mut claim) = MetaMut::of(&mut object) {
+        claim.set("name", name);
+        claim.set("namespace", meta.namespace());
+        let labels = set.at(&["spec", "selector", "matchLabels"]).and_then(Value::as_object);
+        for (label, value) in labels.into_iter().flat_map(Object::iter) {
+            claim.set_label(label, value.as_str().unwrap_or_default());
+        }
+    }
+    let what = format!("create Claim {name} Pod {}-{ordinal} in StatefulSet {}", meta.name(), meta.name());
+    let told = Told {
+        regarding: Regarding::object(set),
+        done_reason: "SuccessfulCreate",
+        done_message: format!("{what} success"),
+        failed: Some(("FailedCreate", format!("{what} failed error").into())),
+    };
+    Action::Create { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: Some(Box::new(told)) }
+}
+
+/// Has claims owned by the set or by their pod, so that they go with it, or by neither, so that they stay.
+pub fn retention(set: &Value, slots: &Slots<'_>, claims: &[&Value]) -> Vec<Action> {
+    let policy = |field| set.str_at(&["spec", "persistentVolumeClaimRetentionPolicy", field]) == Some("Delete");
+    let (when_deleted, when_scaled) = (policy("whenDeleted"), policy("whenScaled"));
+    let mut actions = Vec::new();
+    for claim in claims.iter().filter(|claim| !Meta::of(claim).is_deleting()) {
+        let Some(place) = ordinal(set, claim) else { continue };
+        let beyond = slots.beyond.iter().find(|pod| super::ordinal(set, pod) == Some(place));
+        // A place without a pod beyond the row: whoever owns its claim owns it.
+        if beyond.is_none() && !slots.row.iter().any(|slot| slot.ordinal == place) {
+            continue;
+        }
+        let by_pod = beyond.filter(|_| when_scaled);
+        let by_set = when_deleted && by_pod.is_none();
+        actions.extend(owned(claim, set, by_set, by_pod.copied()));
+    }
+    actions
+}
+
+fn owned(claim: &Value, set: &Value, by_set: bool, by_pod: Option<&Value>) -> Option<Action> {
+    let meta = Meta::of(claim);
+    let set_uid = Meta::of(set).uid();
+    let others =
+        meta.owner_references().any(|owner| owner.is_controller() && owner.uid() != set_uid && owner.kind() != "Pod");
+    if others {
+        // Someone else decides over it.
+        return None;
+    }
+    let mut wanted: Vec<Value> = meta
+        .value("ownerReferences")
+        .and_then(Value::as_array)
+        .unwrap_or_default()
+        .iter()
+        .filter(|owner| owner.str_at(&["uid"]) != Some(set_uid) && owner.str_at(&["kind"]) != Some("Pod"))
+        .cloned()
+        .collect();
+    if by_set {
+        wanted.push(reference(set, "apps/v1", "StatefulSet"));
+    }
+    if let Some(pod) = by_pod {
+        wanted.push(reference(pod, "v1", "Pod"));
+    }
+    let uids = |owners: &[Value]| -> Vec<String> {
+        owners.iter().filter_map(|owner| owner.str_at(&["uid"]).map(str::to_owned)).collect()
+    };
+    let have = meta.value("ownerReferences").and_then(Value::as_array).unwrap_or_default();
+    if uids(have) == uids(&wanted) {
+        return None;
+    }
+    Some(Action::Patch {
+        resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(),
+        key: Key::of(claim),
+        subresource: "",
+        only_if: Preconditions::unchanged(claim),
+        patch: reconcile::Patch::Merge(value!({"metadata": {"ownerReferences": wanted}})),
+    })
+}
+
+fn reference(owner: &Value, api_version: &str, kind: &str) -> Value {
+    let meta = Meta::of(owner);
+    value!({"apiVersion": api_version, "kind": kind, "name": (meta.name()), "uid": (meta.uid()), "controller": true})
+}
+
+/// The place that a claim is named after.
+fn ordinal(set: &Value, claim: &Value) -> Option<i64> {
+    let claim = Meta::of(claim).name();
+    templates(set).iter().find_map(|template| {
+        let rest = claim.strip_prefix(Meta::of(template).name())?.strip_prefix('-')?;
+        let rest = rest.strip_prefix(Meta::of(set).name())?.strip_prefix('-')?;
+        rest.parse().ok().filter(|number: &i64| *number >= 0 && number.to_string() == rest)
+    })
+}

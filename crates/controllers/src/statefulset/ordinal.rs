@@ -1,0 +1,123 @@
+//! A place in the row of a StatefulSet: the name, the labels and the volumes that the pod in it has.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Object, Value, value};
+use reconcile::{Action, Preconditions, kinds};
+
+use super::claims;
+use crate::{claim, pod, revision};
+
+const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+
+/// A place, and the pod in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    pub ordinal: i64,
+    pub pod: Option<&'a Value>,
+}
+
+/// The number at which the row starts.
+pub fn start(set: &Value) -> i64 {
+    set.at(&["spec", "ordinals", "start"]).and_then(Value::as_int).unwrap_or(0)
+}
+
+/// The place that a pod is named after, if it is named after one of the set.
+pub fn ordinal(set: &Value, pod: &Value) -> Option<i64> {
+    let rest = Meta::of(pod).name().strip_prefix(Meta::of(set).name())?.strip_prefix('-')?;
+    // Only the form that we print: no sign, no leading zeros.
+    rest.parse().ok().filter(|number: &i64| *number >= 0 && number.to_string() == rest)
+}
+
+impl Slot<'_> {
+    pub fn name(self, set: &Value) -> String {
+        format!("{}-{}", Meta::of(set).name(), self.ordinal)
+    }
+
+    /// The pod for this place, as the template of a revision makes it.
+    pub fn make(self, set: &Value, from: &Value) -> Value {
+        let name = self.name(set);
+        let prefix = format!("{}-", Meta::of(set).name());
+        let template = revision::template(from);
+        let namespace = Meta::of(set).namespace();
+        let mut pod = pod::from_template(&template, namespace, &name, &prefix, claim::reference(set));
+        if let Some(mut meta) = MetaMut::of(&mut pod) {
+            for (label, value) in self.labels(&name) {
+                meta.set_label(label, &value);
+            }
+            meta.set_label("controller-revision-hash", Meta::of(from).name());
+        }
+        if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("hostname", name);
+            if let Some(service) = set.str_at(&["spec", "serviceName"]).filter(|service| !service.is_empty()) {
+                spec.insert("subdomain", service);
+            }
+            self.mount(set, spec);
+        }
+        pod
+    }
+
+    /// Puts right what a pod lost of its identity.
+    pub fn identity(self, set: &Value) -> Option<Action> {
+        let pod = self.pod?;
+        let wrong: Object = self
+            .labels(Meta::of(pod).name())
+            .into_iter()
+            .filter(|(label, value)| Meta::of(pod).label(label) != Some(value))
+            .collect();
+        if wrong.is_empty() || Meta::of(set).is_deleting() {
+            return None;
+        }
+        Some(Action::Patch {
+            resource: kinds::PODS.clone(),
+            key: machinery::Key::of(pod),
+            subresource: "",
+            only_if: Preconditions::same(pod),
+            patch: reconcile::Patch::Merge(value!({"metadata": {"labels": wrong}})),
+        })
+    }
+
+    fn labels(self, name: &str) -> [(&'static str, String); 2] {
+        [(POD_NAME, name.to_owned()), (POD_INDEX, self.ordinal.to_string())]
+    }
+
+    /// The claims of this place take the place of volumes of the same names.
+    fn mount(self, set: &Value, spec: &mut Object) {
+        let templates = claims::templates(set);
+        if templates.is_empty() {
+            return;
+        }
+        let name = |template: &Value| Meta::of(template).name().to_owned();
+        let mut volumes: Vec<Value> = templates
+            .iter()
+            .map(|template| {
+                let claim = claims::name(set, template, self.ordinal);
+                value!({"name": (name(template)), "persistentVolumeClaim": {"claimName": claim}})
+            })
+            .collect();
+        let others = spec.get("volumes").and_then(Value::as_array).unwrap_or_default();
+        let is_replaced = |volume: &&Value| templates.iter().any(|one| volume.str_at(&["name"]) == Some(&name(one)));
+        volumes.extend(others.iter().filter(|volume| !is_replaced(volume)).cloned());
+        spec.insert("volumes", volumes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_has_the_place_that_it_is_named_after() {
+        let check = |pod: &str, expect: Option<i64>| {
+            let set = value!({"metadata": {"name": "db"}});
+            assert_eq!(ordinal(&set, &value!({"metadata": {"name": pod}})), expect, "{pod}");
+        };
+        check("db-0", Some(0));
+        check("db-12", Some(12));
+        check("db-01", None);
+        check("db--1", None);
+        check("db-x", None);
+        check("dbx-1", None);
+        check("db", None);
+    }
+}

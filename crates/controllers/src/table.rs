@@ -1,0 +1,225 @@
+//! The list of all controllers: one line each, from which flags, identities and what runs follow.
+
+use reconcile::Controller;
+use reconcile::everything::Sweeper;
+
+use crate::{
+    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage, namespace,
+    replicaset, replicationcontroller, resourcequota, root_ca, serviceaccount, statefulset,
+};
+
+/// What is to be known of a controller besides what it decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What `--controllers` calls it.
+    pub name: &'static str,
+    /// The service account in `kube-system` that it acts as.
+    pub account: &'static str,
+    /// The flag that says how many keys it looks at at once; empty if there is none.
+    pub workers_flag: &'static str,
+    /// How many, if the flag does not say.
+    pub workers: usize,
+}
+
+/// Whoever wants to do something with every controller.
+pub trait Visitor {
+    /// Is shown one controller.
+    fn visit<C: Controller>(&mut self, row: &'static Row);
+
+    /// Is shown one that looks at objects of every kind.
+    fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row);
+}
+
+/// Lists rows as `name, account, workers [flag] => controller;`.
+macro_rules! table {
+    ($($name:literal, $account:literal, $workers:literal [$flag:literal] => $controller:ty;)*) => {
+        /// All rows, in the order of the list.
+        pub static ROWS: &[Row] =
+            &[$(Row { name: $name, account: $account, workers_flag: $flag, workers: $workers }),*];
+
+        /// Shows every controller to a visitor.
+        pub fn each(visitor: &mut impl Visitor) {
+            let mut rows = ROWS.iter();
+            $(visitor.visit::<$controller>(rows.next().expect("a row for each controller"));)*
+            visitor.visit_sweeper::<garbage::GarbageCollector>(&SWEEPERS[0]);
+            visitor.visit_sweeper::<namespace::Namespace>(&SWEEPERS[1]);
+        }
+    };
+}
+
+table! {
+    "clusterrole-aggregation-controller", "clusterrole-aggregation-controller", 5 [""] => clusterrole_aggregation::ClusterRoleAggregation;
+    "daemonset-controller", "daemon-set-controller", 2 ["concurrent-daemonset-syncs"] => daemonset::DaemonSet;
+    "deployment-controller", "deployment-controller", 5 ["concurrent-deployment-syncs"] => deployment::Deployment;
+    "endpoints-controller", "endpoint-controller", 5 ["concurrent-endpoint-syncs"] => endpoints::Endpoints;
+    "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice;
+    "endpointslice-mirroring-controller", "endpointslicemirroring-controller", 5 ["mirroring-concurrent-service-endpoint-syncs"] => endpointslice_mirroring::EndpointSliceMirroring;
+    "replicaset-controller", "replicaset-controller", 5 ["concurrent-replicaset-syncs"] => replicaset::ReplicaSet;
+    "replicationcontroller-controller", "replication-controller", 5 ["concurrent-rc-syncs"] =>
+        replicationcontroller::ReplicationController;
+    "resourcequota-controller", "resourcequota-controller", 5 ["concurrent-resource-quota-syncs"] => resourcequota::ResourceQuota;
+    "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
+    "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
+    "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
+}
+
+/// Those that look at objects of every kind.
+pub static SWEEPERS: [Row; 2] = [
+    Row {
+        name: "garbage-collector-controller",
+        account: "generic-garbage-collector",
+        workers_flag: "concurrent-gc-syncs",
+        workers: 20,
+    },
+    Row {
+        name: "namespace-controller",
+        account: "namespace-controller",
+        workers_flag: "concurrent-namespace-syncs",
+        workers: 10,
+    },
+];
+
+/// All controllers that upstream has, with the names that they had in older versions.
+pub const KNOWN: &[(&str, &str)] = &[
+    ("bootstrap-signer-controller", "bootstrapsigner"),
+    ("certificatesigningrequest-approving-controller", "csrapproving"),
+    ("certificatesigningrequest-cleaner-controller", "csrcleaner"),
+    ("certificatesigningrequest-signing-controller", "csrsigning"),
+    ("cloud-node-lifecycle-controller", "cloud-node-lifecycle"),
+    ("clusterrole-aggregation-controller", "clusterrole-aggregation"),
+    ("cronjob-controller", "cronjob"),
+    ("daemonset-controller", "daemonset"),
+    ("deployment-controller", "deployment"),
+    ("device-taint-eviction-controller", ""),
+    ("disruption-controller", "disruption"),
+    ("endpoints-controller", "endpoint"),
+    ("endpointslice-controller", "endpointslice"),
+    ("endpointslice-mirroring-controller", "endpointslicemirroring"),
+    ("ephemeral-volume-controller", "ephemeral-volume"),
+    ("garbage-collector-controller", "garbagecollector"),
+    ("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling"),
+    ("job-controller", "job"),
+    ("kube-apiserver-serving-clustertrustbundle-publisher-controller", ""),
+    ("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
+    ("namespace-controller", "namespace"),
+    ("node-ipam-controller", "nodeipam"),
+    ("node-lifecycle-controller", "nodelifecycle"),
+    ("node-route-controller", "route"),
+    ("persistentvolume-attach-detach-controller", "attachdetach"),
+    ("persistentvolume-binder-controller", "persistentvolume-binder"),
+    ("persistentvolume-expander-controller", "persistentvolume-expander"),
+    ("persistentvolume-protection-controller", "pv-protection"),
+    ("persistentvolumeclaim-protection-controller", "pvc-protection"),
+    ("pod-garbage-collector-controller", "podgc"),
+    ("podcertificaterequest-cleaner-controller", ""),
+    ("replicaset-controller", "replicaset"),
+    ("replicationcontroller-controller", "replicationcontroller"),
+    ("resourceclaim-controller", "resource-claim-controller"),
+    ("resourcequota-controller", "resourcequota"),
+    ("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
+    ("selinux-warning-controller", ""),
+    ("service-cidr-controller", ""),
+    ("service-lb-controller", "service"),
+    ("serviceaccount-controller", "serviceaccount"),
+    ("serviceaccount-token-controller", "serviceaccount-token"),
+    ("statefulset-controller", "statefulset"),
+    ("storage-version-migrator-controller", ""),
+    ("storageversion-garbage-collector-controller", "storage-version-gc"),
+    ("taint-eviction-controller", ""),
+    ("token-cleaner-controller", "tokencleaner"),
+    ("ttl-after-finished-controller", "ttl-after-finished"),
+    ("ttl-controller", "ttl"),
+    ("validatingadmissionpolicy-status-controller", ""),
+    ("volumeattributesclass-protection-controller", ""),
+];
+
+/// Those that run only when they are asked for by name.
+const ON_REQUEST: &[&str] = &["bootstrap-signer-controller", "selinux-warning-controller", "token-cleaner-controller"];
+
+/// A choice of controllers, as `--controllers` makes it: `*`, `name`, `-name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice(Vec<String>);
+
+/// A choice names a controller that nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not in the list of known controllers")]
+pub struct Unknown(pub String);
+
+impl Choice {
+    /// Reads a choice. Names of older versions mean the same controllers.
+    pub fn of(items: &[String]) -> Result<Self, Unknown> {
+        let read = |item: &String| {
+            if item == "*" {
+                return Ok(item.clone());
+            }
+            let (sign, name) = item.strip_prefix('-').map_or(("", item.as_str()), |name| ("-", name));
+            let known = KNOWN.iter().find(|(new, old)| *new == name || (!old.is_empty() && *old == name));
+            known.map(|(name, _)| format!("{sign}{name}")).ok_or_else(|| Unknown(name.to_owned()))
+        };
+        Ok(Self(items.iter().map(read).collect::<Result<_, _>>()?))
+    }
+
+    /// Whether a controller runs: the first item that names it decides, then the star.
+    pub fn includes(&self, name: &str) -> bool {
+        for item in &self.0 {
+            if item == name {
+                return true;
+            }
+            if item.strip_prefix('-') == Some(name) {
+                return false;
+            }
+        }
+        self.0.iter().any(|item| item == "*") && !ON_REQUEST.contains(&name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_name_of_upstreams_and_no_two_the_same() {
+        let names: BTreeSet<&str> = ROWS.iter().chain(&SWEEPERS).map(|row| row.name).collect();
+        assert_eq!(names.len(), ROWS.len() + SWEEPERS.len());
+        for name in names {
+            assert!(KNOWN.iter().any(|(known, _)| *known == name), "{name}");
+        }
+        assert!(KNOWN.is_sorted());
+    }
+
+    #[test]
+    fn every_controller_reads_and_writes_kinds_that_exist() {
+        struct Check;
+        impl Visitor for Check {
+            fn visit<C: Controller>(&mut self, row: &'static Row) {
+                for name in C::READS.iter().chain(C::WRITES) {
+                    let kind = name.split_once('/').map_or(*name, |(kind, _)| kind);
+                    assert!(reconcile::kinds::by_name(kind).is_some(), "{}: {name}", row.name);
+                }
+            }
+
+            fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+                assert_eq!(S::NAME, row.name);
+            }
+        }
+        each(&mut Check);
+    }
+
+    #[test]
+    fn the_first_item_that_names_a_controller_decides() {
+        let check = |items: &str, name: &str, expect: bool| {
+            let items: Vec<String> = items.split(',').map(str::to_owned).collect();
+            assert_eq!(Choice::of(&items).unwrap().includes(name), expect, "{items:?} {name}");
+        };
+        check("*", "job-controller", true);
+        check("*", "token-cleaner-controller", false);
+        check("*,tokencleaner", "token-cleaner-controller", true);
+        check("*,-job", "job-controller", false);
+        check("-job-controller,job-controller,*", "job-controller", false);
+        check("job-controller", "job-controller", true);
+        check("job-controller", "deployment-controller", false);
+        assert_eq!(Choice::of(&["*".into(), "-nonsense".into()]), Err(Unknown("nonsense".into())));
+    }
+}

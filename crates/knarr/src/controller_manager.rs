@@ -1,0 +1,150 @@
+//! `knarr kube-controller-manager`: all controllers in one process, with upstream's flags.
+
+mod configs;
+mod flags;
+mod health;
+mod identity;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::{ArgMatches, Args, FromArgMatches};
+use client::Client;
+use controllers::table::{self, Row, Visitor};
+use driver::election::{Election, Ended};
+use driver::events::Recorder;
+use driver::{Caches, Driver, Member};
+use reconcile::Controller;
+use reconcile::everything::Sweeper;
+use tokio::task::JoinSet;
+
+use flags::Flags;
+use identity::Clients;
+
+/// The owner of the fields that controllers set, and what the process calls itself.
+const MANAGER: &str = "kube-controller-manager";
+
+/// A loop that asks for what no cache holds, so that it is more than a decision.
+struct Loop {
+    row: Row,
+    component: &'static str,
+    /// The kinds that must be cached for it.
+    reads: &'static [&'static str],
+    run: fn(Arc<Driver>) -> Running,
+}
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// All of them.
+const LOOPS: &[Loop] = &[];
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    flags::without_meaning(Flags::augment_args(command))
+}
+
+/// Runs until it is told to stop, or is no longer the leader.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let flags = Flags::from_arg_matches(matches)?;
+    tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
+    flags::say_without_meaning(matches);
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(manage(&flags, matches))
+}
+
+async fn manage(flags: &Flags, matches: &ArgMatches) -> Result<()> {
+    let config = flags.client_config()?;
+    let clients = Clients::new(&config, flags)?;
+    let chosen = chosen(flags, matches)?;
+    let reads = chosen.iter().flat_map(|one| one.reads.iter().copied());
+    let caches =
+        Caches::configured(&clients.root, &client::cache::Settings::default(), reads, configs::of(flags, &config)?)?;
+    let health = health::Health::new(clients.root.clone(), flags)?;
+    let mut serving = JoinSet::new();
+    if flags.secure_port != 0 {
+        serving.spawn(health.clone().serve(health::listen(flags).await?));
+    }
+    let work = || async {
+        health.elected();
+        work(&clients, &caches, &chosen).await
+    };
+    if !flags.leader_elect {
+        tokio::select! {
+            ended = work() => return ended,
+            signal = crate::etcd::signal() => return signal,
+        }
+    }
+    let election = Election::new(clients.root.clone(), flags.election()?);
+    let mut failure = Ok(());
+    let ended = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
+    failure?;
+    match ended {
+        Ended::Released => Ok(()),
+        Ended::Lost => bail!("leadership is lost; start again to be a candidate once more"),
+    }
+}
+
+/// Runs everything that was chosen, each as itself. Ends only by being dropped, or with the failure of one to start.
+async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen]) -> Result<()> {
+    let mut tasks = JoinSet::new();
+    for one in chosen {
+        let client = clients.of(one.account, one.name)?;
+        let (events, sending) = Recorder::new(client.clone(), one.component);
+        tasks.spawn(sending);
+        let driver = Driver { client, caches: Arc::clone(caches), events, manager: MANAGER.to_owned() };
+        tasks.spawn((one.start)(Arc::new(driver)));
+        tracing::info!(controller = one.name, "started");
+    }
+    while tasks.join_next().await.is_some() {}
+    bail!("all controllers have ended")
+}
+
+/// A controller or a loop that is to run.
+struct Chosen {
+    name: &'static str,
+    account: &'static str,
+    component: &'static str,
+    reads: &'static [&'static str],
+    start: Box<dyn Fn(Arc<Driver>) -> Running + Send + Sync>,
+}
+
+fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
+    struct All(Vec<(&'static Row, Member)>);
+    impl Visitor for All {
+        fn visit<C: Controller>(&mut self, row: &'static Row) {
+            self.0.push((row, Member::of::<C>()));
+        }
+
+        fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+            self.0.push((row, Member::sweeper::<S>()));
+        }
+    }
+    let choice = table::Choice::of(&flags.controllers).context("--controllers")?;
+    let mut all = All(Vec::new());
+    table::each(&mut all);
+    let mut chosen = Vec::new();
+    for (row, member) in all.0.into_iter().filter(|(row, _)| choice.includes(row.name)) {
+        let workers = flags::workers(matches, row);
+        chosen.push(Chosen {
+            name: row.name,
+            account: row.account,
+            component: member.component,
+            reads: member.reads,
+            start: Box::new(move |driver| Box::pin(member.run(driver, workers))),
+        });
+    }
+    for one in LOOPS.iter().filter(|one| choice.includes(one.row.name)) {
+        let Loop { row, component, reads, run } = one;
+        chosen.push(Chosen { name: row.name, account: row.account, component, reads, start: Box::new(run) });
+    }
+    Ok(chosen)
+}
+
+/// How clients of this process behave.
+fn settings(flags: &Flags, name: &str) -> client::Settings {
+    let user_agent = if name.is_empty() { MANAGER.to_owned() } else { format!("{MANAGER}/{name}") };
+    client::Settings { user_agent, qps: flags.kube_api_qps, burst: flags.kube_api_burst, ..client::Settings::default() }
+}
+
+fn connect(config: &client::Config, settings: client::Settings) -> Result<Client> {
+    Client::connect(config, settings).with_context(|| format!("{} cannot be used", config.server))
+}

@@ -1,0 +1,131 @@
+//! Who a controller is: the identity of the kubeconfig, or a service account of its own with a token that is renewed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use client::config::{Credential, Tls};
+use client::transport::{Answer, BoxError, TransportError};
+use client::{Client, Config, Error, Https, Target, Transport, WriteOptions};
+use http::header::{AUTHORIZATION, HeaderValue};
+use http::{Request, StatusCode};
+use machinery::{Value, value};
+use reconcile::kinds;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::flags::Flags;
+use super::{connect, settings};
+
+/// Where the accounts of controllers are.
+const NAMESPACE: &str = "kube-system";
+/// How long a token lasts; a new one is asked for when four fifths of it are over.
+const TOKEN_LIFE: Duration = Duration::from_secs(3600);
+
+/// Makes the clients of all controllers.
+pub struct Clients {
+    /// The identity of the kubeconfig.
+    pub root: Client,
+    config: Config,
+    flags: Flags,
+}
+
+impl Clients {
+    pub fn new(config: &Config, flags: &Flags) -> Result<Self> {
+        let root = connect(config, settings(flags, ""))?;
+        Ok(Self { root, config: config.clone(), flags: flags.clone() })
+    }
+
+    /// The client of a controller, with limits of its own.
+    pub fn of(&self, account: &'static str, name: &str) -> Result<Client> {
+        let settings = settings(&self.flags, name);
+        if !self.flags.use_service_account_credentials {
+            return connect(&self.config, settings);
+        }
+        let anonymous = Config {
+            tls: Tls { client: None, ..self.config.tls.clone() },
+            credential: Credential::None,
+            impersonate: None,
+            ..self.config.clone()
+        };
+        let inner = Https::new(anonymous).with_context(|| format!("{} cannot be used", self.config.server))?;
+        let transport = AsAccount { inner, root: self.root.clone(), account, token: Mutex::default() };
+        Ok(Client::new(Arc::new(transport), settings)?)
+    }
+}
+
+/// Carries requests as a service account.
+struct AsAccount {
+    inner: Https,
+    root: Client,
+    account: &'static str,
+    /// The token, and when to ask for another.
+    token: Mutex<Option<(HeaderValue, Instant)>>,
+}
+
+impl AsAccount {
+    async fn header(&self) -> Result<HeaderValue, TransportError> {
+        let mut token = self.token.lock().await;
+        if let Some((header, until)) = &*token
+            && Instant::now() < *until
+        {
+            return Ok(header.clone());
+        }
+        // Nothing was sent yet, so that the client may try again.
+        let failed = |error: BoxError| TransportError::Connect {
+            server: format!("the token of {}", self.account),
+            source: error,
+        };
+        let text = self.request_token().await.map_err(|error| failed(error.into()))?;
+        let mut header = HeaderValue::from_str(&format!("Bearer {text}")).map_err(|error| failed(error.into()))?;
+        header.set_sensitive(true);
+        *token = Some((header.clone(), Instant::now() + TOKEN_LIFE * 4 / 5));
+        Ok(header)
+    }
+
+    /// Asks for a token, and makes the account if there is none.
+    async fn request_token(&self) -> Result<String, Error> {
+        let target = Target::named(&kinds::SERVICE_ACCOUNTS, NAMESPACE, self.account).subresource("token");
+        let request = value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"expirationSeconds": (i64::try_from(TOKEN_LIFE.as_secs()).unwrap_or(i64::MAX))}});
+        let options = WriteOptions::default();
+        let answer = match self.root.create(&target, &request, &options).await {
+            Err(error) if error.is_not_found() => {
+                self.make_account().await?;
+                self.root.create(&target, &request, &options).await?
+            }
+            other => other?,
+        };
+        Ok(answer.at(&["status", "token"]).and_then(Value::as_str).unwrap_or_default().to_owned())
+    }
+
+    async fn make_account(&self) -> Result<(), Error> {
+        let options = WriteOptions::default();
+        let namespace = value!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        let account = value!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"namespace": NAMESPACE, "name": (self.account)}});
+        let made = self.root.create(&Target::all(&kinds::NAMESPACES), &namespace, &options).await;
+        made.map(drop).or_else(already_there)?;
+        let target = Target::within(&kinds::SERVICE_ACCOUNTS, NAMESPACE);
+        self.root.create(&target, &account, &options).await.map(drop).or_else(already_there)
+    }
+}
+
+fn already_there(error: Error) -> Result<(), Error> {
+    if error.is_already_exists() { Ok(()) } else { Err(error) }
+}
+
+impl Transport for AsAccount {
+    fn send(&self, mut request: Request<Bytes>) -> Answer<'_> {
+        Box::pin(async move {
+            request.headers_mut().insert(AUTHORIZATION, self.header().await?);
+            let answer = self.inner.send(request).await?;
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                // The account may have been made anew: the next request asks for another token.
+                *self.token.lock().await = None;
+            }
+            Ok(answer)
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! Clients of others: the kube crate, and Python's client.
+
+use std::process::Command;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+
+use crate::server::Server;
+
+async fn connect(server: &Server) -> Client {
+    let file = kube::config::Kubeconfig::read_from(server.folder.path().join("kubeconfig")).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+#[tokio::test]
+async fn a_program_on_the_kube_crate_lists_watches_and_writes() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let made = |name: &str| -> ConfigMap {
+        serde_json::from_value(serde_json::json!({"metadata": {"name": name}, "data": {"a": "b"}})).unwrap()
+    };
+    let first = maps.create(&PostParams::default(), &made("one")).await.unwrap();
+    let version = first.metadata.resource_version.unwrap();
+    let mut changes = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    maps.create(&PostParams::default(), &made("two")).await.unwrap();
+    let patch = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "c"}});
+    let applied = PatchParams::apply("test").force();
+    assert_eq!(maps.patch("two", &applied, &Patch::Apply(&patch)).await.unwrap().data.unwrap()["a"], "c");
+    maps.delete("one", &DeleteParams::default()).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        let event = tokio::time::timeout(Duration::from_secs(20), changes.next()).await.unwrap().unwrap().unwrap();
+        seen.push(match event {
+            WatchEvent::Added(map) => format!("added {}", map.metadata.name.unwrap()),
+            WatchEvent::Modified(map) => format!("modified {}", map.metadata.name.unwrap()),
+            WatchEvent::Deleted(map) => format!("deleted {}", map.metadata.name.unwrap()),
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(seen, ["added two", "modified two", "deleted one"]);
+    let page = maps.list(&ListParams::default().limit(1)).await.unwrap();
+    assert_eq!(page.items.len(), 1);
+    let missing = maps.get("one").await.unwrap_err();
+    assert!(matches!(missing, kube::Error::Api(status) if status.is_not_found()));
+
+    let streaming = watcher::Config::default().streaming_lists();
+    let mut objects = watcher(maps, streaming).applied_objects().boxed();
+    let name = async { objects.next().await.unwrap().unwrap().metadata.name.unwrap() };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(20), name).await.unwrap(), "two");
+    let pods: Api<Pod> = Api::all(client);
+    assert!(pods.list_metadata(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+/// What a program in Python does; it prints nothing unless something is not as it should be.
+const PROGRAM: &str = r#"
+import sys
+from kubernetes import client, config, watch
+from kubernetes.client.rest import ApiException
+
+config.load_kube_config(sys.argv[1])
+core, apps = client.CoreV1Api(), client.AppsV1Api()
+made = core.create_namespaced_config_map("default", {"metadata": {"name": "py"}, "data": {"a": "b"}})
+stream = watch.Watch().stream(core.list_namespaced_config_map, "default",
+    resource_version=made.metadata.resource_version, timeout_seconds=20)
+core.patch_namespaced_config_map("py", "default", {"data": {"a": "c"}})
+event = next(stream)
+assert event["type"] == "MODIFIED" and event["object"].data == {"a": "c"}, event
+template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+apps.create_namespaced_deployment("default", {"metadata": {"name": "web"},
+    "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}})
+assert apps.read_namespaced_deployment_scale("web", "default").spec.replicas == 1
+assert [one.metadata.name for one in apps.list_deployment_for_all_namespaces().items] == ["web"]
+try:
+    core.create_namespaced_config_map("default", {"metadata": {"name": "Bad_Name"}})
+    raise SystemExit("a bad name was taken")
+except ApiException as error:
+    assert error.status == 422, error
+custom = client.CustomObjectsApi()
+assert custom.list_cluster_custom_object("rbac.authorization.k8s.io", "v1", "clusterroles")["items"]
+core.delete_namespaced_config_map("py", "default")
+"#;
+
+#[test]
+fn a_program_on_pythons_client_lists_watches_and_writes() {
+    let server = Server::start();
+    let program = server.folder.path().join("program.py");
+    std::fs::write(&program, PROGRAM).unwrap();
+    // Debian's own interpreter: it is the one that Debian's package python3-kubernetes is for.
+    let output = Command::new("/usr/bin/python3")
+        .args(["-W", "ignore"])
+        .arg(&program)
+        .arg(server.folder.path().join("kubeconfig"))
+        .output()
+        .unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}

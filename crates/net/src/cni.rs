@@ -1,0 +1,342 @@
+//! Networks by CNI plug-ins: programs that are told on their standard input what to do.
+//!
+//! Follows the specification 1.1: lists of plug-ins that are called one after another, each with the answer so far, and backwards
+//! for removal. What was asked and answered for a sandbox is kept, and removal goes by that, whatever the configuration has
+//! become meanwhile.
+
+mod config;
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::network::{Attachment, Network, NetworkError, NetworkFuture};
+use crate::routed::INTERFACE;
+
+use config::NetworkList;
+
+/// A plug-in that says nothing for so long is stuck.
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The first network, by name, of a directory of configurations.
+#[derive(Debug)]
+pub struct Cni {
+    conf_dir: PathBuf,
+    bin_dirs: Vec<PathBuf>,
+    /// What was asked and answered, by sandbox.
+    results: PathBuf,
+}
+
+/// What is kept of a sandbox that was connected.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    list: NetworkList,
+    /// The last answer; none if it never came to that.
+    result: Option<Value>,
+}
+
+/// One call of a plug-in.
+struct Call<'a> {
+    verb: &'a str,
+    sandbox: &'a Attachment,
+    netns: Option<&'a Path>,
+    input: Value,
+}
+
+impl Cni {
+    /// Configurations in `conf_dir`, programs in `bin_dirs`, answers kept in `results`.
+    pub fn new(conf_dir: &Path, bin_dirs: &[PathBuf], results: &Path) -> Cni {
+        Cni { conf_dir: conf_dir.to_owned(), bin_dirs: bin_dirs.to_vec(), results: results.to_owned() }
+    }
+
+    /// Whether there is a configuration to go by.
+    pub fn is_configured(&self) -> bool {
+        NetworkList::load(&self.conf_dir).is_ok()
+    }
+
+    async fn add(&self, netns: &Path, sandbox: &Attachment) -> Result<Vec<IpAddr>, NetworkError> {
+        let list = NetworkList::load(&self.conf_dir)?;
+        // A call that we do not survive must be undone too.
+        self.keep(&sandbox.id, &Kept { list: list.clone(), result: None })?;
+        let mut result = None;
+        for plugin in &list.plugins {
+            let input = list.input(plugin, result.as_ref(), sandbox);
+            result = Some(self.call(plugin, Call { verb: "ADD", sandbox, netns: Some(netns), input }).await?);
+        }
+        let ips = addresses(result.as_ref().unwrap_or(&Value::Null));
+        self.keep(&sandbox.id, &Kept { list, result })?;
+        Ok(ips)
+    }
+
+    async fn delete(&self, netns: Option<&Path>, sandbox: &Attachment) -> Result<(), NetworkError> {
+        let kept = match self.kept(&sandbox.id) {
+            Some(kept) => kept,
+            None => Kept { list: NetworkList::load(&self.conf_dir)?, result: None },
+        };
+        for plugin in kept.list.plugins.iter().rev() {
+            let input = kept.list.input(plugin, kept.result.as_ref(), sandbox);
+            self.call(plugin, Call { verb: "DEL", sandbox, netns, input }).await?;
+        }
+        // It may be gone from an earlier attempt.
+        let _ = fs::remove_file(self.results.join(&sandbox.id));
+        Ok(())
+    }
+
+    async fn inspect(&self, netns: &Path, sandbox: &Attachment) -> Result<(), NetworkError> {
+        let Some(Kept { list, result: Some(result) }) = self.kept(&sandbox.id) else {
+            return Err(NetworkError::Damaged("it was never connected".to_owned()));
+        };
+        if !list.can_check() {
+            return Ok(());
+        }
+        for plugin in &list.plugins {
+            let input = list.input(plugin, Some(&result), sandbox);
+            self.call(plugin, Call { verb: "CHECK", sandbox, netns: Some(netns), input }).await?;
+        }
+        Ok(())
+    }
+
+    async fn status(&self) -> Result<(), NetworkError> {
+        let list = NetworkList::load(&self.conf_dir)?;
+        let nobody = Attachment::default();
+        if list.has_status_and_gc() {
+            for plugin in &list.plugins {
+                let input = list.input(plugin, None, &nobody);
+                self.call(plugin, Call { verb: "STATUS", sandbox: &nobody, netns: None, input }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is kept of sandboxes that are gone, and lets plug-ins that can do it look for more.
+    async fn sweep(&self, alive: &[String]) -> Result<(), NetworkError> {
+        let entries = fs::read_dir(&self.results).into_iter().flatten().flatten();
+        let known: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut first_failure = None;
+        for id in known.into_iter().filter(|id| !alive.contains(id)) {
+            let gone = Attachment { id, ..Attachment::default() };
+            if let Err(error) = self.delete(None, &gone).await {
+                first_failure.get_or_insert(error);
+            }
+        }
+        let nobody = Attachment::default();
+        // Without a configuration there is nobody to ask.
+        let Ok(list) = NetworkList::load(&self.conf_dir) else { return first_failure.map_or(Ok(()), Err) };
+        let asked = if list.may_collect() { list.plugins.as_slice() } else { &[] };
+        for plugin in asked {
+            let mut input = list.input(plugin, None, &nobody);
+            let valid = |id: &String| json!({"containerID": id, "ifname": INTERFACE});
+            input["cni.dev/valid-attachments"] = alive.iter().map(valid).collect();
+            if let Err(error) = self.call(plugin, Call { verb: "GC", sandbox: &nobody, netns: None, input }).await {
+                first_failure.get_or_insert(error);
+            }
+        }
+        first_failure.map_or(Ok(()), Err)
+    }
+
+    fn keep(&self, id: &str, kept: &Kept) -> Result<(), NetworkError> {
+        let path = self.results.join(id);
+        let failed = |source| NetworkError::Configuration { path: path.clone(), source };
+        fs::create_dir_all(&self.results).map_err(failed)?;
+        let text = serde_json::to_vec(kept).map_err(|error| failed(error.into()))?;
+        fs::write(&path, text).map_err(failed)
+    }
+
+    fn kept(&self, id: &str) -> Option<Kept> {
+        serde_json::from_slice(&fs::read(self.results.join(id)).ok()?).ok()
+    }
+
+    async fn call(&self, plugin: &Value, call: Call<'_>) -> Result<Value, NetworkError> {
+        let name = plugin["type"].as_str().unwrap_or_default().to_owned();
+        let failed = |message: String| NetworkError::Plugin { plugin: name.clone(), message };
+        if name.is_empty() || name.contains('/') {
+            return Err(failed("the plug-in's type is not a program's name".to_owned()));
+        }
+        let program = self.bin_dirs.iter().map(|dir| dir.join(&name)).find(|path| path.exists());
+        let program = program.ok_or_else(|| failed(format!("no such program in {:?}", self.bin_dirs)))?;
+        let mut child = Command::new(program)
+            .envs(environment(&call, &self.bin_dirs))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        let mut stdin = child.stdin.take().expect("its input is a pipe");
+        let text = call.input.to_string();
+        let run = async {
+            // A plug-in that does not read its input says why in its answer.
+            let _ = stdin.write_all(text.as_bytes()).await;
+            drop(stdin);
+            child.wait_with_output().await
+        };
+        let output = tokio::time::timeout(PLUGIN_TIMEOUT, run)
+            .await
+            .map_err(|_| failed("it did not answer in time".to_owned()))?
+            .map_err(|error| failed(error.to_string()))?;
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if output.status.success() {
+            return Ok(answer);
+        }
+        let details = answer["details"].as_str().filter(|text| !text.is_empty());
+        let said = answer["msg"].as_str().map(|msg| match details {
+            Some(details) => format!("{msg}: {details}"),
+            None => msg.to_owned(),
+        });
+        Err(failed(said.unwrap_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())))
+    }
+}
+
+impl Network for Cni {
+    fn ready(&self) -> NetworkFuture<'_, ()> {
+        Box::pin(self.status())
+    }
+
+    fn attach<'a>(&'a self, netns: &'a Path, sandbox: &'a Attachment) -> NetworkFuture<'a, Vec<IpAddr>> {
+        Box::pin(self.add(netns, sandbox))
+    }
+
+    fn detach<'a>(&'a self, netns: Option<&'a Path>, sandbox: &'a Attachment) -> NetworkFuture<'a, ()> {
+        Box::pin(self.delete(netns, sandbox))
+    }
+
+    fn check<'a>(&'a self, netns: &'a Path, sandbox: &'a Attachment) -> NetworkFuture<'a, ()> {
+        Box::pin(self.inspect(netns, sandbox))
+    }
+
+    fn collect<'a>(&'a self, alive: &'a [String]) -> NetworkFuture<'a, ()> {
+        Box::pin(self.sweep(alive))
+    }
+
+    fn set_pod_cidr(&self, _cidr: &str) {}
+}
+
+/// What a plug-in is told besides its input.
+fn environment(call: &Call<'_>, bin_dirs: &[PathBuf]) -> Vec<(&'static str, String)> {
+    let sandbox = call.sandbox;
+    let search: Vec<String> = bin_dirs.iter().map(|dir| dir.display().to_string()).collect();
+    let mut environment = vec![("CNI_COMMAND", call.verb.to_owned()), ("CNI_PATH", search.join(":"))];
+    if !sandbox.id.is_empty() {
+        let netns = call.netns.map(|path| path.display().to_string()).unwrap_or_default();
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={}",
+            sandbox.namespace, sandbox.name, sandbox.id, sandbox.uid
+        );
+        environment.extend([("CNI_CONTAINERID", sandbox.id.clone()), ("CNI_NETNS", netns)]);
+        environment.extend([("CNI_IFNAME", INTERFACE.to_owned()), ("CNI_ARGS", args)]);
+    }
+    environment
+}
+
+/// Addresses in the order the plug-ins gave them, without their masks, each once.
+fn addresses(result: &Value) -> Vec<IpAddr> {
+    let list = result["ips"].as_array().map_or(&[][..], Vec::as_slice);
+    let texts = list.iter().filter_map(|ip| ip["address"].as_str());
+    let mut ips: Vec<IpAddr> = Vec::new();
+    for ip in texts.filter_map(|text| text.split('/').next()?.parse().ok()) {
+        if !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    ips
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const LIST: &str = r#"{"name":"n","cniVersion":"1.1.0","plugins":[{"type":"one"},{"type":"two"}]}"#;
+
+    struct Fixture {
+        directory: tempfile::TempDir,
+        cni: Cni,
+    }
+
+    impl Fixture {
+        /// Two plug-ins that write down how they were called.
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let at = |name: &str| directory.path().join(name);
+            for name in ["conf", "bin"] {
+                fs::create_dir(at(name)).unwrap();
+            }
+            let script = format!(
+                "#!/bin/sh\ninput=$(cat)\necho $(basename $0) $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME >>{log}\n\
+                 case \"$CNI_COMMAND $input\" in GC*valid-attachments*x*) echo valid >>{log};; esac\n\
+                 echo '{{\"ips\":[{{\"address\":\"10.1.2.3/24\"}}]}}'\n",
+                log = at("log").display()
+            );
+            for name in ["one", "two"] {
+                fs::write(at("bin").join(name), &script).unwrap();
+                fs::set_permissions(at("bin").join(name), PermissionsExt::from_mode(0o755)).unwrap();
+            }
+            let cni = Cni::new(&at("conf"), &[at("bin")], &at("results"));
+            Self { cni, directory }
+        }
+
+        fn configure(&self, list: &str) {
+            fs::write(self.directory.path().join("conf/10-net.conflist"), list).unwrap();
+        }
+
+        fn log(&self) -> String {
+            let log = self.directory.path().join("log");
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let _ = fs::remove_file(log);
+            said
+        }
+    }
+
+    fn sandbox(id: &str) -> Attachment {
+        Attachment { id: id.into(), ..Attachment::default() }
+    }
+
+    #[tokio::test]
+    async fn plugins_run_in_order_and_back() {
+        let fixture = Fixture::new();
+        let cni = &fixture.cni;
+        assert!(matches!(cni.ready().await, Err(NetworkError::NotConfigured(_))));
+        fixture.configure(LIST);
+        cni.ready().await.unwrap();
+        assert_eq!(fixture.log(), "one STATUS\ntwo STATUS\n");
+        let netns = Path::new("/proc/self/ns/net");
+        assert_eq!(cni.attach(netns, &sandbox("abc")).await.unwrap(), [IpAddr::from([10, 1, 2, 3])]);
+        cni.check(netns, &sandbox("abc")).await.unwrap();
+        cni.detach(None, &sandbox("abc")).await.unwrap();
+        let expect = "one ADD abc eth0\ntwo ADD abc eth0\none CHECK abc eth0\ntwo CHECK abc eth0\n\
+                      two DEL abc eth0\none DEL abc eth0\n";
+        assert_eq!(fixture.log(), expect);
+        assert!(!fixture.cni.results.join("abc").exists());
+    }
+
+    #[tokio::test]
+    async fn removal_goes_by_the_configuration_of_the_time() {
+        let fixture = Fixture::new();
+        fixture.configure(LIST);
+        fixture.cni.attach(Path::new("/proc/self/ns/net"), &sandbox("abc")).await.unwrap();
+        fixture.log();
+        fixture.configure(r#"{"name":"n","plugins":[{"type":"other"}]}"#);
+        fixture.cni.detach(None, &sandbox("abc")).await.unwrap();
+        assert_eq!(fixture.log(), "two DEL abc eth0\none DEL abc eth0\n");
+    }
+
+    #[tokio::test]
+    async fn what_sandboxes_left_that_are_gone_is_removed() {
+        let fixture = Fixture::new();
+        fixture.configure(LIST);
+        for id in ["gone", "x"] {
+            fixture.cni.attach(Path::new("/proc/self/ns/net"), &sandbox(id)).await.unwrap();
+        }
+        fixture.log();
+        fixture.cni.collect(&["x".to_owned()]).await.unwrap();
+        assert_eq!(fixture.log(), "two DEL gone eth0\none DEL gone eth0\none GC\nvalid\ntwo GC\nvalid\n");
+    }
+}

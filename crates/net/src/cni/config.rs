@@ -1,0 +1,241 @@
+//! Configurations of CNI networks: which there are, and what each plug-in is told of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::network::{Attachment, NetworkError};
+
+/// The versions of the specification that we speak, newest first.
+const VERSIONS: [&str; 6] = ["1.1.0", "1.0.0", "0.4.0", "0.3.1", "0.3.0", "0.2.0"];
+
+/// Plug-ins that make one network together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NetworkList {
+    /// The network's name.
+    pub name: String,
+    /// The version of the specification that everyone speaks.
+    pub version: String,
+    /// Each plug-in's own part.
+    pub plugins: Vec<Value>,
+    #[serde(default)]
+    disable_check: bool,
+    #[serde(default)]
+    disable_gc: bool,
+}
+
+impl NetworkList {
+    /// The first configuration of a directory, by name.
+    pub fn load(directory: &Path) -> Result<Self, NetworkError> {
+        let none = || NetworkError::NotConfigured(directory.to_owned());
+        let path = files(directory).into_iter().next().ok_or_else(none)?;
+        let value = read(&path)?;
+        let wrong = |what: &str| {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidData, what.to_owned());
+            NetworkError::Configuration { path: path.clone(), source }
+        };
+        let name = value["name"].as_str().filter(|name| !name.is_empty()).ok_or_else(|| wrong("name: required"))?;
+        let mut plugins = match &value["plugins"] {
+            Value::Array(plugins) => plugins.clone(),
+            // A single plug-in is a list of one.
+            Value::Null if value.get("type").is_some() => vec![value.clone()],
+            _ => return Err(wrong("plugins: must be a list")),
+        };
+        if value["loadOnlyInlinedPlugins"] != json!(true) && value.get("plugins").is_some() {
+            for file in files(&directory.join(name)) {
+                plugins.push(read(&file)?);
+            }
+        }
+        if plugins.is_empty() {
+            return Err(wrong("plugins: required"));
+        }
+        let version = version(&value).ok_or_else(|| wrong("cniVersion: none that is supported"))?;
+        let flag = |name: &str| value[name] == json!(true) || value[name] == json!("true");
+        Ok(Self {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            plugins,
+            disable_check: flag("disableCheck"),
+            disable_gc: flag("disableGC"),
+        })
+    }
+
+    /// Whether plug-ins may be asked whether all is well.
+    pub fn can_check(&self) -> bool {
+        !self.disable_check && self.is_at_least("0.4.0")
+    }
+
+    /// Whether plug-ins can be asked for their state and to collect.
+    pub fn has_status_and_gc(&self) -> bool {
+        self.is_at_least("1.1.0")
+    }
+
+    /// Whether plug-ins may be asked to collect what nobody uses.
+    pub fn may_collect(&self) -> bool {
+        !self.disable_gc && self.has_status_and_gc()
+    }
+
+    /// One plug-in's input: its own part, the list's name and version, the answer so far, and what it can do at run time.
+    pub fn input(&self, plugin: &Value, previous: Option<&Value>, sandbox: &Attachment) -> Value {
+        let mut input = plugin.as_object().cloned().unwrap_or_default();
+        let capabilities = input.remove("capabilities").unwrap_or_default();
+        input.insert("name".to_owned(), json!(self.name));
+        input.insert("cniVersion".to_owned(), json!(self.version));
+        if let Some(previous) = previous {
+            input.insert("prevResult".to_owned(), previous.clone());
+        }
+        let wishes = wishes(&capabilities, sandbox);
+        if !wishes.is_empty() {
+            input.insert("runtimeConfig".to_owned(), Value::Object(wishes));
+        }
+        Value::Object(input)
+    }
+
+    fn is_at_least(&self, version: &str) -> bool {
+        let place = |version: &str| VERSIONS.iter().position(|known| *known == version).unwrap_or(VERSIONS.len());
+        place(&self.version) <= place(version)
+    }
+}
+
+/// The newest version that the configuration and we speak.
+fn version(value: &Value) -> Option<&'static str> {
+    let offered: Vec<&str> = match &value["cniVersions"] {
+        Value::Array(versions) => versions.iter().chain([&value["cniVersion"]]).filter_map(Value::as_str).collect(),
+        _ => vec![value["cniVersion"].as_str().unwrap_or("1.0.0")],
+    };
+    VERSIONS.into_iter().find(|known| offered.contains(known))
+}
+
+/// What a plug-in is told that can do it: ports, bandwidth, annotations.
+fn wishes(capabilities: &Value, sandbox: &Attachment) -> Map<String, Value> {
+    let can = |name: &str| capabilities[name] == json!(true);
+    let mut wishes = Map::new();
+    if can("portMappings") && !sandbox.id.is_empty() {
+        let ports = sandbox.ports.iter().filter(|port| port.host_port > 0);
+        wishes.insert("portMappings".to_owned(), ports.map(|port| json!(port)).collect());
+    }
+    let bandwidth = bandwidth(sandbox);
+    if can("bandwidth") && !bandwidth.is_empty() {
+        wishes.insert("bandwidth".to_owned(), Value::Object(bandwidth));
+    }
+    if can("io.kubernetes.cri.pod-annotations") {
+        wishes.insert("io.kubernetes.cri.pod-annotations".to_owned(), json!(sandbox.annotations));
+    }
+    wishes
+}
+
+/// The limits that a pod's annotations ask for, in bits a second.
+fn bandwidth(sandbox: &Attachment) -> Map<String, Value> {
+    /// What a burst may be when nobody says: the largest that the plug-in takes.
+    const BURST: u32 = i32::MAX.cast_unsigned();
+    let mut limits = Map::new();
+    for side in ["ingress", "egress"] {
+        let asked = sandbox.annotations.get(&format!("kubernetes.io/{side}-bandwidth"));
+        if let Some(rate) = asked.and_then(|text| bits(text)) {
+            limits.insert(format!("{side}Rate"), json!(rate));
+            limits.insert(format!("{side}Burst"), json!(BURST));
+        }
+    }
+    limits
+}
+
+/// A quantity of bits: `10M`, `1Gi`, `500k`.
+fn bits(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 8] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("Ti", 1 << 40),
+        ("k", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
+    ];
+    let (digits, unit) =
+        UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit))).unwrap_or((text, 1));
+    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bits| *bits > 0)
+}
+
+/// The configurations of a directory, by name.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let known = |path: &PathBuf| {
+        path.extension().and_then(|end| end.to_str()).is_some_and(|end| ["conflist", "conf", "json"].contains(&end))
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(known).collect();
+    files.sort();
+    files
+}
+
+fn read(path: &Path) -> Result<Value, NetworkError> {
+    let failed = |source| NetworkError::Configuration { path: path.to_owned(), source };
+    serde_json::from_slice(&fs::read(path).map_err(failed)?).map_err(|error| failed(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{PortMapping, Protocol};
+
+    fn load(files: &[(&str, &str)]) -> Result<NetworkList, NetworkError> {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        NetworkList::load(directory.path())
+    }
+
+    #[test]
+    fn a_plugin_is_told_its_part_the_answer_so_far_and_the_ports_it_can_map() {
+        let text = r#"{"name": "net", "cniVersion": "1.0.0", "plugins": [
+            {"type": "portmap", "capabilities": {"portMappings": true, "bandwidth": true}, "x": 1}]}"#;
+        let list = load(&[("1.conflist", text)]).unwrap();
+        let port = PortMapping { protocol: Protocol::Udp, host_port: 80, container_port: 8080, host_ip: None };
+        let annotations = [("kubernetes.io/ingress-bandwidth".to_owned(), "10M".to_owned())].into();
+        let sandbox = Attachment { id: "a".into(), ports: vec![port], annotations, ..Attachment::default() };
+        let told = list.input(&list.plugins[0], Some(&json!({"ips": []})), &sandbox);
+        let expect = json!({
+            "name": "net", "cniVersion": "1.0.0", "type": "portmap", "x": 1, "prevResult": {"ips": []},
+            "runtimeConfig": {"portMappings": [{"hostPort": 80, "containerPort": 8080, "protocol": "udp"}],
+                              "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": 2_147_483_647}},
+        });
+        assert_eq!(told, expect);
+    }
+
+    #[test]
+    fn the_first_configuration_counts_and_more_plugins_come_from_the_networks_directory() {
+        let list = load(&[
+            ("20-b.conf", r#"{"name": "b", "type": "x"}"#),
+            (
+                "10-a.conflist",
+                r#"{"name": "a", "cniVersions": ["0.4.0", "1.1.0", "9.9.9"], "plugins": [{"type": "one"}]}"#,
+            ),
+            ("a/two.conf", r#"{"type": "two"}"#),
+            ("05-not.txt", "nonsense"),
+        ])
+        .unwrap();
+        assert_eq!((list.name.as_str(), list.version.as_str()), ("a", "1.1.0"));
+        assert_eq!(list.plugins, [json!({"type": "one"}), json!({"type": "two"})]);
+        assert!(list.can_check() && list.may_collect());
+        let single = load(&[("20-b.conf", r#"{"name": "b", "type": "x", "cniVersion": "0.3.1"}"#)]).unwrap();
+        assert!(!single.can_check() && !single.has_status_and_gc());
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_refused_in_words() {
+        let check = |text: &str, expect: &str| {
+            let error = load(&[("1.conflist", text)]).unwrap_err();
+            let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            assert!(source.contains(expect), "{text}: {source}");
+        };
+        check("{}", "name: required");
+        check(r#"{"name": "a"}"#, "plugins: must be a list");
+        check(r#"{"name": "a", "plugins": []}"#, "plugins: required");
+        check(r#"{"name": "a", "cniVersion": "7", "plugins": [{"type": "x"}]}"#, "cniVersion");
+        check("[", "EOF");
+    }
+}

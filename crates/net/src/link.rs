@@ -1,0 +1,423 @@
+//! Links, addresses and routes: what there is, and what it takes to make them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::cidr::{Cidr, octets};
+use crate::netlink::{
+    ACK, CREATE, DUMP, EXCLUSIVE, Error, Protocol, REPLACE, Reply, Request, Socket, attributes, read_ip, read_u32,
+};
+
+const NEWLINK: u16 = 16;
+const DELLINK: u16 = 17;
+const GETLINK: u16 = 18;
+const NEWADDR: u16 = 20;
+const DELADDR: u16 = 21;
+const GETADDR: u16 = 22;
+const NEWROUTE: u16 = 24;
+const DELROUTE: u16 = 25;
+const GETROUTE: u16 = 26;
+const NEWNEIGH: u16 = 28;
+
+const LINK_HEADER_LEN: usize = 16;
+const ADDRESS_HEADER_LEN: usize = 8;
+const ROUTE_HEADER_LEN: usize = 12;
+const FLAG_UP: u32 = 1;
+const TABLE_MAIN: u8 = 254;
+/// Routes of ours are marked, so that we find them again and never touch another's.
+const ROUTE_PROTOCOL: u8 = 107;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is switched on.
+    pub up: bool,
+    /// The largest packet.
+    pub mtu: u32,
+    /// Its hardware address.
+    pub hardware: Vec<u8>,
+}
+
+/// An address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The interface.
+    pub index: u32,
+    /// The address.
+    pub ip: IpAddr,
+    /// How many bits it shares with its neighbours.
+    pub prefix: u8,
+}
+
+/// A way to somewhere.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// To here.
+    pub to: Cidr,
+    /// By this.
+    pub hop: Hop,
+}
+
+/// The next step of a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hop {
+    /// Whoever is on a link.
+    Link {
+        /// The link.
+        index: u32,
+        /// As whom this machine speaks there.
+        source: Option<IpAddr>,
+    },
+    /// A neighbour on a link, who is taken to be there whatever its address.
+    Via {
+        /// The link.
+        index: u32,
+        /// The neighbour.
+        neighbour: IpAddr,
+    },
+    /// There is no way, and who tries is told.
+    Nowhere,
+}
+
+/// One end of a pair of interfaces that is put into another namespace.
+pub struct Peer<'a> {
+    /// Its name there.
+    pub name: &'a str,
+    /// Its hardware address.
+    pub hardware: [u8; 6],
+    /// The namespace.
+    pub netns: BorrowedFd<'a>,
+}
+
+/// The links of one network namespace.
+pub struct Links(Socket);
+
+impl Links {
+    /// Those of the calling thread's namespace.
+    pub fn open() -> Result<Self, Error> {
+        Socket::open(Protocol::Route).map(Self)
+    }
+
+    /// A link by name.
+    pub fn find(&mut self, name: &str) -> Result<Option<Link>, Error> {
+        let request = Request::of(GETLINK, ACK, &[0; LINK_HEADER_LEN], |it| {
+            it.put_str(IFLA_IFNAME, name);
+        });
+        match self.0.ask("a look at a link", request) {
+            Ok(replies) => Ok(replies.iter().filter_map(read_link).next()),
+            Err(error) if is(&error, libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All links.
+    pub fn list(&mut self) -> Result<Vec<Link>, Error> {
+        let replies = self.0.ask("a list of links", Request::of(GETLINK, DUMP, &[0; LINK_HEADER_LEN], |_| {}))?;
+        Ok(replies.iter().filter_map(read_link).collect())
+    }
+
+    /// A pair of interfaces: one end here, the other where the pod is, both still off.
+    ///
+    /// The peer is made where it belongs, under its name: moving and renaming it would take ten times as long.
+    pub fn add_veth(&mut self, name: &str, mtu: u32, peer: &Peer<'_>) -> Result<(), Error> {
+        const PEER: u16 = 1;
+        let request = Request::of(NEWLINK, ACK | CREATE | EXCLUSIVE, &link_header(0, false), |it| {
+            it.put_str(IFLA_IFNAME, name).put_u32(IFLA_MTU, mtu);
+            it.nest(IFLA_LINKINFO, |it| {
+                it.put_str(INFO_KIND, "veth");
+                it.nest(INFO_DATA, |it| {
+                    it.nest(PEER, |it| {
+                        it.raw(&link_header(0, false)).put_str(IFLA_IFNAME, peer.name).put_u32(IFLA_MTU, mtu);
+                        it.put(IFLA_ADDRESS, &peer.hardware);
+                        it.put_u32(IFLA_NET_NS_FD, peer.netns.as_raw_fd().cast_unsigned());
+                    });
+                });
+            });
+        });
+        self.0.execute("a pod's link", request)
+    }
+
+    /// A tunnel whose other ends are told by routes and neighbours.
+    pub fn ensure_vxlan(&mut self, name: &str, id: u32, port: u16, mtu: u32, hardware: [u8; 6]) -> Result<Link, Error> {
+        const VXLAN_ID: u16 = 1;
+        const VXLAN_LEARNING: u16 = 7;
+        const VXLAN_PORT: u16 = 15;
+        let make = Request::of(NEWLINK, ACK | CREATE | EXCLUSIVE, &link_header(0, true), |it| {
+            it.put_str(IFLA_IFNAME, name).put_u32(IFLA_MTU, mtu).put(IFLA_ADDRESS, &hardware);
+            it.nest(IFLA_LINKINFO, |it| {
+                it.put_str(INFO_KIND, "vxlan");
+                it.nest(INFO_DATA, |it| {
+                    it.put_u32(VXLAN_ID, id).put(VXLAN_LEARNING, &[0]).put(VXLAN_PORT, &port.to_be_bytes());
+                });
+            });
+        });
+        match self.0.execute("a tunnel", make) {
+            Err(error) if !is(&error, libc::EEXIST) => return Err(error),
+            _ => {}
+        }
+        self.find(name)?.ok_or(Error::Malformed("a tunnel"))
+    }
+
+    /// Switches a link on.
+    pub fn set_up(&mut self, index: u32) -> Result<(), Error> {
+        self.0.execute("the switching on of a link", Request::of(NEWLINK, ACK, &link_header(index, true), |_| {}))
+    }
+
+    /// Takes a link away; whether it was there.
+    pub fn delete(&mut self, name: &str) -> Result<bool, Error> {
+        let request = Request::of(DELLINK, ACK, &[0; LINK_HEADER_LEN], |it| {
+            it.put_str(IFLA_IFNAME, name);
+        });
+        match self.0.execute("the removal of a link", request) {
+            Ok(()) => Ok(true),
+            Err(error) if is(&error, libc::ENODEV) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives a link an address, which it may have already.
+    pub fn add_address(&mut self, address: &Address) -> Result<(), Error> {
+        self.0.execute("an address", address_request(NEWADDR, ACK | CREATE | REPLACE, address))
+    }
+
+    /// Takes an address from a link; it may be gone.
+    pub fn delete_address(&mut self, address: &Address) -> Result<(), Error> {
+        let gone = self.0.execute("the removal of an address", address_request(DELADDR, ACK, address));
+        gone.or_else(|error| if is(&error, libc::EADDRNOTAVAIL) { Ok(()) } else { Err(error) })
+    }
+
+    /// All addresses.
+    pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+        let request = Request::of(GETADDR, DUMP, &[0; ADDRESS_HEADER_LEN], |_| {});
+        let replies = self.0.ask("a list of addresses", request)?;
+        Ok(replies.iter().filter_map(read_address).collect())
+    }
+
+    /// Adds a route, or replaces the one to the same place.
+    pub fn add_route(&mut self, route: &Route) -> Result<(), Error> {
+        self.0.execute("a route", route_request(NEWROUTE, ACK | CREATE | REPLACE, route))
+    }
+
+    /// Takes a route away; it may be gone.
+    pub fn delete_route(&mut self, route: &Route) -> Result<(), Error> {
+        let gone = self.0.execute("the removal of a route", route_request(DELROUTE, ACK, route));
+        gone.or_else(|error| if is(&error, libc::ESRCH) { Ok(()) } else { Err(error) })
+    }
+
+    /// The routes of the main table; only ours, or all.
+    pub fn routes(&mut self, which: Routes) -> Result<Vec<Route>, Error> {
+        let mut routes = Vec::new();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut header = [0; ROUTE_HEADER_LEN];
+            header[0] = u8::try_from(family).expect("families are small");
+            let replies = self.0.ask("a list of routes", Request::of(GETROUTE, DUMP, &header, |_| {}))?;
+            routes.extend(replies.iter().filter_map(|reply| read_route(reply, which)));
+        }
+        Ok(routes)
+    }
+
+    /// Tells a link where a neighbour is: its hardware address, and for a tunnel the machine behind which it is.
+    pub fn add_neighbour(&mut self, index: u32, neighbour: &Neighbour) -> Result<(), Error> {
+        const PERMANENT: u16 = 0x80;
+        const SELF: u8 = 0x02;
+        let (family, flags) = match neighbour {
+            Neighbour::Address { ip, .. } => (family_of(*ip), 0),
+            Neighbour::Tunnel { .. } => (u8::try_from(libc::AF_BRIDGE).expect("families are small"), SELF),
+        };
+        let mut header = [0; 12];
+        header[0] = family;
+        header[4..8].copy_from_slice(&index.to_ne_bytes());
+        header[8..10].copy_from_slice(&PERMANENT.to_ne_bytes());
+        header[10] = flags;
+        let (Neighbour::Address { ip, hardware } | Neighbour::Tunnel { ip, hardware }) = neighbour;
+        let request = Request::of(NEWNEIGH, ACK | CREATE | REPLACE, &header, |it| {
+            it.put(1, &octets(*ip)).put(2, hardware);
+        });
+        self.0.execute("a neighbour", request)
+    }
+}
+
+/// Which routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routes {
+    /// Those that we made.
+    Ours,
+    /// All.
+    All,
+}
+
+/// Somebody whom a link reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// An address has a hardware address.
+    Address {
+        /// The address.
+        ip: IpAddr,
+        /// The hardware address.
+        hardware: [u8; 6],
+    },
+    /// A hardware address is behind a machine at the other end of a tunnel.
+    Tunnel {
+        /// The machine.
+        ip: IpAddr,
+        /// The hardware address.
+        hardware: [u8; 6],
+    },
+}
+
+impl Hop {
+    /// The link that it goes over.
+    pub const fn index(&self) -> Option<u32> {
+        match self {
+            Self::Link { index, .. } | Self::Via { index, .. } => Some(*index),
+            Self::Nowhere => None,
+        }
+    }
+}
+
+/// A hardware address that follows from an address, so that an address that is used again has the same one and no
+/// neighbour keeps a wrong one.
+pub fn hardware_of(ip: IpAddr) -> [u8; 6] {
+    let octets = octets(ip);
+    let mut hardware = [0x0a, 0x58, 0, 0, 0, 0];
+    hardware[2..].copy_from_slice(&octets[octets.len() - 4..]);
+    hardware
+}
+
+fn is(error: &Error, errno: i32) -> bool {
+    error.errno() == Some(errno)
+}
+
+fn link_header(index: u32, up: bool) -> [u8; LINK_HEADER_LEN] {
+    let mut header = [0; LINK_HEADER_LEN];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    let flags = if up { FLAG_UP } else { 0 };
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&flags.to_ne_bytes());
+    header
+}
+
+fn read_link(reply: &Reply) -> Option<Link> {
+    let mut link = Link {
+        index: read_u32(reply.payload.get(4..)?)?,
+        up: read_u32(reply.payload.get(8..)?)? & FLAG_UP != 0,
+        ..Link::default()
+    };
+    for (kind, value) in reply.attributes(LINK_HEADER_LEN) {
+        match kind {
+            IFLA_IFNAME => link.name = text(value),
+            IFLA_MTU => link.mtu = read_u32(value)?,
+            IFLA_ADDRESS => link.hardware = value.to_vec(),
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+}
+
+fn family_of(ip: IpAddr) -> u8 {
+    u8::try_from(if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }).expect("families are small")
+}
+
+fn address_request(kind: u16, flags: u16, address: &Address) -> Request {
+    const LOCAL: u16 = 2;
+    const SAME: u16 = 1;
+    /// Nobody else has it: do not wait for somebody to say otherwise.
+    const NO_DETECTION: u8 = 0x02;
+    let mut header = [0; ADDRESS_HEADER_LEN];
+    header[0] = family_of(address.ip);
+    header[1] = address.prefix;
+    header[2] = if address.ip.is_ipv6() { NO_DETECTION } else { 0 };
+    header[4..8].copy_from_slice(&address.index.to_ne_bytes());
+    Request::of(kind, flags, &header, |it| {
+        it.put(LOCAL, &octets(address.ip)).put(SAME, &octets(address.ip));
+    })
+}
+
+fn read_address(reply: &Reply) -> Option<Address> {
+    let (prefix, index) = (*reply.payload.get(1)?, read_u32(reply.payload.get(4..)?)?);
+    let rest = reply.payload.get(ADDRESS_HEADER_LEN..)?;
+    // The local end of a link between two differs from the address; else both are the same or only one is there.
+    let value = attributes(rest).find(|(kind, _)| *kind == 2).or_else(|| attributes(rest).find(|(kind, _)| *kind == 1));
+    Some(Address { index, ip: read_ip(value?.1)?, prefix })
+}
+
+const UNREACHABLE: u8 = 7;
+
+fn route_request(kind: u16, flags: u16, route: &Route) -> Request {
+    const ONLINK: u32 = 4;
+    const SCOPE_LINK: u8 = 253;
+    const UNICAST: u8 = 1;
+    let mut header = [0; ROUTE_HEADER_LEN];
+    header[0] = family_of(route.to.base());
+    header[1] = route.to.prefix();
+    header[4] = TABLE_MAIN;
+    header[5] = ROUTE_PROTOCOL;
+    header[7] = UNICAST;
+    match route.hop {
+        Hop::Link { .. } if route.to.is_ipv4() => header[6] = SCOPE_LINK,
+        Hop::Link { .. } => {}
+        Hop::Via { .. } => header[8..12].copy_from_slice(&ONLINK.to_ne_bytes()),
+        Hop::Nowhere => header[7] = UNREACHABLE,
+    }
+    Request::of(kind, flags, &header, |it| {
+        if route.to.prefix() > 0 {
+            it.put(RTA_DST, &octets(route.to.base()));
+        }
+        if let Some(index) = route.hop.index() {
+            it.put_u32(RTA_OIF, index);
+        }
+        match route.hop {
+            Hop::Link { source: Some(source), .. } => {
+                it.put(RTA_PREFSRC, &octets(source));
+            }
+            Hop::Via { neighbour, .. } => {
+                it.put(RTA_GATEWAY, &octets(neighbour));
+            }
+            Hop::Link { source: None, .. } | Hop::Nowhere => {}
+        }
+    })
+}
+
+fn read_route(reply: &Reply, which: Routes) -> Option<Route> {
+    let header = reply.payload.get(..ROUTE_HEADER_LEN)?;
+    if header[4] != TABLE_MAIN || (which == Routes::Ours && header[5] != ROUTE_PROTOCOL) {
+        return None;
+    }
+    let mut to: IpAddr = if header[0] == 2 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let (mut neighbour, mut source, mut index) = (None, None, 0);
+    for (kind, value) in reply.attributes(ROUTE_HEADER_LEN) {
+        match kind {
+            RTA_DST => to = read_ip(value)?,
+            RTA_OIF => index = read_u32(value)?,
+            RTA_GATEWAY => neighbour = read_ip(value),
+            RTA_PREFSRC => source = read_ip(value),
+            _ => {}
+        }
+    }
+    let hop = match neighbour {
+        _ if header[7] == UNREACHABLE => Hop::Nowhere,
+        Some(neighbour) => Hop::Via { index, neighbour },
+        None => Hop::Link { index, source },
+    };
+    Some(Route { to: Cidr::around(to, header[1]), hop })
+}

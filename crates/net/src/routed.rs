@@ -1,0 +1,395 @@
+//! The built-in pod network: for each pod a pair of interfaces between it and the node, and a route to it.
+//!
+//! A pod has its address alone (`/32`, `/128`) and the node as its gateway. So every packet between pods passes the node's own
+//! routing and rules, whether they share a node or not: services, policies and connection tracking work without any help
+//! of a bridge's packet filter.
+//!
+//! ```text
+//!   pod: eth0 10.244.1.7/32 ── default via 10.244.1.1 ──┐
+//!                                                       │ a pair of interfaces
+//!   node: kn… 10.244.1.1/32, route 10.244.1.7 ──────────┴── routing, rules ── the other nodes, the world
+//! ```
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cidr::Cidr;
+use crate::leases::{Lease, Leases, Locked, gateway};
+use crate::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
+use crate::namespace::{set_sysctl, within};
+use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping};
+use crate::table;
+
+/// The interface's name in a pod.
+pub const INTERFACE: &str = "eth0";
+/// What a node uses where nothing says how large packets may be.
+const MTU_DEFAULT: u32 = 1500;
+
+/// How the pods of a node are connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where the pods' addresses come from, a block a family, the main one first; empty until it is told.
+    pub pod_cidrs: Vec<Cidr>,
+    /// What pods reach under their own addresses: the other nodes' pods.
+    pub cluster_cidrs: Vec<Cidr>,
+    /// The largest packet; what the way out takes if nothing is said.
+    pub mtu: Option<u32>,
+    /// What a tunnel between nodes adds to a packet.
+    pub overhead: u32,
+    /// Whether pods reach the world under the node's address.
+    pub masquerade: bool,
+    /// The name of the table of packet rules.
+    pub table: String,
+    /// Where it is kept who has which address.
+    pub state: PathBuf,
+}
+
+/// The built-in pod network.
+#[derive(Clone)]
+pub struct Routed(Arc<Shared>);
+
+struct Shared {
+    config: Config,
+    /// Told by the kubelet, or kept from the last run.
+    pod_cidrs: Mutex<Vec<Cidr>>,
+    /// Whether routes and rules are there for these blocks, so that a new pod costs only its own.
+    ready_for: Mutex<Option<(Vec<Cidr>, u32)>>,
+}
+
+impl Config {
+    /// The usual network, kept in a directory.
+    pub fn new(state: &Path) -> Self {
+        Self {
+            pod_cidrs: Vec::new(),
+            cluster_cidrs: Vec::new(),
+            mtu: None,
+            overhead: 0,
+            masquerade: true,
+            table: "knarr-pods".to_owned(),
+            state: state.to_owned(),
+        }
+    }
+}
+
+impl Routed {
+    /// A network that does nothing yet.
+    pub fn new(config: Config) -> Self {
+        let mut pod_cidrs = config.pod_cidrs.clone();
+        if pod_cidrs.is_empty()
+            && let Ok(locked) = Locked::open(&config.state)
+        {
+            pod_cidrs = locked.leases.pod_cidrs.iter().filter_map(|text| text.parse().ok()).collect();
+        }
+        let shared = Shared { config, pod_cidrs: Mutex::new(pod_cidrs), ready_for: Mutex::new(None) };
+        Self(Arc::new(shared))
+    }
+
+    /// Connects one interface of a sandbox.
+    pub fn add(
+        &self,
+        netns: &Path,
+        sandbox: &str,
+        interface: &str,
+        ports: &[PortMapping],
+    ) -> Result<Lease, NetworkError> {
+        let blocks = self.pod_cidrs();
+        if blocks.is_empty() {
+            return Err(NetworkError::NoAddresses);
+        }
+        let owner = owner(sandbox, interface);
+        let mut locked = Locked::open(&self.0.config.state)?;
+        self.forget(&mut locked, &owner)?;
+        let mtu = self.prepare(&blocks, &locked.leases)?;
+        // On disk before it is used: an address is never given out twice, whenever we die.
+        let lease = locked.leases.take(&owner, &blocks, ports)?;
+        locked.save()?;
+        let connected = self.connect(netns, &owner, interface, &lease, &blocks, mtu);
+        let connected =
+            connected.and_then(|()| self.change_rules(&table::added(&self.0.config.table, &lease), &locked));
+        if let Err(error) = connected {
+            self.forget(&mut locked, &owner)?;
+            return Err(error);
+        }
+        Ok(lease)
+    }
+
+    /// Takes one interface of a sandbox away, whatever is left of it.
+    pub fn remove(&self, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
+        let mut locked = Locked::open(&self.0.config.state)?;
+        self.forget(&mut locked, &owner(sandbox, interface))
+    }
+
+    /// Whether an interface is as it was made.
+    pub fn inspect(&self, netns: &Path, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
+        let owner = owner(sandbox, interface);
+        let lease = Locked::open(&self.0.config.state)?.leases.owners.get(&owner).cloned();
+        let lease = lease.ok_or_else(|| NetworkError::Damaged("it has no addresses".to_owned()))?;
+        let mut links = Links::open()?;
+        if links.find(&host_name(&owner))?.is_none_or(|link| !link.up) {
+            return Err(NetworkError::Damaged("its link on the node is gone or off".to_owned()));
+        }
+        let there = within(netns, || inside(interface)).map_err(NetworkError::io("enter a sandbox's network"))??;
+        match lease.ips.iter().find(|ip| !there.contains(ip)) {
+            Some(ip) => Err(NetworkError::Damaged(format!("it does not have its address {ip}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes away what belongs to none of these sandboxes.
+    pub fn retain(&self, alive: impl Fn(&str) -> bool) -> Result<(), NetworkError> {
+        let mut locked = Locked::open(&self.0.config.state)?;
+        let gone = |owner: &&String| !alive(owner.split('/').next().unwrap_or_default());
+        let gone: Vec<String> = locked.leases.owners.keys().filter(gone).cloned().collect();
+        for owner in gone {
+            self.forget(&mut locked, &owner)?;
+        }
+        Ok(())
+    }
+
+    /// Sets up the node's side now; pods do it otherwise.
+    pub fn start(&self) -> Result<(), NetworkError> {
+        let blocks = self.pod_cidrs();
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let locked = Locked::open(&self.0.config.state)?;
+        self.prepare(&blocks, &locked.leases).map(drop)
+    }
+
+    /// Takes everything away that this network made, pods' links too.
+    pub fn clean_up(&self) -> Result<(), NetworkError> {
+        let mut locked = Locked::open(&self.0.config.state)?;
+        let owners: Vec<String> = locked.leases.owners.keys().cloned().collect();
+        let mut links = Links::open()?;
+        for owner in owners {
+            links.delete(&host_name(&owner))?;
+            locked.leases.owners.remove(&owner);
+        }
+        for route in links.routes(Routes::Ours)? {
+            links.delete_route(&route)?;
+        }
+        table::no_rules(&self.0.config.table).commit()?;
+        *self.0.ready_for.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(locked.save()?)
+    }
+
+    /// The blocks that this node's pods have.
+    pub fn pod_cidrs(&self) -> Vec<Cidr> {
+        self.0.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_pod_cidrs(&self, blocks: Vec<Cidr>) -> Result<(), NetworkError> {
+        let mut locked = Locked::open(&self.0.config.state)?;
+        let told: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+        if locked.leases.pod_cidrs != told {
+            locked.leases.pod_cidrs = told;
+            locked.save()?;
+        }
+        *self.0.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner) = blocks;
+        drop(locked);
+        self.start()
+    }
+
+    /// Forwarding, routes and rules; done once for the same blocks. Gives the largest packet.
+    fn prepare(&self, blocks: &[Cidr], leases: &Leases) -> Result<u32, NetworkError> {
+        let mut ready = self.0.ready_for.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = &self.0.config;
+        if let Some((done, mtu)) = &*ready
+            && done == blocks
+        {
+            return Ok(*mtu);
+        }
+        let mut links = Links::open()?;
+        let mtu = match config.mtu {
+            Some(mtu) => mtu,
+            None => outward_mtu(&mut links)?.saturating_sub(config.overhead),
+        };
+        forward(blocks).map_err(NetworkError::io("switch on forwarding"))?;
+        // An address of ours that no pod has is nowhere, and not beyond the default route.
+        let nowhere: Vec<Route> = blocks.iter().map(|to| Route { to: *to, hop: Hop::Nowhere }).collect();
+        for route in &nowhere {
+            links.add_route(route)?;
+        }
+        for old in links.routes(Routes::Ours)? {
+            if old.hop == Hop::Nowhere && !nowhere.contains(&old) {
+                links.delete_route(&old)?;
+            }
+        }
+        self.rules(leases).commit()?;
+        *ready = Some((blocks.to_vec(), mtu));
+        Ok(mtu)
+    }
+
+    fn rules(&self, leases: &Leases) -> crate::nft::Batch {
+        let config = &self.0.config;
+        let pod_cidrs = self.pod_cidrs();
+        let rules = table::Rules {
+            table: &config.table,
+            pod_cidrs: &pod_cidrs,
+            inside: &config.cluster_cidrs,
+            masquerade: config.masquerade,
+        };
+        table::rules(&rules, leases)
+    }
+
+    /// Adds to the rules or takes from them; where they are not what we think, all of them are made anew.
+    fn change_rules(&self, change: &crate::nft::Batch, locked: &Locked) -> Result<(), NetworkError> {
+        match change.clone().commit() {
+            Ok(()) => Ok(()),
+            Err(_) => Ok(self.rules(&locked.leases).commit()?),
+        }
+    }
+
+    fn connect(
+        &self,
+        netns: &Path,
+        owner: &str,
+        interface: &str,
+        lease: &Lease,
+        blocks: &[Cidr],
+        mtu: u32,
+    ) -> Result<(), NetworkError> {
+        let file = File::open(netns).map_err(NetworkError::io("open a sandbox's network"))?;
+        let name = host_name(owner);
+        let gateways: Vec<IpAddr> = blocks.iter().filter_map(gateway).collect();
+        let mut links = Links::open()?;
+        let peer = Peer { name: interface, hardware: hardware_of(lease.ips[0]), netns: file.as_fd() };
+        links.add_veth(&name, mtu, &peer)?;
+        let index = switch_on(&mut links, &name)?;
+        for (ip, gateway) in lease.ips.iter().zip(&gateways) {
+            links.add_address(&Address { index, ip: *gateway, prefix: alone(*gateway).prefix() })?;
+            links.add_route(&Route { to: alone(*ip), hop: Hop::Link { index, source: Some(*gateway) } })?;
+        }
+        let configure = || configure(interface, &lease.ips, &gateways);
+        within(netns, configure).map_err(NetworkError::io("enter a sandbox's network"))?
+    }
+
+    fn forget(&self, locked: &mut Locked, owner: &str) -> Result<(), NetworkError> {
+        Links::open()?.delete(&host_name(owner))?;
+        let Some(lease) = locked.leases.owners.remove(owner) else { return Ok(()) };
+        // Until the rules and the link are gone nobody else may have the address.
+        self.change_rules(&table::removed(&self.0.config.table, &lease), locked)?;
+        Ok(locked.save()?)
+    }
+}
+
+impl Network for Routed {
+    fn ready(&self) -> NetworkFuture<'_, ()> {
+        let known = if self.pod_cidrs().is_empty() { Err(NetworkError::NoAddresses) } else { Ok(()) };
+        Box::pin(async move { known })
+    }
+
+    fn attach<'a>(&'a self, netns: &'a Path, sandbox: &'a Attachment) -> NetworkFuture<'a, Vec<IpAddr>> {
+        let (network, netns, sandbox) = (self.clone(), netns.to_owned(), sandbox.clone());
+        blocking(move || Ok(network.add(&netns, &sandbox.id, INTERFACE, &sandbox.ports)?.ips))
+    }
+
+    fn detach<'a>(&'a self, _netns: Option<&'a Path>, sandbox: &'a Attachment) -> NetworkFuture<'a, ()> {
+        let (network, id) = (self.clone(), sandbox.id.clone());
+        blocking(move || network.remove(&id, INTERFACE))
+    }
+
+    fn check<'a>(&'a self, netns: &'a Path, sandbox: &'a Attachment) -> NetworkFuture<'a, ()> {
+        let (network, netns, id) = (self.clone(), netns.to_owned(), sandbox.id.clone());
+        blocking(move || network.inspect(&netns, &id, INTERFACE))
+    }
+
+    fn collect<'a>(&'a self, alive: &'a [String]) -> NetworkFuture<'a, ()> {
+        let (network, alive) = (self.clone(), alive.to_vec());
+        blocking(move || network.retain(|id| alive.iter().any(|have| have == id)))
+    }
+
+    fn set_pod_cidr(&self, cidr: &str) {
+        let told = Cidr::parse_list(cidr).map_err(|error| error.to_string());
+        let set = told.and_then(|blocks| self.set_pod_cidrs(blocks).map_err(|error| error.to_string()));
+        if let Err(error) = set {
+            tracing::warn!(cidr, error, "cannot use these addresses for pods");
+        }
+    }
+}
+
+/// Netlink waits for the kernel, which is brief but not nothing.
+fn blocking<'a, T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NetworkError> + Send + 'static,
+) -> NetworkFuture<'a, T> {
+    Box::pin(async move {
+        let done = tokio::task::spawn_blocking(work).await;
+        done.unwrap_or_else(|error| Err(NetworkError::io("wait for a task")(std::io::Error::other(error))))
+    })
+}
+
+fn owner(sandbox: &str, interface: &str) -> String {
+    format!("{sandbox}/{interface}")
+}
+
+/// The name of a pod's link on the node: short, and the same for the same pod.
+fn host_name(owner: &str) -> String {
+    // FNV-1a; 48 bits of it are enough for the pods of a node.
+    let hash = owner
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("kn{:012x}", hash >> 16)
+}
+
+/// What a pod's side has: its addresses alone, the node as the way to everything, the loopback interface.
+fn configure(interface: &str, ips: &[IpAddr], gateways: &[IpAddr]) -> Result<(), NetworkError> {
+    let mut links = Links::open()?;
+    if let Some(loopback) = links.find("lo")? {
+        links.set_up(loopback.index)?;
+    }
+    let index = switch_on(&mut links, interface)?;
+    for ip in ips {
+        links.add_address(&Address { index, ip: *ip, prefix: alone(*ip).prefix() })?;
+    }
+    for via in gateways {
+        links.add_route(&Route { to: Cidr::around(*via, 0), hop: Hop::Via { index, neighbour: *via } })?;
+    }
+    Ok(())
+}
+
+/// Switches an end of a pair on.
+fn switch_on(links: &mut Links, name: &str) -> Result<u32, NetworkError> {
+    let missing = || NetworkError::Damaged(format!("{name} is not where it was put"));
+    let index = links.find(name)?.ok_or_else(missing)?.index;
+    // Nobody else has its address; looking for somebody would hold up the first packets for a second or two.
+    let detect = format!("ipv6/conf/{name}/accept_dad");
+    set_sysctl(&detect, "0").map_err(NetworkError::io("prepare IPv6 of a link"))?;
+    links.set_up(index)?;
+    Ok(index)
+}
+
+/// A block with one address.
+fn alone(ip: IpAddr) -> Cidr {
+    Cidr::around(ip, if ip.is_ipv4() { 32 } else { 128 })
+}
+
+/// The addresses of an interface of the calling thread's namespace.
+fn inside(interface: &str) -> Result<Vec<IpAddr>, NetworkError> {
+    let mut links = Links::open()?;
+    let Some(link) = links.find(interface)?.filter(|link| link.up) else {
+        return Err(NetworkError::Damaged(format!("{interface} is gone or off")));
+    };
+    Ok(links.addresses()?.into_iter().filter(|have| have.index == link.index).map(|have| have.ip).collect())
+}
+
+fn forward(blocks: &[Cidr]) -> std::io::Result<()> {
+    if blocks.iter().any(Cidr::is_ipv4) {
+        set_sysctl("ipv4/ip_forward", "1")?;
+    }
+    if blocks.iter().any(|block| !block.is_ipv4()) {
+        set_sysctl("ipv6/conf/all/forwarding", "1")?;
+    }
+    Ok(())
+}
+
+/// What the interface of the default route takes.
+fn outward_mtu(links: &mut Links) -> Result<u32, NetworkError> {
+    let all = links.list()?;
+    let routes = links.routes(Routes::All)?;
+    let outward = routes.iter().filter(|route| route.to.prefix() == 0).filter_map(|route| route.hop.index());
+    let mtu = outward.filter_map(|index| all.iter().find(|link| link.index == index)).map(|link| link.mtu).min();
+    Ok(mtu.unwrap_or(MTU_DEFAULT))
+}

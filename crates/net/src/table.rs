@@ -1,0 +1,231 @@
+//! The pod network's packet rules: what leaves the cluster comes from the machine, and ports of the machine lead to pods.
+//!
+//! The rules follow from who has which address, and are replaced as a whole in one transaction.
+
+use std::collections::BTreeMap;
+
+use crate::cidr::Cidr;
+use crate::leases::{Lease, Leases};
+use crate::nft::{
+    Batch, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_L4PROTO, Reg, Set,
+    Table, Verdict,
+};
+
+/// What the rules depend on besides the leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules<'a> {
+    /// The table's name.
+    pub table: &'a str,
+    /// Where this node's pods are.
+    pub pod_cidrs: &'a [Cidr],
+    /// Where no translation is needed.
+    pub inside: &'a [Cidr],
+    /// Whether what leaves the cluster is translated.
+    pub masquerade: bool,
+}
+
+const HOST_PORTS: &str = "host-ports";
+const ITSELF: &str = "itself";
+const PRIORITY_DNAT: i32 = -100;
+const PRIORITY_SNAT: i32 = 100;
+/// What the routes say of an address of this machine.
+const LOCAL: u32 = 2;
+
+/// All rules, for both families, whatever was there before.
+pub fn rules(rules: &Rules<'_>, leases: &Leases) -> Batch {
+    let mut batch = Batch::new();
+    for family in [Family::Ip, Family::Ip6] {
+        let table = &mut batch.table(family, rules.table);
+        table.replace();
+        let mut elements = Elements::default();
+        for lease in leases.owners.values() {
+            elements.add(family, lease);
+        }
+        host_ports(table, family);
+        postrouting(table, family, rules);
+        table.add_elements(HOST_PORTS, elements.ports.values()).add_elements(ITSELF, &elements.itself);
+    }
+    batch
+}
+
+/// What one more lease adds to the rules.
+pub fn added(table: &str, lease: &Lease) -> Batch {
+    changed(lease, |batch, family, elements| {
+        let mut table = batch.table(family, table);
+        table.add_elements(HOST_PORTS, elements.ports.values()).add_elements(ITSELF, &elements.itself);
+    })
+}
+
+/// What one lease less takes from the rules.
+pub fn removed(table: &str, lease: &Lease) -> Batch {
+    changed(lease, |batch, family, elements| {
+        let mut table = batch.table(family, table);
+        table.delete_elements(HOST_PORTS, elements.ports.values()).delete_elements(ITSELF, &elements.itself);
+    })
+}
+
+/// No rules.
+pub fn no_rules(table: &str) -> Batch {
+    let mut batch = Batch::new();
+    for family in [Family::Ip, Family::Ip6] {
+        batch.table(family, table).add().delete();
+    }
+    batch
+}
+
+fn changed(lease: &Lease, change: impl Fn(&mut Batch, Family, &Elements)) -> Batch {
+    let mut batch = Batch::new();
+    for family in [Family::Ip, Family::Ip6] {
+        let mut elements = Elements::default();
+        elements.add(family, lease);
+        change(&mut batch, family, &elements);
+    }
+    batch
+}
+
+/// What leases put into the sets.
+#[derive(Default)]
+struct Elements {
+    /// By key: of two pods that want one port the first keeps it, though the scheduler does not let it come to that.
+    ports: BTreeMap<Vec<u8>, Element>,
+    /// Every pod's address twice.
+    itself: Vec<Element>,
+}
+
+impl Elements {
+    fn add(&mut self, family: Family, lease: &Lease) {
+        let Some(ip) = lease.ips.iter().find(|ip| Family::of(**ip) == family) else { return };
+        self.itself.push(Element::member(Key::new().ip(*ip).ip(*ip)));
+        for port in lease.ports.iter().filter(|port| port.host_port > 0) {
+            let host = port.host_ip.filter(|ip| !ip.is_unspecified());
+            if host.is_some_and(|host| Family::of(host) != family) {
+                continue;
+            }
+            let host = host.unwrap_or_else(|| family.any());
+            let key = Key::new().protocol(port.protocol.number()).ip(host).port(port.host_port);
+            let value = Held::Value(Key::new().ip(*ip).port(port.container_port).done());
+            let element = Element::entry(key, value);
+            self.ports.entry(element.key.clone()).or_insert(element);
+        }
+    }
+}
+
+fn host_ports(table: &mut Table<'_>, family: Family) {
+    let key = vec![Field::Protocol, family.address(), Field::Port];
+    let holds = Holds::Values(vec![family.address(), Field::Port]);
+    table.set(&Set { name: HOST_PORTS, key, holds, ranges: false, dynamic: false });
+    table.chain("to-pods");
+    // A port of one address comes before the same port of all.
+    for any_address in [false, true] {
+        table.rule("to-pods", &look_up_port(family, any_address));
+    }
+    for (name, hook) in [("prerouting", Hook::Prerouting), ("output", Hook::Output)] {
+        // Before the services' rules, which have the usual priority.
+        table.base_chain(name, ChainKind::Nat, hook, PRIORITY_DNAT - 1);
+        table.rule(
+            name,
+            &[
+                Expression::DestinationType(Reg(0)),
+                Expression::Compare(Reg(0), Compare::Equal, LOCAL.to_ne_bytes().to_vec()),
+                Expression::Verdict(Verdict::Jump("to-pods".to_owned())),
+            ],
+        );
+    }
+}
+
+fn look_up_port(family: Family, any_address: bool) -> [Expression; 5] {
+    let (offset, length, words) = destination(family);
+    let port = Reg(1 + words);
+    let address = match any_address {
+        true => Expression::Load(Reg(1), vec![0; length as usize]),
+        false => Expression::Network(offset, length, Reg(1)),
+    };
+    [
+        Expression::Meta(META_L4PROTO, Reg(0)),
+        address,
+        Expression::Transport(2, 2, port),
+        Expression::Look { map: HOST_PORTS, key: Reg(0), to: Reg(8) },
+        Expression::Dnat { family, address: Reg(8), port: Reg(8 + words) },
+    ]
+}
+
+fn postrouting(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
+    let chain = "postrouting";
+    table.base_chain(chain, ChainKind::Nat, Hook::Postrouting, PRIORITY_SNAT);
+    let of_family = |blocks: &[Cidr]| -> Vec<Cidr> {
+        blocks.iter().filter(|block| Family::of(block.base()) == family).copied().collect()
+    };
+    let key = vec![family.address(), family.address()];
+    table.set(&Set { name: ITSELF, key, holds: Holds::Nothing, ranges: false, dynamic: false });
+    // A pod that came to itself by an address that is not its own would not take an answer from itself.
+    table.rule(chain, &hairpin(family));
+    let own = if rules.masquerade { of_family(rules.pod_cidrs) } else { Vec::new() };
+    for own in own {
+        for inside in of_family(rules.inside).into_iter().chain([own, multicast(family)]) {
+            let mut rule = within(family, Side::Source, &own, Compare::Equal);
+            rule.extend(within(family, Side::Destination, &inside, Compare::Equal));
+            rule.push(Expression::Verdict(Verdict::Return));
+            table.rule(chain, &rule);
+        }
+        let mut rule = within(family, Side::Source, &own, Compare::Equal);
+        rule.push(Expression::Masquerade);
+        table.rule(chain, &rule);
+    }
+}
+
+fn hairpin(family: Family) -> [Expression; 4] {
+    let (from, length, words) = source(family);
+    let (to, ..) = destination(family);
+    [
+        Expression::Network(from, length, Reg(0)),
+        Expression::Network(to, length, Reg(words)),
+        Expression::Member { set: ITSELF, key: Reg(0), present: true },
+        Expression::Masquerade,
+    ]
+}
+
+/// An end of a packet's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where it comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+}
+
+/// Goes on if an end of the packet's way is in a block, or is not.
+pub fn within(family: Family, side: Side, block: &Cidr, how: Compare) -> Vec<Expression> {
+    let (offset, length, _) = match side {
+        Side::Source => source(family),
+        Side::Destination => destination(family),
+    };
+    vec![
+        Expression::Network(offset, length, Reg(0)),
+        Expression::Mask { from: Reg(0), to: Reg(0), mask: block.mask(), flip: vec![0; length as usize] },
+        Expression::Compare(Reg(0), how, crate::cidr::octets(block.base())),
+    ]
+}
+
+/// Where in its header a packet's source is: offset, length in bytes, length in registers.
+pub const fn source(family: Family) -> (u32, u32, u32) {
+    match family {
+        Family::Ip => (12, 4, 1),
+        Family::Ip6 => (8, 16, 4),
+    }
+}
+
+/// Where in its header a packet's destination is.
+pub const fn destination(family: Family) -> (u32, u32, u32) {
+    match family {
+        Family::Ip => (16, 4, 1),
+        Family::Ip6 => (24, 16, 4),
+    }
+}
+
+fn multicast(family: Family) -> Cidr {
+    let text = match family {
+        Family::Ip => "224.0.0.0/4",
+        Family::Ip6 => "ff00::/8",
+    };
+    text.parse().expect("a constant")
+}

@@ -1,0 +1,114 @@
+//! Networks by the plug-ins of the CNI project, and our own network as a plug-in.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use net::{Attachment, Cni, Network, PortMapping, Protocol};
+use serde_json::{Value, json};
+
+use crate::world::{Namespace, World, is_root};
+
+/// Where Debian puts them.
+const PLUGINS: &str = "/usr/lib/cni";
+
+fn configured(directory: &Path, list: &Value) -> Cni {
+    let conf = directory.join("conf");
+    fs::create_dir_all(&conf).unwrap();
+    fs::write(conf.join("10-test.conflist"), list.to_string()).unwrap();
+    Cni::new(&conf, &[PathBuf::from(PLUGINS)], &directory.join("results"))
+}
+
+#[test]
+fn the_projects_own_plugins_connect_pods() {
+    if !is_root() {
+        return;
+    }
+    if !Path::new(PLUGINS).join("bridge").exists() {
+        println!("skipped: no plug-ins in {PLUGINS} (Debian's containernetworking-plugins)");
+        return;
+    }
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let ipam = json!({"type": "host-local", "dataDir": directory.path().join("ipam"),
+        "ranges": [[{"subnet": "10.7.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]});
+    let cni = configured(
+        directory.path(),
+        &json!({"name": "test", "cniVersion": "1.0.0", "plugins": [
+            {"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": false, "ipam": ipam},
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+            {"type": "tuning"}]}),
+    );
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (one, two) = (Namespace::new(), Namespace::new());
+    let ports = vec![PortMapping { protocol: Protocol::Tcp, host_port: 9000, container_port: 80, host_ip: None }];
+    let sandbox = |id: &str| Attachment { id: id.to_owned(), ports: ports.clone(), ..Attachment::default() };
+    // The plug-ins work where the thread that starts them is.
+    world.node.enter(|| {
+        runtime().block_on(async {
+            let ips = cni.attach(&one.path, &sandbox("one")).await.unwrap();
+            assert_eq!(ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.7.0.2"]);
+            let plain = Attachment { id: "two".to_owned(), ..Attachment::default() };
+            cni.attach(&two.path, &plain).await.unwrap();
+            cni.check(&two.path, &plain).await.unwrap();
+        });
+    });
+    one.serve("0.0.0.0:80");
+    assert_eq!(two.call("10.7.0.2:80").unwrap().to_string(), "10.7.0.3");
+    assert_eq!(world.outside.call("192.0.2.1:9000").unwrap().to_string(), "192.0.2.2");
+    world.node.enter(|| {
+        runtime().block_on(async {
+            cni.collect(&["two".to_owned()]).await.unwrap();
+            assert!(cni.check(&one.path, &sandbox("one")).await.is_err());
+            cni.detach(Some(&two.path), &Attachment { id: "two".to_owned(), ..Attachment::default() }).await.unwrap();
+        });
+    });
+    let kept = fs::read_dir(directory.path().join("ipam/test")).unwrap().flatten();
+    let addresses: Vec<_> =
+        kept.map(|file| file.file_name()).filter(|name| name.to_string_lossy().starts_with("10.")).collect();
+    assert!(addresses.is_empty(), "{addresses:?}");
+}
+
+#[test]
+fn our_network_answers_as_a_plugin() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let pod = Namespace::new();
+    let ask = |verb: &str, more: Value| {
+        let mut input = json!({"name": "test", "cniVersion": "1.1.0", "podCIDRs": ["10.8.0.0/24", "fd00:8::/64"],
+            "dataDir": directory.path()});
+        for (key, value) in more.as_object().unwrap() {
+            input[key] = value.clone();
+        }
+        let environment: BTreeMap<String, String> = [
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", "abc"),
+            ("CNI_IFNAME", "net1"),
+            ("CNI_NETNS", pod.path.to_str().unwrap()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+        world.node.enter(|| net::plugin::answer(&environment, input.to_string().as_bytes()))
+    };
+    let ports =
+        json!({"runtimeConfig": {"portMappings": [{"hostPort": 9000, "containerPort": 80, "protocol": "tcp"}]}});
+    let result = ask("ADD", ports).unwrap().unwrap();
+    assert_eq!(
+        result["ips"],
+        json!([{"address": "10.8.0.2/32", "gateway": "10.8.0.1", "interface": 0},
+               {"address": "fd00:8::2/128", "gateway": "fd00:8::1", "interface": 0}])
+    );
+    pod.serve("0.0.0.0:80");
+    assert_eq!(world.outside.call("192.0.2.1:9000").unwrap().to_string(), "192.0.2.2");
+    ask("CHECK", json!({"prevResult": result})).unwrap();
+    ask("STATUS", json!({})).unwrap();
+    ask("GC", json!({"cni.dev/valid-attachments": [{"containerID": "abc", "ifname": "net1"}]})).unwrap();
+    ask("CHECK", json!({})).unwrap();
+    ask("DEL", json!({})).unwrap();
+    ask("DEL", json!({})).unwrap();
+    assert_eq!(ask("CHECK", json!({})).unwrap_err().code, 999);
+    assert!(!pod.run("ip -o link").contains("net1"));
+}

@@ -1,0 +1,161 @@
+//! The built-in network.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use net::routed::Config;
+use net::{NetworkError, PortMapping, Protocol, Routed};
+
+use crate::world::{Namespace, World, is_root};
+
+const BLOCKS: &str = "10.244.1.0/24,fd00:1::/64";
+
+fn config(state: &Path) -> Config {
+    Config { pod_cidrs: net::Cidr::parse_list(BLOCKS).unwrap(), ..Config::new(state) }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn port(protocol: Protocol, host_port: u16, container_port: u16, host_ip: Option<&str>) -> PortMapping {
+    PortMapping { protocol, host_port, container_port, host_ip: host_ip.map(ip) }
+}
+
+/// Everything that the network could leave behind on a node.
+fn traces(node: &Namespace) -> String {
+    let links = node.run("ip -o link show type veth");
+    let pods: Vec<&str> = links.lines().filter(|line| line.contains(": kn")).collect();
+    let routes = node.run("ip route show proto 107") + &node.run("ip -6 route show proto 107");
+    format!("{routes}{}{}", pods.join("\n"), node.run("nft list tables"))
+}
+
+#[test]
+fn pods_reach_each_other_the_node_and_the_world_and_nothing_is_left_behind() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let network = Routed::new(config(directory.path()));
+    let (one, two) = (Namespace::new(), Namespace::new());
+    let add = |pod: &Namespace, id: &str, ports: &[PortMapping]| {
+        world.node.enter(|| network.add(&pod.path, id, "eth0", ports)).unwrap().ips
+    };
+    assert_eq!(add(&one, "one", &[]), [ip("10.244.1.2"), ip("fd00:1::2")]);
+    let ports = [
+        port(Protocol::Tcp, 8080, 80, None),
+        port(Protocol::Tcp, 8081, 80, Some("192.0.2.1")),
+        port(Protocol::Tcp, 8082, 80, Some("192.0.2.99")),
+    ];
+    assert_eq!(add(&two, "two", &ports), [ip("10.244.1.3"), ip("fd00:1::3")]);
+    assert!(one.run("ip link show eth0").contains("mtu 1400"), "as large as the way out allows");
+    for address in ["0.0.0.0:80", "[::]:81"] {
+        two.serve(address);
+        world.outside.serve(address);
+        world.node.serve(address);
+    }
+    let check = |from: &Namespace, to: &str, expect: &str| assert_eq!(from.call(to), Ok(ip(expect)), "to {to}");
+    // Between pods, and with the node, everyone is who they are.
+    check(&one, "10.244.1.3:80", "10.244.1.2");
+    check(&one, "[fd00:1::3]:81", "fd00:1::2");
+    check(&world.node, "10.244.1.3:80", "10.244.1.1");
+    check(&world.node, "[fd00:1::3]:81", "fd00:1::1");
+    check(&one, "192.0.2.1:80", "10.244.1.2");
+    one.serve("127.0.0.1:1");
+    check(&one, "127.0.0.1:1", "127.0.0.1");
+    // The world sees the node.
+    check(&one, "192.0.2.2:80", "192.0.2.1");
+    check(&one, "[2001:db8::2]:81", "2001:db8::1");
+    // Ports of the node lead to the pod, from everywhere, also from itself.
+    check(&world.outside, "192.0.2.1:8080", "192.0.2.2");
+    check(&world.outside, "192.0.2.1:8081", "192.0.2.2");
+    check(&world.node, "192.0.2.1:8080", "192.0.2.1");
+    check(&one, "192.0.2.1:8080", "10.244.1.2");
+    check(&two, "192.0.2.1:8080", "10.244.1.1");
+    assert!(one.call("10.244.1.200:80").is_err(), "nobody has that address");
+    assert!(world.outside.call("192.0.2.1:8082").is_err(), "a port of another address");
+    world.node.enter(|| network.inspect(&two.path, "two", "eth0")).unwrap();
+    world.node.enter(|| network.remove("two", "eth0")).unwrap();
+    assert!(world.outside.call("192.0.2.1:8080").is_err());
+    world.node.enter(|| network.clean_up()).unwrap();
+    assert_eq!(traces(&world.node), "");
+}
+
+#[test]
+fn addresses_survive_a_restart_and_are_freed_for_sure() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let pods: Vec<Namespace> = (0..3).map(|_| Namespace::new()).collect();
+    let network = Routed::new(config(directory.path()));
+    world.node.enter(|| {
+        for (pod, id) in pods.iter().zip(["a", "b"]) {
+            network.add(&pod.path, id, "eth0", &[]).unwrap();
+        }
+    });
+    // The second life knows the first one's pods.
+    let network = Routed::new(config(directory.path()));
+    world.node.enter(|| {
+        network.inspect(&pods[0].path, "a", "eth0").unwrap();
+        assert_eq!(network.add(&pods[2].path, "c", "eth0", &[]).unwrap().ips[0], ip("10.244.1.4"));
+        network.retain(|id| id == "c").unwrap();
+        let gone = network.inspect(&pods[0].path, "a", "eth0");
+        assert!(matches!(gone, Err(NetworkError::Damaged(_))), "{gone:?}");
+        // One that is gone can be removed again, and one that never was.
+        network.remove("a", "eth0").unwrap();
+        network.remove("never", "eth0").unwrap();
+    });
+    let links = world.node.run("ip -o link show type veth");
+    assert_eq!(links.lines().filter(|line| line.contains(": kn")).count(), 1, "{links}");
+}
+
+#[test]
+fn what_fails_half_way_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let network = Routed::new(config(directory.path()));
+    let pod = Namespace::new();
+    pod.run("ip link add eth0 type bridge");
+    let failed = world.node.enter(|| network.add(&pod.path, "a", "eth0", &[]));
+    assert!(matches!(failed, Err(NetworkError::Kernel(_))), "{failed:?}");
+    let links = world.node.run("ip -o link show type veth");
+    assert!(!links.contains(": kn"), "{links}");
+    pod.run("ip link del eth0");
+    let lease = world.node.enter(|| network.add(&pod.path, "a", "eth0", &[])).unwrap();
+    world.node.run("nft delete table ip knarr-pods");
+    // Somebody meddled: the next pod sets it right.
+    let other = Namespace::new();
+    world.node.enter(|| network.add(&other.path, "b", "eth0", &[])).unwrap();
+    pod.serve(&format!("{}:80", lease.ips[0]));
+    assert_eq!(other.call(&format!("{}:80", lease.ips[0])).map(|ip| ip.to_string()), Ok("10.244.1.4".to_owned()));
+    assert!(world.node.run("nft list tables").contains("table ip knarr-pods"));
+}
+
+#[test]
+fn a_pod_is_connected_within_milliseconds() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let network = Routed::new(config(directory.path()));
+    let pods: Vec<Namespace> = (0..20).map(|_| Namespace::new()).collect();
+    world.node.enter(|| network.start()).unwrap();
+    let begun = std::time::Instant::now();
+    world.node.enter(|| {
+        for (number, pod) in pods.iter().enumerate() {
+            network.add(&pod.path, &number.to_string(), "eth0", &[]).unwrap();
+        }
+    });
+    println!("{:?} a pod", begun.elapsed() / 20);
+    let first = &pods[0];
+    let last = "10.244.1.21:80";
+    pods[19].serve(last);
+    assert_eq!(first.call(last), Ok(ip("10.244.1.2")));
+}

@@ -1,0 +1,124 @@
+//! Network namespaces for tests, and conversations between them.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use net::namespace::within;
+use rustix::thread::gettid;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A network namespace that lives as long as this does.
+pub struct Namespace {
+    pub path: PathBuf,
+    /// Ends the thread that keeps the namespace.
+    _keep: mpsc::Sender<()>,
+}
+
+impl Namespace {
+    pub fn new() -> Self {
+        let (tell, told) = mpsc::channel();
+        let (keep, until) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), gettid().as_raw_nonzero());
+            tell.send(PathBuf::from(path)).unwrap();
+            // Waits for the other end to be dropped.
+            let _ = until.recv();
+        });
+        Self { path: told.recv().unwrap(), _keep: keep }
+    }
+
+    pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        within(&self.path, work).unwrap()
+    }
+
+    /// Runs commands, one a line.
+    pub fn run(&self, commands: &str) -> String {
+        self.enter(|| {
+            let mut said = String::new();
+            for line in commands.lines().map(str::trim).filter(|line| !line.is_empty()) {
+                let mut words = line.split_whitespace();
+                let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+                assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+                said.push_str(&String::from_utf8_lossy(&output.stdout));
+            }
+            said
+        })
+    }
+
+    /// Listens, and tells everyone who comes from where they seem to come.
+    pub fn serve(&self, address: &str) {
+        let address: SocketAddr = address.parse().unwrap();
+        let listener = self.enter(|| TcpListener::bind(address).unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let peer = stream.peer_addr().unwrap().ip().to_string();
+                // Who left early did not want to know.
+                let _ = stream.write_all(peer.as_bytes());
+            }
+        });
+    }
+
+    /// Connects, and gives from where one seems to come.
+    pub fn call(&self, address: &str) -> Result<IpAddr, String> {
+        let address: SocketAddr = address.parse().unwrap();
+        self.enter(|| {
+            let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut said = String::new();
+            stream.read_to_string(&mut said).map_err(|error| error.to_string())?;
+            said.parse().map_err(|_| format!("{said:?}"))
+        })
+    }
+}
+
+/// A node and something outside of it that knows nothing of pods.
+pub struct World {
+    pub node: Namespace,
+    pub outside: Namespace,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let (node, outside) = (Namespace::new(), Namespace::new());
+        let link = format!("ip link add up0 type veth peer name up1 netns {}", thread_of(&outside.path));
+        node.run(&link);
+        node.run(
+            "ip link set lo up
+             ip link set up0 mtu 1400
+             ip link set up0 up
+             ip addr add 192.0.2.1/24 dev up0
+             ip addr add 2001:db8::1/64 dev up0 nodad
+             ip route add default via 192.0.2.2",
+        );
+        outside.run(
+            "ip link set lo up
+             ip link set up1 mtu 1400
+             ip link set up1 up
+             ip addr add 192.0.2.2/24 dev up1
+             ip addr add 2001:db8::2/64 dev up1 nodad",
+        );
+        node.run("ip route add default via 2001:db8::2");
+        Self { node, outside }
+    }
+}
+
+/// The thread of a namespace, as `ip` wants it: any task's number will do.
+fn thread_of(path: &Path) -> String {
+    path.components().nth(4).unwrap().as_os_str().to_str().unwrap().to_owned()
+}
+
+/// Whether the tests may do what they need; says so if not.
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: network namespaces need root");
+    }
+    root
+}

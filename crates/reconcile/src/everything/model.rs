@@ -1,0 +1,114 @@
+//! Lets a sweeper act in a model of the server, for tests.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use machinery::collection::Entry;
+use machinery::{Key, Str};
+
+use super::{Answer, Answers, Discovery, Everything, Item, Items, Kind, Question, Step, Sweeper, item_index_by};
+use crate::testing::World;
+use crate::{Plan, kinds};
+
+/// Rounds before a sweeper counts as one that never settles.
+const ROUNDS_MAX: usize = 200;
+/// Questions and answers before it counts as one that never decides.
+const QUESTIONS_MAX: usize = 10;
+
+/// Decides about one key in a world, with all questions answered by it.
+///
+/// # Panics
+/// If it goes on asking, or decides differently on the same.
+pub fn step<S: Sweeper>(world: &World, key: &Key) -> Plan {
+    let everything = observe(world);
+    let mut answers = Answers::new();
+    for _ in 0..QUESTIONS_MAX {
+        let step = S::decide(&everything, key, &answers, world.now);
+        assert!(step == S::decide(&everything, key, &answers, world.now), "{}: two decisions on {key}", S::NAME);
+        match step {
+            Step::Act(plan) => return plan,
+            Step::Ask(questions) => {
+                for question in questions {
+                    let answer = answer(world, &everything.discovery, &question);
+                    answers.insert(question, answer);
+                }
+            }
+        }
+    }
+    panic!("{}: {key} is asked about for ever", S::NAME)
+}
+
+/// Lets a sweeper and its environment act until neither has anything to do. `skip` leaves out the action of that number, once, as if the
+/// process had died before it.
+///
+/// # Panics
+/// If it does not settle.
+pub fn settle<S: Sweeper>(world: &mut World, environment: impl Fn(&mut World) -> bool, skip: Option<usize>) {
+    let mut done = 0;
+    // What is gone may still be named by others.
+    let mut gone: BTreeSet<Key> = BTreeSet::new();
+    for _ in 0..ROUNDS_MAX {
+        let mut busy = false;
+        let mut keys: BTreeSet<Key> = gone.clone();
+        let everything = observe(world);
+        for (_, items) in &everything.items {
+            for entry in items.iter() {
+                let mut concerned = Vec::new();
+                S::concerns(&entry.key, None, Some(&entry.value), &mut concerned);
+                S::concerns(&entry.key, Some(&entry.value), None, &mut concerned);
+                keys.extend(concerned);
+            }
+        }
+        gone.extend(keys.iter().cloned());
+        for key in keys {
+            for action in step::<S>(world, &key).actions {
+                busy = true;
+                if skip != Some(done) {
+                    drop(world.execute(&action));
+                }
+                done += 1;
+            }
+        }
+        if !environment(world) && !busy {
+            return;
+        }
+    }
+    panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", S::NAME, world.log.join("\n"));
+}
+
+fn observe(world: &World) -> Everything {
+    let mut discovery = Discovery::default();
+    let mut all = Vec::new();
+    for resource in kinds::ALL {
+        let resource = Arc::new((*resource).clone());
+        let mut items = Items::new(item_index_by());
+        for entry in world.of(&resource.to_string()).iter() {
+            let value = Item::of(&resource, &entry.value);
+            items.insert(Entry { key: entry.key.clone(), revision: entry.revision, value });
+        }
+        all.push((Arc::clone(&resource), items));
+        discovery.served.push((*resource).clone());
+        let verbs = ["list", "watch", "delete", "deletecollection"].map(Str::from).to_vec();
+        discovery.kinds.push(Kind { resource, verbs });
+    }
+    Everything::new(Arc::new(discovery), all, true)
+}
+
+fn answer(world: &World, discovery: &Discovery, question: &Question) -> Answer {
+    match question {
+        Question::Object { api_version, kind, key } => {
+            let Some(resource) = discovery.resource(api_version, kind) else {
+                return Answer::Failed("no such kind".to_owned());
+            };
+            world.get(resource, key).map_or(Answer::Absent, |object| Answer::Object(object.clone()))
+        }
+        Question::Contents { kind, namespace } => {
+            let Some(found) = discovery.kind(kind) else { return Answer::Failed("no such kind".to_owned()) };
+            let objects = world.of(kind);
+            let items = objects
+                .in_namespace(namespace)
+                .map(|entry| (entry.key.clone(), Item::of(&found.resource, &entry.value)));
+            Answer::Items(items.collect())
+        }
+    }
+}
