@@ -2,6 +2,7 @@
 
 pub mod aggregation;
 pub mod answer;
+pub mod audit;
 pub mod authentication;
 pub mod authorization;
 pub mod backend;
@@ -11,9 +12,15 @@ pub mod claims;
 pub mod compaction;
 pub mod custom;
 pub mod documents;
+pub mod fairness;
 pub mod followers;
+pub mod health;
 pub mod life;
+pub mod metrics;
+pub mod patient;
 pub mod proxy;
+pub mod reload;
+pub mod runtime_config;
 pub mod sealed;
 pub mod server;
 pub mod state;
