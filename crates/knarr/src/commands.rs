@@ -3,7 +3,7 @@
 use clap::ArgMatches;
 
 use crate::{
-    apiserver, certs, controller_manager, convert, cri, down, etcd, image, scheduler, shim, status, store, up,
+    apiserver, certs, controller_manager, convert, cri, down, etcd, hollow, image, scheduler, shim, status, store, up,
 };
 
 /// A command of the binary.
@@ -44,6 +44,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The store, started alone, with etcd's own flags",
         arguments: etcd::arguments,
         run: etcd::run,
+    },
+    Command {
+        name: "hollow",
+        about: "Simulated nodes, on which pods run without containers",
+        arguments: hollow::arguments,
+        run: hollow::run,
     },
     Command {
         name: "image",

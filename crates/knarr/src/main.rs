@@ -10,6 +10,7 @@ mod cri;
 mod down;
 mod etcd;
 mod health;
+mod hollow;
 mod image;
 mod scheduler;
 mod shim;

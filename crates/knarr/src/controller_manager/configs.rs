@@ -9,7 +9,9 @@ use auth::service_account::legacy;
 use auth::service_account::token::ObjectRef;
 use client::Config;
 use client::config::Pem;
-use controllers::{endpointslice, node_ipam, node_lifecycle, root_ca, serviceaccount_token};
+use controllers::{
+    endpointslice, horizontal_pod_autoscaler, node_ipam, node_lifecycle, podgc, root_ca, serviceaccount_token,
+};
 use machinery::time::Duration;
 use reconcile::Configs;
 
@@ -19,7 +21,9 @@ use super::flags::Flags;
 pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
     let configs = Configs::default()
         .with(endpointslice::Config { slice_max: usize::try_from(flags.max_endpoints_per_slice)? })
+        .with(autoscaler(flags))
         .with(node_lifecycle(flags)?)
+        .with(podgc::Config { ended_max: flags.terminated_pod_gc_threshold })
         .with(root_ca::Config(root_certificates(flags, config)?));
     let configs = match node_ipam(flags)? {
         Some(ipam) => configs.with(ipam),
@@ -90,6 +94,18 @@ fn node_ipam(flags: &Flags) -> Result<Option<node_ipam::Config>> {
     }
     let taken = read("--service-cluster-ip-range", &flags.service_cluster_ip_range)?;
     Ok(Some(node_ipam::Config { ranges, taken }))
+}
+
+fn autoscaler(flags: &Flags) -> horizontal_pod_autoscaler::Config {
+    let duration =
+        |given: std::time::Duration| Duration::from_nanos(i64::try_from(given.as_nanos()).unwrap_or(i64::MAX));
+    horizontal_pod_autoscaler::Config {
+        sync: duration(flags.horizontal_pod_autoscaler_sync_period),
+        downscale_stabilization: duration(flags.horizontal_pod_autoscaler_downscale_stabilization),
+        tolerance: flags.horizontal_pod_autoscaler_tolerance,
+        cpu_initialization: duration(flags.horizontal_pod_autoscaler_cpu_initialization_period),
+        initial_readiness: duration(flags.horizontal_pod_autoscaler_initial_readiness_delay),
+    }
 }
 
 /// What pods check the API server with: the file that a flag names, or what this process itself checks it with.
