@@ -134,7 +134,7 @@ fn evict(pod: &Value, now: Time) -> Plan {
 }
 
 /// Writes down when a taint was first seen if nobody did, so that a time after it can be told by whoever looks next.
-// DEVIATION: upstream remembers that in the process, and starts anew with each process.
+// DEVIATION: a NoExecute taint without a time gets one written when it is first seen; upstream remembers that in the process, and starts anew with each.
 fn dated(node: &Value, now: Time) -> Action {
     let mut taints = list(node, &["spec", "taints"]).to_vec();
     for taint in taints.iter_mut().filter_map(Value::as_object_mut) {
