@@ -59,6 +59,8 @@ pub struct Behind {
     pub resources: Option<Value>,
     /// Where its OpenAPI document is, if it has one.
     pub openapi: Option<Value>,
+    /// Its document of OpenAPI version 2 and the hash of that, if it has one.
+    pub swagger: Option<Arc<(String, Value)>>,
 }
 
 impl Aggregation {
@@ -96,6 +98,7 @@ impl Aggregation {
                 version_priority: behind.remote.version_priority,
                 resources: behind.resources.as_ref(),
                 openapi: behind.openapi.as_ref(),
+                swagger: behind.swagger.as_ref().map(|swagger| (swagger.0.as_str(), &swagger.1)),
                 available: behind.remote.available,
             })
             .collect();

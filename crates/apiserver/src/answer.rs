@@ -61,9 +61,8 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Begun(Some(_), _) => SizeHint::default(),
             Self::Foreign(body) => body.size_hint(),
-            Self::Begun(Some(_), _) => SizeHint::default(),
             Self::Begun(None, rest) => rest.size_hint(),
         }
     }

@@ -131,9 +131,11 @@ fn swagger(state: &State, asked: &Asked) -> Answer {
     with_table(state, |table| {
         let protobuf = header(asked, &ACCEPT).contains("com.github.proto-openapi.spec.v2");
         let (key, media) = if protobuf { ("v2.pb", v2::PROTOBUF) } else { ("v2", "application/json") };
-        let packed = state.documents.get(key, v2::document_hash(table), || {
-            let document = v2::document(table);
-            if protobuf { Packed::new(&v2::to_protobuf(&document)) } else { Packed::json(&document) }
+        let packed = state.aggregation.with_foreign(|foreign| {
+            state.documents.get(key, merged::swagger_hash(v2::document_hash(table), foreign), || {
+                let document = merged::swagger(v2::document(table), foreign);
+                if protobuf { Packed::new(&v2::to_protobuf(&document)) } else { Packed::json(&document) }
+            })
         });
         packed_answer(asked, &packed, media)
     })

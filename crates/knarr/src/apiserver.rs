@@ -146,6 +146,11 @@ fn duration(text: &str) -> Result<Duration, String> {
     u64::try_from(parsed.nanos()).map(Duration::from_nanos).map_err(|_| format!("{text} is negative"))
 }
 
+/// Runs the server in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
+    serve(&ApiServer::from_arg_matches(matches)?).await
+}
+
 /// Runs the server until it is told to stop.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = &ApiServer::from_arg_matches(matches)?;

@@ -2,7 +2,9 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, controller_manager, convert, cri, etcd, hollow, image, shim, store};
+use crate::{
+    apiserver, certs, controller_manager, convert, cri, down, etcd, hollow, image, scheduler, shim, status, store, up,
+};
 
 /// A command of the binary.
 pub struct Command {
@@ -19,6 +21,12 @@ pub struct Command {
 /// Every command, sorted by name.
 pub const COMMANDS: &[Command] = &[
     Command {
+        name: "certs",
+        about: "The certificates of this machine's cluster: list, rotate",
+        arguments: certs::arguments,
+        run: certs::run,
+    },
+    Command {
         name: "convert",
         about: "Write objects in another encoding: JSON, YAML or Kubernetes protobuf",
         arguments: convert::arguments,
@@ -30,6 +38,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: cri::arguments,
         run: cri::run,
     },
+    Command { name: "down", about: "Stop the cluster of this machine", arguments: down::arguments, run: down::run },
     Command {
         name: "etcd",
         about: "The store, started alone, with etcd's own flags",
@@ -61,15 +70,33 @@ pub const COMMANDS: &[Command] = &[
         run: controller_manager::run,
     },
     Command {
+        name: "kube-scheduler",
+        about: "The scheduler, started alone, with upstream's flags",
+        arguments: scheduler::arguments,
+        run: scheduler::run,
+    },
+    Command {
         name: "shim",
         about: "Keep the containers of one sandbox (started by the runtime)",
         arguments: shim::arguments,
         run: shim::run,
     },
     Command {
+        name: "status",
+        about: "How the cluster of this machine is",
+        arguments: status::arguments,
+        run: status::run,
+    },
+    Command {
         name: "store",
         about: "Snapshots of the store, and a check of its directory",
         arguments: store::arguments,
         run: store::run,
+    },
+    Command {
+        name: "up",
+        about: "A whole cluster on this machine, in one process",
+        arguments: up::arguments,
+        run: up::run,
     },
 ];

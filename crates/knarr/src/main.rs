@@ -1,15 +1,22 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
 mod apiserver;
+mod certs;
 mod commands;
+mod component;
 mod controller_manager;
 mod convert;
 mod cri;
+mod down;
 mod etcd;
+mod health;
 mod hollow;
 mod image;
+mod scheduler;
 mod shim;
+mod status;
 mod store;
+mod up;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -19,6 +19,8 @@ pub struct Foreign<'a> {
     pub resources: Option<&'a Value>,
     /// Its entry in the index of OpenAPI version 3, if it has one.
     pub openapi: Option<&'a Value>,
+    /// Its document of OpenAPI version 2 with the hash of that, if it has one.
+    pub swagger: Option<(&'a str, &'a Value)>,
     /// Whether it can be reached.
     pub available: bool,
 }
@@ -73,6 +75,34 @@ pub fn index(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
         }
     }
     document
+}
+
+/// The document of OpenAPI version 2 with the paths and definitions of others.
+///
+// DEVIATION: of two definitions of one name in OpenAPI version 2 the server's own stays; upstream renames the other one.
+pub fn swagger(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
+    for one in foreign.iter().filter(|one| one.available) {
+        let Some((_, theirs)) = one.swagger else { continue };
+        let prefix = format!("/apis/{}/{}/", one.group, one.version);
+        let theirs_of = |field: &str| theirs.get(field).and_then(Value::as_object).into_iter().flat_map(Object::iter);
+        if let Some(Value::Object(paths)) = document.get_mut("paths") {
+            for (path, item) in theirs_of("paths").filter(|(path, _)| path.starts_with(&prefix)) {
+                paths.insert(path, item.clone());
+            }
+        }
+        if let Some(Value::Object(definitions)) = document.get_mut("definitions") {
+            for (name, definition) in theirs_of("definitions") {
+                definitions.get_or_insert_with(name, || definition.clone());
+            }
+        }
+    }
+    document
+}
+
+/// The hash of that document, from the hash of what is this server's own.
+pub fn swagger_hash(own: String, foreign: &[Foreign<'_>]) -> String {
+    let theirs = foreign.iter().filter(|one| one.available).filter_map(|one| one.swagger);
+    theirs.fold(own, |hash, (their_hash, _)| hash + their_hash)
 }
 
 /// Where the group of a version stands in a list; made there if it is new.
@@ -217,8 +247,16 @@ mod tests {
     }
 
     fn foreign<'a>(group: &'a str, version: &'a str, resources: &'a Value) -> Foreign<'a> {
-        let (resources, openapi) = (Some(resources), None);
-        Foreign { group, version, group_priority: 100, version_priority: 100, resources, openapi, available: true }
+        Foreign {
+            group,
+            version,
+            group_priority: 100,
+            version_priority: 100,
+            resources: Some(resources),
+            openapi: None,
+            swagger: None,
+            available: true,
+        }
     }
 
     #[test]
@@ -236,6 +274,27 @@ mod tests {
             assert_eq!(one["kind"], "APIGroup".into());
             assert!(group(table, "absent", None, &[]).is_none());
         });
+    }
+
+    #[test]
+    fn paths_of_others_stand_beside_the_servers_own() {
+        let theirs = value!({
+            "paths": {"/apis/metrics.k8s.io/v1beta1/nodes": {"get": {}}, "/apis/apps/v1/deployments": {"theirs": {}}},
+            "definitions": {"ours": "theirs", "NodeMetrics": {}},
+        });
+        let list = list();
+        let one = Foreign { swagger: Some(("h", &theirs)), ..foreign("metrics.k8s.io", "v1beta1", &list) };
+        let own = value!({"paths": {"/apis/apps/v1/deployments": {}}, "definitions": {"ours": "ours"}});
+        assert_eq!(
+            swagger(own.clone(), &[one]),
+            value!({
+                "paths": {"/apis/apps/v1/deployments": {}, "/apis/metrics.k8s.io/v1beta1/nodes": {"get": {}}},
+                "definitions": {"ours": "ours", "NodeMetrics": {}},
+            })
+        );
+        assert_eq!(swagger_hash("own".to_owned(), &[one]), "ownh");
+        let lost = Foreign { available: false, ..one };
+        assert_eq!((swagger(own.clone(), &[lost]), swagger_hash("own".to_owned(), &[lost])), (own, "own".to_owned()));
     }
 
     #[test]

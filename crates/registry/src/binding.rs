@@ -67,6 +67,8 @@ fn copy(pod: &mut Value, binding: &Value, field: &str) {
 fn set_scheduled(pod: &mut Value, now: Time) {
     let Value::Object(fields) = pod else { return };
     let Value::Object(status) = fields.get_or_insert_with("status", Value::object) else { return };
+    // A pod that has its node waits for none.
+    status.remove("nominatedNodeName");
     let conditions = status.get_or_insert_with("conditions", || Value::Array(Vec::new()));
     let Value::Array(conditions) = conditions else { return };
     conditions.retain(|condition| condition.str_at(&["type"]) != Some("PodScheduled"));

@@ -21,6 +21,7 @@ pub use observe::{Kind, ObserveError};
 use crate::framework::Event;
 use crate::node::Node;
 use crate::plugins::default_preemption::{Budget, Victim};
+use crate::plugins::volume_binding;
 use crate::pod::{Pod, PodId};
 use crate::profile::Profile;
 use crate::queue::{Lengths, Millis, Options, Queue};
@@ -28,6 +29,7 @@ use crate::schedule::{Chance, Context, Decision, schedule};
 use crate::selectors::Selectors;
 use crate::snapshot::Snapshot;
 use crate::status::{Nomination, Reason};
+use crate::storage::Plan;
 
 /// Everything the scheduler knows, and whose turn it is.
 pub struct Engine {
@@ -52,6 +54,8 @@ pub enum Step {
         pod: Arc<Pod>,
         /// The node's name.
         node: Str,
+        /// What must be done for its claims first.
+        volumes: Plan,
     },
     /// Tell why a pod waits.
     Wait(Wait),
@@ -90,6 +94,7 @@ pub struct Preemption {
 
 struct Assumed {
     uid: Str,
+    volumes: Plan,
     /// Whether the request to bind it succeeded.
     bound: bool,
 }
@@ -159,7 +164,7 @@ impl Engine {
     pub fn unbound(&mut self, pod: &Arc<Pod>, message: String, now: Millis) -> Option<Step> {
         let id = pod.id();
         self.assumed.get(&id).filter(|assumed| assumed.uid == pod.uid && !assumed.bound)?;
-        self.assumed.remove(&id);
+        self.end_assumption(id);
         self.snapshot.forget(id);
         self.queue.failed(id, &[], now);
         self.queue.notice(&Event::PodRemoved(Arc::clone(pod)), now);
@@ -189,11 +194,15 @@ impl Engine {
     }
 
     fn assume(&mut self, pod: Arc<Pod>, node: Str) -> Step {
+        let volumes = self.snapshot.node(&node).map(|id| volume_binding::plan(&self.snapshot, &pod, id));
+        let volumes = volumes.unwrap_or_default();
+        self.snapshot.storage.assume(&volumes, &node);
         self.snapshot.assume(&pod, &node);
         // From here on its room is taken by itself, not kept for it.
         self.queue.nominate(pod.id(), None);
-        self.assumed.insert(pod.id(), Assumed { uid: pod.uid.clone(), bound: false });
-        Step::Bind { pod, node }
+        let assumed = Assumed { uid: pod.uid.clone(), volumes: volumes.clone(), bound: false };
+        self.assumed.insert(pod.id(), assumed);
+        Step::Bind { pod, node, volumes }
     }
 
     /// Takes their nomination from less important pods that wait for the same node: they may not fit any longer.

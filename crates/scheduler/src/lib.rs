@@ -18,6 +18,7 @@ pub mod schedule;
 pub mod selectors;
 pub mod snapshot;
 pub mod status;
+pub mod storage;
 
 pub use config::Configuration;
 pub use engine::Engine;

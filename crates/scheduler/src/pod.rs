@@ -5,19 +5,21 @@ mod node_affinity;
 mod requests;
 mod spread;
 mod taints;
+mod volumes;
 
 use std::sync::Arc;
 
 use machinery::labels::{Selector, SelectorError};
 use machinery::meta::Meta;
 use machinery::time::Time;
-use machinery::{Object, Str, Value};
+use machinery::{Key, Object, Str, Value};
 
 pub use affinity::{Term, TermKind};
 pub use node_affinity::{NodeAffinity, NodeTerm, Operator, Requirement, Weighted};
 pub use requests::{MISSING_CPU_MILLI, MISSING_MEMORY};
 pub use spread::{Policy, Spread, WhenUnsatisfiable};
 pub use taints::{Effect, Taint, Toleration};
+pub use volumes::{PodClaim, VolumeUse};
 
 use crate::hash;
 use crate::resources::{self, Resources};
@@ -62,6 +64,8 @@ pub struct Shape {
     pub ports: Box<[HostPort]>,
     /// Rules about other pods.
     pub terms: Box<[Arc<Term>]>,
+    /// Claims and disks that are taken.
+    pub volumes: Box<[VolumeUse]>,
 }
 
 /// Whose selector tells which pods are alike.
@@ -127,6 +131,8 @@ pub struct Pod {
     pub default_selector: Option<Selector>,
     /// Processor and memory as scoring counts them, with a guess for each container that asks for none.
     pub scored: [i64; 2],
+    /// The claims of its volumes.
+    pub claims: Vec<PodClaim>,
     /// Names of all images, with tags.
     pub images: Vec<Str>,
     /// What it needs that cannot be given: a plug-in and the reason.
@@ -169,7 +175,14 @@ impl Pod {
         };
         let terms = affinity::terms(spec, meta.namespace())?;
         let amounts = requests::requests(spec, status)?;
-        let shape = Shape { requests: amounts.requests, non_zero: amounts.non_zero, ports: ports(spec), terms };
+        let claims = volumes::claims(spec, meta.name());
+        let shape = Shape {
+            requests: amounts.requests,
+            non_zero: amounts.non_zero,
+            ports: ports(spec),
+            terms,
+            volumes: volumes::uses(spec, meta.namespace(), &claims),
+        };
         Ok(Self {
             name: meta.name().into(),
             uid: meta.uid().into(),
@@ -192,6 +205,7 @@ impl Pod {
             owner: owner(meta),
             default_selector: None,
             scored: amounts.scored,
+            claims,
             images: images(spec),
             unsupported: unsupported(spec),
             class: Arc::new(class),
@@ -202,6 +216,11 @@ impl Pod {
     /// Which pod it is.
     pub fn id(&self) -> PodId {
         PodId::new(&self.class.namespace, &self.name)
+    }
+
+    /// The keys of its claims.
+    pub fn claim_keys(&self) -> impl Iterator<Item = Key> {
+        self.claims.iter().map(|own| Key::new(self.class.namespace.clone(), own.name.clone()))
     }
 }
 
@@ -292,21 +311,11 @@ fn disrupted_by_scheduler(status: &Value) -> bool {
     })
 }
 
-/// Volumes and claims that must be known before a node can be chosen.
-// DEVIATION: a pod with volume claims, inline disks or resource claims is not placed yet.
+/// Claims of devices, which are not known here.
+// DEVIATION: a pod with resource claims is not placed yet.
 fn unsupported(spec: &Value) -> Option<(&'static str, &'static str)> {
-    const CLAIMS: &[&str] = &["persistentVolumeClaim", "ephemeral"];
-    const DISKS: &[&str] = &["gcePersistentDisk", "awsElasticBlockStore", "azureDisk", "cinder", "iscsi", "rbd", "csi"];
-    if !items(spec, "resourceClaims").is_empty() {
-        return Some(("DynamicResources", "resource claims are not supported by this scheduler"));
-    }
-    let has = |kinds: &[&str]| {
-        items(spec, "volumes").iter().any(|volume| kinds.iter().any(|kind| volume.get(kind).is_some()))
-    };
-    if has(CLAIMS) {
-        return Some(("VolumeBinding", "persistent volume claims are not supported by this scheduler"));
-    }
-    has(DISKS).then_some(("VolumeRestrictions", "inline disks are not supported by this scheduler"))
+    let claims = !items(spec, "resourceClaims").is_empty();
+    claims.then_some(("DynamicResources", "resource claims are not supported by this scheduler"))
 }
 
 #[cfg(test)]

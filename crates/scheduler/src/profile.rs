@@ -5,7 +5,8 @@ use machinery::Str;
 use crate::framework::Plugin;
 use crate::plugins::{
     AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, Fit, ImageLocality, InterPodAffinity,
-    NodeName, NodePorts, NodeUnschedulable, SchedulingGates, TaintToleration, TopologySpread, Unsupported,
+    NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, TaintToleration, TopologySpread,
+    Unsupported, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 
 /// How the pods of one `schedulerName` are placed.
@@ -69,8 +70,10 @@ impl Default for Profile {
                 Enabled::fully(AffinityToNodes::default(), 2),
                 Enabled::fully(NodePorts, 0),
                 Enabled::fully(Fit::default(), 1),
-                Enabled::fully(Unsupported("VolumeRestrictions"), 0),
-                Enabled::fully(Unsupported("VolumeBinding"), 0),
+                Enabled::fully(VolumeRestrictions, 0),
+                Enabled::fully(NodeVolumeLimits, 0),
+                Enabled::fully(VolumeBinding, 0),
+                Enabled::fully(VolumeZone, 0),
                 Enabled::fully(TopologySpread::new(DefaultConstraints::System), 2),
                 Enabled::fully(InterPodAffinity::default(), 2),
                 Enabled::fully(Unsupported("DynamicResources"), 2),

@@ -74,14 +74,14 @@ pub struct Lengths {
 struct Entry {
     pod: Arc<Pod>,
     place: Place,
-    /// The order among pods of equal priority.
+    /// The order among pods of equal priority: when it began to wait, at first or again.
     sequence: u64,
     failures: u32,
     backoff_until: Millis,
     /// Whether the API server has told of a node that the pod waits for.
     nomination_is_known: bool,
-    /// Who rejected it; nobody after an error.
-    plugins: Vec<&'static str>,
+    /// Who rejected it, by their places in the profile; nobody after an error.
+    plugins: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,18 +214,23 @@ impl Queue {
 
     /// The decision was that the pod waits, because these plug-ins reject it; nobody does if it was an error.
     pub fn failed(&mut self, id: PodId, plugins: &[&'static str], now: Millis) {
+        let sequence = self.next_sequence();
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let Place::InFlight { events_from, changed } = entry.place else { return };
+        entry.sequence = sequence;
         entry.failures = entry.failures.saturating_add(1);
         let doublings = entry.failures.saturating_sub(1).min(31);
         let wait = self.options.backoff_initial.saturating_mul(1 << doublings).min(self.options.backoff_max);
         entry.backoff_until = now.saturating_add(wait);
-        entry.plugins = plugins.to_vec();
         let pod = entry.pod.clone();
+        let plugins = places(&self.profiles, &pod, plugins);
         let seen = events_from.checked_sub(self.events_begin).map(|seen| usize::try_from(seen).unwrap_or(usize::MAX));
         self.leave(id);
-        let woken = seen.is_none_or(|seen| self.events.iter().skip(seen).any(|event| self.wakes(&pod, plugins, event)));
-        if changed || plugins.is_empty() || woken {
+        let woken =
+            seen.is_none_or(|seen| self.events.iter().skip(seen).any(|event| self.wakes(&pod, &plugins, event)));
+        let failed_by_error = plugins.is_empty();
+        self.entries.get_mut(&id).expect("looked up before").plugins = plugins;
+        if changed || failed_by_error || woken {
             self.wake(id, now);
         } else {
             self.enter(id, Place::Unschedulable { since: now });
@@ -331,17 +336,14 @@ impl Queue {
         }
     }
 
-    fn wakes(&self, pod: &Pod, plugins: &[&'static str], event: &Event) -> bool {
+    fn wakes(&self, pod: &Pod, plugins: &[usize], event: &Event) -> bool {
         let Some(profile) = self.profile(&pod.scheduler_name) else { return false };
-        let rejecting = profile.plugins.iter().filter(|enabled| plugins.contains(&enabled.plugin.name()));
-        rejecting.into_iter().any(|enabled| enabled.plugin.wakes(pod, event))
+        plugins.iter().any(|at| profile.plugins[*at].plugin.wakes(pod, event))
     }
 
     /// Puts a pod that is nowhere where its turn comes, at once or after its back-off.
     fn wake(&mut self, id: PodId, now: Millis) {
-        let sequence = self.next_sequence();
-        let entry = self.entries.get_mut(&id).expect("a pod that wakes has an entry");
-        entry.sequence = sequence;
+        let entry = &self.entries[&id];
         let place = if entry.backoff_until > now { Place::Backoff } else { Place::Active };
         self.enter(id, place);
     }
@@ -384,6 +386,13 @@ impl Queue {
         self.sequence += 1;
         self.sequence
     }
+}
+
+/// The places of plug-ins in the profile of a pod.
+fn places(profiles: &[Profile], pod: &Pod, names: &[&'static str]) -> Vec<usize> {
+    let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name);
+    let plugins = profile.map_or(&[][..], |profile| &profile.plugins);
+    (0..).zip(plugins).filter(|(_, enabled)| names.contains(&enabled.plugin.name())).map(|(at, _)| at).collect()
 }
 
 /// Whether a pod changed in a way that placing it depends on.

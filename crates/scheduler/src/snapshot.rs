@@ -12,16 +12,17 @@ mod topology;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machinery::Str;
+use machinery::{Key, Str};
 
 pub use arena::Arena;
 pub use counts::Counts;
-pub use topology::{Key, NOWHERE, Topology};
+pub use topology::{Key as TopologyKey, NOWHERE, Topology};
 
 use crate::hash::Map;
 use crate::node::Node;
-use crate::pod::{Class, HostPort, Labels, Pod, PodId, Shape, Taint, Term};
+use crate::pod::{Class, HostPort, Labels, Pod, PodId, Shape, Taint, Term, VolumeUse};
 use crate::resources::Resources;
+use crate::storage::Storage;
 
 /// A node by its place in the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +39,8 @@ pub struct Usage {
     pub pods: i64,
     /// The ports they hold.
     pub ports: Vec<HostPort>,
+    /// The claims and disks they hold.
+    pub volumes: Vec<VolumeUse>,
 }
 
 /// What a node offers: one entry of a column.
@@ -95,6 +98,10 @@ pub struct Snapshot {
     namespaces: BTreeMap<Str, Labels>,
     order: Vec<NodeId>,
     order_is_stale: bool,
+    /// How many pods use each claim.
+    claim_users: BTreeMap<Key, u32>,
+    /// Claims, volumes and classes of storage.
+    pub storage: Storage,
 }
 
 /// Facts of a node that are not scanned.
@@ -135,6 +142,7 @@ impl Usage {
         self.non_zero = [0, 1].map(|at| self.non_zero[at].saturating_add(shape.non_zero[at]));
         self.pods += 1;
         self.ports.extend_from_slice(&shape.ports);
+        self.volumes.extend_from_slice(&shape.volumes);
     }
 
     /// Takes off a pod that was added.
@@ -145,6 +153,10 @@ impl Usage {
         for port in &shape.ports {
             let at = self.ports.iter().position(|held| held == port).expect("a pod's ports are held by it");
             self.ports.swap_remove(at);
+        }
+        for volume in &shape.volumes {
+            let at = self.volumes.iter().position(|held| held == volume).expect("a pod's volumes are held by it");
+            self.volumes.swap_remove(at);
         }
     }
 }
@@ -210,6 +222,7 @@ impl Snapshot {
         self.free_pods.push(slot);
         let node = pod.node;
         self.usage[node.index()].remove(self.shapes.value(pod.shape));
+        self.release_claims(pod.shape);
         let record = &mut self.nodes[node.index()];
         let at = record.pods.iter().position(|have| *have == slot).expect("a placed pod is on its node");
         record.pods.remove(at);
@@ -379,6 +392,11 @@ impl Snapshot {
         self.shapes.value(pod.shape)
     }
 
+    /// How many pods that have a node use a claim.
+    pub fn claim_users(&self, claim: &Key) -> u32 {
+        self.claim_users.get(claim).copied().unwrap_or_default()
+    }
+
     /// A placed pod, as far as it is remembered: name, labels, weight and rules, priority and node.
     pub fn pod(&self, id: PodId) -> Option<Pod> {
         let placed = self.placed(*self.ids.get(&id)?);
@@ -394,8 +412,8 @@ impl Snapshot {
     }
 
     /// The keys of all placed pods.
-    pub fn keys(&self) -> impl Iterator<Item = machinery::Key> {
-        let key = |pod: &Placed| machinery::Key::new(self.class(pod).namespace.clone(), pod.name.clone());
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let key = |pod: &Placed| Key::new(self.class(pod).namespace.clone(), pod.name.clone());
         self.pods.iter().flatten().map(key)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use client::cache::Reader;
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
-use driver::clock;
+use driver::{Caches, clock};
 use machinery::meta::Meta;
 use machinery::{Key, Str, Value, value};
 use reconcile::kinds;
@@ -12,13 +12,16 @@ use scheduler::Pod;
 use scheduler::engine::{Preemption, Wait};
 use scheduler::plugins::default_preemption::Victim;
 use scheduler::status::{self, Condition, Nomination};
+use scheduler::storage::Plan;
 use tokio::task::JoinSet;
 
 use crate::events::{Occurrence, Recorder, reference};
+use crate::volumes;
 
 /// What requests need.
 pub struct Executor {
     pub client: Client,
+    pub caches: Arc<Caches>,
     pub pods: Reader<Value>,
     pub events: Recorder,
 }
@@ -36,8 +39,13 @@ pub enum Done {
 }
 
 impl Executor {
-    /// Gives a pod its node.
-    pub async fn bind(&self, pod: Arc<Pod>, node: Str) -> Done {
+    /// Gives a pod its volumes and its node.
+    pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan) -> Done {
+        if plan != Plan::default()
+            && let Err(message) = volumes::bind(&self.client, &self.caches, &plan, &node).await
+        {
+            return Done::Unbound(pod, message);
+        }
         let target = Target::named(&kinds::PODS, pod.class.namespace.clone(), pod.name.clone()).subresource("binding");
         let binding = status::binding(&pod, &node);
         match self.client.create(&target, &binding, &WriteOptions::default()).await {

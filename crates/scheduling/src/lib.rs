@@ -7,6 +7,7 @@ pub mod events;
 mod execute;
 pub mod metrics;
 mod shell;
+mod volumes;
 
 pub use metrics::Metrics;
 pub use shell::{Config, Shell};

@@ -9,6 +9,7 @@ use machinery::Key;
 use scheduler::engine::{Engine, Kind, Step};
 use scheduler::profile::Profile;
 use scheduler::queue::{Millis, Options};
+use scheduler::storage::Plan;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
@@ -36,6 +37,8 @@ pub struct Shell {
     caches: Arc<Caches>,
     executor: Arc<Executor>,
     requests: JoinSet<Done>,
+    /// Pods that wait for volumes to be made, for minutes perhaps, while they hold up nobody.
+    volumes: JoinSet<Done>,
     requests_max: usize,
     metrics: Arc<Metrics>,
     begun: Instant,
@@ -59,9 +62,10 @@ impl Shell {
         let pods = caches.reader(Kind::Pods.name())?.clone();
         Some(Self {
             engine: Engine::new(config.profiles, config.queue),
+            executor: Arc::new(Executor { client, caches: Arc::clone(&caches), pods, events }),
             caches,
-            executor: Arc::new(Executor { client, pods, events }),
             requests: JoinSet::new(),
+            volumes: JoinSet::new(),
             requests_max: config.requests_max.max(1),
             metrics,
             begun: Instant::now(),
@@ -81,7 +85,7 @@ impl Shell {
             while let Ok((kind, changed)) = changes.try_recv() {
                 self.changed(kind, &changed);
             }
-            while let Some(done) = self.requests.try_join_next() {
+            while let Some(done) = self.requests.try_join_next().or_else(|| self.volumes.try_join_next()) {
                 self.done(done);
             }
             let free = self.requests.len() < self.requests_max;
@@ -99,6 +103,7 @@ impl Shell {
                     None => return Err(Ended),
                 },
                 Some(done) = self.requests.join_next() => self.done(done),
+                Some(done) = self.volumes.join_next() => self.done(done),
                 () = until(wake.map(|wake| self.begun + Duration::from_millis(wake))) => {}
             }
         }
@@ -146,7 +151,10 @@ impl Shell {
     fn start(&mut self, step: Step) {
         let executor = Arc::clone(&self.executor);
         match step {
-            Step::Bind { pod, node } => drop(self.requests.spawn(async move { executor.bind(pod, node).await })),
+            Step::Bind { pod, node, volumes } => {
+                let tasks = if volumes == Plan::default() { &mut self.requests } else { &mut self.volumes };
+                tasks.spawn(async move { executor.bind(pod, node, volumes).await });
+            }
             Step::Wait(wait) => {
                 tracing::debug!(pod = %wait.pod.name, message = wait.message, "a pod waits");
                 if let Some(preemption) = &wait.preemption {

@@ -47,6 +47,7 @@ const MANAGER: &str = "kube-apiserver";
 struct Answered {
     resources: Option<Value>,
     openapi: Option<Value>,
+    swagger: Option<Arc<(String, Value)>>,
 }
 
 /// A server that was asked, or is being asked.
@@ -85,7 +86,9 @@ pub async fn run(state: Arc<State>) {
     loop {
         let revision = *reached.borrow_and_update();
         let now = Instant::now();
-        let versions: Vec<Revision> = follower.shelves.iter().map(|shelf| shelf.revision()).collect();
+        // Services matter only to those who serve something by them.
+        let watched = if follower.state.aggregation.served().is_empty() { 1 } else { follower.shelves.len() };
+        let versions: Vec<Revision> = follower.shelves[..watched].iter().map(|shelf| shelf.revision()).collect();
         let due = follower.asked.values().any(|asked| !asked.running && asked.due <= now);
         if seen.as_ref() != Some(&versions) || due || !follower.is_registered() {
             seen = Some(versions);
@@ -123,7 +126,7 @@ impl Follower {
             tracing::debug!(message = %status.message, "what is served is not registered yet");
         }
         let entries = self.shelves[0].list("", |_| true);
-        let mut served = Served::new();
+        let (mut served, mut told) = (Served::new(), Vec::new());
         for entry in &entries {
             let object = entry.object();
             let remote = Remote::of(&object);
@@ -131,21 +134,29 @@ impl Follower {
                 None => Some(Availability::local()),
                 Some(remote) => self.look(remote, entry, at),
             };
-            if let Some(availability) = &availability
-                && let Err(status) = self.tell(entry, &object, availability).await
-            {
-                tracing::debug!(name = entry.name(), message = %status.message, "an APIService was not brought on");
-            }
             if let Some(mut remote) = remote {
-                remote.available = availability.map_or(remote.available, |availability| availability.is_available());
-                let answer =
-                    self.asked.get(entry.name()).and_then(|asked| asked.answer.clone()?.ok()).unwrap_or_default();
+                remote.available = availability.as_ref().map_or(remote.available, Availability::is_available);
                 let key = (remote.group.clone(), remote.version.clone());
-                served.insert(key, Arc::new(Behind { remote, resources: answer.resources, openapi: answer.openapi }));
+                served.insert(key, Arc::new(self.behind(remote)));
             }
+            told.extend(availability.map(|availability| (entry, object, availability)));
         }
         self.asked.retain(|name, _| entries.iter().any(|entry| entry.name() == name));
+        // First it is so, then it is said.
         *self.state.aggregation.served.write().expect("no holder panics") = Arc::new(served);
+        for (entry, object, availability) in told {
+            if let Err(status) = self.tell(entry, &object, &availability).await {
+                tracing::debug!(name = entry.name(), message = %status.message, "an APIService was not brought on");
+            }
+        }
+    }
+
+    /// A version with what its server said of it.
+    fn behind(&self, remote: Remote) -> Behind {
+        let answered = self.asked.get(&remote.name).and_then(|asked| asked.answer.as_ref());
+        let Answered { resources, openapi, swagger } =
+            answered.and_then(|answer| answer.clone().ok()).unwrap_or_default();
+        Behind { remote, resources, openapi, swagger }
     }
 
     /// What is known of a server now; asks it, if it is time to.
@@ -254,11 +265,12 @@ async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
         let url = format!("https://{}{}", target.route.dial, target.path);
         match timeout(PATIENCE, get(&target)).await {
             Ok(Ok(resources)) => {
-                let target = Target { path: "/openapi/v3".to_owned(), ..target };
-                let openapi = timeout(PATIENCE, get(&target)).await.ok().and_then(Result::ok).flatten();
+                let index = document(&target, "/openapi/v3").await;
                 let path = remote.path();
-                let document = openapi.and_then(|index| index.at(&["paths", path.trim_start_matches('/')]).cloned());
-                return Ok(Answered { resources, openapi: document });
+                let openapi = index.and_then(|index| index.at(&["paths", path.trim_start_matches('/')]).cloned());
+                let swagger = document(&target, "/openapi/v2").await;
+                let swagger = swagger.map(|swagger| Arc::new((openapi::etag(&json::to_vec(&swagger)), swagger)));
+                return Ok(Answered { resources, openapi, swagger });
             }
             Ok(Err(why)) => last = format!("failing or missing response from {url}: {why}"),
             Err(_) => last = format!("timed out waiting for {url}"),
@@ -267,7 +279,13 @@ async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
     Err(last)
 }
 
-/// A document in JSON, if what comes is one.
+/// A document that a server may have, besides what it must.
+async fn document(target: &Target, path: &str) -> Option<Value> {
+    let target = Target { path: path.to_owned(), ..target.clone() };
+    timeout(PATIENCE, get(&target)).await.ok()?.ok()?
+}
+
+/// What is there in JSON, if what comes is that.
 async fn get(target: &Target) -> Result<Option<Value>, String> {
     let url = format!("https://{}{}", target.route.dial, target.path);
     let request = target.request(Method::GET, own_headers(), nothing()).map_err(|error| error.to_string())?;

@@ -1,7 +1,6 @@
 //! An API server behind this one: found, described, asked, and missed.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,7 +9,7 @@ use http::Response;
 use http_body_util::Full;
 use machinery::{Value, json, value};
 
-use crate::cluster::{Cluster, TOKEN};
+use crate::cluster::Cluster;
 use crate::server::{Backend, Seen, never};
 
 const REGISTERED: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -41,6 +40,13 @@ fn serve(seen: &Seen) -> Response<Full<Bytes>> {
             200,
             value!({
                 "paths": {"apis/ice.example.com/v1": {"serverRelativeURL": "/openapi/v3/apis/ice.example.com/v1?hash=1"}},
+            }),
+        ),
+        "/openapi/v2" => (
+            200,
+            value!({
+                "swagger": "2.0", "definitions": {}, "info": {"title": "ice", "version": "1"},
+                "paths": {"/apis/ice.example.com/v1/namespaces/{namespace}/flavours": {}},
             }),
         ),
         "/openapi/v3/apis/ice.example.com/v1" => {
@@ -119,6 +125,8 @@ async fn a_server_behind_this_one_is_found_described_and_asked() {
     assert!(index.at(&["paths", "apis/ice.example.com/v1"]).is_some());
     let document = cluster.call("GET", "/openapi/v3/apis/ice.example.com/v1?hash=1", None).await.1;
     assert_eq!(document["info"]["title"], "ice".into());
+    let swagger = cluster.call("GET", "/openapi/v2", None).await.1;
+    assert!(swagger.at(&["paths", "/apis/ice.example.com/v1/namespaces/{namespace}/flavours"]).is_some());
     kubectl_finds_it(&cluster).await;
     let deleted = cluster.call("DELETE", &format!("{REGISTERED}/{NAME}"), None).await;
     assert_eq!(deleted.0, 200, "{}", deleted.1);
@@ -126,24 +134,15 @@ async fn a_server_behind_this_one_is_found_described_and_asked() {
 
 /// The real kubectl, where there is one.
 async fn kubectl_finds_it(cluster: &Cluster) {
-    let (server, cache) = (format!("https://{}", cluster.address()), cluster.directory.path().join("kubectl"));
-    let run = move |arguments: &[&str]| {
-        let mut command = Command::new("kubectl");
-        command.args(["--server", &server, "--insecure-skip-tls-verify", "--token", TOKEN, "--cache-dir"]).arg(&cache);
-        command.args(arguments).env("KUBECONFIG", "/dev/null").output().ok()
+    let shown = async |arguments: &[&str]| {
+        let output = cluster.kubectl(("LANG", "C"), arguments, "").await?;
+        println!("{}", String::from_utf8_lossy(&output.stderr));
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let ran = tokio::task::spawn_blocking(move || {
-        let list = run(&["get", "fl", "-o", "name"])?;
-        let resources = run(&["api-resources", "--api-group=ice.example.com", "-o", "name"])?;
-        Some((list, resources))
-    });
-    let Some((list, resources)) = ran.await.unwrap() else {
-        println!("skipped: there is no kubectl on this machine");
-        return;
-    };
-    let shown = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    assert_eq!(shown(&list), "flavour.ice.example.com/lemon", "{}", String::from_utf8_lossy(&list.stderr));
-    assert_eq!(shown(&resources), "flavours.ice.example.com");
+    let Some(list) = shown(&["get", "fl", "-o", "name"]).await else { return };
+    assert_eq!(list, "flavour.ice.example.com/lemon");
+    let resources = shown(&["api-resources", "--api-group=ice.example.com", "-o", "name"]).await;
+    assert_eq!(resources.as_deref(), Some("flavours.ice.example.com"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! A store and an API server in this process, and requests to it.
 
 use std::net::SocketAddr;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use store::backend::NodeBackend;
 use store::node::{self, Node, Start};
 use store::watch::Hub;
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
 
 /// Of somebody who may do everything.
 pub const TOKEN: &str = "a-token-for-tests";
@@ -120,6 +123,40 @@ impl Cluster {
         let url = format!("https://{dial}/").parse().unwrap();
         let tls = Tls { insecure_skip_verify: true, ..Tls::default() };
         backend::connect(&Route { url, dial, server_name: "localhost".into() }, &tls, &[b"http/1.1"]).await.unwrap()
+    }
+
+    /// What the real kubectl prints, given something to read; `None` where there is no kubectl.
+    pub async fn kubectl(
+        &self,
+        environment: (&'static str, &'static str),
+        arguments: &[&str],
+        input: &'static str,
+    ) -> Option<Output> {
+        let mut command = Command::new("kubectl");
+        let cache = self.directory.path().join("kubectl");
+        command.args([
+            "--server",
+            &format!("https://{}", self.address()),
+            "--insecure-skip-tls-verify",
+            "--token",
+            TOKEN,
+        ]);
+        command
+            .arg("--cache-dir")
+            .arg(cache)
+            .args(arguments)
+            .env("KUBECONFIG", "/dev/null")
+            .env(environment.0, environment.1);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let Ok(mut child) = command.spawn() else {
+            println!("skipped: there is no kubectl on this machine");
+            return None;
+        };
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        let ended = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
+        Some(ended.expect("kubectl ends in time").unwrap())
     }
 
     /// A node whose kubelet listens in this process.

@@ -14,7 +14,8 @@ use spdy::{Session, Side, Stream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use crate::server::{Backend, Seen};
 
@@ -48,10 +49,14 @@ fn switch(mut request: Request<Incoming>) -> Option<Response<Full<Bytes>>> {
         return answer.header("sec-websocket-protocol", chosen).body(Full::default()).ok();
     }
     let chosen = header("x-stream-protocol-version")?;
-    let path = request.uri().path().to_owned();
+    let path = request.uri().to_string();
     tokio::spawn(async move {
         let session = Session::new(TokioIo::new(upgrade.await.unwrap()), Side::Server);
-        if path.starts_with("/portForward/") { ports(session).await } else { process(session).await }
+        if path.starts_with("/portForward/") {
+            ports(session).await;
+        } else {
+            process(session, path.contains("error=1")).await;
+        }
     });
     answer.header("upgrade", "SPDY/3.1").header("x-stream-protocol-version", chosen).body(Full::default()).ok()
 }
@@ -70,20 +75,23 @@ async fn by_websocket(upgrade: OnUpgrade) {
         let last = answer[0] == 3;
         socket.send(Message::Binary(answer.into())).await.unwrap();
         if last {
-            let _ = socket.close(None).await;
+            let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+            let _ = socket.close(Some(end)).await;
         }
     }
 }
 
 /// The same by SPDY.
-async fn process(mut session: Session) {
+async fn process(mut session: Session, complains: bool) {
     let (mut stdin, mut stdout, mut error): (Option<Stream>, Option<Stream>, Option<Stream>) = (None, None, None);
-    while stdin.is_none() || stdout.is_none() || error.is_none() {
+    let mut stderr: Option<Stream> = None;
+    while stdin.is_none() || stdout.is_none() || error.is_none() || (complains && stderr.is_none()) {
         let stream = session.accept().await.unwrap();
         match stream.headers["streamtype"].as_str() {
             "stdin" => stdin = Some(stream),
             "stdout" => stdout = Some(stream),
             "error" => error = Some(stream),
+            "stderr" => stderr = Some(stream),
             other => panic!("nobody asked for {other}"),
         }
     }
@@ -92,7 +100,7 @@ async fn process(mut session: Session) {
         stdout.sender.send(&piece).await.unwrap();
     }
     error.sender.send(SUCCESS.as_bytes()).await.unwrap();
-    for stream in [&stdout, &error] {
+    for stream in [Some(&stdout), stderr.as_ref(), Some(&error)].into_iter().flatten() {
         stream.sender.finish().await.unwrap();
     }
     while session.accept().await.is_some() {}

@@ -25,6 +25,10 @@ fn serve(seen: &Seen) -> Response<Full<Bytes>> {
     if seen.path == "/go" {
         return Response::builder().status(302).header("location", "/there").body(Full::default()).unwrap();
     }
+    if seen.path == "/page" {
+        let page = Full::new(Bytes::from("<a href=\"/rewriteme\">test</a>"));
+        return Response::builder().header("content-type", "text/html; charset=utf-8").body(page).unwrap();
+    }
     let uri = seen.headers.get("x-forwarded-uri").map_or("", |value| value.to_str().unwrap());
     let said = format!("{} {} {uri} {}", seen.method, seen.path, String::from_utf8_lossy(&seen.body));
     let answer = Response::builder().header("access-control-allow-origin", "*").header("x-own", "yes");
@@ -73,6 +77,9 @@ async fn a_pod_and_a_service_are_seen_through_the_server() {
         (led.status().as_u16(), led.headers()["location"].to_str().unwrap()),
         (302, format!("{base}/there").as_str())
     );
+
+    let page = ask(&cluster, "GET", &format!("{base}/page"), "").await;
+    assert_eq!(page.body(), &format!("<a href=\"{base}/rewriteme\">test</a>"));
 
     let service = value!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},

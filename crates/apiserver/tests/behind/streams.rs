@@ -284,3 +284,22 @@ async fn a_log_that_is_followed_comes_while_it_grows() {
     assert_eq!(body, "log by /containerLogs/default/p/c?follow=true\n");
     assert_eq!(kubelet.seen().len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_kubectl_talks_to_processes_and_reads_logs() {
+    const SPDY: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
+    const WEBSOCKET: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "true");
+    for (features, environment, expect) in
+        [(&[][..], SPDY, "SPDY/3.1"), (&[], WEBSOCKET, "SPDY/3.1"), (&[WEBSOCKETS], WEBSOCKET, "websocket")]
+    {
+        let (cluster, kubelet) = cluster(features).await;
+        let said = cluster.kubectl(environment, &["exec", "-i", "p", "--", "cat"], "hello").await;
+        let Some(said) = said else { return };
+        assert_eq!(String::from_utf8_lossy(&said.stdout), "hello", "{}", String::from_utf8_lossy(&said.stderr));
+        assert!(said.status.success(), "{said:?}");
+        let asked = kubelet.seen().into_iter().find(|seen| seen.path.starts_with("/exec/")).unwrap();
+        assert_eq!(asked.headers["upgrade"], expect, "{environment:?}");
+        let log = cluster.kubectl(environment, &["logs", "p", "--tail=2"], "").await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&log.stdout), "log by /containerLogs/default/p/c?tailLines=2\n");
+    }
+}

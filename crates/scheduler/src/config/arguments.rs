@@ -11,7 +11,8 @@ use super::types::conform_to;
 use crate::framework::Plugin;
 use crate::plugins::{
     AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, Fit, ImageLocality, InterPodAffinity,
-    NodeName, NodePorts, NodeUnschedulable, SchedulingGates, Strategy, TaintToleration, TopologySpread, Unsupported,
+    NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, Strategy, TaintToleration,
+    TopologySpread, Unsupported, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 use crate::pod::{NodeAffinity, Policy, Spread, WhenUnsatisfiable};
 use crate::profile::Enabled;
@@ -66,8 +67,10 @@ impl Arguments {
             "NodeAffinity" => Box::new(self.affinity()),
             "NodePorts" => Box::new(NodePorts),
             "NodeResourcesFit" => Box::new(self.fit()),
-            "VolumeRestrictions" => Box::new(Unsupported("VolumeRestrictions")),
-            "VolumeBinding" => Box::new(Unsupported("VolumeBinding")),
+            "VolumeRestrictions" => Box::new(VolumeRestrictions),
+            "NodeVolumeLimits" => Box::new(NodeVolumeLimits),
+            "VolumeBinding" => Box::new(VolumeBinding),
+            "VolumeZone" => Box::new(VolumeZone),
             "PodTopologySpread" => Box::new(TopologySpread::new(self.spread())),
             "InterPodAffinity" => Box::new(self.pods()),
             "DynamicResources" => Box::new(Unsupported("DynamicResources")),

@@ -31,6 +31,18 @@ pub enum Kind {
     ReplicaSets,
     /// `statefulsets.apps`.
     StatefulSets,
+    /// `persistentvolumeclaims`.
+    Claims,
+    /// `persistentvolumes`.
+    Volumes,
+    /// `storageclasses.storage.k8s.io`.
+    StorageClasses,
+    /// `csinodes.storage.k8s.io`.
+    CsiNodes,
+    /// `csidrivers.storage.k8s.io`.
+    CsiDrivers,
+    /// `csistoragecapacities.storage.k8s.io`.
+    CsiStorageCapacities,
 }
 
 /// An object cannot be understood; what was known of it before still counts.
@@ -53,6 +65,12 @@ impl Kind {
         Self::ReplicationControllers,
         Self::ReplicaSets,
         Self::StatefulSets,
+        Self::StorageClasses,
+        Self::CsiNodes,
+        Self::CsiDrivers,
+        Self::CsiStorageCapacities,
+        Self::Volumes,
+        Self::Claims,
         Self::Pods,
     ];
 
@@ -67,6 +85,12 @@ impl Kind {
             Self::ReplicationControllers => "replicationcontrollers",
             Self::ReplicaSets => "replicasets.apps",
             Self::StatefulSets => "statefulsets.apps",
+            Self::Claims => "persistentvolumeclaims",
+            Self::Volumes => "persistentvolumes",
+            Self::StorageClasses => "storageclasses.storage.k8s.io",
+            Self::CsiNodes => "csinodes.storage.k8s.io",
+            Self::CsiDrivers => "csidrivers.storage.k8s.io",
+            Self::CsiStorageCapacities => "csistoragecapacities.storage.k8s.io",
         }
     }
 }
@@ -85,6 +109,12 @@ impl Engine {
             }
             Kind::ReplicaSets => self.selectors.set_owner(OwnerKind::ReplicaSet, key, object),
             Kind::StatefulSets => self.selectors.set_owner(OwnerKind::StatefulSet, key, object),
+            Kind::Claims
+            | Kind::Volumes
+            | Kind::StorageClasses
+            | Kind::CsiNodes
+            | Kind::CsiDrivers
+            | Kind::CsiStorageCapacities => self.observe_storage(kind, key, object, now),
         }
         Ok(())
     }
@@ -103,6 +133,12 @@ impl Engine {
             Kind::ReplicationControllers => self.selectors.owners(OwnerKind::ReplicationController).collect(),
             Kind::ReplicaSets => self.selectors.owners(OwnerKind::ReplicaSet).collect(),
             Kind::StatefulSets => self.selectors.owners(OwnerKind::StatefulSet).collect(),
+            Kind::Claims => self.snapshot.storage.claim_keys().cloned().collect(),
+            Kind::CsiStorageCapacities => self.snapshot.storage.capacity_keys().cloned().collect(),
+            Kind::Volumes => self.snapshot.storage.volume_names().cloned().map(Key::cluster).collect(),
+            Kind::StorageClasses => self.snapshot.storage.class_names().cloned().map(Key::cluster).collect(),
+            Kind::CsiNodes => self.snapshot.storage.limited_nodes().cloned().map(Key::cluster).collect(),
+            Kind::CsiDrivers => self.snapshot.storage.driver_names().cloned().map(Key::cluster).collect(),
         }
     }
 
@@ -123,8 +159,34 @@ impl Engine {
         Ok(())
     }
 
+    fn observe_storage(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Millis) {
+        let storage = &mut self.snapshot.storage;
+        let changed = match kind {
+            Kind::Claims => storage.set_claim(key, object),
+            Kind::Volumes => storage.set_volume(&key.name, object),
+            Kind::StorageClasses => storage.set_class(&key.name, object),
+            Kind::CsiNodes => storage.set_limits(&key.name, object),
+            Kind::CsiDrivers => storage.set_driver(&key.name, object),
+            Kind::CsiStorageCapacities => storage.set_capacity(key, object),
+            _ => false,
+        };
+        if changed {
+            let event = if kind == Kind::Claims { Event::ClaimChanged(key.clone()) } else { Event::StorageChanged };
+            self.queue.notice(&event, now);
+        }
+    }
+
+    /// A pod that was assumed is no longer.
+    pub(super) fn end_assumption(&mut self, id: PodId) -> bool {
+        let assumed = self.assumed.remove(&id);
+        if let Some(assumed) = &assumed {
+            self.snapshot.storage.forget(&assumed.volumes);
+        }
+        assumed.is_some()
+    }
+
     fn pod_gone(&mut self, id: PodId, now: Millis) {
-        self.assumed.remove(&id);
+        self.end_assumption(id);
         self.queue.remove(id);
         self.leave_node(id, now);
     }
@@ -133,7 +195,7 @@ impl Engine {
         let id = pod.id();
         if self.assumed.get(&id).is_none_or(|assumed| assumed.uid != pod.uid) {
             // It is not the pod of this name that has a node, if one has.
-            self.assumed.remove(&id);
+            self.end_assumption(id);
             self.leave_node(id, now);
         } else if self.assumed[&id].bound {
             return;
@@ -148,7 +210,7 @@ impl Engine {
 
     fn pod_is_placed(&mut self, pod: Pod, now: Millis) {
         let id = pod.id();
-        let was_assumed = self.assumed.remove(&id).is_some();
+        let was_assumed = self.end_assumption(id);
         self.queue.remove(id);
         let before = self.snapshot.pod(id).filter(|_| !was_assumed);
         self.snapshot.set_pod(&pod);

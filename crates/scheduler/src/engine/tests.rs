@@ -171,10 +171,10 @@ fn everything_that_is_known_can_be_listed() {
     show(&mut engine, &pod("a", "a", "1", value!({"nodeName": "n1"})), 0);
     show(&mut engine, &pod("b", "b", "1", value!({})), 0);
     let object = value!({"metadata": {"name": "x", "namespace": "ns", "labels": {"a": "b"}}, "spec": {"selector": {"matchLabels": {"a": "b"}}}});
-    for kind in Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::Pods | Kind::Nodes)) {
+    for kind in Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::Pods | Kind::Nodes | Kind::CsiNodes)) {
         engine.observe(*kind, &Key::of(&object), Some(&object), 0).unwrap();
     }
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.iter().filter(|kind| **kind != Kind::CsiNodes) {
         let known = engine.known(*kind);
         assert!(!known.is_empty(), "{kind:?}");
         for key in known {
@@ -182,4 +182,14 @@ fn everything_that_is_known_can_be_listed() {
         }
         assert!(engine.known(*kind).is_empty(), "{kind:?}");
     }
+}
+
+#[test]
+fn a_pod_in_a_cluster_without_nodes_waits_for_one() {
+    let mut engine = engine();
+    show(&mut engine, &pod("a", "a", "1", value!({})), 0);
+    assert_eq!(line(engine.step(0)), "a waits");
+    assert_eq!(line(engine.step(100_000)), "nothing");
+    node(&mut engine, "n1", "4");
+    assert_eq!(line(engine.step(100_000)), "bind a to n1");
 }

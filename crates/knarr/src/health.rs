@@ -2,7 +2,8 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,8 +26,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use super::flags::Flags;
-
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections at once; whoever comes later waits.
@@ -36,31 +35,48 @@ static TOKEN_REVIEWS: Resource = Resource::cluster("authentication.k8s.io", "v1"
 static ACCESS_REVIEWS: Resource =
     Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
 
+/// How health is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The component.
+    pub name: &'static str,
+    /// Certificate shown to those who ask; one is made if there is none.
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// Paths that anyone may ask for.
+    pub open: Vec<String>,
+}
+
 /// What is told of the process.
 #[derive(Clone)]
 pub struct Health(Arc<Shared>);
 
 struct Shared {
     client: Client,
-    open: Vec<String>,
+    options: Options,
+    /// What the component tells besides.
+    metrics: Box<dyn Fn() -> String + Send + Sync>,
     tls: TlsAcceptor,
     leads: AtomicBool,
     started_seconds: f64,
 }
 
-/// Opens the port that the flags name.
-pub async fn listen(flags: &Flags) -> Result<TcpListener> {
-    let address = SocketAddr::new(flags.bind_address, flags.secure_port);
+/// Opens the port.
+pub async fn listen(address: IpAddr, port: u16) -> Result<TcpListener> {
+    let address = SocketAddr::new(address, port);
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--secure-port)"))
 }
 
 impl Health {
-    pub fn new(client: Client, flags: &Flags) -> Result<Self> {
+    /// Not the leader yet. `metrics` gives what the component tells besides.
+    pub fn new(client: Client, options: Options, metrics: impl Fn() -> String + Send + Sync + 'static) -> Result<Self> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self(Arc::new(Shared {
             client,
-            open: flags.authorization_always_allow_paths.clone(),
-            tls: TlsAcceptor::from(Arc::new(tls(flags)?)),
+            tls: TlsAcceptor::from(Arc::new(tls(&options)?)),
+            options,
+            metrics: Box::new(metrics),
             leads: AtomicBool::new(false),
             started_seconds: since.as_secs_f64(),
         })))
@@ -123,7 +139,7 @@ impl Health {
     }
 
     fn is_open(&self, path: &str) -> bool {
-        self.0.open.iter().any(|open| match open.strip_suffix('*') {
+        self.0.options.open.iter().any(|open| match open.strip_suffix('*') {
             Some(start) => path.starts_with(start),
             None => path == open,
         })
@@ -158,7 +174,7 @@ impl Health {
         gauge(
             "leader_election_master_status",
             "Gauge of if the reporting system is master of the relevant lease.",
-            r#"{name="kube-controller-manager"}"#,
+            &format!("{{name={:?}}}", self.0.options.name),
             &leads,
         );
         gauge(
@@ -170,6 +186,7 @@ impl Health {
         if let Some(bytes) = resident_bytes() {
             gauge("process_resident_memory_bytes", "Resident memory size in bytes.", "", &bytes);
         }
+        out.push_str(&(self.0.metrics)());
         out
     }
 }
@@ -187,9 +204,9 @@ fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The certificate that the flags name, or one made for this run.
-fn tls(flags: &Flags) -> Result<ServerConfig> {
-    let (chain, key) = match (&flags.tls_cert_file, &flags.tls_private_key_file) {
+/// The certificate that is given, or one made for this run.
+fn tls(options: &Options) -> Result<ServerConfig> {
+    let (chain, key) = match (&options.certificate, &options.key) {
         (Some(certificate), Some(key)) => {
             let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
             let chain: Vec<_> = chain.with_context(|| format!("{} holds no certificate", certificate.display()))?;
