@@ -284,16 +284,21 @@ impl<'a> Report<'a> {
         let mut status = Object::new();
         status.insert("currentReplicas", self.current);
         status.insert("desiredReplicas", self.desired);
-        let before = self.hpa.at(&["status", "currentMetrics"]).cloned().unwrap_or_default();
-        let metrics = self.metrics.filter(|metrics| !metrics.is_empty()).map_or(Value::Null, Value::Array);
-        status.insert("currentMetrics", if metrics.is_null() && before.is_null() { before } else { metrics });
+        if let Some(metrics) = self.metrics.filter(|metrics| !metrics.is_empty()) {
+            status.insert("currentMetrics", metrics);
+        }
         let last = self.hpa.at(&["status", "lastScaleTime"]).cloned();
         if let Some(last) = if self.scaled { Some(self.now.to_string().into()) } else { last } {
             status.insert("lastScaleTime", last);
         }
         status.insert("conditions", self.conditions);
         let status = Value::Object(status);
-        if self.hpa.get("status") == Some(&status) {
+        // Go prints no metrics as null, which says as much as nothing.
+        let mut told = self.hpa.get("status").cloned().unwrap_or_default();
+        if let Some(told) = told.as_object_mut() {
+            told.retain(|_, value| !value.is_null());
+        }
+        if told == status {
             return Vec::new();
         }
         let mut object = self.hpa.clone();

@@ -104,6 +104,12 @@ pub fn finished(job: &Value) -> Option<&Value> {
 fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
     let tally = Tally::of(job, owned);
     let finish = Finish::of(job, owned, &tally, now);
+    if let Some(until) = finish.as_ref().and_then(|finish| finish.settles_at(job, owned)).filter(|until| *until > now) {
+        let mut plan = Plan::waiting("pods that end at about the same time count as well");
+        plan.actions = status::of(job, owned, &tally, None, now);
+        plan.wake(until);
+        return plan;
+    }
     let mut plan = Plan { actions: tally.uncounted_no_more(job, owned, finish.is_some()), ..Plan::default() };
     match &finish {
         Some(_) => plan.actions.extend(make::stop(job, owned)),

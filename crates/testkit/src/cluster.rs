@@ -41,8 +41,8 @@ impl Cluster {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
         let (store, node) = open_store(directory.path()).await;
         let mut config = apiserver::Config::local(directory.path().join("certs"));
-        // Nobody here makes the service accounts that pods would run as.
-        config.admission.disable.push("ServiceAccount".to_owned());
+        // Nobody here makes the service accounts that pods would run as, or takes away the taint that a new node gets.
+        config.admission.disable.extend(["ServiceAccount", "TaintNodesByCondition"].map(str::to_owned));
         let server = Server::start(config, store).await.expect("the API server starts");
         let mut cluster =
             Self { server, watched: Vec::new(), _node: node, _watches: JoinSet::new(), _directory: directory };

@@ -8,6 +8,9 @@ use super::tally::Tally;
 use super::{completions, is_failed, is_indexed, is_suspended, limit_per_index, spec_number};
 use crate::{condition, pod};
 
+/// Times are told in whole seconds: this is at least one of them.
+const SETTLE: Duration = Duration::from_seconds(2);
+
 /// How a Job ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
@@ -20,6 +23,14 @@ impl Finish {
     /// What the Job has said already, or what is to be said now.
     pub fn of(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Option<Self> {
         said(job).or_else(|| fails(job, owned, tally, now)).or_else(|| succeeded(job, owned, tally))
+    }
+
+    /// Until when pods that still run may end and count, before enough of them are enough: upstream looks at a Job once a second at most.
+    pub fn settles_at(&self, job: &Value, owned: &[&Value]) -> Option<Time> {
+        let news = self.reason == "SuccessPolicy" && condition::find(job, self.interim()).is_none();
+        let runs = owned.iter().any(|pod| pod::is_active(pod));
+        let last = owned.iter().filter(|pod| pod::is_ended(pod)).filter_map(|pod| pod::ended_at(pod)).max();
+        last.filter(|_| news && runs).map(|last| last.plus(SETTLE))
     }
 
     /// The condition that says what the Job is about to be.
