@@ -1,5 +1,6 @@
 //! The API server: HTTP, the life of a request, watch cache and watches, over the store.
 
+pub mod admission_config;
 pub mod aggregation;
 pub mod answer;
 pub mod authentication;
@@ -9,11 +10,13 @@ pub mod bootstrap;
 pub mod cache;
 pub mod claims;
 pub mod compaction;
+pub mod conversion;
 pub mod custom;
 pub mod documents;
 pub mod followers;
 pub mod life;
 pub mod proxy;
+pub mod remote;
 pub mod sealed;
 pub mod server;
 pub mod state;
