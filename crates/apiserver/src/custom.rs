@@ -17,6 +17,7 @@ use machinery::status::Status;
 use mvcc::Revision;
 use registry::deletion::{self, Plan};
 use registry::options::DeleteOptions;
+use registry::write;
 
 use crate::cache::{Entry, Shelf};
 use crate::state::{State, now};
@@ -35,12 +36,14 @@ pub async fn run(state: Arc<State>) {
     let mut reached = state.cache.follow();
     let (mut seen, mut rows) = (None, Rows::new());
     shelf.filled().await;
+    let settled = state.followers.add(&kind);
     loop {
-        reached.borrow_and_update();
+        let revision = *reached.borrow_and_update();
         if seen != Some(shelf.revision()) || rows.values().any(|(_, kind)| is_emptying(kind)) {
             seen = Some(shelf.revision());
             settle(&state, &kind, &shelf, &built_in, &mut rows).await;
         }
+        settled.send_replace(revision);
         if reached.changed().await.is_err() {
             return;
         }
@@ -117,6 +120,9 @@ async fn advance(
         if let Value::Object(fields) = &mut next {
             fields.insert("status", status);
         }
+        let (version, name, manager) = (&kind.versions[0], entry.name(), "kube-apiserver");
+        let target = write::Target { kind, version, namespace: "", name, subresource: "status", manager };
+        next = write::own(&target, Some(definition), next, now());
         replace(state, kind, entry, &next).await?;
     }
     Ok(())
