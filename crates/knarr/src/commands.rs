@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, controller_manager, convert, cri, etcd, image, shim, store};
+use crate::{apiserver, cni, controller_manager, convert, cri, dns, etcd, image, network, proxy, shim, store};
 
 /// A command of the binary.
 pub struct Command {
@@ -19,6 +19,12 @@ pub struct Command {
 /// Every command, sorted by name.
 pub const COMMANDS: &[Command] = &[
     Command {
+        name: "cni",
+        about: "The built-in pod network as a CNI plug-in, for a runtime to call",
+        arguments: cni::arguments,
+        run: cni::run,
+    },
+    Command {
         name: "convert",
         about: "Write objects in another encoding: JSON, YAML or Kubernetes protobuf",
         arguments: convert::arguments,
@@ -30,6 +36,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: cri::arguments,
         run: cri::run,
     },
+    Command { name: "dns", about: "The cluster's DNS server", arguments: dns::arguments, run: dns::run },
     Command {
         name: "etcd",
         about: "The store, started alone, with etcd's own flags",
@@ -53,6 +60,18 @@ pub const COMMANDS: &[Command] = &[
         about: "The controllers, started alone, with upstream's flags",
         arguments: controller_manager::arguments,
         run: controller_manager::run,
+    },
+    Command {
+        name: "kube-proxy",
+        about: "Services on this node, with upstream's flags",
+        arguments: proxy::arguments,
+        run: proxy::run,
+    },
+    Command {
+        name: "network",
+        about: "The ways to other nodes' pods, and network policies on this node",
+        arguments: network::arguments,
+        run: network::run,
     },
     Command {
         name: "shim",

@@ -1,12 +1,16 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
 mod apiserver;
+mod cni;
 mod commands;
 mod controller_manager;
 mod convert;
 mod cri;
+mod dns;
 mod etcd;
 mod image;
+mod network;
+mod proxy;
 mod shim;
 mod store;
 
