@@ -110,7 +110,7 @@ impl<'a> Numbers<'a> {
         self.lists.insert((side, allows), next);
         table.chain(&name);
         for allow in allows {
-            let Some(from) = self.from_peers(family, direction, allow) else { continue };
+            let Some(from) = self.with_peers(family, direction, allow) else { continue };
             match &allow.ports {
                 None => {
                     table.rule(&name, &[from, vec![Expression::Verdict(Verdict::Return)]].concat());
@@ -128,7 +128,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// Goes on for the peers of what is allowed; nothing if there are none of this family.
-    fn from_peers(&mut self, family: Family, direction: Direction, allow: &Allow) -> Option<Vec<Expression>> {
+    fn with_peers(&mut self, family: Family, direction: Direction, allow: &Allow) -> Option<Vec<Expression>> {
         let Some(peers) = &allow.peers else { return Some(Vec::new()) };
         let own: Vec<Range> = peers.iter().filter(|(first, _)| Family::of(*first) == family).copied().collect();
         if own.is_empty() {
