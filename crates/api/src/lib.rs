@@ -28,6 +28,7 @@ pub mod kinds;
 pub mod networking;
 pub mod node;
 pub mod policy;
+pub mod quota;
 pub mod rbac;
 pub mod resource;
 pub mod scheduling;

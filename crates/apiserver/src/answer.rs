@@ -1,6 +1,5 @@
 //! What goes back to a client: bodies, statuses, objects in the form that was asked for.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -23,31 +22,48 @@ pub enum Body {
     Whole(Bytes),
     /// Piece by piece; the sender waits while the client does not read.
     Stream(mpsc::Receiver<Bytes>),
+    /// The body of somebody else's answer, as it comes.
+    Foreign(hyper::body::Incoming),
+    /// What was read of a body already, and the rest of it.
+    Begun(Option<Bytes>, Box<Self>),
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    /// Somebody else's answer may break off, and then so must ours.
+    type Error = hyper::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match &mut *self {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Stream(pieces) => pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+            Self::Foreign(body) => Pin::new(body).poll_frame(context),
+            Self::Begun(read, rest) => match read.take() {
+                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => Pin::new(&mut **rest).poll_frame(context),
+            },
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Stream(_) => false,
+            Self::Foreign(body) => body.is_end_stream(),
+            Self::Begun(read, rest) => read.is_none() && rest.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Begun(Some(_), _) => SizeHint::default(),
+            Self::Foreign(body) => body.size_hint(),
+            Self::Begun(None, rest) => rest.size_hint(),
         }
     }
 }

@@ -44,7 +44,7 @@ async fn make_all(state: &State) -> Result<(), Status> {
 }
 
 /// Creates an object, unless there is one of that name.
-async fn make(state: &State, object: Value) -> Result<(), Status> {
+pub async fn make(state: &State, object: Value) -> Result<(), Status> {
     let gvk = GroupVersionKind::of_object(&object).map_err(Status::internal_error)?;
     let table = state.table();
     let kind = table.kinds.iter().find(|kind| kind.group == gvk.group && kind.kind == gvk.kind);

@@ -8,7 +8,7 @@ use auth::service_account::openid;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use machinery::{Object, Str, Value, json};
 use openapi::discovery::{self, Aggregated};
-use openapi::{Packed, v2, v3};
+use openapi::{Packed, merged, v2, v3};
 use registry::query::Query;
 
 use crate::answer::{self, Answer};
@@ -43,7 +43,10 @@ pub fn serve(state: &State, asked: &Asked) -> Option<Answer> {
         "/version" => Some(plain(&version())),
         "/healthz" | "/livez" | "/readyz" => Some(health(state, path, &asked.query)),
         "/openapi/v2" => Some(swagger(state, asked)),
-        "/openapi/v3" => Some(with_table(state, |table| plain(&v3::index(table)))),
+        "/openapi/v3" => {
+            let own = with_table(state, v3::index);
+            Some(plain(&state.aggregation.with_foreign(|foreign| merged::index(own, foreign))))
+        }
         "/metrics" => Some(metrics(state)),
         openid::DISCOVERY_PATH | openid::KEYS_PATH => issuer(state, path),
         "" => Some(with_table(state, |table| plain(&paths(table)))),
@@ -68,11 +71,21 @@ fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &st
         (["api"], Some((form, media))) => {
             return Some(tagged(asked, &discovery::legacy_aggregated(table, form), media));
         }
-        (["apis"], Some((form, media))) => return Some(tagged(asked, &discovery::aggregated(table, form), media)),
+        (["apis"], Some((form, media))) => {
+            let own = discovery::aggregated(table, form);
+            let all = state.aggregation.with_foreign(|foreign| merged::aggregated(table, own, foreign));
+            return Some(tagged(asked, &all, media));
+        }
         (["api"], None) => discovery::legacy_versions(table, &state.external_address),
-        (["apis"], None) => discovery::groups(table),
+        (["apis"], None) => {
+            let own = discovery::groups(table);
+            state.aggregation.with_foreign(|foreign| merged::groups(table, own, foreign))
+        }
         (["api", version], _) => discovery::resources(table, "", version)?,
-        (["apis", group], _) => discovery::group(table, group)?,
+        (["apis", group], _) => {
+            let own = discovery::group(table, group);
+            state.aggregation.with_foreign(|foreign| merged::group(table, group, own, foreign))?
+        }
         (["apis", group, version], _) => discovery::resources(table, group, version)?,
         _ => return None,
     };
@@ -118,9 +131,11 @@ fn swagger(state: &State, asked: &Asked) -> Answer {
     with_table(state, |table| {
         let protobuf = header(asked, &ACCEPT).contains("com.github.proto-openapi.spec.v2");
         let (key, media) = if protobuf { ("v2.pb", v2::PROTOBUF) } else { ("v2", "application/json") };
-        let packed = state.documents.get(key, v2::document_hash(table), || {
-            let document = v2::document(table);
-            if protobuf { Packed::new(&v2::to_protobuf(&document)) } else { Packed::json(&document) }
+        let packed = state.aggregation.with_foreign(|foreign| {
+            state.documents.get(key, merged::swagger_hash(v2::document_hash(table), foreign), || {
+                let document = merged::swagger(v2::document(table), foreign);
+                if protobuf { Packed::new(&v2::to_protobuf(&document)) } else { Packed::json(&document) }
+            })
         });
         packed_answer(asked, &packed, media)
     })

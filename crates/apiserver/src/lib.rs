@@ -1,5 +1,7 @@
 //! The API server: HTTP, the life of a request, watch cache and watches, over the store.
 
+pub mod admission_config;
+pub mod aggregation;
 pub mod answer;
 pub mod authentication;
 pub mod authorization;
@@ -8,9 +10,13 @@ pub mod bootstrap;
 pub mod cache;
 pub mod claims;
 pub mod compaction;
+pub mod conversion;
 pub mod custom;
 pub mod documents;
+pub mod followers;
 pub mod life;
+pub mod proxy;
+pub mod remote;
 pub mod sealed;
 pub mod server;
 pub mod state;
@@ -19,5 +25,6 @@ pub mod table;
 pub mod tls;
 pub mod vault;
 pub mod verbs;
+pub mod webhooks;
 
 pub use server::{Config, Server};

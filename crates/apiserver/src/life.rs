@@ -7,7 +7,7 @@ use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, Method, Request, Uri};
 use http_body_util::BodyExt;
 use machinery::status::{Reason, Status};
 use registry::accept::{Accepted, Encoding, Form, Refused, negotiate};
@@ -16,10 +16,11 @@ use registry::route::{Info, Resource};
 
 use crate::answer::{self, Answer};
 use crate::authentication::{Peer, pairs};
-use crate::documents;
+use crate::proxy::Stream;
 use crate::state::State;
 use crate::table::Found;
 use crate::verbs::{self, Call};
+use crate::{aggregation, documents};
 
 /// No body may be larger: upstream's limit.
 const BODY_BYTES_MAX: usize = 3 << 20;
@@ -33,6 +34,8 @@ const PLAIN: Accepted = Accepted { encoding: Encoding::Json, form: Form::Whole, 
 pub struct Asked {
     /// The method.
     pub method: Method,
+    /// The URL, as the client wrote it.
+    pub uri: Uri,
     /// The headers.
     pub headers: HeaderMap,
     /// The query.
@@ -44,7 +47,7 @@ pub struct Asked {
 /// Answers a request, whatever becomes of it: a panic in a handler is one request's failure.
 pub async fn serve<B>(state: Arc<State>, peer: Peer, request: Request<B>) -> Answer
 where
-    B: http_body::Body<Data = Bytes> + Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let guarded = std::panic::AssertUnwindSafe(live(&state, &peer, request)).catch_unwind().await;
@@ -54,21 +57,25 @@ where
     })
 }
 
-async fn live<B>(state: &Arc<State>, peer: &Peer, request: Request<B>) -> Answer
+async fn live<B>(state: &Arc<State>, peer: &Peer, mut request: Request<B>) -> Answer
 where
-    B: http_body::Body<Data = Bytes> + Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let upgrade = request.extensions_mut().remove();
     let (parts, body) = request.into_parts();
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let info = Info::of(parts.method.as_str(), parts.uri.path(), &query);
-    let asked = Asked { method: parts.method, headers: parts.headers, query, info };
+    let asked = Asked { method: parts.method, uri: parts.uri, headers: parts.headers, query, info };
     let user = match identify(state, &asked, peer) {
         Ok(user) => user,
         Err(status) => return answer::status(&status, PLAIN),
     };
     if let Err(status) = authorize(state, &asked, &user) {
         return answer::status(&status, PLAIN);
+    }
+    if let Some(remote) = state.aggregation.remote(&asked.info) {
+        return aggregation::serve(state, &remote, &asked, &user, Stream::new(body, upgrade)).await;
     }
     let Some(resource) = &asked.info.resource else {
         return documents::serve(state, &asked).unwrap_or_else(not_found_page);
@@ -78,17 +85,25 @@ where
         Found::NotServed => return answer::status(&not_served(), PLAIN),
         Found::NoGroup => return not_found_page(),
     };
+    let streams = verbs::is_stream(&kind, resource);
     let accepted = match accept(&asked) {
         Ok(accepted) => accepted,
+        // Whatever a stream carries, it is not for this server to choose.
+        Err(_) if streams => PLAIN,
         Err(status) => return answer::status(&status, PLAIN),
     };
-    let body = match read(body).await {
-        Ok(body) => body,
-        Err(status) => return answer::status(&status, accepted),
+    let (body, stream) = if streams {
+        (Bytes::new(), Some(Stream::new(body, upgrade)))
+    } else {
+        match read(body).await {
+            Ok(body) => (body, None),
+            Err(status) => return answer::status(&status, accepted),
+        }
     };
     let deprecation = kind.version(&resource.version).and_then(|version| version.deprecation.as_ref());
     let warnings = Mutex::new(deprecation.map(ToString::to_string).into_iter().collect());
-    let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted, user, body, warnings };
+    let stream = Mutex::new(stream);
+    let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted, user, body, stream, warnings };
     let served = verbs::serve(&call).await;
     let mut answer = served.unwrap_or_else(|status| answer::status(&status, accepted));
     answer::warn(&mut answer, &call.warnings.into_inner().expect("no holder panics"));

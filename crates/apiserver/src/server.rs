@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -17,16 +18,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::aggregation::{self, Aggregation};
 use crate::authentication::{Authenticators, Peer};
 use crate::authorization::{self, Authorization};
 use crate::backend::{Pools, Routing};
 use crate::cache::{self, Cache};
 use crate::documents::Kept;
+use crate::followers::Followers;
+use crate::proxy::Kubelets;
 use crate::sealed::Store;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
 use crate::vault::{self, Vault};
+use crate::webhooks::{self, Webhooks};
 use crate::{bootstrap, claims, compaction, custom, life, tls};
 
 /// How long a client may take to say who it is.
@@ -60,6 +65,10 @@ pub struct Config {
     pub admission: admission::Flags,
     /// `--enable-aggregator-routing`: services are reached at their endpoints, not at their own address.
     pub aggregator_routing: bool,
+    /// How kubelets are reached.
+    pub kubelets: Kubelets,
+    /// How servers behind this one know it.
+    pub aggregation: aggregation::Config,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
     /// Where it is said how values are encrypted at rest, if they are.
@@ -70,6 +79,34 @@ pub struct Config {
     pub compaction_interval: Option<Duration>,
     /// The built-in kinds, with the versions that are served.
     pub kinds: Vec<Arc<Kind>>,
+}
+
+impl Config {
+    /// A server on loopback, at a port that is free, with certificates that it makes in a folder: what differs is set after.
+    pub fn local(cert_dir: PathBuf) -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            etcd_prefix: "/registry".to_owned(),
+            tls: tls::Files { cert_dir, ..tls::Files::default() },
+            names: vec!["localhost".to_owned()],
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            authenticators: Authenticators::default(),
+            modes: vec![Mode::Rbac],
+            ranges: api::core::service::allocation::Config {
+                ranges: vec![(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 0)), 16)],
+                node_ports: 30_000..=32_767,
+            },
+            admission: admission::Flags::default(),
+            aggregator_routing: false,
+            kubelets: Kubelets::default(),
+            aggregation: aggregation::Config::default(),
+            external_address: None,
+            encryption: None,
+            event_life: Duration::from_secs(3600),
+            compaction_interval: Some(Duration::from_secs(300)),
+            kinds: api::kinds::all(),
+        }
+    }
 }
 
 /// The authorizers that a flag can name.
@@ -85,6 +122,8 @@ pub enum Mode {
     Node,
     /// A file of policies.
     Abac(auth::abac::Policies),
+    /// Another server.
+    Webhook(Box<authorization::Webhook>),
 }
 
 /// Why a server could not start.
@@ -99,6 +138,9 @@ pub enum StartError {
     /// Values cannot be encrypted as configured.
     #[error("values cannot be encrypted at rest")]
     Vault(#[from] vault::Error),
+    /// A plug-in that asks another server has no way to it.
+    #[error(transparent)]
+    Webhooks(#[from] webhooks::ConfigError),
     /// A flag names a plug-in that does not exist.
     #[error(transparent)]
     Admission(#[from] admission::Unknown),
@@ -116,6 +158,7 @@ impl Server {
     pub async fn start(config: Config, store: Client) -> Result<Self, StartError> {
         let tls = tls::server_config(&config.tls, &config.names, &config.addresses)?;
         let admission = admission::Chain::of(&config.admission)?;
+        let webhooks = Webhooks::of(&admission, &config.admission)?;
         let listener = TcpListener::bind(config.address).await;
         let listener = listener.map_err(|error| StartError::Listen(config.address, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(config.address, error))?;
@@ -128,6 +171,7 @@ impl Server {
                 Mode::AlwaysAllow => authorization.add(Box::new(auth::AlwaysAllow)),
                 Mode::AlwaysDeny => authorization.add(Box::new(auth::AlwaysDeny)),
                 Mode::Abac(policies) => authorization.add(Box::new(policies)),
+                Mode::Webhook(webhook) => authorization.add(webhook),
                 Mode::Node => {
                     let node = Arc::new(RwLock::new(auth::node::Node::new()));
                     let kinds = rows(&config.kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));
@@ -162,6 +206,10 @@ impl Server {
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
+            webhooks,
+            aggregation: Aggregation::new(config.aggregation),
+            followers: Followers::default(),
+            kubelets: config.kubelets,
             admission,
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
@@ -174,6 +222,7 @@ impl Server {
             starting.started.store(true, Ordering::Relaxed);
         });
         tasks.spawn(custom::run(state.clone()));
+        tasks.spawn(aggregation::run(state.clone()));
         tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), state.clone()));
         Ok(Self { address, state, tasks })
     }

@@ -12,14 +12,18 @@ use mvcc::{Reply, Revision, Txn};
 use registry::write::Draw;
 use store::client::ClientError;
 
+use crate::aggregation::Aggregation;
 use crate::authentication::Authenticators;
 use crate::authorization::Authorization;
 use crate::backend::Pools;
 use crate::cache::Cache;
 use crate::documents::Kept;
+use crate::followers::Followers;
+use crate::proxy::Kubelets;
 use crate::sealed::{self, Store};
 use crate::storage::{self, Layout};
 use crate::table::Table;
+use crate::webhooks::Webhooks;
 
 /// How long a request waits for the cache to have what the store has.
 pub const CACHE_PATIENCE: Duration = Duration::from_secs(3);
@@ -40,8 +44,16 @@ pub struct State {
     pub authorization: Arc<Authorization>,
     /// Connections of the server's own requests: webhooks, aggregated servers.
     pub backends: Pools,
+    /// Versions of groups that others serve.
+    pub aggregation: Aggregation,
+    /// Tasks that finish what is written.
+    pub followers: Followers,
+    /// How kubelets are reached.
+    pub kubelets: Kubelets,
     /// The plug-ins that change and judge objects, in their order.
     pub admission: registry::admission::Chain,
+    /// Those who are asked over the network about writes.
+    pub webhooks: Webhooks,
     /// What objects can take.
     pub ranges: Config,
     /// The shelf of node ports that are taken.

@@ -1,8 +1,10 @@
 //! What is done with a resource: one module a verb, found by method and place.
 
 mod bind;
+mod connect;
 mod create;
 mod delete;
+mod evict;
 mod list;
 mod part;
 mod patch;
@@ -17,7 +19,7 @@ mod watch;
 
 use std::sync::{Arc, Mutex};
 
-use api::kind::{Does, Keeping, Kind, Requester, Subresource, Verb, Version};
+use api::kind::{Connect, Does, Keeping, Kind, Requester, Subresource, Verb, Version};
 use auth::User;
 use bytes::Bytes;
 use http::Method;
@@ -30,7 +32,9 @@ use registry::route::Resource;
 use registry::write::Target;
 
 use crate::answer::Answer;
+use crate::conversion;
 use crate::life::{Asked, not_served};
+use crate::proxy::Stream;
 use crate::state::{State, unavailable};
 use crate::storage;
 
@@ -48,8 +52,10 @@ pub struct Call<'a> {
     pub accepted: Accepted,
     /// Who asks.
     pub user: User,
-    /// The body.
+    /// The body; empty where it is passed on.
     pub body: Bytes,
+    /// The body and the connection, where they are passed on.
+    pub stream: Mutex<Option<Stream>>,
     /// What the client is to be told besides, whatever comes of the request.
     pub warnings: Mutex<Vec<String>>,
 }
@@ -58,7 +64,7 @@ pub struct Call<'a> {
 pub struct Current {
     /// Whether it should be written again though nothing changed, because another key seals now.
     pub stale: bool,
-    /// The object, in the stored version, with its resourceVersion.
+    /// The object, in the stored version (where a webhook converts: in the request's), with its resourceVersion.
     pub object: Value,
     /// Its revision.
     pub revision: Revision,
@@ -76,6 +82,11 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
             part(call, subresource).await
         }
     }
+}
+
+/// Whether what a request asks for is a stream: then its body is passed on as it comes.
+pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
+    kind.subresource(&resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
 }
 
 /// The object itself, or the collection.
@@ -118,6 +129,8 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Stat
         Method::PATCH => Verb::Patch,
         Method::POST => Verb::Create,
         Method::DELETE => Verb::Delete,
+        // Whoever is behind a proxy may answer it.
+        Method::OPTIONS if subresource.does == Does::Connect(Connect::Proxy) => Verb::Get,
         _ => return Err(method_not_allowed()),
     };
     if !subresource.verbs.contains(&verb) {
@@ -130,6 +143,8 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Stat
         (Does::Scale(paths), verb) => scale::serve(call, paths, verb).await,
         (Does::Bind, _) => bind::serve_part(call).await,
         (Does::Token, _) => token::serve(call).await,
+        (Does::Evict, _) => evict::serve(call).await,
+        (Does::Connect(stream), _) => connect::serve(call, *stream).await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -203,7 +218,11 @@ impl Call<'_> {
         let key = self.state.layout.key(kind, namespace, name);
         let found = self.state.store.get(key).await.map_err(|error| unavailable(&error))?;
         let Some((value, revision, stale)) = found else { return Ok(None) };
-        let object = storage::decode(&value, revision).map_err(Status::internal_error)?;
+        let mut object = storage::decode(&value, revision).map_err(Status::internal_error)?;
+        let stale = stale || conversion::is_outdated(kind, &object);
+        if kind.converter.is_some() {
+            object = conversion::served(&self.state, kind, self.version(), object).await?;
+        }
         Ok(Some(Current { object, revision, stale }))
     }
 

@@ -22,6 +22,19 @@ pub fn claim<'a>(
     controlled: impl IntoIterator<Item = &'a Value>,
     orphans: impl IntoIterator<Item = &'a Value>,
 ) -> Claims<'a> {
+    let adopted = value!({"metadata": {"ownerReferences": [(reference(owner))]}});
+    claim_by(owner, selector, resource, controlled, orphans, &adopted)
+}
+
+/// The same, with what an orphan is given when it is adopted.
+pub fn claim_by<'a>(
+    owner: &Value,
+    selector: &Selector,
+    resource: &Resource,
+    controlled: impl IntoIterator<Item = &'a Value>,
+    orphans: impl IntoIterator<Item = &'a Value>,
+    adopted: &Value,
+) -> Claims<'a> {
     let mut claims = Claims::default();
     let going = Meta::of(owner).is_deleting();
     for object in controlled {
@@ -36,8 +49,7 @@ pub fn claim<'a>(
     if !going {
         for object in orphans {
             if selector.matches_object(object) && !Meta::of(object).is_deleting() {
-                let adopted = value!({"metadata": {"ownerReferences": [(reference(owner))]}});
-                claims.actions.push(patch(resource, object, adopted));
+                claims.actions.push(patch(resource, object, adopted.clone()));
             }
         }
     }
@@ -72,7 +84,11 @@ pub fn concerned(object: &Value, kind: &str, candidates: &reconcile::Objects, ke
 
 /// The selector in the specification of a workload. One that is empty or cannot be read selects nothing, as upstream has it.
 pub fn selector(owner: &Value) -> Option<Selector> {
-    let selector = machinery::labels::from_object(owner.at(&["spec", "selector"])).ok()?;
+    let stated = owner.at(&["spec", "selector"]);
+    // The oldest of the workloads states labels only.
+    let old_form = stated.filter(|_| owner.str_at(&["kind"]) == Some("ReplicationController"));
+    let old_form = old_form.map(|labels| value!({"matchLabels": (labels.clone())}));
+    let selector = machinery::labels::from_object(old_form.as_ref().or(stated)).ok()?;
     (!selector.is_everything()).then_some(selector)
 }
 

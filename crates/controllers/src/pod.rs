@@ -41,6 +41,17 @@ pub fn is_ready(pod: &Value) -> bool {
     ready_condition(pod).is_some_and(|condition| condition.str_at(&["status"]) == Some("True"))
 }
 
+/// When a pod that ended did so, as far as that is known: when its last container did, or when it was last ready.
+pub fn ended_at(pod: &Value) -> Option<Time> {
+    let time = |text: Option<&str>| text.and_then(|text| Time::parse(text).ok());
+    let lists = ["initContainerStatuses", "containerStatuses"].map(|field| pod.at(&["status", field]));
+    let statuses = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
+    let last = statuses.filter_map(|status| time(status.str_at(&["state", "terminated", "finishedAt"]))).max();
+    last.or_else(|| time(ready_condition(pod).and_then(|ready| ready.str_at(&["lastTransitionTime"]))))
+        .or_else(|| Meta::of(pod).deletion_timestamp())
+        .or_else(|| Meta::of(pod).creation_timestamp())
+}
+
 /// When it became ready, if it is.
 pub fn ready_since(pod: &Value) -> Option<Time> {
     let condition = ready_condition(pod).filter(|_| is_ready(pod))?;

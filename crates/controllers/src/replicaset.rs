@@ -2,20 +2,52 @@
 
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
-use machinery::meta::{Meta, name_suffix};
+use machinery::meta::Meta;
 use machinery::time::Time;
-use machinery::{Key, Value};
+use machinery::{Key, Resource, Value};
 use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 
-use crate::{claim, pod};
+use crate::{claim, names, pod};
 
 /// Pods created or deleted by one plan at most, as upstream bounds a burst.
 const BURST_MAX: usize = 500;
 
 /// The controller.
-pub struct ReplicaSet;
+pub type ReplicaSet = Replicas<OfReplicaSets>;
+
+/// A controller that keeps so many pods of a kind, as two kinds have it.
+pub struct Replicas<K>(PhantomData<K>);
+
+/// A kind that asks for a number of pods.
+pub trait Kind: 'static {
+    /// Its name.
+    const KIND: &'static str;
+    /// Who events come from.
+    const COMPONENT: &'static str;
+    /// What is looked at, itself first.
+    const READS: &'static [&'static str];
+    /// What is written.
+    const WRITES: &'static [&'static str];
+    /// Where it is found.
+    const RESOURCE: &'static Resource;
+    /// Whether its status tells how many pods are being deleted.
+    const TELLS_TERMINATING: bool;
+}
+
+/// ReplicaSets.
+pub struct OfReplicaSets;
+
+impl Kind for OfReplicaSets {
+    const KIND: &'static str = "ReplicaSet";
+    const COMPONENT: &'static str = "replicaset-controller";
+    const READS: &'static [&'static str] = &["replicasets.apps", "pods"];
+    const WRITES: &'static [&'static str] = &["pods", "replicasets.apps/status", "events"];
+    const RESOURCE: &'static Resource = &kinds::REPLICA_SETS;
+    const TELLS_TERMINATING: bool = true;
+}
 
 /// A ReplicaSet and everything that decides about its pods.
 #[derive(Debug)]
@@ -28,24 +60,24 @@ pub struct Observed<'a> {
     refusal: Option<&'a Refusal>,
 }
 
-impl Controller for ReplicaSet {
+impl<K: Kind> Controller for Replicas<K> {
     type Observed<'a> = Observed<'a>;
-    const NAME: &'static str = "replicaset-controller";
-    const READS: &'static [&'static str] = &["replicasets.apps", "pods"];
-    const WRITES: &'static [&'static str] = &["pods", "replicasets.apps/status", "events"];
+    const NAME: &'static str = K::COMPONENT;
+    const READS: &'static [&'static str] = K::READS;
+    const WRITES: &'static [&'static str] = K::WRITES;
 
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "pods" => claim::concerned(object, "ReplicaSet", cache.of("replicasets.apps"), keys),
+            "pods" => claim::concerned(object, K::KIND, cache.of(K::READS[0]), keys),
             _ => keys.push(Key::of(object)),
         }
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
-        let set = cache.get("replicasets.apps", key)?;
+        let set = cache.get(K::READS[0], key)?;
         let meta = Meta::of(set);
         let kin = meta.controller().into_iter().flat_map(|owner| {
-            let siblings = cache.controlled_by("replicasets.apps", owner.uid());
+            let siblings = cache.controlled_by(K::READS[0], owner.uid());
             siblings.flat_map(|set| cache.controlled_by("pods", Meta::of(set).uid()))
         });
         Some(Observed {
@@ -70,7 +102,7 @@ impl Controller for ReplicaSet {
         } else {
             plan.actions = claims.actions;
         }
-        let status = status::of(set, &claims.owned, observed.refusal, now);
+        let status = status::of::<K>(set, &claims.owned, observed.refusal, now);
         plan.actions.extend(status.update);
         if let Some(time) = status.wake_at {
             plan.wake(time);
@@ -93,7 +125,7 @@ fn scale(observed: &Observed<'_>, owned: &[&Value], now: Time) -> Vec<Action> {
     let wanted = usize::try_from(replicas(set)).unwrap_or(0);
     if active.len() < wanted {
         let missing = (wanted - active.len()).min(BURST_MAX);
-        return names(set, owned, missing).map(|name| create(set, &name)).collect();
+        return names::fresh(set, &prefix(set), owned, missing).iter().map(|name| create(set, name)).collect();
     }
     let surplus = (active.len() - wanted).min(BURST_MAX);
     least_useful(&active, &observed.kin, surplus, now).into_iter().map(|pod| delete(set, pod)).collect()
@@ -113,27 +145,6 @@ fn least_useful<'a>(active: &[&'a Value], kin: &[&'a Value], count: usize, now: 
     let name = |pod: &Value| Meta::of(pod).name().to_owned();
     ranked.sort_by(|a, b| pod::deletion_order(*a, *b, now).then_with(|| name(a.0).cmp(&name(b.0))));
     ranked.into_iter().take(count).map(|(pod, _)| pod).collect()
-}
-
-/// Names for new pods that follow from what was observed: whoever decides on the same again, after a crash or as the next leader,
-/// chooses the same names, and the server refuses to make them twice. The version of the set is part of it, so that a pod
-/// does not come back under the name of one that is gone.
-// DEVIATION: upstream lets the server draw the name; the form is the same, `<set>-<five letters>`, with generateName set.
-fn names<'a>(set: &'a Value, owned: &'a [&Value], count: usize) -> impl Iterator<Item = String> + 'a {
-    let meta = Meta::of(set);
-    let mut seed = FNV_OFFSET;
-    let mut add = |text: &str| seed = text.bytes().chain([0]).fold(seed, fnv);
-    add(meta.uid());
-    add(meta.resource_version());
-    owned.iter().for_each(|pod| add(Meta::of(pod).name()));
-    let mut taken: BTreeSet<String> = owned.iter().map(|pod| Meta::of(pod).name().to_owned()).collect();
-    (0u64..)
-        .map(move |number| {
-            let hash = number.to_le_bytes().into_iter().fold(seed, fnv);
-            machinery::meta::generate_name(&prefix(set), &name_suffix(mix(hash)))
-        })
-        .filter(move |name| taken.insert(name.clone()))
-        .take(count)
 }
 
 fn create(set: &Value, name: &str) -> Action {
@@ -166,19 +177,6 @@ fn told(
 
 fn prefix(set: &Value) -> String {
     format!("{}-", Meta::of(set).name())
-}
-
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// FNV-1a: small, and good enough where nobody is an adversary.
-fn fnv(hash: u64, byte: u8) -> u64 {
-    (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-}
-
-/// Spreads a hash over all its bits, of which a name uses the lowest.
-fn mix(hash: u64) -> u64 {
-    let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    hash ^ (hash >> 29)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The objects that controllers look at: one cache and one watch per kind, shared by all of them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use client::Client;
 use client::cache::{self, Ended, Reader, Source};
@@ -10,11 +10,16 @@ use machinery::meta::MetaMut;
 use reconcile::{Cache, Configs, Objects, index_by, kinds};
 use tokio::task::JoinSet;
 
+use crate::census::Census;
+
 /// The caches of a process. Their watches end when this is dropped.
 pub struct Caches {
     readers: BTreeMap<String, Reader<Value>>,
     configs: Configs,
     _watches: JoinSet<()>,
+    client: Client,
+    settings: cache::Settings,
+    census: OnceLock<(Census, JoinSet<()>)>,
 }
 
 /// A controller declares a kind that is not known.
@@ -51,12 +56,27 @@ impl Caches {
             watches.spawn(reflector.run());
             readers.insert(name.to_owned(), reader);
         }
-        Ok(Arc::new(Self { readers, configs, _watches: watches }))
+        let (client, settings) = (client.clone(), settings.clone());
+        Ok(Arc::new(Self { readers, configs, _watches: watches, client, settings, census: OnceLock::new() }))
     }
 
     /// The cache of a kind.
     pub fn reader(&self, kind: &str) -> Option<&Reader<Value>> {
         self.readers.get(kind)
+    }
+
+    /// What is known of objects of every kind. They are followed from the first call on: not every process needs them.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn census(&self) -> &Census {
+        let (census, _) = self.census.get_or_init(|| {
+            let census = Census::new(&self.client, self.settings.clone());
+            let mut running = JoinSet::new();
+            running.spawn(census.clone().run());
+            (census, running)
+        });
+        census
     }
 
     /// Waits for these kinds to be held whole.

@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use reconcile::Controller;
+use reconcile::everything::Sweeper;
 
-use crate::{Driver, run};
+use crate::{Driver, run, sweep};
 
 /// One controller of a list.
 #[derive(Clone, Copy)]
@@ -24,6 +25,11 @@ impl Member {
     /// The member that the controller `C` is.
     pub fn of<C: Controller>() -> Self {
         Self { component: C::NAME, reads: C::READS, run: |driver, workers| Box::pin(run::<C>(driver, workers)) }
+    }
+
+    /// The member that the sweeper `S` is.
+    pub fn sweeper<S: Sweeper>() -> Self {
+        Self { component: S::NAME, reads: &[], run: |driver, workers| Box::pin(sweep::<S>(driver, workers)) }
     }
 
     /// Runs it as [`run`] does.

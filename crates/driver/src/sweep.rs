@@ -19,7 +19,8 @@ const ROUNDS_MAX: usize = 8;
 const QUESTIONS_MAX: usize = 16;
 
 /// Runs a sweeper, `workers` keys at once, and does not end; dropping it stops it.
-pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, census: Census, workers: usize) {
+pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
+    let census = driver.caches.census().clone();
     // Decisions about what is only half known would be questions to the server about all the rest.
     census.known().await;
     let notices = Notices::new(NOTICES_MAX);
@@ -47,7 +48,7 @@ async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory:
     for effect in &memory.effects {
         census.seen(effect).await;
     }
-    let failed = || Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal: None };
+    let failed = || Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal: None, remember: None };
     let everything = census.everything();
     let mut answers = Answers::new();
     for _ in 0..ROUNDS_MAX {
@@ -72,7 +73,7 @@ async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory:
             || (!everything.whole && plan.waiting.is_some());
         let outcome =
             if failure.is_some() || unsure { Outcome::Failed } else { Outcome::Done(plan.wake_at.map(clock::instant)) };
-        return Finished { outcome, effects, refusal: None };
+        return Finished { outcome, effects, refusal: None, remember: None };
     }
     tracing::warn!(controller = S::NAME, key = %key, "too many questions; the key is tried again later");
     failed()

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::apiserver::authentication::{Authenticators, ServiceAccounts};
+use ::apiserver::proxy::Kubelets;
 use ::apiserver::server::Mode;
-use ::apiserver::{Config, Server, claims, tls, vault};
+use ::apiserver::{Config, Server, aggregation, claims, tls, vault};
 use ::store::backend::NodeBackend;
 use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::node::{self, Node, Start};
@@ -112,6 +113,24 @@ struct ApiServer {
     /// Whether services are reached at their endpoints instead of their own address.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
     enable_aggregator_routing: bool,
+    /// Sorts of node addresses to reach kubelets at, the most wanted first.
+    #[arg(long, value_delimiter = ',', default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP")]
+    kubelet_preferred_address_types: Vec<String>,
+    /// Certificate shown to kubelets.
+    #[arg(long)]
+    kubelet_client_certificate: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    kubelet_client_key: Option<PathBuf>,
+    /// Authority of kubelets' certificates; any certificate is taken without it.
+    #[arg(long)]
+    kubelet_certificate_authority: Option<PathBuf>,
+    /// Certificate shown to aggregated API servers.
+    #[arg(long)]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    proxy_client_key_file: Option<PathBuf>,
     /// Whether secrets of the bootstrap kind are tokens.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
     enable_bootstrap_token_auth: bool,
@@ -125,6 +144,11 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed: machinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
     u64::try_from(parsed.nanos()).map(Duration::from_nanos).map_err(|_| format!("{text} is negative"))
+}
+
+/// Runs the server in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
+    serve(&ApiServer::from_arg_matches(matches)?).await
 }
 
 /// Runs the server until it is told to stop.
@@ -170,6 +194,16 @@ impl ApiServer {
             address: SocketAddr::new(self.bind_address, self.secure_port),
             etcd_prefix: self.etcd_prefix.clone(),
             aggregator_routing: self.enable_aggregator_routing,
+            kubelets: Kubelets {
+                preferred: self.kubelet_preferred_address_types.clone(),
+                client: self.kubelet_client_certificate.clone().zip(self.kubelet_client_key.clone()),
+                authority: self.kubelet_certificate_authority.clone(),
+            },
+            aggregation: aggregation::Config {
+                client: self.proxy_client_cert_file.clone().zip(self.proxy_client_key_file.clone()),
+                client_ca: self.client_ca_file.clone(),
+                proxy_ca: None,
+            },
             tls: tls::Files {
                 cert_dir: self.cert_dir.clone(),
                 certificate: self.tls_cert_file.clone(),

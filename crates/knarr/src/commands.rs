@@ -2,7 +2,10 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, cni, controller_manager, convert, cri, dns, etcd, image, network, proxy, shim, store};
+use crate::{
+    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hollow, image, network, proxy, scheduler,
+    shim, status, store, up,
+};
 
 /// A command of the binary.
 pub struct Command {
@@ -18,6 +21,12 @@ pub struct Command {
 
 /// Every command, sorted by name.
 pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "certs",
+        about: "The certificates of this machine's cluster: list, rotate",
+        arguments: certs::arguments,
+        run: certs::run,
+    },
     Command {
         name: "cni",
         about: "The built-in pod network as a CNI plug-in, for a runtime to call",
@@ -37,11 +46,18 @@ pub const COMMANDS: &[Command] = &[
         run: cri::run,
     },
     Command { name: "dns", about: "The cluster's DNS server", arguments: dns::arguments, run: dns::run },
+    Command { name: "down", about: "Stop the cluster of this machine", arguments: down::arguments, run: down::run },
     Command {
         name: "etcd",
         about: "The store, started alone, with etcd's own flags",
         arguments: etcd::arguments,
         run: etcd::run,
+    },
+    Command {
+        name: "hollow",
+        about: "Simulated nodes, on which pods run without containers",
+        arguments: hollow::arguments,
+        run: hollow::run,
     },
     Command {
         name: "image",
@@ -68,6 +84,12 @@ pub const COMMANDS: &[Command] = &[
         run: proxy::run,
     },
     Command {
+        name: "kube-scheduler",
+        about: "The scheduler, started alone, with upstream's flags",
+        arguments: scheduler::arguments,
+        run: scheduler::run,
+    },
+    Command {
         name: "network",
         about: "The ways to other nodes' pods, and network policies on this node",
         arguments: network::arguments,
@@ -80,9 +102,21 @@ pub const COMMANDS: &[Command] = &[
         run: shim::run,
     },
     Command {
+        name: "status",
+        about: "How the cluster of this machine is",
+        arguments: status::arguments,
+        run: status::run,
+    },
+    Command {
         name: "store",
         about: "Snapshots of the store, and a check of its directory",
         arguments: store::arguments,
         run: store::run,
+    },
+    Command {
+        name: "up",
+        about: "A whole cluster on this machine, in one process",
+        arguments: up::arguments,
+        run: up::run,
     },
 ];

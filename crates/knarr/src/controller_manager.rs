@@ -2,7 +2,6 @@
 
 mod configs;
 mod flags;
-mod health;
 mod identity;
 
 use std::pin::Pin;
@@ -16,8 +15,10 @@ use driver::election::{Election, Ended};
 use driver::events::Recorder;
 use driver::{Caches, Driver, Member};
 use reconcile::Controller;
+use reconcile::everything::Sweeper;
 use tokio::task::JoinSet;
 
+use crate::health::{self, Health};
 use flags::Flags;
 use identity::Clients;
 
@@ -42,6 +43,11 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     flags::without_meaning(Flags::augment_args(command))
 }
 
+/// Runs in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
+    manage(&Flags::from_arg_matches(matches)?, matches).await
+}
+
 /// Runs until it is told to stop, or is no longer the leader.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
@@ -55,11 +61,12 @@ async fn manage(flags: &Flags, matches: &ArgMatches) -> Result<()> {
     let clients = Clients::new(&config, flags)?;
     let chosen = chosen(flags, matches)?;
     let reads = chosen.iter().flat_map(|one| one.reads.iter().copied());
-    let caches = Caches::configured(&clients.root, &client::cache::Settings::default(), reads, configs::of(flags)?)?;
-    let health = health::Health::new(clients.root.clone(), flags)?;
+    let caches =
+        Caches::configured(&clients.root, &client::cache::Settings::default(), reads, configs::of(flags, &config)?)?;
+    let health = Health::new(clients.root.clone(), flags.health(), String::new)?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
-        serving.spawn(health.clone().serve(health::listen(flags).await?));
+        serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
     }
     let work = || async {
         health.elected();
@@ -110,6 +117,10 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
     impl Visitor for All {
         fn visit<C: Controller>(&mut self, row: &'static Row) {
             self.0.push((row, Member::of::<C>()));
+        }
+
+        fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+            self.0.push((row, Member::sweeper::<S>()));
         }
     }
     let choice = table::Choice::of(&flags.controllers).context("--controllers")?;

@@ -1,18 +1,26 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
 mod apiserver;
+mod certs;
 mod cni;
 mod commands;
+mod component;
 mod controller_manager;
 mod convert;
 mod cri;
 mod dns;
+mod down;
 mod etcd;
+mod health;
+mod hollow;
 mod image;
 mod network;
 mod proxy;
+mod scheduler;
 mod shim;
+mod status;
 mod store;
+mod up;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -4,6 +4,7 @@
 //! is asked for; [`Packed`] keeps one the way clients like to get it.
 
 pub mod discovery;
+pub mod merged;
 mod operations;
 mod packed;
 mod schemas;

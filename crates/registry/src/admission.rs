@@ -5,14 +5,15 @@
 
 mod always;
 mod always_pull_images;
-mod amounts;
 mod certificates;
 mod claim_resize;
+pub mod configuration;
 mod default_class;
 mod event_rate_limit;
 mod extended_resource_toleration;
 mod external_ips;
 mod hard_anti_affinity;
+pub mod image_policy;
 mod limit_ranger;
 mod namespace_exists;
 mod namespace_lifecycle;
@@ -35,6 +36,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod toleration_seconds;
+pub mod webhooks;
 
 use std::sync::Arc;
 

@@ -66,8 +66,9 @@ fn copy(pod: &mut Value, binding: &Value, field: &str) {
 /// The condition by which others see that the pod has a node.
 fn set_scheduled(pod: &mut Value, now: Time) {
     let Value::Object(fields) = pod else { return };
-    let generation = fields.get("metadata").and_then(|metadata| metadata.get("generation")).cloned();
     let Value::Object(status) = fields.get_or_insert_with("status", Value::object) else { return };
+    // A pod that has its node waits for none.
+    status.remove("nominatedNodeName");
     let conditions = status.get_or_insert_with("conditions", || Value::Array(Vec::new()));
     let Value::Array(conditions) = conditions else { return };
     conditions.retain(|condition| condition.str_at(&["type"]) != Some("PodScheduled"));
@@ -76,8 +77,5 @@ fn set_scheduled(pod: &mut Value, now: Time) {
     condition.insert("status", "True");
     condition.insert("lastProbeTime", Value::Null);
     condition.insert("lastTransitionTime", now.to_seconds().to_string().as_str());
-    if let Some(generation) = generation {
-        condition.insert("observedGeneration", generation);
-    }
     conditions.push(Value::Object(condition));
 }

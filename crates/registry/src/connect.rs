@@ -5,6 +5,7 @@
 //! ```
 
 mod container;
+mod html;
 mod location;
 mod log;
 mod node;
@@ -12,6 +13,7 @@ mod rewrite;
 mod stream;
 
 pub use container::choose;
+pub use html::rewrite as rewrite_links;
 pub use location::{Endpoint, Name, Scheme, endpoint, endpoints, is_proxyable, pod_port};
 pub use log::{LogOptions, node_of};
 pub use node::{Node, UnknownAddress};
@@ -40,7 +42,7 @@ fn escape(text: &str) -> String {
 
 /// Pairs as a query, in the order of their names as Go writes them.
 fn encode(mut pairs: Vec<(&str, String)>) -> String {
-    pairs.sort_by(|(one, _), (two, _)| one.cmp(two));
+    pairs.sort_by_key(|(name, _)| *name);
     let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
     pairs.join("&")
 }

@@ -2,6 +2,7 @@
 
 pub mod accept;
 pub mod admission;
+pub mod aggregation;
 pub mod binding;
 pub mod body;
 pub mod condition;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use machinery::Key;
+
 use crate::node::Node;
 use crate::pod::{Class, Pod, Shape};
 use crate::snapshot::{NodeId, Snapshot, Usage};
@@ -113,6 +115,10 @@ pub enum Event {
     PodRemoved(Arc<Pod>),
     /// The labels of a namespace changed.
     NamespaceChanged,
+    /// A claim of storage came, changed or went.
+    ClaimChanged(Key),
+    /// Volumes, classes of storage or what nodes take of them changed.
+    StorageChanged,
 }
 
 impl Rejection {

@@ -7,7 +7,7 @@ use crate::pod::{self, Labels, Taint, labels};
 use crate::resources::{self, Resources};
 
 /// A node as the scheduler sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its name.
     pub name: Str,

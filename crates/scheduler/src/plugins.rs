@@ -9,11 +9,15 @@ pub mod node_affinity;
 pub mod node_name;
 pub mod node_ports;
 pub mod node_unschedulable;
+pub mod node_volume_limits;
 pub mod priority_sort;
 pub mod scheduling_gates;
 pub mod taint_toleration;
 pub mod topology_spread;
 pub mod unsupported;
+pub mod volume_binding;
+pub mod volume_restrictions;
+pub mod volume_zone;
 
 pub use balanced_allocation::BalancedAllocation;
 pub use default_preemption::DefaultPreemption;
@@ -24,10 +28,14 @@ pub use node_affinity::AffinityToNodes;
 pub use node_name::NodeName;
 pub use node_ports::NodePorts;
 pub use node_unschedulable::NodeUnschedulable;
+pub use node_volume_limits::NodeVolumeLimits;
 pub use scheduling_gates::SchedulingGates;
 pub use taint_toleration::TaintToleration;
 pub use topology_spread::{DefaultConstraints, TopologySpread};
 pub use unsupported::Unsupported;
+pub use volume_binding::VolumeBinding;
+pub use volume_restrictions::VolumeRestrictions;
+pub use volume_zone::VolumeZone;
 
 #[cfg(test)]
 mod tests;

@@ -5,19 +5,21 @@ mod node_affinity;
 mod requests;
 mod spread;
 mod taints;
+mod volumes;
 
 use std::sync::Arc;
 
 use machinery::labels::{Selector, SelectorError};
 use machinery::meta::Meta;
 use machinery::time::Time;
-use machinery::{Object, Str, Value};
+use machinery::{Key, Object, Str, Value};
 
 pub use affinity::{Term, TermKind};
 pub use node_affinity::{NodeAffinity, NodeTerm, Operator, Requirement, Weighted};
 pub use requests::{MISSING_CPU_MILLI, MISSING_MEMORY};
 pub use spread::{Policy, Spread, WhenUnsatisfiable};
 pub use taints::{Effect, Taint, Toleration};
+pub use volumes::{PodClaim, VolumeUse};
 
 use crate::hash;
 use crate::resources::{self, Resources};
@@ -41,7 +43,7 @@ pub struct HostPort {
 }
 
 /// What many pods have in common: the labels that others select them by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Class {
     /// Their namespace.
     pub namespace: Str,
@@ -62,10 +64,32 @@ pub struct Shape {
     pub ports: Box<[HostPort]>,
     /// Rules about other pods.
     pub terms: Box<[Arc<Term>]>,
+    /// Claims and disks that are taken.
+    pub volumes: Box<[VolumeUse]>,
+}
+
+/// Whose selector tells which pods are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OwnerKind {
+    /// A `ReplicationController`.
+    ReplicationController,
+    /// A `ReplicaSet` of `apps`.
+    ReplicaSet,
+    /// A `StatefulSet` of `apps`.
+    StatefulSet,
+}
+
+/// A controller of pods, in their namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// What it is.
+    pub kind: OwnerKind,
+    /// Its name.
+    pub name: Str,
 }
 
 /// A pod as the scheduler sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pod {
     /// Its name.
     pub name: Str,
@@ -101,10 +125,14 @@ pub struct Pod {
     pub tolerations: Vec<Toleration>,
     /// How it spreads with others; empty if it has no rules of its own.
     pub spread: Vec<Spread>,
+    /// The controller that made it.
+    pub owner: Option<Owner>,
     /// What the services and controllers that it belongs to select, for spreading by default.
     pub default_selector: Option<Selector>,
     /// Processor and memory as scoring counts them, with a guess for each container that asks for none.
     pub scored: [i64; 2],
+    /// The claims of its volumes.
+    pub claims: Vec<PodClaim>,
     /// Names of all images, with tags.
     pub images: Vec<Str>,
     /// What it needs that cannot be given: a plug-in and the reason.
@@ -147,7 +175,14 @@ impl Pod {
         };
         let terms = affinity::terms(spec, meta.namespace())?;
         let amounts = requests::requests(spec, status)?;
-        let shape = Shape { requests: amounts.requests, non_zero: amounts.non_zero, ports: ports(spec), terms };
+        let claims = volumes::claims(spec, meta.name());
+        let shape = Shape {
+            requests: amounts.requests,
+            non_zero: amounts.non_zero,
+            ports: ports(spec),
+            terms,
+            volumes: volumes::uses(spec, meta.namespace(), &claims),
+        };
         Ok(Self {
             name: meta.name().into(),
             uid: meta.uid().into(),
@@ -167,8 +202,10 @@ impl Pod {
             node_affinity: NodeAffinity::new(spec.at(&["affinity", "nodeAffinity"])),
             tolerations: items(spec, "tolerations").iter().map(Toleration::new).collect(),
             spread: spread::constraints(spec, &class.labels)?,
+            owner: owner(meta),
             default_selector: None,
             scored: amounts.scored,
+            claims,
             images: images(spec),
             unsupported: unsupported(spec),
             class: Arc::new(class),
@@ -179,6 +216,11 @@ impl Pod {
     /// Which pod it is.
     pub fn id(&self) -> PodId {
         PodId::new(&self.class.namespace, &self.name)
+    }
+
+    /// The keys of its claims.
+    pub fn claim_keys(&self) -> impl Iterator<Item = Key> {
+        self.claims.iter().map(|own| Key::new(self.class.namespace.clone(), own.name.clone()))
     }
 }
 
@@ -214,6 +256,18 @@ pub fn label<'a>(labels: &'a [(Str, Str)], key: &str) -> Option<&'a str> {
 /// The image's name as nodes report it: with a tag.
 pub fn tagged(image: &str) -> Str {
     if image.rfind(':') <= image.rfind('/') { format!("{image}:latest").into() } else { image.into() }
+}
+
+fn owner(meta: Meta<'_>) -> Option<Owner> {
+    let controller = meta.controller()?;
+    let group = controller.api_version().split_once('/').map_or("", |(group, _)| group);
+    let kind = match (group, controller.kind()) {
+        ("", "ReplicationController") => OwnerKind::ReplicationController,
+        ("apps", "ReplicaSet") => OwnerKind::ReplicaSet,
+        ("apps", "StatefulSet") => OwnerKind::StatefulSet,
+        _ => return None,
+    };
+    Some(Owner { kind, name: controller.name().into() })
 }
 
 fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
@@ -257,21 +311,11 @@ fn disrupted_by_scheduler(status: &Value) -> bool {
     })
 }
 
-/// Volumes and claims that must be known before a node can be chosen.
-// DEVIATION: a pod with volume claims, inline disks or resource claims is not placed yet.
+/// Claims of devices, which are not known here.
+// DEVIATION: a pod with resource claims is not placed yet.
 fn unsupported(spec: &Value) -> Option<(&'static str, &'static str)> {
-    const CLAIMS: &[&str] = &["persistentVolumeClaim", "ephemeral"];
-    const DISKS: &[&str] = &["gcePersistentDisk", "awsElasticBlockStore", "azureDisk", "cinder", "iscsi", "rbd", "csi"];
-    if !items(spec, "resourceClaims").is_empty() {
-        return Some(("DynamicResources", "resource claims are not supported by this scheduler"));
-    }
-    let has = |kinds: &[&str]| {
-        items(spec, "volumes").iter().any(|volume| kinds.iter().any(|kind| volume.get(kind).is_some()))
-    };
-    if has(CLAIMS) {
-        return Some(("VolumeBinding", "persistent volume claims are not supported by this scheduler"));
-    }
-    has(DISKS).then_some(("VolumeRestrictions", "inline disks are not supported by this scheduler"))
+    let claims = !items(spec, "resourceClaims").is_empty();
+    claims.then_some(("DynamicResources", "resource claims are not supported by this scheduler"))
 }
 
 #[cfg(test)]

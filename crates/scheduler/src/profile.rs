@@ -5,19 +5,39 @@ use machinery::Str;
 use crate::framework::Plugin;
 use crate::plugins::{
     AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, Fit, ImageLocality, InterPodAffinity,
-    NodeName, NodePorts, NodeUnschedulable, SchedulingGates, TaintToleration, TopologySpread, Unsupported,
+    NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, TaintToleration, TopologySpread,
+    Unsupported, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 
 /// How the pods of one `schedulerName` are placed.
 pub struct Profile {
     /// The name that pods choose it by.
     pub scheduler_name: Str,
-    /// The plug-ins in the order in which they are asked, with their weights.
-    pub plugins: Vec<(Box<dyn Plugin>, i64)>,
+    /// The plug-ins, in the order in which they are asked about nodes.
+    pub plugins: Vec<Enabled>,
     /// Of how many nodes in a hundred it is enough to know that they can take a pod; 0 for as the size demands.
     pub percentage_of_nodes_to_score: i64,
     /// How room is made by evicting pods, if it is.
     pub preemption: Option<DefaultPreemption>,
+}
+
+/// A plug-in and what it is asked.
+pub struct Enabled {
+    /// The plug-in.
+    pub plugin: Box<dyn Plugin>,
+    /// Whether it may keep a pod out of the queue.
+    pub gates: bool,
+    /// Whether it judges nodes.
+    pub filters: bool,
+    /// How much its ranking of nodes counts; 0 for not at all.
+    pub weight: i64,
+}
+
+impl Enabled {
+    /// A plug-in that is asked everything it has an answer to.
+    pub fn fully(plugin: impl Plugin + 'static, weight: i64) -> Self {
+        Self { plugin: Box::new(plugin), gates: true, filters: true, weight }
+    }
 }
 
 impl Profile {
@@ -40,25 +60,26 @@ impl Profile {
 
 impl Default for Profile {
     fn default() -> Self {
-        let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
-            (Box::new(SchedulingGates), 0),
-            (Box::new(NodeUnschedulable), 0),
-            (Box::new(NodeName), 0),
-            (Box::new(TaintToleration), 3),
-            (Box::new(AffinityToNodes::default()), 2),
-            (Box::new(NodePorts), 0),
-            (Box::new(Fit::default()), 1),
-            (Box::new(Unsupported("VolumeRestrictions")), 0),
-            (Box::new(Unsupported("VolumeBinding")), 0),
-            (Box::new(TopologySpread::new(DefaultConstraints::System)), 2),
-            (Box::new(InterPodAffinity::default()), 2),
-            (Box::new(Unsupported("DynamicResources")), 2),
-            (Box::new(BalancedAllocation::default()), 1),
-            (Box::new(ImageLocality), 1),
-        ];
         Self {
             scheduler_name: "default-scheduler".into(),
-            plugins,
+            plugins: vec![
+                Enabled::fully(SchedulingGates, 0),
+                Enabled::fully(NodeUnschedulable, 0),
+                Enabled::fully(NodeName, 0),
+                Enabled::fully(TaintToleration, 3),
+                Enabled::fully(AffinityToNodes::default(), 2),
+                Enabled::fully(NodePorts, 0),
+                Enabled::fully(Fit::default(), 1),
+                Enabled::fully(VolumeRestrictions, 0),
+                Enabled::fully(NodeVolumeLimits, 0),
+                Enabled::fully(VolumeBinding, 0),
+                Enabled::fully(VolumeZone, 0),
+                Enabled::fully(TopologySpread::new(DefaultConstraints::System), 2),
+                Enabled::fully(InterPodAffinity::default(), 2),
+                Enabled::fully(Unsupported("DynamicResources"), 2),
+                Enabled::fully(BalancedAllocation::default(), 1),
+                Enabled::fully(ImageLocality, 1),
+            ],
             percentage_of_nodes_to_score: 0,
             preemption: Some(DefaultPreemption::default()),
         }

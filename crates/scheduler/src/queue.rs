@@ -24,6 +24,9 @@ use crate::schedule::Nominated;
 /// Milliseconds since any moment that stays the same.
 pub type Millis = u64;
 
+/// Changes that are kept for decisions under way. A decision that lasts longer counts as having missed one that helps.
+const EVENTS_MAX: usize = 10_000;
+
 /// How long pods wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -43,7 +46,8 @@ pub struct Queue {
     active: BTreeSet<(Turn, PodId)>,
     backoff: BTreeSet<(Millis, Turn, PodId)>,
     unschedulable: BTreeSet<(Millis, PodId)>,
-    /// Changes since the oldest decision under way began, the first of them numbered `events_begin`.
+    /// Changes since the oldest decision under way began, the first of them numbered `events_begin`; the oldest are
+    /// dropped beyond [`EVENTS_MAX`].
     events: VecDeque<Event>,
     events_begin: u64,
     /// Where in the changes each decision under way began.
@@ -70,12 +74,14 @@ pub struct Lengths {
 struct Entry {
     pod: Arc<Pod>,
     place: Place,
-    /// The order among pods of equal priority.
+    /// The order among pods of equal priority: when it began to wait, at first or again.
     sequence: u64,
     failures: u32,
     backoff_until: Millis,
-    /// Who rejected it; nobody after an error.
-    plugins: Vec<&'static str>,
+    /// Whether the API server has told of a node that the pod waits for.
+    nomination_is_known: bool,
+    /// Who rejected it, by their places in the profile; nobody after an error.
+    plugins: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,16 +120,13 @@ impl Queue {
     /// Adds a pod that has no node, or takes over its new state.
     pub fn set(&mut self, pod: &Arc<Pod>, now: Millis) {
         let id = pod.id();
-        if !pod.nominated_node.is_empty() {
-            self.nominated.set(pod, &pod.nominated_node);
+        if self.entries.get(&id).is_some_and(|entry| entry.pod.uid != pod.uid) {
+            self.remove(id);
         }
+        let pod = &self.take_nomination(pod);
         let gated = self.gate(pod).is_some();
         let Some(entry) = self.entries.get(&id) else {
-            let sequence = self.next_sequence();
-            let place = Place::Gated;
-            let plugins = Vec::new();
-            let entry = Entry { pod: pod.clone(), place, sequence, failures: 0, backoff_until: 0, plugins };
-            self.entries.insert(id, entry);
+            self.add(pod);
             if !gated {
                 self.wake(id, now);
             }
@@ -147,6 +150,41 @@ impl Queue {
                 }
             }
         }
+    }
+
+    fn add(&mut self, pod: &Arc<Pod>) {
+        let entry = Entry {
+            pod: pod.clone(),
+            place: Place::Gated,
+            sequence: self.next_sequence(),
+            failures: 0,
+            backoff_until: 0,
+            nomination_is_known: !pod.nominated_node.is_empty(),
+            plugins: Vec::new(),
+        };
+        self.entries.insert(pod.id(), entry);
+    }
+
+    /// Takes over which node the pod waits for. What was decided here holds until the API server has told of it and
+    /// tells otherwise.
+    fn take_nomination(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let id = pod.id();
+        let entry = self.entries.get_mut(&id);
+        let known = entry.as_ref().is_some_and(|entry| entry.nomination_is_known);
+        if let Some(entry) = entry {
+            entry.nomination_is_known = !pod.nominated_node.is_empty();
+        }
+        if !pod.nominated_node.is_empty() {
+            self.nominated.set(pod, &pod.nominated_node);
+            return pod.clone();
+        }
+        let Some(node) = self.nominated.node_of(id).filter(|_| !known).cloned() else {
+            self.nominated.remove(id);
+            return pod.clone();
+        };
+        let pod = Arc::new(Pod { nominated_node: node.clone(), ..(**pod).clone() });
+        self.nominated.set(&pod, &node);
+        pod
     }
 
     /// A pod is gone, or has a node by other means.
@@ -176,18 +214,23 @@ impl Queue {
 
     /// The decision was that the pod waits, because these plug-ins reject it; nobody does if it was an error.
     pub fn failed(&mut self, id: PodId, plugins: &[&'static str], now: Millis) {
+        let sequence = self.next_sequence();
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let Place::InFlight { events_from, changed } = entry.place else { return };
+        entry.sequence = sequence;
         entry.failures = entry.failures.saturating_add(1);
         let doublings = entry.failures.saturating_sub(1).min(31);
         let wait = self.options.backoff_initial.saturating_mul(1 << doublings).min(self.options.backoff_max);
         entry.backoff_until = now.saturating_add(wait);
-        entry.plugins = plugins.to_vec();
         let pod = entry.pod.clone();
-        let missed = usize::try_from(events_from - self.events_begin).unwrap_or(usize::MAX);
+        let plugins = places(&self.profiles, &pod, plugins);
+        let seen = events_from.checked_sub(self.events_begin).map(|seen| usize::try_from(seen).unwrap_or(usize::MAX));
         self.leave(id);
-        let woken = self.events.iter().skip(missed).any(|event| self.wakes(&pod, plugins, event));
-        if changed || plugins.is_empty() || woken {
+        let woken =
+            seen.is_none_or(|seen| self.events.iter().skip(seen).any(|event| self.wakes(&pod, &plugins, event)));
+        let failed_by_error = plugins.is_empty();
+        self.entries.get_mut(&id).expect("looked up before").plugins = plugins;
+        if changed || failed_by_error || woken {
             self.wake(id, now);
         } else {
             self.enter(id, Place::Unschedulable { since: now });
@@ -202,7 +245,16 @@ impl Queue {
         let pod = Pod { nominated_node: node.unwrap_or_default().into(), ..(*entry.pod).clone() };
         entry.pod = Arc::new(pod);
         if let Some(node) = node {
+            entry.nomination_is_known = false;
             self.nominated.set(&entry.pod, node);
+        }
+    }
+
+    /// A pod that waits for something to change need not wait any longer.
+    pub fn retry(&mut self, id: PodId, now: Millis) {
+        if matches!(self.entries.get(&id), Some(Entry { place: Place::Unschedulable { .. }, .. })) {
+            self.leave(id);
+            self.wake(id, now);
         }
     }
 
@@ -218,6 +270,10 @@ impl Queue {
         }
         if !self.in_flight.is_empty() {
             self.events.push_back(event.clone());
+            if self.events.len() > EVENTS_MAX {
+                self.events.pop_front();
+                self.events_begin += 1;
+            }
         }
     }
 
@@ -230,8 +286,8 @@ impl Queue {
 
     /// Why a pod does not even wait for its turn.
     pub fn gate(&self, pod: &Pod) -> Option<(&'static str, String)> {
-        let plugins = self.profile(&pod.scheduler_name)?.plugins.iter();
-        plugins.map(|(plugin, _)| plugin).find_map(|plugin| Some((plugin.name(), plugin.gate(pod)?)))
+        let plugins = self.profile(&pod.scheduler_name)?.plugins.iter().filter(|enabled| enabled.gates);
+        plugins.map(|enabled| &enabled.plugin).find_map(|plugin| Some((plugin.name(), plugin.gate(pod)?)))
     }
 
     /// The profile of a name.
@@ -247,6 +303,16 @@ impl Queue {
     /// The node that a pod waits for.
     pub fn nominated_node(&self, id: PodId) -> Option<&Str> {
         self.nominated.node_of(id)
+    }
+
+    /// Whether a pod waits here or a decision about it is under way.
+    pub fn contains(&self, id: PodId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
+    /// All pods that wait here or about which a decision is under way.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.entries.values().map(|entry| &entry.pod)
     }
 
     /// How many pods are where.
@@ -270,17 +336,14 @@ impl Queue {
         }
     }
 
-    fn wakes(&self, pod: &Pod, plugins: &[&'static str], event: &Event) -> bool {
+    fn wakes(&self, pod: &Pod, plugins: &[usize], event: &Event) -> bool {
         let Some(profile) = self.profile(&pod.scheduler_name) else { return false };
-        let rejecting = profile.plugins.iter().filter(|(plugin, _)| plugins.contains(&plugin.name()));
-        rejecting.into_iter().any(|(plugin, _)| plugin.wakes(pod, event))
+        plugins.iter().any(|at| profile.plugins[*at].plugin.wakes(pod, event))
     }
 
     /// Puts a pod that is nowhere where its turn comes, at once or after its back-off.
     fn wake(&mut self, id: PodId, now: Millis) {
-        let sequence = self.next_sequence();
-        let entry = self.entries.get_mut(&id).expect("a pod that wakes has an entry");
-        entry.sequence = sequence;
+        let entry = &self.entries[&id];
         let place = if entry.backoff_until > now { Place::Backoff } else { Place::Active };
         self.enter(id, place);
     }
@@ -313,7 +376,7 @@ impl Queue {
     /// Drops the changes that no decision under way can have missed.
     fn trim_events(&mut self) {
         let end = self.events_begin + self.events.len() as u64;
-        let keep_from = self.in_flight.first().map_or(end, |(from, _)| *from);
+        let keep_from = self.in_flight.first().map_or(end, |(from, _)| *from).max(self.events_begin);
         let gone = usize::try_from(keep_from - self.events_begin).unwrap_or(usize::MAX);
         self.events.drain(..gone.min(self.events.len()));
         self.events_begin = keep_from;
@@ -323,6 +386,13 @@ impl Queue {
         self.sequence += 1;
         self.sequence
     }
+}
+
+/// The places of plug-ins in the profile of a pod.
+fn places(profiles: &[Profile], pod: &Pod, names: &[&'static str]) -> Vec<usize> {
+    let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name);
+    let plugins = profile.map_or(&[][..], |profile| &profile.plugins);
+    (0..).zip(plugins).filter(|(_, enabled)| names.contains(&enabled.plugin.name())).map(|(at, _)| at).collect()
 }
 
 /// Whether a pod changed in a way that placing it depends on.

@@ -79,12 +79,14 @@ pub struct Context<'a> {
 
 /// Decides about one pod. The snapshot only learns which labels the pod's rules speak of.
 pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: Context<'_>) -> Outcome {
-    let defaults = profile.plugins.iter().flat_map(|(plugin, _)| plugin.topology_keys());
+    let defaults = profile.plugins.iter().flat_map(|enabled| enabled.plugin.topology_keys());
     snapshot.prepare(pod, defaults);
     let (snapshot, start) = (&*snapshot, context.chance.start);
     if snapshot.nodes().is_empty() {
         let message = "no nodes available to schedule pods".to_owned();
-        let decision = Decision::Unschedulable { message, plugins: Vec::new(), clears_nomination: false };
+        // DEVIATION: a pod in a cluster without nodes waits for one, rather than trying again every few seconds.
+        let plugins = vec!["NodeUnschedulable"];
+        let decision = Decision::Unschedulable { message, plugins, clears_nomination: false };
         return Outcome { decision, next_start: start };
     }
     let mut diagnosis = Diagnosis::new(snapshot.nodes().len());
@@ -115,19 +117,20 @@ fn choose(totals: &[i64], nodes: &[NodeId], tie: u64) -> NodeId {
     ties().nth(at).expect("one of the ties")
 }
 
-/// Sees whether evicting pods would help, and says why not.
+/// Sees whether evicting pods would help, and says why not. Where no node was looked at, it would not.
 fn give_up(
     evaluation: Option<(&mut Evaluation<'_>, Context<'_>)>,
     profile: &Profile,
     mut diagnosis: Diagnosis,
 ) -> Decision {
-    let attempt = profile.preemption.as_ref().map(|preemption| match evaluation {
-        Some((evaluation, context)) => {
-            preemption.attempt(evaluation, &diagnosis, context.budgets, context.chance.preemption_start)
-        }
-        None => Attempt::hopeless(&diagnosis),
-    });
     let plugins = diagnosis.plugins();
+    let Some((evaluation, context)) = evaluation else {
+        return Decision::Unschedulable { message: diagnosis.to_string(), plugins, clears_nomination: false };
+    };
+    let attempt = profile
+        .preemption
+        .as_ref()
+        .map(|preemption| preemption.attempt(evaluation, &diagnosis, context.budgets, context.chance.preemption_start));
     let clears_nomination = match attempt {
         Some(Attempt::Evict { node, victims }) => {
             return Decision::Preempt { node, victims, message: diagnosis.to_string(), plugins };

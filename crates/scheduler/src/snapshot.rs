@@ -9,18 +9,20 @@ mod change;
 mod counts;
 mod topology;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machinery::Str;
+use machinery::{Key, Str};
 
 pub use arena::Arena;
 pub use counts::Counts;
-pub use topology::{Key, NOWHERE, Topology};
+pub use topology::{Key as TopologyKey, NOWHERE, Topology};
 
 use crate::hash::Map;
 use crate::node::Node;
-use crate::pod::{Class, HostPort, Labels, Pod, PodId, Shape, Taint, Term};
+use crate::pod::{Class, HostPort, Labels, Pod, PodId, Shape, Taint, Term, VolumeUse};
 use crate::resources::Resources;
+use crate::storage::Storage;
 
 /// A node by its place in the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +39,8 @@ pub struct Usage {
     pub pods: i64,
     /// The ports they hold.
     pub ports: Vec<HostPort>,
+    /// The claims and disks they hold.
+    pub volumes: Vec<VolumeUse>,
 }
 
 /// What a node offers: one entry of a column.
@@ -91,9 +95,13 @@ pub struct Snapshot {
     shape_terms: Vec<Box<[u32]>>,
     terms: Arena<Term>,
     term_counts: Vec<TermCounts>,
-    namespaces: Map<Str, Labels>,
+    namespaces: BTreeMap<Str, Labels>,
     order: Vec<NodeId>,
     order_is_stale: bool,
+    /// How many pods use each claim.
+    claim_users: BTreeMap<Key, u32>,
+    /// Claims, volumes and classes of storage.
+    pub storage: Storage,
 }
 
 /// Facts of a node that are not scanned.
@@ -134,6 +142,7 @@ impl Usage {
         self.non_zero = [0, 1].map(|at| self.non_zero[at].saturating_add(shape.non_zero[at]));
         self.pods += 1;
         self.ports.extend_from_slice(&shape.ports);
+        self.volumes.extend_from_slice(&shape.volumes);
     }
 
     /// Takes off a pod that was added.
@@ -144,6 +153,10 @@ impl Usage {
         for port in &shape.ports {
             let at = self.ports.iter().position(|held| held == port).expect("a pod's ports are held by it");
             self.ports.swap_remove(at);
+        }
+        for volume in &shape.volumes {
+            let at = self.volumes.iter().position(|held| held == volume).expect("a pod's volumes are held by it");
+            self.volumes.swap_remove(at);
         }
     }
 }
@@ -209,6 +222,7 @@ impl Snapshot {
         self.free_pods.push(slot);
         let node = pod.node;
         self.usage[node.index()].remove(self.shapes.value(pod.shape));
+        self.release_claims(pod.shape);
         let record = &mut self.nodes[node.index()];
         let at = record.pods.iter().position(|have| *have == slot).expect("a placed pod is on its node");
         record.pods.remove(at);
@@ -330,6 +344,11 @@ impl Snapshot {
         self.namespaces.get(name).map_or(&[], |labels| labels)
     }
 
+    /// The names of all namespaces, sorted.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Str> {
+        self.namespaces.keys()
+    }
+
     /// The classes of pods that are placed.
     pub fn classes(&self) -> impl Iterator<Item = (u32, &Arc<Class>)> {
         self.classes.iter()
@@ -371,6 +390,31 @@ impl Snapshot {
     /// The shape of a placed pod.
     pub fn shape(&self, pod: &Placed) -> &Arc<Shape> {
         self.shapes.value(pod.shape)
+    }
+
+    /// How many pods that have a node use a claim.
+    pub fn claim_users(&self, claim: &Key) -> u32 {
+        self.claim_users.get(claim).copied().unwrap_or_default()
+    }
+
+    /// A placed pod, as far as it is remembered: name, labels, weight and rules, priority and node.
+    pub fn pod(&self, id: PodId) -> Option<Pod> {
+        let placed = self.placed(*self.ids.get(&id)?);
+        Some(Pod {
+            name: placed.name.clone(),
+            class: self.class(placed).clone(),
+            shape: self.shape(placed).clone(),
+            priority: placed.priority,
+            preempted: placed.preempted,
+            node_name: self.node_name(placed.node).clone(),
+            ..Pod::default()
+        })
+    }
+
+    /// The keys of all placed pods.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let key = |pod: &Placed| Key::new(self.class(pod).namespace.clone(), pod.name.clone());
+        self.pods.iter().flatten().map(key)
     }
 
     /// How many pods are placed.

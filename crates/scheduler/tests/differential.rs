@@ -95,7 +95,7 @@ fn random_spread(dice: &mut Dice) -> Value {
     })
 }
 
-fn random_pod(dice: &mut Dice, name: &str) -> Pod {
+fn random_pod(dice: &mut Dice, name: &str) -> Value {
     let mut container = value!({"name": "c", "image": (dice.pick(&["one:1", "two:1", "other"]))});
     let mut requests = Value::object();
     for (resource, rarity, amounts) in [
@@ -114,15 +114,14 @@ fn random_pod(dice: &mut Dice, name: &str) -> Pod {
     let spread: Vec<_> = (0..dice.roll(8).saturating_sub(5)).map(|_| random_spread(dice)).collect();
     let tolerations = if dice.one_in(3) { value!([{"key": "k1", "operator": "Exists"}]) } else { value!([]) };
     let selector = if dice.one_in(5) { value!({"disk": "ssd"}) } else { value!({}) };
-    let object = value!({
+    value!({
         "metadata": {"name": name, "namespace": (dice.pick(&["n1", "n2"])), "labels": {"app": (dice.pick(&["x", "y"]))}},
         "spec": {
             "containers": [container], "priority": (i64::try_from(dice.roll(4)).unwrap()),
             "affinity": (random_affinity(dice)), "topologySpreadConstraints": spread,
             "tolerations": tolerations, "nodeSelector": selector
         }
-    });
-    Pod::new(&object).unwrap()
+    })
 }
 
 /// A cluster in both forms.
@@ -231,7 +230,7 @@ impl Both {
         for node in self.world.nodes.values() {
             let stays = |(other, at): &&(Pod, String)| *at != node.name.as_str() || other.priority >= pod.priority;
             let pods = self.world.pods.iter().filter(stays).cloned().collect();
-            let without = World { nodes: self.world.nodes.clone(), pods };
+            let without = World { nodes: self.world.nodes.clone(), pods, written: self.world.written.clone() };
             assert!(!without.reasons(pod, node).is_empty(), "{} could evict pods of {}", pod.name, node.name);
         }
     }
@@ -266,7 +265,9 @@ fn history(seed: u64) {
             }
             2 if dice.one_in(2) => both.remove_node(&format!("node{}", dice.roll(8))),
             _ => {
-                let pod = random_pod(&mut dice, &format!("pod{step}"));
+                let written = random_pod(&mut dice, &format!("pod{step}"));
+                let pod = Pod::new(&written).unwrap();
+                both.world.written.insert(pod.name.to_string(), written);
                 let start = usize::try_from(dice.roll(10)).unwrap();
                 let chance = Chance { start, tie: dice.roll(5), preemption_start: start };
                 both.schedule(pod, chance);

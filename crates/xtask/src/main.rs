@@ -19,7 +19,13 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
-    Task { name: "bench", about: "measure the store beside a real etcd, on this disk: store", run: bench::run },
+    Task { name: "bench", about: "measure a part as it is released: api, store (beside a real etcd)", run: bench::run },
+    Task { name: "bench", about: "measure: the store beside a real etcd, the scheduler", run: bench::run },
+    Task {
+        name: "bench",
+        about: "measure a part as it is released: api, controllers, scheduler, store (beside a real etcd)",
+        run: bench::run,
+    },
     Task {
         name: "bootstrap",
         about: "write the roles, bindings, flow schemas and priority levels of a fresh cluster into the tree, from [folder]",

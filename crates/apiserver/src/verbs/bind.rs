@@ -4,6 +4,7 @@ use machinery::field_validation::FieldValidation;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
 use machinery::{GroupVersionKind, Value};
+use registry::admission::Operation;
 use registry::binding;
 use registry::body::{self, Media};
 use registry::options::{WriteKind, WriteOptions};
@@ -34,7 +35,7 @@ async fn bind(call: &Call<'_>, options: &WriteOptions, name: &str, binding: &Val
     let kind = table.kind("", "pods").ok_or_else(|| Status::internal_error("pods are not served"))?;
     binding::validate(binding)?;
     let mut binding = binding.clone();
-    part::admit(call, kind, name, "binding", &mut binding, options.dry_run).await?;
+    part::admit(call, kind, name, "binding", &mut binding, Operation::Create).await?;
     for _ in 0..TRIES_MAX {
         let current = call.object_of(kind, &call.resource.namespace, name).await?;
         let mut pod = binding::apply(&current.object, &binding, name, now())?;
@@ -56,7 +57,8 @@ fn media(call: &Call<'_>) -> Result<Media, Status> {
     call.media()
 }
 
-fn done(call: &Call<'_>) -> Answer {
+/// It is done, and there is nothing to show.
+pub fn done(call: &Call<'_>) -> Answer {
     let mut answer = answer::status(&Status { code: 201, ..Status::success() }, call.accepted);
     *answer.status_mut() = http::StatusCode::CREATED;
     answer

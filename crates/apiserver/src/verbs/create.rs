@@ -5,16 +5,17 @@ use api::kind::Context;
 use machinery::Value;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::{Reason, Status};
+use registry::admission::webhooks::{Request, write_options};
 use registry::admission::{Attributes, Effect, Notes, Operation};
 use registry::body::{self, resource_name};
 use registry::conversion::to_stored;
 use registry::options::{WriteKind, WriteOptions};
-use registry::write::{self, Draw};
+use registry::write::{self, Draw, Target};
 
 use super::{Call, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
-use crate::{claims, storage};
+use crate::{claims, conversion, storage, webhooks};
 
 /// How often another name is made up when the one that was is taken.
 const NAMES_MAX: usize = 8;
@@ -74,11 +75,14 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
     };
     call.state.see_own_writes().await?;
     let mut notes = Notes::default();
-    call.state.admission.admit(&attributes, &mut object, &*call.state, &mut notes)?;
+    let request = Request { attributes, options: write_options("CreateOptions", options) };
+    webhooks::admit(&call.state, &request, &mut object, &mut notes).await?;
     call.warn(notes.warnings);
+    // Whoever changed the object must not have moved it.
+    write::address(&Target { name: "", ..call.target("") }, &mut object)?;
     // Others may take the same meanwhile: then everything is planned anew.
     for _ in 0..CHARGES_MAX {
-        if let Some(created) = finish(call, options, object.clone(), &attributes, &draw).await? {
+        if let Some(created) = finish(call, options, object.clone(), &request, &draw).await? {
             return Ok(created);
         }
         call.state.catch_up().await?;
@@ -91,19 +95,22 @@ async fn finish(
     call: &Call<'_>,
     options: &WriteOptions,
     mut object: Value,
-    attributes: &Attributes<'_>,
+    request: &Request<'_>,
     draw: &Draw,
 ) -> Result<Option<Value>, Status> {
     let kind = &*call.kind;
     let claims = claims::plan(&call.state, kind, &mut object, None)?;
     let requester = call.requester();
-    let context = Context { version: call.version(), subresource: "", now: attributes.now, requester: &requester };
+    let context =
+        Context { version: call.version(), subresource: "", now: request.attributes.now, requester: &requester };
     let mut notes = Notes { warnings: write::create(kind, &mut object, draw, &context)?, ..Notes::default() };
     let name = Meta::of(&object).name().to_owned();
-    let attributes = Attributes { name: &name, ..*attributes };
-    call.state.admission.validate(&attributes, &object, &*call.state, &mut notes)?;
+    let attributes = Attributes { name: &name, ..request.attributes };
+    let request = Request { attributes, options: request.options.clone() };
+    webhooks::validate(&call.state, &request, &object, &mut notes).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
     let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
+    call.state.followers.follow_up(kind, revision).await;
     if let (Some(mut meta), false) = (MetaMut::of(&mut object), options.dry_run) {
         meta.set_resource_version(revision.unsigned_abs());
     }
@@ -126,7 +133,8 @@ async fn store(
         return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(Some(0)) };
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    let mut txn = call.state.layout.along(storage::create(key, storage::encode(object)), effects);
+    let kept = conversion::kept(&call.state, &call.kind, object).await?;
+    let mut txn = call.state.layout.along(storage::create(key, storage::encode(&kept)), effects);
     txn = call.state.lease(&call.kind, txn).await?;
     claims::join(&call.state, &mut txn, claims, object);
     if let Some(revision) = call.state.submit(txn).await? {

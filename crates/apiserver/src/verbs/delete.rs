@@ -4,6 +4,7 @@ use machinery::field_validation::FieldValidation;
 use machinery::meta::MetaMut;
 use machinery::status::Status;
 use machinery::{GroupVersionKind, Value};
+use registry::admission::webhooks::{Request, delete_options};
 use registry::admission::{Attributes, Notes, Operation};
 use registry::body;
 use registry::deletion::{self, Plan};
@@ -14,7 +15,7 @@ use registry::write;
 use super::{Call, list, shown};
 use crate::answer::{self, Answer};
 use crate::state::{draw, now};
-use crate::{claims, storage};
+use crate::{claims, conversion, storage, webhooks};
 
 /// How often a delete is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -69,18 +70,18 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
         let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
         let now = now();
         call.state.see_own_writes().await?;
-        admit(call, name, &current.object, options)?;
+        admit(call, name, &current.object, options).await?;
         let planned = deletion::plan(kind, &current.object, options, now)?;
         let (txn, outcome) = {
             let key = call.state.layout.key(kind, call.namespace(), name);
             match planned {
                 Plan::Keep => return Ok(Outcome::Going(current.object)),
                 Plan::Mark(object) => {
-                    let value = storage::encode(&object);
-                    if value == storage::encode(&current.object) {
+                    if storage::encode(&object) == storage::encode(&current.object) {
                         return Ok(Outcome::Going(object));
                     }
-                    (storage::replace(key, value, current.revision), Outcome::Going(object))
+                    let kept = conversion::kept(&call.state, kind, &object).await?;
+                    (storage::replace(key, storage::encode(&kept), current.revision), Outcome::Going(object))
                 }
                 Plan::Remove(object) => {
                     let mut txn = storage::remove(key, current.revision);
@@ -99,7 +100,7 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
     Err(write::modified(kind, name))
 }
 
-fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
+async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
     let draw = draw();
     let attributes = Attributes {
         kind: &call.kind,
@@ -116,8 +117,11 @@ fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -
         uid: &draw.uid,
     };
     let (mut nothing, mut notes) = (Value::Null, Notes::default());
-    call.state.admission.admit(&attributes, &mut nothing, &*call.state, &mut notes)?;
-    call.state.admission.validate(&attributes, &nothing, &*call.state, &mut notes)
+    let request = Request { attributes, options: delete_options(options) };
+    webhooks::admit(&call.state, &request, &mut nothing, &mut notes).await?;
+    webhooks::validate(&call.state, &request, &nothing, &mut notes).await?;
+    call.warn(notes.warnings);
+    Ok(())
 }
 
 /// The options, from the body if there is one.

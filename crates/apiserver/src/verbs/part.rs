@@ -1,30 +1,34 @@
-//! Admission of what is created under an object: bindings, tokens.
+//! Admission of what is done to an object by creating something under it, or by connecting to it.
 
 use api::kind::Kind;
 use machinery::Value;
 use machinery::status::Status;
+use registry::admission::webhooks::{Request, write_options};
 use registry::admission::{Attributes, Notes, Operation};
+use registry::options::WriteOptions;
 
 use super::Call;
 use crate::state::{draw, now};
+use crate::webhooks;
 
-/// Lets admission change and judge `object`, which is created as a part of the object `name`.
+/// Lets admission change and judge `object`, which is a part of the object `name`: created, or the options of a stream.
 pub async fn admit(
     call: &Call<'_>,
     kind: &Kind,
     name: &str,
     part: &str,
     object: &mut Value,
-    dry_run: bool,
+    operation: Operation,
 ) -> Result<(), Status> {
     let draw = draw();
+    let dry_run = operation == Operation::Create && !call.asked.query.all("dryRun").is_empty();
     let attributes = Attributes {
         kind,
         version: &kind.versions[0],
         namespace: if kind.is_namespaced() { &call.resource.namespace } else { "" },
         name,
         subresource: part,
-        operation: Operation::Create,
+        operation,
         user: &call.user,
         now: now(),
         dry_run,
@@ -34,8 +38,14 @@ pub async fn admit(
     };
     call.state.see_own_writes().await?;
     let mut notes = Notes::default();
-    call.state.admission.admit(&attributes, object, &*call.state, &mut notes)?;
-    call.state.admission.validate(&attributes, object, &*call.state, &mut notes)?;
+    // Who connects has no options but the object itself.
+    let options = match operation {
+        Operation::Connect => Value::Null,
+        _ => write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() }),
+    };
+    let request = Request { attributes, options };
+    webhooks::admit(&call.state, &request, object, &mut notes).await?;
+    webhooks::validate(&call.state, &request, object, &mut notes).await?;
     call.warn(notes.warnings);
     Ok(())
 }

@@ -4,7 +4,7 @@ use auth::service_account::request::{self, Kind, Reference};
 use machinery::field_validation::FieldValidation;
 use machinery::status::{GroupName, Status};
 use machinery::{GroupVersionKind, Value, apply};
-use registry::admission::View;
+use registry::admission::{Operation, View};
 use registry::body;
 use registry::options::{WriteKind, WriteOptions};
 
@@ -22,7 +22,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let (namespace, name) = (call.namespace(), call.resource.name.as_str());
     request::check_path(&asked, namespace, name)?;
     asked = own(call, &options, asked);
-    part::admit(call, &call.kind, name, "token", &mut asked, options.dry_run).await?;
+    part::admit(call, &call.kind, name, "token", &mut asked, Operation::Create).await?;
     let account = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let issuer = call.state.authenticators.service_accounts.as_ref();
     let issuer = issuer.ok_or_else(|| Status::internal_error("no key to sign service account tokens is configured"))?;

@@ -1,11 +1,12 @@
 //! PUT of an object, and what PUT and PATCH share: reading, changing and writing again until nobody else was faster.
 
 use api::core::service::allocation::Plan;
-use api::kind::Context;
+use api::kind::{Context, Does, ReplicaPaths};
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
 use machinery::time::Time;
 use machinery::{Value, apply};
+use registry::admission::webhooks::{Request, write_options};
 use registry::admission::{Attributes, Effect, Notes, Operation};
 use registry::body::{self, Received};
 use registry::conversion::{from_stored, to_stored};
@@ -16,7 +17,7 @@ use registry::write;
 use super::{Call, Current, create, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
-use crate::{claims, storage};
+use crate::{claims, conversion, storage, webhooks};
 
 /// How often a write that names no version is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -62,7 +63,8 @@ pub async fn retry(
         from_stored(&mut live, &call.kind, call.version());
         let made = make(&live, now)?;
         call.state.see_own_writes().await?;
-        let Prepared { object, claims, effects, mut warnings } = prepare(call, options, made.object, &current, now)?;
+        let Prepared { object, claims, effects, mut warnings } =
+            prepare(call, options, made.object, &current, now).await?;
         if let Some(object) = submit(call, options, object, &current, (&claims, &effects)).await? {
             let mut all = made.warnings;
             all.append(&mut warnings);
@@ -91,7 +93,7 @@ struct Prepared {
 }
 
 /// Everything between the new object and the store.
-fn prepare(
+async fn prepare(
     call: &Call<'_>,
     options: &WriteOptions,
     mut object: Value,
@@ -120,16 +122,25 @@ fn prepare(
         uid: &draw.uid,
     };
     let mut notes = Notes::default();
-    call.state.admission.admit(&attributes, &mut object, &*call.state, &mut notes)?;
+    let request = Request { attributes, options: write_options("UpdateOptions", options) };
+    webhooks::admit_part(&call.state, &request, scale_of(call), &mut object, &mut notes).await?;
     let claims =
         if subresource.is_empty() { claims::plan(&call.state, kind, &mut object, Some(old))? } else { Plan::default() };
     let requester = call.requester();
     let context = Context { version: call.version(), subresource, now, requester: &requester };
     let warnings = write::update(kind, &mut object, old, &context)?;
-    call.state.admission.validate(&attributes, &object, &*call.state, &mut notes)?;
+    webhooks::validate_part(&call.state, &request, scale_of(call), &object, &mut notes).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
     notes.warnings.extend(warnings);
     Ok(Prepared { object, claims, effects, warnings: notes.warnings })
+}
+
+/// Where the number of replicas is, if it is the scale of the object that is written.
+fn scale_of<'c>(call: &'c Call<'_>) -> Option<&'c ReplicaPaths> {
+    match call.kind.subresource(&call.resource.subresource).map(|part| &part.does) {
+        Some(Does::Scale(paths)) => Some(paths),
+        _ => None,
+    }
 }
 
 /// Writes the object over the one that was read, or removes it if this was the last thing that kept it. `None` if
@@ -143,18 +154,22 @@ async fn submit(
 ) -> Result<Option<Value>, Status> {
     // What changes nothing but the time of a manager is no change.
     apply::keep_times(&current.object, &mut object);
-    let value = storage::encode(&object);
     let ends = deletion::ends(&call.kind, &object, &current.object);
-    if options.dry_run || (!ends && !current.stale && value == storage::encode(&current.object)) {
+    if options.dry_run || (!ends && !current.stale && storage::encode(&object) == storage::encode(&current.object)) {
         return Ok(Some(object));
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
-    let mut txn =
-        if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
+    let mut txn = if ends {
+        storage::remove(key, current.revision)
+    } else {
+        let kept = conversion::kept(&call.state, &call.kind, &object).await?;
+        storage::replace(key, storage::encode(&kept), current.revision)
+    };
     txn = call.state.lease(&call.kind, call.state.layout.along(txn, effects)).await?;
     let releases = claims::releases(&call.kind, &current.object);
     claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
+    call.state.followers.follow_up(&call.kind, revision).await;
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_resource_version(revision.unsigned_abs());
     }

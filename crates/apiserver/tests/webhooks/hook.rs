@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;
@@ -45,8 +46,8 @@ impl Hook {
         let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let mut config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         let (asked, connections) = (Arc::default(), Arc::default());
         let mut tasks = JoinSet::new();
         let serving = accept(listener, TlsAcceptor::from(Arc::new(config)), Arc::new(answer), Arc::clone(&asked), {
@@ -62,6 +63,18 @@ impl Hook {
 
     pub fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
+    }
+
+    /// A kubeconfig that leads to a path of it.
+    pub fn kubeconfig(&self, folder: &Path, path: &str) -> PathBuf {
+        let file = folder.join(format!("{}.yaml", path.trim_start_matches('/')));
+        let (server, bundle) = (self.url(path), self.bundle());
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: '{server}', certificate-authority-data: {bundle}}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: c}}}}]\ncurrent-context: c\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        file
     }
 
     /// The authority of its certificate, as a configuration carries it.

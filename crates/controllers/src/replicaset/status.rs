@@ -3,9 +3,9 @@
 use machinery::meta::Meta;
 use machinery::time::Time;
 use machinery::{Object, Value, value};
-use reconcile::{Action, Refusal, kinds};
+use reconcile::{Action, Refusal};
 
-use super::replicas;
+use super::{Kind, replicas};
 use crate::{condition, pod};
 
 /// What to write, and when to look again because a pod will count as available by then.
@@ -14,7 +14,7 @@ pub struct Status {
     pub wake_at: Option<Time>,
 }
 
-pub fn of(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now: Time) -> Status {
+pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now: Time) -> Status {
     let active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
     let min_ready = set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
     let ready_until: Vec<Time> = active.iter().filter_map(|pod| pod::available_at(pod, min_ready)).collect();
@@ -29,7 +29,9 @@ pub fn of(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now: Time) -
     let mut status = Object::new();
     status.insert("replicas", count(active.len()));
     // Go leaves out what is zero, but not these two.
-    status.insert("terminatingReplicas", count(owned.iter().filter(|pod| pod::is_terminating(pod)).count()));
+    if K::TELLS_TERMINATING {
+        status.insert("terminatingReplicas", count(owned.iter().filter(|pod| pod::is_terminating(pod)).count()));
+    }
     for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
     }
@@ -41,7 +43,7 @@ pub fn of(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now: Time) -
     let update = (set.get("status") != Some(&status)).then(|| {
         let mut object = set.clone();
         object.as_object_mut().expect("an object of a cache is one").insert("status", status);
-        Action::UpdateStatus { resource: kinds::REPLICA_SETS.clone(), object }
+        Action::UpdateStatus { resource: K::RESOURCE.clone(), object }
     });
     Status { update, wake_at: ready_until.into_iter().filter(|at| *at > now).min() }
 }

@@ -1,13 +1,11 @@
 //! A store, an API server, managers and pretended nodes, all in this process.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use apiserver::authentication::{Authenticators, Peer};
-use apiserver::server::Mode;
-use apiserver::{Server, claims, life, tls};
+use apiserver::{Server, life};
 use auth::User;
 use bytes::Bytes;
 use client::cache::{self, Changed, Notices, Reader, Source};
@@ -63,25 +61,8 @@ impl Cluster {
         let (store, node) = open_store(&directory).await;
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let authenticators = Authenticators { tokens: [(TOKEN.into(), admin)].into(), ..Authenticators::default() };
-        let files =
-            tls::Files { cert_dir: directory.path().join("certs"), certificate: None, key: None, client_ca: None };
-        let mut config = apiserver::Config {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            etcd_prefix: "/registry".into(),
-            aggregator_routing: false,
-            tls: files,
-            names: vec!["localhost".into()],
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
-            authenticators,
-            modes: vec![Mode::Rbac],
-            admission: Default::default(),
-            ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
-            external_address: None,
-            encryption: None,
-            event_life: Duration::from_secs(3600),
-            compaction_interval: None,
-            kinds: api::kinds::all(),
-        };
+        let mut config =
+            apiserver::Config { authenticators, ..apiserver::Config::local(directory.path().join("certs")) };
         // No controller here makes the service accounts that pods would run as.
         config.admission.disable.push("ServiceAccount".to_owned());
         let server = Server::start(config, store).await.unwrap();

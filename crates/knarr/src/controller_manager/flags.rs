@@ -1,17 +1,19 @@
 //! The flags of the controller manager: upstream's, all of them; those that mean nothing here are accepted and named once.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
 use client::Config;
-use client::config::Kubeconfig;
 use controllers::table::{ROWS, Row};
 use driver::election::Settings;
 use machinery::Key;
+
+use crate::component::{self, duration};
+use crate::health;
 
 /// What the manager can be told.
 #[derive(Args, Debug, Clone)]
@@ -306,18 +308,7 @@ pub fn workers(matches: &ArgMatches, row: &Row) -> usize {
 impl Flags {
     /// Where the API server is: what the kubeconfig says, or what a pod is given.
     pub fn client_config(&self) -> Result<Config> {
-        let mut config = match (&self.kubeconfig, &self.master) {
-            (Some(file), _) => {
-                ensure!(file.is_file(), "--kubeconfig: there is no file {}", file.display());
-                Kubeconfig::load(std::slice::from_ref(file))?.config(None)?
-            }
-            (None, Some(master)) => Config::new(master.parse().context("--master")?),
-            (None, None) => in_cluster()?,
-        };
-        if let Some(master) = &self.master {
-            config.server = master.parse().with_context(|| format!("--master {master:?} is no address"))?;
-        }
-        Ok(config)
+        component::client_config(self.kubeconfig.as_deref(), self.master.as_deref())
     }
 
     /// How the leader is found.
@@ -332,39 +323,24 @@ impl Flags {
             );
         }
         let lock = Key::new(self.leader_elect_resource_namespace.as_str(), self.leader_elect_resource_name.as_str());
-        let settings = Settings::new(lock, identity());
+        let settings = Settings::new(lock, component::identity());
         Ok(Settings { lease_duration: lease, renew_deadline: renew, retry_period: retry, ..settings })
+    }
+
+    /// How health is told.
+    pub fn health(&self) -> health::Options {
+        health::Options {
+            name: "kube-controller-manager",
+            certificate: self.tls_cert_file.clone(),
+            key: self.tls_private_key_file.clone(),
+            open: self.authorization_always_allow_paths.clone(),
+        }
     }
 
     /// What is logged.
     pub const fn level(&self) -> tracing::Level {
-        match self.verbosity {
-            0..=3 => tracing::Level::INFO,
-            4..=7 => tracing::Level::DEBUG,
-            _ => tracing::Level::TRACE,
-        }
+        component::level(self.verbosity)
     }
-}
-
-fn in_cluster() -> Result<Config> {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT")) else {
-        bail!("there is no cluster around this process; say where it is with --kubeconfig");
-    };
-    Ok(Config::in_cluster(&host, &port, Path::new("/var/run/secrets/kubernetes.io/serviceaccount"))?)
-}
-
-/// This machine, and a number that no other process on it has.
-fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let number = (client::backoff::random() * f64::from(u32::MAX)) as u32;
-    format!("{}_{}-{number:08x}", host.trim(), std::process::id())
-}
-
-/// A duration in Go's notation that is not negative.
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration: machinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| "it must not be negative".to_owned())
 }
 
 #[cfg(test)]

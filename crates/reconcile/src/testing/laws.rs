@@ -1,9 +1,11 @@
 //! The laws: a controller settles, survives interruption, decides the same on the same, and touches only what it declares.
 
+use std::collections::BTreeSet;
+
 use machinery::Key;
 
 use super::world::World;
-use crate::{Controller, Plan, decide};
+use crate::{Action, Controller, Plan, decide};
 
 /// Rounds of plans before a controller counts as one that never settles.
 const ROUNDS_MAX: usize = 300;
@@ -69,6 +71,7 @@ fn run<C: Controller>(
     let mut wakes = 0;
     for round in 0..ROUNDS_MAX {
         let mut length = 0;
+        let mut changes = 0;
         let mut wake_at = None;
         for key in keys::<C>(world) {
             let plan = checked_plan::<C>(world, &key);
@@ -86,10 +89,12 @@ fn run<C: Controller>(
                 }
             }
             length += plan.actions.len();
+            // Telling people changes nothing.
+            changes += plan.actions.iter().filter(|action| !matches!(action, Action::Event { .. })).count();
         }
         lengths.push(length);
         let busy = environment(world);
-        if length > 0 || busy {
+        if changes > 0 || busy {
             wakes = 0;
             continue;
         }
@@ -104,9 +109,14 @@ fn run<C: Controller>(
     panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", C::NAME, world.log.join("\n"));
 }
 
-/// What the controller could be asked about: everything of its first kind.
-fn keys<C: Controller>(world: &World) -> Vec<Key> {
-    world.of(C::READS[0]).iter().map(|entry| entry.key.clone()).collect()
+/// What the controller could be asked about: everything of its first kind, and whatever any object concerns.
+fn keys<C: Controller>(world: &World) -> BTreeSet<Key> {
+    let cache = world.cache::<C>();
+    let mut keys: Vec<Key> = world.of(C::READS[0]).iter().map(|entry| entry.key.clone()).collect();
+    for kind in C::READS {
+        world.of(kind).iter().for_each(|entry| C::concerns(&cache, kind, &entry.value, &mut keys));
+    }
+    keys.into_iter().collect()
 }
 
 fn checked_plan<C: Controller>(world: &World, key: &Key) -> Plan {
@@ -131,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::testing::kubelet;
-    use crate::{Action, Cache, kinds};
+    use crate::{Cache, kinds};
 
     /// Keeps `count` pods for each config map; a careless one forgets that some are there already.
     struct Copies<const CARELESS: bool>;

@@ -10,7 +10,7 @@ use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 
 use crate::cache::{Cache, Objects, index_by};
-use crate::{Action, Controller, Patch, Preconditions, Propagation, kinds};
+use crate::{Action, Configs, Controller, Patch, Preconditions, Propagation, kinds};
 
 /// A cluster without processes.
 #[derive(Clone)]
@@ -22,6 +22,7 @@ pub struct World {
     objects: BTreeMap<String, Objects>,
     revision: u64,
     created: u64,
+    configs: Configs,
 }
 
 /// Why an action was not taken, as the API server would refuse it.
@@ -40,7 +41,7 @@ pub enum Refused {
 impl World {
     /// An empty world at a time.
     pub fn new(now: Time) -> Self {
-        Self { now, log: Vec::new(), objects: BTreeMap::new(), revision: 100, created: 0 }
+        Self { now, log: Vec::new(), objects: BTreeMap::new(), revision: 100, created: 0, configs: Configs::default() }
     }
 
     /// The objects of a kind: `pods`, `deployments.apps`.
@@ -55,7 +56,12 @@ impl World {
 
     /// What the controller `C` sees.
     pub fn cache<C: Controller>(&self) -> Cache<'_> {
-        Cache::new(C::READS, |kind| self.of(kind))
+        Cache::new(C::READS, |kind| self.of(kind)).configured(self.configs.clone())
+    }
+
+    /// Tells a controller something at start.
+    pub fn configure<T: std::any::Any + Send + Sync>(&mut self, config: T) {
+        self.configs = std::mem::take(&mut self.configs).with(config);
     }
 
     /// Creates an object as anybody would, and tells its key.

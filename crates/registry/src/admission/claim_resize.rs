@@ -1,10 +1,10 @@
 //! PersistentVolumeClaimResize: a claim grows only if it is bound and its class can grow volumes.
 
+use api::quota::amounts::quantity;
 use machinery::Value;
 use machinery::meta::Meta;
 use machinery::status::Status;
 
-use super::amounts::quantity;
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use api::quota::amounts::{self, Amounts};
 use machinery::meta::{Meta, MetaMut};
 use machinery::quantity::Quantity;
 use machinery::status::Status;
 use machinery::{Object, Value};
 
-use super::amounts::{self, Amounts};
 use super::pods::{containers, items, spec, spec_mut, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 

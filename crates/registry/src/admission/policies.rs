@@ -4,11 +4,11 @@
 //! policy ─matches?─> binding ─matches?─> params ─each─> match conditions ─all true?─> validations or mutations
 //! ```
 
-mod evaluate;
-mod matching;
+pub(super) mod evaluate;
+pub(super) mod matching;
 mod mutating;
 mod params;
-mod program;
+pub(super) mod program;
 mod validating;
 
 use machinery::Value;

@@ -4,17 +4,16 @@
 //! transaction fail, and the sum is made anew. Upstream updates the quota first and lets a controller correct what a
 //! write that failed later left behind.
 
-mod scopes;
-mod usage;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::kind::Kind;
+use api::quota::amounts::{self, Amounts};
+use api::quota::{scopes, usage};
 use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::{Str, Value};
 
-use super::amounts::{self, Amounts};
+use super::pods::{items, text};
 use super::{Attributes, Effect, Operation, Plugin, View};
 use crate::write::{self, Target};
 
@@ -22,23 +21,82 @@ use crate::write::{self, Target};
 const MANAGER: &str = "kube-apiserver";
 
 /// See the module.
-pub struct ResourceQuota;
+#[derive(Default)]
+pub struct ResourceQuota {
+    limited: Vec<Limited>,
+}
+
+/// What may be used only where a quota counts it.
+struct Limited {
+    group: String,
+    plural: String,
+    /// Parts of the names of resources.
+    contains: Vec<String>,
+}
+
+impl ResourceQuota {
+    /// Reads the configuration of the plug-in.
+    pub fn of(config: &Value) -> Self {
+        let limited = |entry: &Value| Limited {
+            group: text(entry, "apiGroup").to_owned(),
+            plural: text(entry, "resource").to_owned(),
+            contains: items(entry, "matchContains")
+                .iter()
+                .filter_map(|part| part.as_str().map(str::to_owned))
+                .collect(),
+        };
+        Self { limited: items(config, "limitedResources").iter().map(limited).collect() }
+    }
+
+    /// Refuses what uses something that is limited and that no quota counts.
+    fn check_covered(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        covered: &BTreeSet<Str>,
+    ) -> Result<(), Status> {
+        let limits: Vec<&String> = self
+            .limited
+            .iter()
+            .filter(|limited| attributes.is(&limited.group, &limited.plural))
+            .flat_map(|limited| &limited.contains)
+            .collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let used = usage::of(&attributes.kind.group, &attributes.kind.plural, object, attributes.now);
+        let is_limited = |name: &&Str| limits.iter().any(|part| name.contains(part.as_str()));
+        let bare: Vec<&str> =
+            used.keys().filter(is_limited).filter(|name| !covered.contains(*name)).map(Str::as_str).collect();
+        if bare.is_empty() {
+            return Ok(());
+        }
+        Err(attributes.forbidden(object, format!("insufficient quota to consume: {}", bare.join(","))))
+    }
+}
 
 impl Plugin for ResourceQuota {
     fn charge(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<Vec<Effect>, Status> {
-        if attributes.namespace.is_empty() || !usage::is_counted(attributes) {
+        if attributes.namespace.is_empty() || !is_counted(attributes) {
             return Ok(Vec::new());
         }
-        let mut matching = Vec::new();
+        let (mut matching, mut covered) = (Vec::new(), BTreeSet::new());
         for quota in view.objects("", "resourcequotas", attributes.namespace) {
             let hard = amounts::read(quota.at(&["status", "hard"]));
-            let counted: Vec<Str> = hard.keys().filter(|name| usage::counts(attributes, name)).cloned().collect();
-            if counted.is_empty() || !scopes::match_all(&quota, attributes, object) {
+            let counted: Vec<Str> = hard
+                .keys()
+                .filter(|name| usage::counts(&attributes.kind.group, &attributes.kind.plural, name))
+                .cloned()
+                .collect();
+            if counted.is_empty() || !scopes::match_all(&quota, &attributes.kind.group, &attributes.kind.plural, object)
+            {
                 continue;
             }
             check(attributes, object, &quota, &counted)?;
+            covered.extend(counted);
             matching.push((quota, hard));
         }
+        self.check_covered(attributes, object, &covered)?;
         if matching.is_empty() {
             return Ok(Vec::new());
         }
@@ -51,10 +109,25 @@ impl Plugin for ResourceQuota {
     }
 }
 
+/// Whether a write of this sort uses anything.
+fn is_counted(attributes: &Attributes<'_>) -> bool {
+    let core = |plural| attributes.is("", plural);
+    match (attributes.operation, attributes.subresource) {
+        (Operation::Create, "") => true,
+        (Operation::Update, "") => {
+            core("services") || core("persistentvolumeclaims") || attributes.is("resource.k8s.io", "resourceclaims")
+        }
+        (Operation::Update, "resize") => core("pods"),
+        _ => false,
+    }
+}
+
 /// What must hold before anything can be summed up.
 fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[Str]) -> Result<(), Status> {
     let name = Meta::of(quota).name();
-    if let Some(missing) = usage::missing(attributes, object, counted) {
+    if attributes.is("", "pods")
+        && let Some(missing) = usage::missing(object, counted)
+    {
         return Err(attributes.forbidden(object, format!("failed quota: {name}: must specify {missing}")));
     }
     let used = amounts::read(quota.at(&["status", "used"]));
@@ -67,7 +140,8 @@ fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[
 
 /// What the write adds to what is used, without what it leaves as it is.
 fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status> {
-    let mut delta = usage::of(attributes, object);
+    let used_by = |object| usage::of(&attributes.kind.group, &attributes.kind.plural, object, attributes.now);
+    let mut delta = used_by(object);
     let negative: Vec<&str> =
         delta.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
     if !negative.is_empty() {
@@ -75,7 +149,7 @@ fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status>
         return Err(attributes.forbidden(object, why));
     }
     if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old) {
-        for (name, before) in usage::of(attributes, old) {
+        for (name, before) in used_by(old) {
             let now = delta.get(&name).copied().unwrap_or_default();
             delta.insert(name, now.sub(before));
         }

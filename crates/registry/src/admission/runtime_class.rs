@@ -1,9 +1,9 @@
 //! RuntimeClass: a pod gets the overhead and the place that its runtime needs.
 
+use api::quota::amounts;
 use machinery::status::Status;
 use machinery::{Object, Value};
 
-use super::amounts;
 use super::pods::{items, list_mut, spec, spec_mut, text};
 use super::{Attributes, Notes, Plugin, View};
 

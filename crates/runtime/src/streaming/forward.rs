@@ -9,13 +9,13 @@ use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
 use container::protocol::NETNS;
 use futures_util::{SinkExt, StreamExt};
+use spdy::{Session, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
 use crate::runtime::Runtime;
-use crate::spdy::{Session, Stream};
 
 /// Halves of pairs that wait for the other; more is a client that makes no pairs.
 const WAITING_MAX: usize = 64;

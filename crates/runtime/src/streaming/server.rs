@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http::{HeaderMap, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use spdy::{Session, Side};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -18,7 +19,6 @@ use super::tickets::Ticket;
 use super::wire::wire;
 use super::{forward, process, websocket};
 use crate::runtime::Runtime;
-use crate::spdy::{Session, Side};
 
 const VERSION_HEADER: &str = "x-stream-protocol-version";
 /// A message of a client's is typing or a file in pieces.

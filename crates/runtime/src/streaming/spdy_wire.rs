@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use spdy::{Sender, Session, Stream};
 use tokio::sync::mpsc;
 
 use super::wire::{Ends, Out};
-use crate::spdy::{Sender, Session, Stream};
 
 /// A client that does not open its streams for so long never will.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);

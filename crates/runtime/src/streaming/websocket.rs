@@ -7,12 +7,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
+use spdy::{Session, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::forward;
 use super::wire::{Ends, Out};
 use crate::runtime::Runtime;
-use crate::spdy::{Session, Side};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;

@@ -33,6 +33,8 @@ pub struct Victim {
 pub struct Budget {
     /// The namespace of the pods.
     pub namespace: Str,
+    /// Its own name.
+    pub name: Str,
     /// Which pods.
     pub selector: Selector,
     /// How many may go.
@@ -75,19 +77,14 @@ impl Budget {
     pub fn new(object: &Value) -> Self {
         let selector = labels::from_object(object.at(&["spec", "selector"]));
         let disrupted = object.at(&["status", "disruptedPods"]).and_then(Value::as_object);
+        let meta = Meta::of(object);
         Self {
-            namespace: Meta::of(object).namespace().into(),
+            namespace: meta.namespace().into(),
+            name: meta.name().into(),
             selector: selector.unwrap_or(Selector::Nothing),
             allowed: object.at(&["status", "disruptionsAllowed"]).and_then(Value::as_int).unwrap_or_default(),
             disrupted: disrupted.into_iter().flat_map(machinery::Object::keys).map(Str::from).collect(),
         }
-    }
-}
-
-impl Attempt {
-    /// Nowhere would it help, as nothing depends on other pods.
-    pub fn hopeless(diagnosis: &Diagnosis) -> Self {
-        Self::Nobody(explain(diagnosis.nodes(), 0, BTreeMap::new()))
     }
 }
 
@@ -111,26 +108,33 @@ impl DefaultPreemption {
             diagnosis.rejected().iter().filter(|(_, resolvable)| *resolvable).map(|(node, _)| *node).collect();
         let enough = (potential.len() * self.candidates_percentage / 100).max(self.candidates_min).min(potential.len());
         let begin = if potential.is_empty() { 0 } else { start % potential.len() };
-        let (mut candidates, mut failed, mut reasons) = (Vec::new(), 0, BTreeMap::new());
-        let mut peaceful = false;
+        let (mut found, mut failed, mut reasons) = (0, 0, BTreeMap::new());
+        let mut best: Option<(Cost, Candidate<'_>)> = None;
         for &node in potential[begin..].iter().chain(&potential[..begin]) {
-            match dry_run(evaluation, node, budgets) {
-                Ok(candidate) => {
-                    peaceful |= candidate.violations == 0;
-                    candidates.push(candidate);
+            let hopeless = best.as_ref().is_some_and(|(cost, _)| cheapest(snapshot, node, pod.priority) >= Some(*cost));
+            // A node that cannot beat the best counts as one that was looked at, whether or not it would do.
+            let candidate = if hopeless { None } else { Some(dry_run(evaluation, node, budgets)) };
+            match candidate {
+                None => found += 1,
+                Some(Ok(candidate)) => {
+                    found += 1;
+                    let cost = candidate.cost();
+                    if best.as_ref().is_none_or(|(have, _)| cost < *have) {
+                        best = Some((cost, candidate));
+                    }
                 }
-                Err(why) => {
+                Some(Err(why)) => {
                     failed += 1;
                     for reason in why {
                         *reasons.entry(reason).or_default() += 1;
                     }
                 }
             }
-            if peaceful && candidates.len() >= enough {
+            if found >= enough && best.as_ref().is_some_and(|(cost, _)| cost.0 == 0) {
                 break;
             }
         }
-        let Some(best) = candidates.iter().min_by_key(|candidate| candidate.cost()) else {
+        let Some((_, best)) = best else {
             return Attempt::Nobody(explain(diagnosis.nodes(), failed, reasons));
         };
         let victim =
@@ -142,17 +146,34 @@ impl DefaultPreemption {
     }
 }
 
+/// What evicting costs, the lower, the better: budgets violated, the highest priority, the sum of priorities, the number
+/// of victims, and of equals the one whose most important victims started last.
+type Cost = (usize, i32, i64, usize, Reverse<i64>);
+
 impl Candidate<'_> {
-    /// The lower, the better: budgets violated, the highest priority, the sum of priorities, the number of victims, and
-    /// of equals the one whose most important victims started last.
-    fn cost(&self) -> (usize, i32, i64, usize, Reverse<i64>) {
+    fn cost(&self) -> Cost {
         let highest = self.victims.first().map_or(i32::MIN, |pod| pod.priority);
-        // Priorities may be negative: shifted, so that more victims never cost less.
-        let sum = self.victims.iter().map(|pod| i64::from(pod.priority) + i64::from(i32::MAX) + 1).sum();
+        let sum = self.victims.iter().map(|pod| shifted(pod.priority)).sum();
         let top = self.victims.iter().filter(|pod| pod.priority == highest);
         let earliest = top.map(|pod| pod.started_seconds).min().unwrap_or(i64::MAX);
         (self.violations, highest, sum, self.victims.len(), Reverse(earliest))
     }
+}
+
+/// Priorities may be negative: shifted, so that more victims never cost less.
+fn shifted(priority: i32) -> i64 {
+    i64::from(priority) + i64::from(i32::MAX) + 1
+}
+
+/// What evicting on a node costs at least: one pod, the least important there, the one that started last. `None` if
+/// nobody there is less important.
+fn cheapest(snapshot: &Snapshot, node: NodeId, priority: i32) -> Option<Cost> {
+    let (mut least, mut latest) = (None, i64::MIN);
+    for pod in snapshot.pods(node).filter(|pod| pod.priority < priority) {
+        least = Some(least.map_or(pod.priority, |least: i32| least.min(pod.priority)));
+        latest = latest.max(pod.started_seconds);
+    }
+    least.map(|least| (0, least, shifted(least), 1, Reverse(latest)))
 }
 
 /// Whether pods that were evicted for this one are still going: nobody else has to, as long as their node will do.

@@ -99,7 +99,11 @@ impl Plugin for Fit {
                 self.empty_node_fits(pod, new)
                     && (grows(&old.allocatable, &new.allocatable) || new.pods_max > old.pods_max)
             }
-            Event::NodeRemoved(_) | Event::PodAdded(_) | Event::NamespaceChanged => false,
+            Event::NodeRemoved(_)
+            | Event::PodAdded(_)
+            | Event::NamespaceChanged
+            | Event::ClaimChanged(_)
+            | Event::StorageChanged => false,
         }
     }
 }

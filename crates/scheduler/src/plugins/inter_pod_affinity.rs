@@ -92,7 +92,7 @@ impl Plugin for InterPodAffinity {
                 .iter()
                 .any(|term| term.kind == TermKind::Affinity && node.label(&term.topology_key).is_none()),
             Event::NodeUpdated(old, new) => old.labels != new.labels && domains_differ(pod, old, new),
-            Event::NodeRemoved(_) => false,
+            Event::NodeRemoved(_) | Event::ClaimChanged(_) | Event::StorageChanged => false,
             Event::NamespaceChanged => true,
         }
     }

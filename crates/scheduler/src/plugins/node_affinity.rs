@@ -55,7 +55,7 @@ impl Plugin for AffinityToNodes {
     fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
         let Cycle { snapshot, pod } = cycle;
         let own = NodeMatcher::new(snapshot, pod);
-        let added = NodeMatcher { snapshot, selector: Vec::new(), terms: required(snapshot, &self.added) };
+        let added = NodeMatcher::of(snapshot, &self.added);
         if own.matches_all() && added.matches_all() {
             return Prepared::Skip;
         }
@@ -111,6 +111,11 @@ impl<'a> NodeMatcher<'a> {
             bound: 0,
         });
         Self { snapshot, selector: selector.collect(), terms: required(snapshot, &pod.node_affinity) }
+    }
+
+    /// What an affinity requires.
+    pub fn of(snapshot: &'a Snapshot, affinity: &NodeAffinity) -> Self {
+        Self { snapshot, selector: Vec::new(), terms: required(snapshot, affinity) }
     }
 
     /// Whether every node matches.

@@ -147,3 +147,44 @@ fn a_nomination_lasts_until_the_pod_goes() {
     queue.remove(pod.id());
     assert_eq!((queue.nominated_node(pod.id()), queue.lengths()), (None, Lengths::default()));
 }
+
+#[test]
+fn a_decision_that_lasts_longer_than_changes_are_kept_counts_as_having_missed_one() {
+    let mut queue = queue();
+    queue.set(&wants("a", "4"), 0);
+    queue.pop(0);
+    for _ in 0..=EVENTS_MAX {
+        queue.notice(&Event::NodeAdded(node("1")), 0);
+    }
+    assert_eq!(queue.events.len(), EVENTS_MAX);
+    queue.failed(wants("a", "4").id(), &["NodeResourcesFit"], 0);
+    assert_eq!((queue.lengths().unschedulable, queue.events.len()), (0, 0));
+}
+
+#[test]
+fn a_nomination_made_here_holds_until_the_server_has_told_of_it_and_tells_otherwise() {
+    let mut queue = queue();
+    let plain = wants("a", "4");
+    let id = plain.id();
+    queue.set(&plain, 0);
+    queue.nominate(id, Some("n1"));
+    queue.set(&plain, 1);
+    assert_eq!(queue.nominated_node(id).map(Str::as_str), Some("n1"), "the server does not know yet");
+    assert_eq!(queue.pop(1).unwrap().nominated_node, "n1");
+    let told = Arc::new(Pod { nominated_node: "n1".into(), ..(*plain).clone() });
+    queue.set(&told, 2);
+    queue.set(&plain, 3);
+    assert_eq!(queue.nominated_node(id), None, "somebody took it away");
+}
+
+#[test]
+fn a_pod_made_anew_under_the_same_name_starts_from_the_beginning() {
+    let mut queue = queue();
+    let old = Arc::new(Pod { uid: "old".into(), ..(*wants("a", "4")).clone() });
+    queue.set(&old, 0);
+    queue.pop(0);
+    queue.failed(old.id(), &["NodeResourcesFit"], 0);
+    assert_eq!(popped(&mut queue, 1), None);
+    queue.set(&Arc::new(Pod { uid: "new".into(), ..(*old).clone() }), 1);
+    assert_eq!(popped(&mut queue, 1), Some("a".into()));
+}

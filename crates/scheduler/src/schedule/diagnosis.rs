@@ -45,10 +45,12 @@ impl Diagnosis {
         }
     }
 
-    /// A plug-in knows before it looks at any node that none will do.
+    /// A plug-in knows before it looks at any node that none will do. Nobody is asked then whether making room would
+    /// help, and upstream's message says so in this way.
     pub fn reject_all(&mut self, plugin: &'static str, reason: String) {
         self.blame(plugin);
         self.before = Some(reason);
+        self.after = vec!["not found".to_owned()];
     }
 
     /// Plug-ins know before they look at any node that only some come into question.
@@ -119,7 +121,7 @@ impl fmt::Display for Diagnosis {
             out.write_str(&histogram(self.nodes, &reasons))?;
         }
         // An attempt that succeeds says nothing, and then neither do those before it.
-        if self.after.len() > 1 {
+        if self.after.len() > 1 || self.before.is_some() {
             write!(out, " {}", self.after.join(", "))?;
         }
         Ok(())

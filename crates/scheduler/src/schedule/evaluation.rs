@@ -3,7 +3,7 @@
 use crate::framework::{Cycle, Filter, Prepared, Rejection};
 use crate::hash::Map;
 use crate::pod::Pod;
-use crate::profile::Profile;
+use crate::profile::{Enabled, Profile};
 use crate::schedule::{Diagnosis, Nominated};
 use crate::snapshot::{NodeId, Usage};
 
@@ -32,7 +32,7 @@ impl<'a> Evaluation<'a> {
     ) -> Option<Self> {
         let mut this = Self { cycle, profile, filters: Vec::new(), only: None, nominated: Map::default() };
         let mut restricting = Vec::new();
-        for (plugin, _) in &profile.plugins {
+        for plugin in profile.plugins.iter().filter(|enabled| enabled.filters).map(|enabled| &enabled.plugin) {
             match plugin.prepare(cycle) {
                 Prepared::Skip => {}
                 Prepared::Reject(reason) => {
@@ -137,7 +137,7 @@ impl<'a> Evaluation<'a> {
     pub fn totals(&self, nodes: &[NodeId]) -> Vec<i64> {
         let mut totals = vec![0; nodes.len()];
         let mut scores = Vec::with_capacity(nodes.len());
-        for (plugin, weight) in self.profile.plugins.iter().filter(|(_, weight)| *weight != 0) {
+        for Enabled { plugin, weight, .. } in self.profile.plugins.iter().filter(|enabled| enabled.weight != 0) {
             let Some(scorer) = plugin.scorer(self.cycle, nodes) else { continue };
             scores.clear();
             scores.extend(nodes.iter().map(|node| scorer.score(*node)));

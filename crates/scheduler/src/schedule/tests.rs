@@ -96,12 +96,10 @@ fn nodes_that_are_not_named_are_counted_together() {
 }
 
 #[test]
-fn what_is_not_supported_is_said_before_any_node() {
+fn a_claim_that_is_not_there_is_said_before_any_node() {
     let pod = pod("a", "1", value!({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}]}));
     let decision = decide(&mut cluster(), &pod);
-    assert!(message(&decision).starts_with(
-        "0/3 nodes are available: persistent volume claims are not supported by this scheduler. no new claims"
-    ));
+    assert_eq!(message(&decision), "0/3 nodes are available: persistentvolumeclaim \"x\" not found. not found");
     assert_eq!(message(&decide(&mut Snapshot::default(), &pod)), "no nodes available to schedule pods");
 }
 

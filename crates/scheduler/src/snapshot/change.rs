@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machinery::Str;
 
 use super::{ClassCounts, Counts, NOWHERE, NodeId, Offer, Placed, Record, Snapshot, TermCounts, Usage};
-use crate::pod::Pod;
+use crate::pod::{Pod, VolumeUse};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
@@ -89,6 +89,11 @@ impl Snapshot {
         self.class_counts[class as usize].by_node.increase(node.0);
         self.count(&placed);
         self.usage[node.index()].add(&pod.shape);
+        for volume in &pod.shape.volumes {
+            if let VolumeUse::Claim(key) = volume {
+                *self.claim_users.entry(key.clone()).or_default() += 1;
+            }
+        }
         let slot = if let Some(slot) = self.free_pods.pop() {
             self.pods[slot as usize] = Some(placed);
             slot
@@ -98,6 +103,20 @@ impl Snapshot {
         };
         self.nodes[node.index()].pods.push(slot);
         self.ids.insert(pod.id(), slot);
+    }
+
+    /// The claims of a pod of this shape have one user less.
+    pub(super) fn release_claims(&mut self, shape: u32) {
+        for volume in &self.shapes.value(shape).volumes {
+            if let VolumeUse::Claim(key) = volume
+                && let Some(users) = self.claim_users.get_mut(key)
+            {
+                *users -= 1;
+                if *users == 0 {
+                    self.claim_users.remove(key);
+                }
+            }
+        }
     }
 
     /// The number of the label, which is known from now on.

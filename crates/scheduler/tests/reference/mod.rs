@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use scheduler::plugins::node_affinity::matches as matches_node;
+use machinery::Value;
+use machinery::labels::{Operator, Selector};
 use scheduler::pod::{Class, Effect, Policy, Spread, Taint, Term, TermKind, WhenUnsatisfiable};
 use scheduler::{Node, Pod};
 
@@ -13,6 +14,8 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 pub struct World {
     pub nodes: BTreeMap<String, Node>,
     pub pods: Vec<(Pod, String)>,
+    /// The pods as they were written, by name.
+    pub written: BTreeMap<String, Value>,
 }
 
 impl World {
@@ -33,10 +36,10 @@ impl World {
         if node.unschedulable {
             return one("node(s) were unschedulable");
         }
-        if node.taints.iter().any(|taint| taint.effect != Effect::PreferNoSchedule && !tolerated(pod, taint)) {
+        if self.is_repelled(pod, node) {
             return one("node(s) had untolerated taint(s)");
         }
-        if !matches_node(pod, node) {
+        if !self.is_selected(pod, node) {
             return one("node(s) didn't match Pod's node affinity/selector");
         }
         let held = || self.on(&node.name).flat_map(|other| &other.shape.ports);
@@ -69,13 +72,41 @@ impl World {
         other.class.namespace == pod.class.namespace
             && !other.class.terminating
             && !spread.selector.is_everything()
-            && other.class.matches(&spread.selector)
+            && selects(&spread.selector, &other.class)
     }
 
-    fn counts_node(pod: &Pod, spread: &Spread, node: &Node) -> bool {
-        let repelled = node.taints.iter().any(|it| it.effect != Effect::PreferNoSchedule && !tolerated(pod, it));
-        (spread.node_affinity == Policy::Ignore || matches_node(pod, node))
-            && (spread.node_taints == Policy::Ignore || !repelled)
+    fn counts_node(&self, pod: &Pod, spread: &Spread, node: &Node) -> bool {
+        (spread.node_affinity == Policy::Ignore || self.is_selected(pod, node))
+            && (spread.node_taints == Policy::Ignore || !self.is_repelled(pod, node))
+    }
+
+    fn is_repelled(&self, pod: &Pod, node: &Node) -> bool {
+        node.taints.iter().any(|taint| taint.effect != Effect::PreferNoSchedule && !self.tolerates(pod, taint))
+    }
+
+    /// Whether one of the tolerations speaks of the taint's effect or of all, and of its key, as all here do.
+    fn tolerates(&self, pod: &Pod, taint: &Taint) -> bool {
+        let effect = match taint.effect {
+            Effect::NoSchedule => "NoSchedule",
+            Effect::PreferNoSchedule => "PreferNoSchedule",
+            Effect::NoExecute => "NoExecute",
+        };
+        let tolerations = self.written[pod.name.as_str()]["spec"]["tolerations"].as_array().unwrap();
+        tolerations.iter().any(|toleration| {
+            assert_eq!(toleration.str_at(&["operator"]), Some("Exists"), "the only one that is rolled");
+            let about = toleration.str_at(&["effect"]).unwrap_or_default();
+            toleration.str_at(&["key"]) == Some(taint.key.as_str()) && (about.is_empty() || about == effect)
+        })
+    }
+
+    fn is_selected(&self, pod: &Pod, node: &Node) -> bool {
+        let wanted = self.written[pod.name.as_str()]["spec"]["nodeSelector"].as_object().unwrap();
+        wanted.iter().all(|(key, value)| node.label(key) == value.as_str())
+    }
+
+    fn disliked(&self, pod: &Pod, node: &Node) -> i64 {
+        let soft = node.taints.iter().filter(|taint| taint.effect == Effect::PreferNoSchedule);
+        i64::try_from(soft.filter(|taint| !self.tolerates(pod, taint)).count()).unwrap()
     }
 
     /// Pods per value of the rule's label, over the nodes that count.
@@ -83,7 +114,7 @@ impl World {
         let mut counts = BTreeMap::new();
         for node in self.nodes.values() {
             let has_all = all.iter().all(|it| node.label(&it.topology_key).is_some());
-            if has_all && Self::counts_node(pod, spread, node) {
+            if has_all && self.counts_node(pod, spread, node) {
                 let here = self.on(&node.name).filter(|other| Self::counted(pod, spread, other)).count();
                 *counts.entry(node.label(&spread.topology_key).unwrap()).or_default() += i64::try_from(here).unwrap();
             }
@@ -100,7 +131,7 @@ impl World {
             let counts = self.domains(pod, rule, &rules);
             let enough = counts.len() >= usize::try_from(rule.min_domains).unwrap();
             let least = if enough { counts.values().min().copied().unwrap() } else { 0 };
-            let after = counts.get(value).copied().unwrap_or(0) + i64::from(pod.class.matches(&rule.selector));
+            let after = counts.get(value).copied().unwrap_or(0) + i64::from(selects(&rule.selector, &pod.class));
             if after - least > i64::from(rule.max_skew) {
                 return Some("node(s) didn't match pod topology spread constraints");
             }
@@ -141,7 +172,7 @@ impl World {
         let mut add = |weight: i64, scores: Vec<i64>| {
             totals.iter_mut().zip(scores).for_each(|(total, score)| *total += weight * score);
         };
-        add(3, reversed(nodes.iter().map(|node| disliked(pod, node)).collect()));
+        add(3, reversed(nodes.iter().map(|node| self.disliked(pod, node)).collect()));
         add(1, nodes.iter().map(|node| self.least_allocated(pod, node)).collect());
         add(1, nodes.iter().map(|node| self.balanced(pod, node)).collect());
         add(1, nodes.iter().map(|node| self.images(pod, node)).collect());
@@ -243,17 +274,18 @@ impl World {
 
 /// Whether a rule is about pods of a class, in a world whose namespaces have no labels.
 fn about(term: &Term, class: &Class) -> bool {
-    (term.namespaces.contains(&class.namespace) || term.namespace_selector.matches(|_| None))
-        && class.matches(&term.selector)
+    (term.namespaces.contains(&class.namespace) || term.namespace_selector.is_everything())
+        && selects(&term.selector, class)
 }
 
-fn tolerated(pod: &Pod, taint: &Taint) -> bool {
-    pod.tolerations.iter().any(|toleration| toleration.tolerates(taint))
-}
-
-fn disliked(pod: &Pod, node: &Node) -> i64 {
-    let soft = node.taints.iter().filter(|taint| taint.effect == Effect::PreferNoSchedule);
-    i64::try_from(soft.filter(|taint| !tolerated(pod, taint)).count()).unwrap()
+/// Whether every requirement holds; all that are rolled name one value of one label.
+fn selects(selector: &Selector, class: &Class) -> bool {
+    let Some(requirements) = selector.requirements() else { return false };
+    requirements.iter().all(|requirement| {
+        assert!(matches!(requirement.operator(), Operator::In | Operator::Equals), "the only ones that are rolled");
+        let own = class.labels.iter().find(|(key, _)| key == requirement.key());
+        own.is_some_and(|(_, value)| requirement.values().iter().any(|one| one == value))
+    })
 }
 
 fn reversed(scores: Vec<i64>) -> Vec<i64> {

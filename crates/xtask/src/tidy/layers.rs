@@ -10,12 +10,12 @@ use super::Tree;
 
 /// The architecture: a crate may use only crates of rows above its own.
 const LAYERS: &[&[&str]] = &[
-    &["machinery", "sys", "cri"],
+    &["machinery", "sys", "cri", "spdy"],
     &["cel"],
     &["api", "mvcc", "consensus", "image", "container", "net"],
-    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "runtime"],
+    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "pki", "runtime"],
     &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard"],
-    &["apiserver", "kubelet", "proxy", "dns", "ingress", "metrics"],
+    &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim"],
     &["knarr", "e2e", "xtask"],
 ];

@@ -131,6 +131,12 @@ impl<'a> Scope<'a> {
         Ok(Self { given, variables: &program.variables, known, budget })
     }
 
+    /// The same with another budget for all expressions together.
+    pub fn with_budget(self, budget: u64) -> Self {
+        self.budget.set(budget);
+        self
+    }
+
     /// The value of an expression, or what went wrong.
     pub fn run(&self, expression: &'a Expression) -> Result<Val<'a>, String> {
         let compiled = expression.compiled.as_ref().map_err(Clone::clone)?;

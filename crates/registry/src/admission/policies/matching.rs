@@ -50,7 +50,8 @@ fn selects_namespace(
     selector.matches_labels(labels)
 }
 
-fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: &Value) -> bool {
+/// Whether the labels of an object, as it is or as it was, are selected.
+pub fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: &Value) -> bool {
     let Some(selector) = constraints.get("objectSelector") else { return true };
     let Ok(selector) = from_object(Some(selector)) else { return false };
     let fits = |object: &Value| !object.is_null() && selector.matches_labels(Meta::of(object).labels());
@@ -59,7 +60,12 @@ fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: &Val
 }
 
 /// The version in which the first rule that matches wants to see the object: the request's own if any rule names it.
-fn by_rules<'a>(rules: &[Value], attributes: &Attributes<'a>, object: &Value, equivalent: bool) -> Option<&'a Version> {
+pub fn by_rules<'a>(
+    rules: &[Value],
+    attributes: &Attributes<'a>,
+    object: &Value,
+    equivalent: bool,
+) -> Option<&'a Version> {
     let fits = |version: &&Version| rules.iter().any(|rule| rule_matches(rule, attributes, object, &version.name));
     Some(attributes.version).filter(&fits).or_else(|| {
         let others: &'a [Version] = if equivalent { &attributes.kind.versions } else { &[] };

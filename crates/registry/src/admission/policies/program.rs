@@ -106,7 +106,8 @@ impl Rule {
 }
 
 impl Expression {
-    fn compile(env: &Env, source: &str) -> Self {
+    /// What an expression means in an environment.
+    pub fn compile(env: &Env, source: &str) -> Self {
         let compiled = env.compile(source).map_err(|wrong| format!("compilation error: compilation failed: {wrong}"));
         Self { source: source.to_owned(), compiled }
     }

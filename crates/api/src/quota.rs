@@ -1,0 +1,23 @@
+//! What quotas count: amounts, what an object uses of them, and which objects a quota is about.
+
+pub mod amounts;
+pub mod scopes;
+pub mod usage;
+
+use machinery::Value;
+
+fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+    object.get(field).and_then(Value::as_array).unwrap_or_default()
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn spec(object: &Value) -> &Value {
+    &object["spec"]
+}
+
+fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
+    items(spec, "containers").iter().chain(items(spec, "initContainers"))
+}

@@ -1,0 +1,179 @@
+//! What an object uses of what quotas count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::meta::Meta;
+use machinery::quantity::{Format, Quantity};
+use machinery::time::{Duration, Time};
+use machinery::{Str, Value};
+
+use super::amounts::{self, Amounts};
+use super::{containers, items, spec, text};
+
+/// Resources that are counted by a name of their own, besides `count/…`.
+const PLAIN_COUNTS: [&str; 7] =
+    ["pods", "services", "persistentvolumeclaims", "configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
+/// What containers must say themselves where a quota counts it.
+const EXPLICIT: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+const CLASS: &str = ".storageclass.storage.k8s.io/";
+const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+/// How many devices a request for all of them may get.
+const DEVICES_MAX: i64 = 32;
+
+/// Whether objects of this kind may use what a quota calls `name`.
+pub fn counts(group: &str, plural: &str, name: &str) -> bool {
+    if name == count_name(group, plural) || group.is_empty() && plural == name && PLAIN_COUNTS.contains(&name) {
+        return true;
+    }
+    match (group, plural) {
+        ("", "pods") => is_compute(name),
+        ("", "services") => matches!(name, "services.nodeports" | "services.loadbalancers"),
+        ("", "persistentvolumeclaims") => name == "requests.storage" || name.contains(CLASS),
+        ("resource.k8s.io", "resourceclaims") => name.ends_with(DEVICES),
+        _ => false,
+    }
+}
+
+fn is_compute(name: &str) -> bool {
+    let base = name.strip_prefix("requests.").unwrap_or(name);
+    let limited = name.strip_prefix("limits.").unwrap_or(name);
+    matches!(base, "cpu" | "memory" | "ephemeral-storage")
+        || matches!(limited, "cpu" | "memory" | "ephemeral-storage")
+        || base.starts_with("hugepages-")
+        || name.starts_with("requests.") && is_extended(base)
+}
+
+/// A resource that nodes offer and Kubernetes does not know: its name has a domain that is not Kubernetes' own.
+fn is_extended(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+}
+
+fn count_name(group: &str, plural: &str) -> String {
+    if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") }
+}
+
+/// What an object of a kind uses.
+pub fn of(group: &str, plural: &str, object: &Value, now: Time) -> Amounts {
+    let mut used = Amounts::from([(count_name(group, plural).into(), one(1))]);
+    match (group, plural) {
+        ("", "pods") => of_pod(object, &mut used, now),
+        ("", "services") => of_service(object, &mut used),
+        ("", "persistentvolumeclaims") => of_claim(object, &mut used),
+        ("resource.k8s.io", "resourceclaims") => of_resource_claim(object, &mut used),
+        ("", plural) if PLAIN_COUNTS.contains(&plural) => {
+            used.insert(plural.into(), one(1));
+        }
+        _ => {}
+    }
+    used
+}
+
+fn one(count: i64) -> Quantity {
+    Quantity::new(count, Format::DecimalSI)
+}
+
+fn of_pod(pod: &Value, used: &mut Amounts, now: Time) {
+    let ended = matches!(pod.str_at(&["status", "phase"]), Some("Failed" | "Succeeded"));
+    let meta = Meta::of(pod);
+    let grace = Duration::from_seconds(meta.deletion_grace_period_seconds().unwrap_or(0));
+    let overdue = meta.deletion_timestamp().is_some_and(|at| now > at.plus(grace));
+    if ended || overdue {
+        return;
+    }
+    used.insert("pods".into(), one(1));
+    used.extend(compute(&amounts::of_pod(spec(pod), "requests"), &amounts::of_pod(spec(pod), "limits")));
+}
+
+/// Requests and limits by the names that quotas have for them.
+fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
+    let mut used = Amounts::new();
+    for (name, amount) in requests {
+        let standard =
+            matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+        if standard {
+            used.insert(name.clone(), *amount);
+        }
+        if standard || is_extended(name) {
+            used.insert(format!("requests.{name}").into(), *amount);
+        }
+    }
+    for (name, amount) in limits {
+        if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+            used.insert(format!("limits.{name}").into(), *amount);
+        }
+    }
+    used
+}
+
+/// What a pod must say and does not: `requests.cpu for: a,b`.
+pub fn missing(pod: &Value, counted: &[Str]) -> Option<String> {
+    let of = |of: &Value, field: &str| amounts::read(of.at(&["resources", field]));
+    let whole = compute(&of(spec(pod), "requests"), &of(spec(pod), "limits"));
+    let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let required: Vec<&str> = counted.iter().map(Str::as_str).filter(|name| EXPLICIT.contains(name)).collect();
+    for container in containers(spec(pod)) {
+        let said = compute(&of(container, "requests"), &of(container, "limits"));
+        for name in required.iter().filter(|name| !said.contains_key(**name) && !whole.contains_key(**name)) {
+            missing.entry(name).or_default().insert(text(container, "name"));
+        }
+    }
+    let all = missing.iter().map(|(name, of)| {
+        let of: Vec<_> = of.iter().copied().collect();
+        format!("{name} for: {}", of.join(","))
+    });
+    (!missing.is_empty()).then(|| all.collect::<Vec<_>>().join("; "))
+}
+
+fn of_service(service: &Value, used: &mut Amounts) {
+    let ports = items(spec(service), "ports");
+    let count = |ports: usize| one(i64::try_from(ports).unwrap_or(i64::MAX));
+    let balanced = text(spec(service), "type") == "LoadBalancer";
+    let node_ports = match text(spec(service), "type") {
+        "LoadBalancer" if spec(service)["allocateLoadBalancerNodePorts"] == Value::Bool(false) => {
+            ports.iter().filter(|port| port["nodePort"].as_int().unwrap_or(0) != 0).count()
+        }
+        "NodePort" | "LoadBalancer" => ports.len(),
+        _ => 0,
+    };
+    used.insert("services".into(), one(1));
+    used.insert("services.nodeports".into(), count(node_ports));
+    used.insert("services.loadbalancers".into(), one(i64::from(balanced)));
+}
+
+fn of_claim(claim: &Value, used: &mut Amounts) {
+    let class = Meta::of(claim)
+        .annotation("volume.beta.kubernetes.io/storage-class")
+        .unwrap_or_else(|| text(spec(claim), "storageClassName"));
+    used.insert("persistentvolumeclaims".into(), one(1));
+    if !class.is_empty() {
+        used.insert(format!("{class}{CLASS}persistentvolumeclaims").into(), one(1));
+    }
+    let amount = |path: &[&str]| claim.at(path).and_then(amounts::quantity);
+    let requested = amount(&["spec", "resources", "requests", "storage"]);
+    // While a claim that grew shrinks again, what was allocated counts.
+    let allocated = amount(&["status", "allocatedResources", "storage"]);
+    if let Some(storage) = requested.max(allocated.filter(|_| requested.is_some())) {
+        used.insert("requests.storage".into(), storage);
+        if !class.is_empty() {
+            used.insert(format!("{class}{CLASS}requests.storage").into(), storage);
+        }
+    }
+}
+
+fn of_resource_claim(claim: &Value, used: &mut Amounts) {
+    let wanted = |request: &Value| {
+        let count =
+            if text(request, "allocationMode") == "All" { DEVICES_MAX } else { request["count"].as_int().unwrap_or(1) };
+        (Str::from(format!("{}{DEVICES}", text(request, "deviceClassName"))), one(count))
+    };
+    for request in items(&spec(claim)["devices"], "requests") {
+        // Of alternatives the greediest of each class counts.
+        let mut needed = Amounts::new();
+        let exactly = request.get("exactly").into_iter();
+        for (name, count) in exactly.chain(items(request, "firstAvailable")).map(wanted) {
+            let most = needed.get(&name).map_or(count, |have| count.max(*have));
+            needed.insert(name, most);
+        }
+        amounts::add(used, &needed);
+    }
+}

@@ -1,0 +1,185 @@
+//! Aggregation: versions of groups that other servers serve, behind this one.
+//!
+//! ```text
+//! APIServices, Services, EndpointSlices ──> follow ──> asks the servers ──> conditions in the APIServices
+//!                                              │
+//! requests ──> remote(path) <── remotes ───────┘ ──> proxied, in the name of who asked
+//! ```
+
+mod follow;
+mod identity;
+mod trust;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+use auth::User;
+use client::config::{Pem, Tls};
+use http::header::{HeaderMap, LOCATION};
+use machinery::Value;
+use openapi::merged::Foreign;
+use registry::aggregation::Remote;
+use registry::route::Info;
+
+pub use follow::run;
+
+use crate::answer::{self, Answer};
+use crate::backend::{Backend, Unresolved};
+use crate::life::Asked;
+use crate::proxy::{ProxyError, Stream, Target, headers};
+use crate::state::State;
+
+/// How servers behind this one know it; given at start.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// `--proxy-client-cert-file` and `--proxy-client-key-file`.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// `--client-ca-file`: who vouches for clients.
+    pub client_ca: Option<PathBuf>,
+    /// `--requestheader-client-ca-file`: who vouches for proxies.
+    pub proxy_ca: Option<PathBuf>,
+}
+
+/// What others serve.
+pub struct Aggregation {
+    config: Config,
+    served: RwLock<Arc<Served>>,
+}
+
+/// Versions by group and version.
+type Served = BTreeMap<(String, String), Arc<Behind>>;
+
+/// A version that another server serves, and what it said of it.
+#[derive(Clone, Debug)]
+pub struct Behind {
+    /// What its APIService says.
+    pub remote: Remote,
+    /// Its resources, if it was asked.
+    pub resources: Option<Value>,
+    /// Where its OpenAPI document is, if it has one.
+    pub openapi: Option<Value>,
+    /// Its document of OpenAPI version 2 and the hash of that, if it has one.
+    pub swagger: Option<Arc<(String, Value)>>,
+}
+
+impl Aggregation {
+    /// Nobody serves anything yet.
+    pub fn new(config: Config) -> Self {
+        Self { config, served: RwLock::default() }
+    }
+
+    /// Who serves what a request is about, if not this server.
+    pub fn remote(&self, info: &Info) -> Option<Arc<Behind>> {
+        let served = self.served();
+        if served.is_empty() {
+            return None;
+        }
+        let key = match &info.resource {
+            Some(resource) => (resource.group.clone(), resource.version.clone()),
+            None => {
+                let path = info.path.strip_prefix("/openapi/v3").unwrap_or(&info.path);
+                let (group, version) = path.strip_prefix("/apis/")?.trim_end_matches('/').split_once('/')?;
+                (group.to_owned(), version.to_owned())
+            }
+        };
+        served.get(&key).cloned()
+    }
+
+    /// What others serve, for the documents that list everything.
+    pub fn with_foreign<R>(&self, make: impl FnOnce(&[Foreign<'_>]) -> R) -> R {
+        let served = self.served();
+        let foreign: Vec<Foreign<'_>> = served
+            .values()
+            .map(|behind| Foreign {
+                group: &behind.remote.group,
+                version: &behind.remote.version,
+                group_priority: behind.remote.group_priority,
+                version_priority: behind.remote.version_priority,
+                resources: behind.resources.as_ref(),
+                openapi: behind.openapi.as_ref(),
+                swagger: behind.swagger.as_ref().map(|swagger| (swagger.0.as_str(), &swagger.1)),
+                available: behind.remote.available,
+            })
+            .collect();
+        make(&foreign)
+    }
+
+    fn served(&self) -> Arc<Served> {
+        self.served.read().expect("no holder panics").clone()
+    }
+
+    /// How a server behind this one is trusted, and by what it knows this one.
+    fn tls(&self, remote: &Remote) -> Tls {
+        let bundle = (!remote.bundle.is_empty()).then(|| Pem::Inline(remote.bundle.clone().into()));
+        Tls { certificate_authority: bundle, insecure_skip_verify: remote.insecure, ..self.shown() }
+    }
+
+    /// What this server shows, to whoever it is.
+    fn shown(&self) -> Tls {
+        let client = self.config.client.clone().map(|(certificate, key)| (Pem::File(certificate), Pem::File(key)));
+        Tls { client, ..Tls::default() }
+    }
+}
+
+/// Passes a request on to the server behind this one that serves it.
+pub async fn serve(state: &State, behind: &Behind, asked: &Asked, user: &User, stream: Stream) -> Answer {
+    if !behind.remote.available {
+        return unavailable();
+    }
+    let tls = state.aggregation.tls(&behind.remote);
+    let path = asked.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let Ok(target) = target(state, &behind.remote, tls, path) else { return unavailable() };
+    match pass(&target, asked, user, stream).await {
+        Ok(answer) => answer,
+        Err(error) => answer::text(503, format!("error trying to reach service: {}\n", reached(&error))),
+    }
+}
+
+async fn pass(target: &Target, asked: &Asked, user: &User, mut stream: Stream) -> Result<Answer, ProxyError> {
+    let mut passed = headers::forwarded(&asked.headers);
+    identity::show(&mut passed, user);
+    let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&asked.headers));
+    let request = target.request(asked.method.clone(), passed, stream.body)?;
+    let answer = match client {
+        Some(client) => target.switch(request, client).await?,
+        None => target.pass(request).await?,
+    };
+    // A redirect would make this server's clients show their proofs of identity to somebody else.
+    if answer.status().is_redirection() && answer.headers().contains_key(LOCATION) {
+        let message = "the backend attempted to redirect this request, which is not permitted";
+        return Ok(answer::text(502, message));
+    }
+    Ok(answer)
+}
+
+/// The way to a server behind this one.
+fn target(state: &State, remote: &Remote, tls: Tls, path: String) -> Result<Target, Unresolved> {
+    let backend = Backend::Service {
+        namespace: remote.namespace.clone(),
+        name: remote.service.clone(),
+        port: remote.port,
+        path: String::new(),
+    };
+    Ok(Target { route: state.backends.route(&backend, state)?, tls, path })
+}
+
+fn unavailable() -> Answer {
+    answer::text(503, "service unavailable\n")
+}
+
+fn reached(error: &ProxyError) -> String {
+    match error {
+        ProxyError::Dial { text, .. } => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The headers of a request that this server makes for itself.
+fn own_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    identity::show(&mut headers, &User { name: "system:kube-aggregator".into(), ..User::default() });
+    identity::add_group(&mut headers, auth::user::MASTERS);
+    headers.insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
+    headers
+}

@@ -1,0 +1,309 @@
+//! Follows the APIServices: registers what this server serves itself, asks the servers of the others, and says in each
+//! APIService what came of it.
+//!
+//! One task; it wakes when an APIService, a Service or an EndpointSlice changes, when a server answers, and when one is
+//! to be asked again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::kind::Kind;
+use bytes::BytesMut;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use machinery::status::Status;
+use machinery::{Value, json};
+use mvcc::Revision;
+use registry::aggregation::{Availability, Look, Registration, Remote, own, register};
+use registry::write;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{Behind, Served, own_headers, reached, target, trust};
+use crate::backend::Directory;
+use crate::bootstrap;
+use crate::cache::{Entry, Shelf};
+use crate::proxy::{Target, nothing};
+use crate::state::{State, now};
+use crate::storage;
+
+/// A server may take so long to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is asked before it counts as lost: behind its service may be several.
+const ATTEMPTS: usize = 5;
+/// A server is looked at again after this long: what is between here and there cannot be watched.
+const AGAIN: Duration = Duration::from_secs(30);
+/// The first time that a server that did not answer is asked again; then after twice as long, up to [`AGAIN`].
+const SOON: Duration = Duration::from_secs(1);
+/// The longest document that is taken from a server.
+const DOCUMENT_BYTES_MAX: usize = 8 << 20;
+/// Who owns what the server itself writes.
+const MANAGER: &str = "kube-apiserver";
+
+/// What a server said.
+#[derive(Clone, Debug, Default)]
+struct Answered {
+    resources: Option<Value>,
+    openapi: Option<Value>,
+    swagger: Option<Arc<(String, Value)>>,
+}
+
+/// A server that was asked, or is being asked.
+struct Asked {
+    /// What the question depended on: another one makes it a new question.
+    about: Vec<Revision>,
+    /// The last answer; none before the first.
+    answer: Option<Result<Answered, String>>,
+    running: bool,
+    failures: u32,
+    /// When to ask again.
+    due: Instant,
+}
+
+/// What the task looks at.
+struct Follower {
+    state: Arc<State>,
+    kind: Arc<Kind>,
+    shelves: [Arc<Shelf>; 3],
+    asked: BTreeMap<String, Asked>,
+    questions: JoinSet<(String, Result<Answered, String>)>,
+    /// What the own APIServices were last made from.
+    registered: Option<Arc<crate::table::Table>>,
+}
+
+/// Follows the APIServices for as long as the process lives.
+pub async fn run(state: Arc<State>) {
+    let Some(mut follower) = Follower::new(state) else { return };
+    let mut reached = follower.state.cache.follow();
+    for shelf in &follower.shelves {
+        shelf.filled().await;
+    }
+    trust::publish(&follower.state).await;
+    let settled = follower.state.followers.add(&follower.kind);
+    let mut seen = None;
+    loop {
+        let revision = *reached.borrow_and_update();
+        let now = Instant::now();
+        // Services matter only to those who serve something by them.
+        let watched = if follower.state.aggregation.served().is_empty() { 1 } else { follower.shelves.len() };
+        let versions: Vec<Revision> = follower.shelves[..watched].iter().map(|shelf| shelf.revision()).collect();
+        let due = follower.asked.values().any(|asked| !asked.running && asked.due <= now);
+        if seen.as_ref() != Some(&versions) || due || !follower.is_registered() {
+            seen = Some(versions);
+            follower.settle(now).await;
+        }
+        settled.send_replace(revision);
+        let next = follower.asked.values().filter(|asked| !asked.running).map(|asked| asked.due).min();
+        tokio::select! {
+            changed = reached.changed() => if changed.is_err() { return },
+            () = async { sleep_until(next.unwrap_or(now)).await }, if next.is_some() => {}
+            Some(Ok((name, answer))) = follower.questions.join_next(), if !follower.questions.is_empty() => {
+                follower.heard(&name, answer);
+                seen = None;
+            }
+        }
+    }
+}
+
+impl Follower {
+    fn new(state: Arc<State>) -> Option<Self> {
+        let table = state.table();
+        let shelf = |group: &str, plural: &str| table.kind(group, plural).map(|kind| state.cache.shelf(kind));
+        let kind = table.kind("apiregistration.k8s.io", "apiservices")?.clone();
+        let shelves = [state.cache.shelf(&kind), shelf("", "services")?, shelf("discovery.k8s.io", "endpointslices")?];
+        Some(Self { state, kind, shelves, asked: BTreeMap::new(), questions: JoinSet::new(), registered: None })
+    }
+
+    fn is_registered(&self) -> bool {
+        self.registered.as_ref().is_some_and(|table| Arc::ptr_eq(table, &self.state.table()))
+    }
+
+    /// Brings everything to what it should be, as far as it is known.
+    async fn settle(&mut self, at: Instant) {
+        if let Err(status) = self.register().await {
+            tracing::debug!(message = %status.message, "what is served is not registered yet");
+        }
+        let entries = self.shelves[0].list("", |_| true);
+        let (mut served, mut told) = (Served::new(), Vec::new());
+        for entry in &entries {
+            let object = entry.object();
+            let remote = Remote::of(&object);
+            let availability = match &remote {
+                None => Some(Availability::local()),
+                Some(remote) => self.look(remote, entry, at),
+            };
+            if let Some(mut remote) = remote {
+                remote.available = availability.as_ref().map_or(remote.available, Availability::is_available);
+                let key = (remote.group.clone(), remote.version.clone());
+                served.insert(key, Arc::new(self.behind(remote)));
+            }
+            told.extend(availability.map(|availability| (entry, object, availability)));
+        }
+        self.asked.retain(|name, _| entries.iter().any(|entry| entry.name() == name));
+        // First it is so, then it is said.
+        *self.state.aggregation.served.write().expect("no holder panics") = Arc::new(served);
+        for (entry, object, availability) in told {
+            if let Err(status) = self.tell(entry, &object, &availability).await {
+                tracing::debug!(name = entry.name(), message = %status.message, "an APIService was not brought on");
+            }
+        }
+    }
+
+    /// A version with what its server said of it.
+    fn behind(&self, remote: Remote) -> Behind {
+        let answered = self.asked.get(&remote.name).and_then(|asked| asked.answer.as_ref());
+        let Answered { resources, openapi, swagger } =
+            answered.and_then(|answer| answer.clone().ok()).unwrap_or_default();
+        Behind { remote, resources, openapi, swagger }
+    }
+
+    /// What is known of a server now; asks it, if it is time to.
+    fn look(&mut self, remote: &Remote, entry: &Entry, at: Instant) -> Option<Availability> {
+        let service = self.state.service(&remote.namespace, &remote.service);
+        let slices = self.state.slices(&remote.namespace, &remote.service);
+        if let Look::Known(availability) = remote.look(service.as_ref(), &slices) {
+            self.asked.remove(entry.name());
+            return Some(availability);
+        }
+        // A condition that this task wrote is no reason to ask again.
+        let generation = spec_fingerprint(remote);
+        let versions = service.iter().chain(&slices).map(|object| machinery::meta::Meta::of(object).resource_version());
+        let about: Vec<Revision> = versions.map(|version| version.parse().unwrap_or(0)).chain([generation]).collect();
+        let fresh = || Asked { about: Vec::new(), answer: None, running: false, failures: 0, due: at };
+        let asked = self.asked.entry(entry.name().to_owned()).or_insert_with(fresh);
+        if asked.about != about {
+            asked.about = about;
+            asked.due = at;
+        }
+        if !asked.running && asked.due <= at {
+            asked.running = true;
+            let (state, remote) = (self.state.clone(), remote.clone());
+            self.questions.spawn(async move {
+                let answer = ask(&state, &remote).await;
+                (remote.name, answer)
+            });
+        }
+        asked.answer.as_ref().map(|answer| Availability::answered(&answer.as_ref().map(drop).map_err(Clone::clone)))
+    }
+
+    /// Takes in what a server said.
+    fn heard(&mut self, name: &str, answer: Result<Answered, String>) {
+        let Some(asked) = self.asked.get_mut(name) else { return };
+        asked.running = false;
+        asked.failures = if answer.is_ok() { 0 } else { asked.failures.saturating_add(1) };
+        let wait = match asked.failures {
+            0 => AGAIN,
+            failures => AGAIN.min(SOON * 2_u32.saturating_pow(failures - 1).min(64)),
+        };
+        asked.due = Instant::now() + wait;
+        asked.answer = Some(answer);
+    }
+
+    /// Registers what this server serves itself.
+    async fn register(&mut self) -> Result<(), Status> {
+        let table = self.state.table();
+        if self.registered.as_ref().is_some_and(|registered| Arc::ptr_eq(registered, &table)) {
+            return Ok(());
+        }
+        self.state.see_own_writes().await?;
+        let have: Vec<Value> = self.shelves[0].list("", |_| true).iter().map(|entry| entry.object()).collect();
+        for step in register(&own(&table.kinds), &have, self.registered.is_none()) {
+            match step {
+                Registration::Create(object) => bootstrap::make(&self.state, object).await?,
+                Registration::Replace(object) => self.replace(&object, "").await?,
+                Registration::Delete(name) => self.remove(&name).await?,
+            }
+        }
+        self.registered = Some(table);
+        Ok(())
+    }
+
+    /// Says in an APIService whether it can be used.
+    async fn tell(&self, entry: &Entry, object: &Value, availability: &Availability) -> Result<(), Status> {
+        let Some(next) = availability.told(object, now()) else { return Ok(()) };
+        tracing::info!(name = entry.name(), availability = ?availability, "the availability of an APIService changes");
+        self.replace(&next, "status").await
+    }
+
+    /// Writes an APIService that was read. If somebody was faster, their write wakes this task again.
+    async fn replace(&self, next: &Value, subresource: &str) -> Result<(), Status> {
+        let name = machinery::meta::Meta::of(next).name().to_owned();
+        let Some(entry) = self.shelves[0].get(&name) else { return Ok(()) };
+        let version = &self.kind.versions[0];
+        let target =
+            write::Target { kind: &self.kind, version, namespace: "", name: &name, subresource, manager: MANAGER };
+        let owned = write::own(&target, Some(&entry.object()), next.clone(), now());
+        let revision = machinery::meta::Meta::of(next).resource_version().parse().unwrap_or(entry.revision);
+        let key = self.state.layout.key(&self.kind, "", &name);
+        self.state.submit(storage::replace(key, storage::encode(&owned), revision)).await.map(drop)
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), Status> {
+        let Some(entry) = self.shelves[0].get(name) else { return Ok(()) };
+        let key = self.state.layout.key(&self.kind, "", name);
+        self.state.submit(storage::remove(key, entry.revision)).await.map(drop)
+    }
+}
+
+/// A number that differs where another server, or another trust, is named.
+fn spec_fingerprint(remote: &Remote) -> Revision {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    (&remote.namespace, &remote.service, remote.port, &remote.bundle, remote.insecure).hash(&mut hasher);
+    i64::from_ne_bytes(hasher.finish().to_ne_bytes())
+}
+
+/// Asks a server what it serves, a few times if it must be.
+async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
+    let mut last = String::new();
+    for _ in 0..ATTEMPTS {
+        // Whoever makes the server's status wrong has the network, and could do worse: upstream does not verify either.
+        let tls = client::config::Tls { insecure_skip_verify: true, ..state.aggregation.shown() };
+        let target = target(state, remote, tls, remote.path()).map_err(|unresolved| unresolved.to_string())?;
+        let url = format!("https://{}{}", target.route.dial, target.path);
+        match timeout(PATIENCE, get(&target)).await {
+            Ok(Ok(resources)) => {
+                let index = document(&target, "/openapi/v3").await;
+                let path = remote.path();
+                let openapi = index.and_then(|index| index.at(&["paths", path.trim_start_matches('/')]).cloned());
+                let swagger = document(&target, "/openapi/v2").await;
+                let swagger = swagger.map(|swagger| Arc::new((openapi::etag(&json::to_vec(&swagger)), swagger)));
+                return Ok(Answered { resources, openapi, swagger });
+            }
+            Ok(Err(why)) => last = format!("failing or missing response from {url}: {why}"),
+            Err(_) => last = format!("timed out waiting for {url}"),
+        }
+    }
+    Err(last)
+}
+
+/// A document that a server may have, besides what it must.
+async fn document(target: &Target, path: &str) -> Option<Value> {
+    let target = Target { path: path.to_owned(), ..target.clone() };
+    timeout(PATIENCE, get(&target)).await.ok()?.ok()?
+}
+
+/// What is there in JSON, if what comes is that.
+async fn get(target: &Target) -> Result<Option<Value>, String> {
+    let url = format!("https://{}{}", target.route.dial, target.path);
+    let request = target.request(Method::GET, own_headers(), nothing()).map_err(|error| error.to_string())?;
+    let answer = target.send(request).await.map_err(|error| format!("Get \"{url}\": {}", reached(&error)))?;
+    if !answer.status().is_success() {
+        return Err(format!("bad status from {url}: {}", answer.status().as_u16()));
+    }
+    Ok(read(answer.into_body()).await.and_then(|bytes| json::parse(&bytes).ok()))
+}
+
+async fn read(mut body: Incoming) -> Option<BytesMut> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.ok()?.into_data() else { continue };
+        if whole.len() + data.len() > DOCUMENT_BYTES_MAX {
+            return None;
+        }
+        whole.extend_from_slice(&data);
+    }
+    Some(whole)
+}

@@ -1,0 +1,80 @@
+//! Who asks, in headers: a server behind this one believes them because of this one's certificate.
+
+use auth::User;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+const USER: HeaderName = HeaderName::from_static("x-remote-user");
+const UID: HeaderName = HeaderName::from_static("x-remote-uid");
+const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
+const EXTRA_PREFIX: &str = "x-remote-extra-";
+
+/// Says who asks. What was said before is not believed by anybody.
+pub fn show(headers: &mut HeaderMap, user: &User) {
+    add(headers, &USER, &user.name);
+    if !user.uid.is_empty() {
+        add(headers, &UID, &user.uid);
+    }
+    for group in &user.groups {
+        add(headers, &GROUP, group);
+    }
+    for (key, values) in &user.extra {
+        let Ok(name) = HeaderName::try_from(format!("{EXTRA_PREFIX}{}", escape(key))) else { continue };
+        for value in values {
+            add(headers, &name, value);
+        }
+    }
+}
+
+/// Says that who asks is in one more group.
+pub fn add_group(headers: &mut HeaderMap, group: &str) {
+    add(headers, &GROUP, group);
+}
+
+fn add(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.append(name, value);
+    }
+}
+
+/// A key as part of a header's name: what cannot stand there is escaped as in a URL.
+fn escape(key: &str) -> String {
+    let mut out = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'A'..=b'Z' => out.push(char::from(byte)),
+            b'!' | b'#' | b'$' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~' => {
+                out.push(char::from(byte));
+            }
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_known_of_a_user_goes_along() {
+        let mut user =
+            User { name: "ann".into(), uid: "7".into(), groups: vec!["a".into(), "b".into()], ..User::default() };
+        user.extra.insert("example.com/scope".into(), vec!["x".into(), "y".into()]);
+        let mut headers = HeaderMap::new();
+        show(&mut headers, &user);
+        let mut shown: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        shown.sort();
+        assert_eq!(
+            shown,
+            [
+                "x-remote-extra-example.com%2fscope: x",
+                "x-remote-extra-example.com%2fscope: y",
+                "x-remote-group: a",
+                "x-remote-group: b",
+                "x-remote-uid: 7",
+                "x-remote-user: ann",
+            ]
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! Tells servers behind this one whom to believe: who vouches for clients and for proxies, and in which headers proxies
+//! say who asks.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::status::Status;
+use machinery::{Object, Str, Value, json, value};
+use registry::admission::View;
+use registry::write;
+
+use crate::bootstrap;
+use crate::state::{State, now};
+use crate::storage;
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+
+/// Publishes what other servers must know, where this one was told anything of it.
+pub async fn publish(state: &State) {
+    let data = wanted(state);
+    if data.is_empty() {
+        return;
+    }
+    if let Err(status) = write(state, &data).await {
+        tracing::warn!(message = %status.message, "who vouches for clients is not published");
+    }
+}
+
+async fn write(state: &State, data: &Object) -> Result<(), Status> {
+    state.see_own_writes().await?;
+    let Some(current) = state.object("", "configmaps", NAMESPACE, NAME) else {
+        return bootstrap::make(
+            state,
+            value!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": NAMESPACE, "name": NAME},
+                "data": (Value::Object(data.clone())),
+            }),
+        )
+        .await;
+    };
+    let next = merged(&current, data);
+    if next == current {
+        return Ok(());
+    }
+    let table = state.table();
+    let kind = table.kind("", "configmaps").ok_or_else(|| Status::internal_error("configmaps are not served"))?;
+    let target = write::Target {
+        kind,
+        version: &kind.versions[0],
+        namespace: NAMESPACE,
+        name: NAME,
+        subresource: "",
+        manager: "kube-apiserver",
+    };
+    let revision = Meta::of(&current).resource_version().parse().unwrap_or(0);
+    let mut owned = write::own(&target, Some(&current), next, now());
+    if let Some(mut meta) = MetaMut::of(&mut owned) {
+        meta.remove("resourceVersion");
+    }
+    let key = state.layout.key(kind, NAMESPACE, NAME);
+    // Another server may have been faster: it publishes the same.
+    state.submit(storage::replace(key, storage::encode(&owned), revision)).await.map(drop)
+}
+
+/// What this server has to tell.
+fn wanted(state: &State) -> Object {
+    let config = &state.aggregation.config;
+    let mut data = Object::new();
+    let file = |file: &Option<std::path::PathBuf>| std::fs::read_to_string(file.as_ref()?).ok();
+    if let Some(bundle) = file(&config.client_ca) {
+        data.insert("client-ca-file", bundle);
+    }
+    if let (Some(bundle), Some(proxies)) = (file(&config.proxy_ca), &state.authenticators.request_header) {
+        data.insert("requestheader-client-ca-file", bundle);
+        for (key, list) in [
+            ("requestheader-allowed-names", &proxies.allowed_names),
+            ("requestheader-extra-headers-prefix", &proxies.extra_header_prefixes),
+            ("requestheader-group-headers", &proxies.group_headers),
+            ("requestheader-uid-headers", &proxies.uid_headers),
+            ("requestheader-username-headers", &proxies.username_headers),
+        ] {
+            data.insert(key, as_json(list));
+        }
+    }
+    data
+}
+
+fn as_json(list: &[Str]) -> String {
+    let list: Vec<Value> = list.iter().map(|text| Value::from(text.clone())).collect();
+    String::from_utf8(json::to_vec(&Value::Array(list))).unwrap_or_default()
+}
+
+/// What is published, with what this server has to tell: certificates are added to those of other servers.
+fn merged(current: &Value, data: &Object) -> Value {
+    let mut next = current.clone();
+    let Value::Object(fields) = &mut next else { return next };
+    let Value::Object(have) = fields.get_or_insert_with("data", Value::object) else { return next };
+    for (key, wanted) in data.iter() {
+        let wanted = wanted.as_str().unwrap_or_default();
+        let before = have.get(key).and_then(Value::as_str).unwrap_or_default();
+        let together = if key.ends_with("ca-file") { with_certificates(before, wanted) } else { wanted.to_owned() };
+        have.insert(key, together);
+    }
+    next
+}
+
+/// The certificates of both texts, each once.
+fn with_certificates(before: &str, wanted: &str) -> String {
+    const END: &str = "-----END CERTIFICATE-----";
+    let mut all: Vec<String> = Vec::new();
+    for text in [before, wanted] {
+        for certificate in text.split_inclusive(END).map(str::trim).filter(|part| part.ends_with(END)) {
+            let certificate = format!("{certificate}\n");
+            if !all.contains(&certificate) {
+                all.push(certificate);
+            }
+        }
+    }
+    all.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_of_several_servers_stand_together_each_once() {
+        let certificate = |name: &str| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
+        let current = value!({"data": {"client-ca-file": (certificate("a")), "other": "x"}});
+        let mut data = Object::new();
+        data.insert("client-ca-file", format!("{}{}", certificate("b"), certificate("a")));
+        let next = merged(&current, &data);
+        assert_eq!(next["data"]["client-ca-file"], format!("{}{}", certificate("a"), certificate("b")).into());
+        assert_eq!(merged(&next, &data), next);
+    }
+}

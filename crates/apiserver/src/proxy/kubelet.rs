@@ -1,0 +1,52 @@
+//! The way to kubelets: certificates and addresses as the flags say.
+
+use client::config::{Pem, Tls};
+use http::Uri;
+use registry::connect::Node;
+use std::path::PathBuf;
+
+use super::{ProxyError, Target};
+use crate::backend::Route;
+
+/// How kubelets are reached; given at start.
+#[derive(Clone, Debug)]
+pub struct Kubelets {
+    /// `--kubelet-preferred-address-types`.
+    pub preferred: Vec<String>,
+    /// `--kubelet-client-certificate` and `--kubelet-client-key`.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// `--kubelet-certificate-authority`; without it any certificate is taken, as upstream does.
+    pub authority: Option<PathBuf>,
+}
+
+impl Default for Kubelets {
+    fn default() -> Self {
+        let preferred = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+        Self { preferred: preferred.map(str::to_owned).to_vec(), client: None, authority: None }
+    }
+}
+
+/// Whether a kubelet must show that it is the right one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// As the flags say.
+    Configured,
+    /// The client does not want to know.
+    Waived,
+}
+
+impl Kubelets {
+    /// What to ask of the kubelet of a node.
+    pub fn target(&self, node: &Node, path: String, proof: Proof) -> Result<Target, ProxyError> {
+        let dial = node.authority();
+        let url = Uri::try_from(format!("https://{dial}/")).map_err(http::Error::from)?;
+        let authority = self.authority.as_ref().filter(|_| proof == Proof::Configured);
+        let tls = Tls {
+            certificate_authority: authority.map(|file| Pem::File(file.clone())),
+            insecure_skip_verify: authority.is_none(),
+            server_name: None,
+            client: self.client.clone().map(|(certificate, key)| (Pem::File(certificate), Pem::File(key))),
+        };
+        Ok(Target { route: Route { url, dial, server_name: node.host.clone() }, tls, path })
+    }
+}

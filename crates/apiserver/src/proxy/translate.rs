@@ -1,0 +1,172 @@
+//! Channels of a WebSocket as streams of SPDY, for kubelets that cannot say in WebSocket that a stream is over.
+//!
+//! ```text
+//! client: one byte of channel, then data      kubelet: one stream a channel
+//!   0 stdin ──> stdin    1 <── stdout   2 <── stderr   3 <── error: a Status   4 ──> resize   255 n: channel n is over
+//! ```
+
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use http::StatusCode;
+use http::header::HeaderMap;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use registry::connect::ProcessOptions;
+use spdy::{Headers, Session, Side};
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use super::tunnel::{Socket, accept, ask, open};
+use super::{ProxyError, Target, refused};
+use crate::answer::Answer;
+
+/// The protocol in which a client says that a stream is over.
+pub const STREAM_CLOSE: &str = "v5.channel.k8s.io";
+/// The newest protocol that every kubelet knows over SPDY.
+const SPDY_PROTOCOL: &str = "v4.channel.k8s.io";
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+const CLOSE: u8 = 255;
+
+/// What is said of a process whose kubelet said nothing.
+const SUCCESS: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
+/// The longest Status that is taken from a kubelet.
+const STATUS_BYTES_MAX: usize = 64 << 10;
+/// Pieces on their way to the client: a slow one makes the kubelet wait.
+const PIECES: usize = 16;
+
+/// Carries the channels of a client's WebSocket to a kubelet that is asked for SPDY.
+pub async fn translate(
+    target: &Target,
+    sent: &HeaderMap,
+    client: OnUpgrade,
+    options: &ProcessOptions,
+) -> Result<Answer, ProxyError> {
+    let answer = ask(target, sent, &[SPDY_PROTOCOL]).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return refused(answer);
+    }
+    let accepted = accept(sent, Some(STREAM_CLOSE))?;
+    let (backend, options) = (hyper::upgrade::on(answer), options.clone());
+    tokio::spawn(async move {
+        let Some(socket) = open(client).await else { return };
+        let Ok(backend) = backend.await else { return };
+        let session = Session::new(TokioIo::new(backend), Side::Client);
+        if let Err(error) = carry(socket, session, &options).await {
+            tracing::debug!(%error, "a translated stream ended");
+        }
+    });
+    Ok(accepted)
+}
+
+/// The streams that the client writes to.
+struct Inward {
+    stdin: Option<spdy::Sender>,
+    resize: Option<spdy::Sender>,
+}
+
+async fn carry(socket: Socket, session: Session, options: &ProcessOptions) -> Result<(), spdy::SpdyError> {
+    let (to_client, from_client) = socket.split();
+    let (out, pieces) = mpsc::channel(PIECES);
+    let error = session.open(named("error")).await?;
+    let stdin = if options.stdin { Some(session.open(named("stdin")).await?) } else { None };
+    let stdout = if options.stdout { Some(session.open(named("stdout")).await?) } else { None };
+    // A terminal has one output.
+    let stderr = if options.stderr && !options.tty { Some(session.open(named("stderr")).await?) } else { None };
+    let resize = if options.tty { Some(session.open(named("resize")).await?) } else { None };
+    let inward = Inward {
+        stdin: stdin.as_ref().map(|stream| stream.sender.clone()),
+        resize: resize.as_ref().map(|stream| stream.sender.clone()),
+    };
+    let outward = async {
+        let (stdout, stderr) = (stdout.map(|stream| stream.data), stderr.map(|stream| stream.data));
+        let ((), (), status) =
+            tokio::join!(pour(stdout, STDOUT, &out), pour(stderr, STDERR, &out), read_status(error.data));
+        let _ = out.send(message(ERROR, &status)).await;
+        drop(out);
+    };
+    tokio::select! {
+        // The process is over when its outputs are, whatever the client may still have to say.
+        ((), ()) = async { tokio::join!(outward, write(pieces, to_client)) } => {}
+        () = read(from_client, inward) => {}
+    }
+    Ok(())
+}
+
+fn named(kind: &str) -> Headers {
+    Headers::from([("streamtype".to_owned(), kind.to_owned())])
+}
+
+async fn pour(from: Option<mpsc::Receiver<Bytes>>, channel: u8, out: &mpsc::Sender<Message>) {
+    let Some(mut from) = from else { return };
+    while let Some(piece) = from.recv().await {
+        if out.send(message(channel, &piece)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// How the process ended, by its kubelet's words.
+async fn read_status(mut from: mpsc::Receiver<Bytes>) -> Vec<u8> {
+    let mut status = Vec::new();
+    while let Some(piece) = from.recv().await {
+        if status.len() + piece.len() <= STATUS_BYTES_MAX {
+            status.extend_from_slice(&piece);
+        }
+    }
+    if status.is_empty() { SUCCESS.to_vec() } else { status }
+}
+
+async fn write(mut pieces: mpsc::Receiver<Message>, mut client: SplitSink<Socket, Message>) {
+    while let Some(piece) = pieces.recv().await {
+        if client.send(piece).await.is_err() {
+            return;
+        }
+    }
+    let _ = client.send(Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))).await;
+}
+
+/// Passes on what the client says until it goes.
+async fn read(mut client: SplitStream<Socket>, mut inward: Inward) {
+    while let Some(Ok(received)) = client.next().await {
+        let bytes = match received {
+            Message::Binary(bytes) => bytes,
+            Message::Ping(_) | Message::Pong(_) => continue,
+            _ => return,
+        };
+        let Some((channel, rest)) = bytes.split_first() else { continue };
+        let sent = match (*channel, rest) {
+            (CLOSE, [STDIN]) => match inward.stdin.take() {
+                Some(stdin) => stdin.finish().await,
+                None => Ok(()),
+            },
+            (STDIN, rest) if !rest.is_empty() => send(inward.stdin.as_ref(), rest).await,
+            (RESIZE, rest) if !rest.is_empty() => send(inward.resize.as_ref(), rest).await,
+            _ => Ok(()),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+async fn send(to: Option<&spdy::Sender>, bytes: &[u8]) -> Result<(), spdy::SpdyError> {
+    match to {
+        Some(to) => to.send(bytes).await,
+        None => Ok(()),
+    }
+}
+
+fn message(channel: u8, data: &[u8]) -> Message {
+    let mut whole = Vec::with_capacity(data.len() + 1);
+    whole.push(channel);
+    whole.extend_from_slice(data);
+    Message::Binary(whole.into())
+}

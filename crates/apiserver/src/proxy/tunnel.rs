@@ -1,0 +1,127 @@
+//! SPDY inside WebSocket, for kubelets that speak only SPDY: the messages' contents are the connection's bytes.
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::header::{
+    CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    UPGRADE,
+};
+use http::{Method, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+use super::{BUFFER_BYTES, ProxyError, Target, headers, nothing, refused};
+use crate::answer::{Answer, Body};
+
+/// What the names of protocols inside a tunnel begin with.
+pub const TUNNEL_PREFIX: &str = "SPDY/3.1+";
+/// The longest message that is taken from a client.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+pub(super) const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+
+/// A connection of a client that speaks WebSocket.
+pub(super) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// Carries what is inside a client's WebSocket to a backend that is asked for SPDY.
+pub async fn tunnel(target: &Target, sent: &HeaderMap, client: OnUpgrade) -> Result<Answer, ProxyError> {
+    let inner: Vec<&str> =
+        headers::websocket_protocols(sent).into_iter().filter_map(|name| name.strip_prefix(TUNNEL_PREFIX)).collect();
+    let answer = ask(target, sent, &inner).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return refused(answer);
+    }
+    let chosen = answer.headers().get(&STREAM_PROTOCOL).and_then(|value| value.to_str().ok());
+    let accepted = accept(sent, chosen.map(|name| format!("{TUNNEL_PREFIX}{name}")).as_deref())?;
+    tokio::spawn(carry(client, hyper::upgrade::on(answer)));
+    Ok(accepted)
+}
+
+/// Asks a backend for SPDY in the place of a client that asked for WebSocket.
+pub(super) async fn ask(
+    target: &Target,
+    sent: &HeaderMap,
+    protocols: &[&str],
+) -> Result<Response<Incoming>, ProxyError> {
+    let mut asked = headers::forwarded(sent);
+    let websocket: Vec<HeaderName> =
+        asked.keys().filter(|name| name.as_str().starts_with("sec-websocket-")).cloned().collect();
+    for name in websocket {
+        asked.remove(name);
+    }
+    asked.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    asked.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+    asked.remove(&STREAM_PROTOCOL);
+    for protocol in protocols {
+        asked.append(&STREAM_PROTOCOL, HeaderValue::from_str(protocol).map_err(http::Error::from)?);
+    }
+    let answer = target.send(target.request(Method::POST, asked, nothing())?).await?;
+    let upgrade = answer.headers().get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !upgrade.eq_ignore_ascii_case("SPDY/3.1") {
+        return Err(ProxyError::Upgrade("missing upgrade headers in response"));
+    }
+    Ok(answer)
+}
+
+/// Tells a client that its WebSocket begins, with the protocol that was chosen inside it.
+pub(super) fn accept(sent: &HeaderMap, protocol: Option<&str>) -> Result<Answer, ProxyError> {
+    let key = sent.get(SEC_WEBSOCKET_KEY).ok_or(ProxyError::Upgrade("the WebSocket has no key"))?;
+    let mut answer = Response::new(Body::Whole(Bytes::new()));
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    let proof = derive_accept_key(key.as_bytes());
+    headers.insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::from_str(&proof).map_err(http::Error::from)?);
+    if let Some(protocol) = protocol {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(protocol).map_err(http::Error::from)?);
+    }
+    Ok(answer)
+}
+
+/// The client's WebSocket, once it was told that it begins.
+pub(super) async fn open(client: OnUpgrade) -> Option<Socket> {
+    let client = client.await.ok()?;
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX))
+        .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
+        .write_buffer_size(0);
+    Some(WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await)
+}
+
+/// Bytes in messages one way, messages as bytes the other, until either side ends.
+async fn carry(client: OnUpgrade, backend: OnUpgrade) {
+    let Some(socket) = open(client).await else { return };
+    let Ok(backend) = backend.await else { return };
+    let (mut to_client, mut from_client) = socket.split();
+    let (mut from_backend, mut to_backend) = tokio::io::split(TokioIo::new(backend));
+    let outward = async {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        while let Ok(count @ 1..) = from_backend.read(&mut buffer).await {
+            if to_client.send(Message::Binary(Bytes::copy_from_slice(&buffer[..count]))).await.is_err() {
+                return;
+            }
+        }
+        let _ = to_client.close().await;
+    };
+    let inward = async {
+        while let Some(Ok(message)) = from_client.next().await {
+            match message {
+                Message::Binary(bytes) if to_backend.write_all(&bytes).await.is_ok() => {}
+                Message::Ping(_) | Message::Pong(_) => {}
+                _ => break,
+            }
+        }
+        let _ = to_backend.shutdown().await;
+    };
+    tokio::select! {
+        () = outward => {}
+        () = inward => {}
+    }
+}

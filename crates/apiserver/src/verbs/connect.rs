@@ -1,0 +1,203 @@
+//! Streams to and from where an object runs: logs, processes, ports, and whatever a pod, service or node serves.
+
+mod proxied;
+
+use api::kind::Connect;
+use auth::{Attributes, Authorizer, Decision, Resource, Target as About};
+use bytes::BytesMut;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use machinery::status::{GroupName, Status};
+use machinery::{Value, value};
+use registry::admission::Operation;
+use registry::connect::{ForwardOptions, LogOptions, Node, ProcessOptions, broken, choose, node_of};
+
+use super::{Call, part};
+use crate::answer::{Answer, Body};
+use crate::proxy::{self, Proof, ProxyError, STREAM_CLOSE, Stream, TUNNEL_PREFIX, Target, headers, nothing};
+
+/// What is read of a kubelet's words when it refuses.
+const REFUSAL_BYTES_MAX: usize = 50_000;
+
+/// Opens a stream.
+pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<Answer, Status> {
+    match connect {
+        Connect::Log => log(call).await,
+        Connect::Exec => process(call, "exec").await,
+        Connect::Attach => process(call, "attach").await,
+        Connect::PortForward => forward(call).await,
+        Connect::Proxy => proxied::serve(call).await,
+    }
+}
+
+/// The log of a container.
+async fn log(call: &Call<'_>) -> Result<Answer, Status> {
+    let name = &call.resource.name;
+    let options = LogOptions::of(&call.asked.query, name)?;
+    let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
+    let container = choose(&pod, &options.container)?;
+    let Some(node) = node_of(&pod) else {
+        // Nobody has a log of it yet.
+        let mut nothing = Response::new(Body::Whole(bytes::Bytes::new()));
+        *nothing.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(nothing);
+    };
+    let node = kubelet_of(call, node).await?;
+    let path = format!("/containerLogs/{}/{name}/{container}?{}", call.namespace(), options.query());
+    let proof = if options.insecure { Proof::Waived } else { Proof::Configured };
+    let target = call
+        .state
+        .kubelets
+        .target(&node, path.trim_end_matches('?').to_owned(), proof)
+        .map_err(|error| failed(&error))?;
+    let request = target.request(Method::GET, HeaderMap::new(), nothing()).map_err(|error| failed(&error))?;
+    let answer = target.send(request).await.map_err(|error| {
+        let (url, path) = (&target.route.dial, &target.path);
+        broken(format!("Get \"https://{url}{path}\": {}", reached(&error)))
+    })?;
+    if !(200..=206).contains(&answer.status().as_u16()) {
+        return Err(refusal(answer, GroupName::new("", "pods/log"), name).await);
+    }
+    let mut returned = proxy::returned(answer);
+    *returned.status_mut() = StatusCode::OK;
+    returned.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    returned.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    Ok(returned)
+}
+
+/// A process in a container: a new one, or the container's own.
+async fn process(call: &Call<'_>, action: &str) -> Result<Answer, Status> {
+    may_create(call)?;
+    let name = &call.resource.name;
+    let options = ProcessOptions::of(&call.asked.query);
+    let query = &call.asked.query;
+    let mut shown = value!({
+        "apiVersion": "v1",
+        "kind": (if action == "exec" { "PodExecOptions" } else { "PodAttachOptions" }),
+        "stdin": (options.stdin), "stdout": (options.stdout), "stderr": (options.stderr), "tty": (options.tty),
+        "container": (options.container.as_str()),
+    });
+    if let (Value::Object(fields), "exec") = (&mut shown, action) {
+        fields.insert("command", query.all("command").into_iter().map(Value::from).collect::<Vec<_>>());
+    }
+    part::admit(call, &call.kind, name, action, &mut shown, Operation::Connect).await?;
+    let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
+    let (node, path) = options.target(&pod, action)?;
+    let node = kubelet_of(call, node).await?;
+    let target = call.state.kubelets.target(&node, path, Proof::Configured).map_err(|error| failed(&error))?;
+    let offered = headers::websocket_protocols(&call.asked.headers);
+    if !node.websockets && offered.contains(&STREAM_CLOSE) {
+        let client = upgrade(call)?.1;
+        return proxy::translate(&target, &call.asked.headers, client, &options).await.map_err(|error| failed(&error));
+    }
+    switch(call, &target).await
+}
+
+/// Ports of a pod.
+async fn forward(call: &Call<'_>) -> Result<Answer, Status> {
+    may_create(call)?;
+    let name = &call.resource.name;
+    let options = ForwardOptions::of(&call.asked.query)?;
+    let mut shown = value!({"apiVersion": "v1", "kind": "PodPortForwardOptions"});
+    part::admit(call, &call.kind, name, "portforward", &mut shown, Operation::Connect).await?;
+    let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
+    let (node, path) = options.target(&pod)?;
+    let node = kubelet_of(call, node).await?;
+    let target = call.state.kubelets.target(&node, path, Proof::Configured).map_err(|error| failed(&error))?;
+    let offered = headers::websocket_protocols(&call.asked.headers);
+    if !node.websockets && offered.iter().any(|protocol| protocol.starts_with(TUNNEL_PREFIX)) {
+        let client = upgrade(call)?.1;
+        return proxy::tunnel(&target, &call.asked.headers, client).await.map_err(|error| failed(&error));
+    }
+    switch(call, &target).await
+}
+
+/// Passes a request on that asks for another protocol.
+async fn switch(call: &Call<'_>, target: &Target) -> Result<Answer, Status> {
+    let (stream, client) = upgrade(call)?;
+    let passed = headers::forwarded(&call.asked.headers);
+    let request = target.request(call.asked.method.clone(), passed, stream.body).map_err(|error| failed(&error))?;
+    target.switch(request, client).await.map_err(|error| failed(&error))
+}
+
+/// The client's connection, if it asks for another protocol on it.
+fn upgrade(call: &Call<'_>) -> Result<(Stream, hyper::upgrade::OnUpgrade), Status> {
+    let required = || Status::bad_request("Upgrade request required");
+    let mut stream = taken(call)?;
+    let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&call.asked.headers)).ok_or_else(required)?;
+    Ok((stream, client))
+}
+
+/// What comes after the head of the request; it can be had once.
+fn taken(call: &Call<'_>) -> Result<Stream, Status> {
+    let stream = call.stream.lock().expect("no holder panics").take();
+    stream.ok_or_else(|| Status::internal_error("the request has no stream"))
+}
+
+/// Who may open a stream must be allowed to create one, also where a WebSocket can only ask by GET.
+fn may_create(call: &Call<'_>) -> Result<(), Status> {
+    const CREATE: &str = "create";
+    let resource = call.resource;
+    if call.asked.info.verb == CREATE {
+        return Ok(());
+    }
+    let about = About::Resource(Resource {
+        group: &resource.group,
+        version: &resource.version,
+        resource: &resource.plural,
+        subresource: &resource.subresource,
+        namespace: &resource.namespace,
+        name: &resource.name,
+        field_selector: &[],
+        label_selector: &[],
+    });
+    match call.state.authorization.authorize(&Attributes { user: &call.user, verb: CREATE, target: about }) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            Err(Status::forbidden(GroupName::new(&resource.group, &resource.plural), &resource.name, reason))
+        }
+    }
+}
+
+/// How the kubelet of a node is reached.
+async fn kubelet_of(call: &Call<'_>, name: &str) -> Result<Node, Status> {
+    let table = call.state.table();
+    let kind = table.kind("", "nodes").ok_or_else(|| Status::internal_error("nodes are not served"))?;
+    let node = call.object_of(kind, "", name).await?.object;
+    Node::of(&node, &call.state.kubelets.preferred).map_err(|error| broken(error.to_string()))
+}
+
+/// What the client hears of a kubelet's refusal.
+async fn refusal(answer: Response<Incoming>, resource: GroupName<'_>, name: &str) -> Status {
+    let code = answer.status().as_u16();
+    let mut body = answer.into_body();
+    let mut text = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else { continue };
+        let room = REFUSAL_BYTES_MAX - text.len();
+        text.extend_from_slice(&data[..data.len().min(room)]);
+        if data.len() >= room {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&text).into_owned();
+    match code {
+        500 => Status::internal_error(text),
+        400 => Status::bad_request(text),
+        code => Status::generic(code, "", resource, name, &text),
+    }
+}
+
+fn failed(error: &ProxyError) -> Status {
+    broken(error.to_string())
+}
+
+/// Why a backend could not be asked, without saying that it is one.
+fn reached(error: &ProxyError) -> String {
+    match error {
+        ProxyError::Dial { text, .. } => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,206 @@
+//! The `proxy` of a pod, a service or a node: what it serves, seen through this server.
+
+use bytes::BytesMut;
+use client::config::Tls;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use http::{Method, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use machinery::status::Status;
+use machinery::{Value, value};
+use registry::admission::{Operation, View};
+use registry::connect::{self, Name, Scheme, endpoint, endpoints, is_proxyable, pod_port};
+
+use super::{Call, failed, kubelet_of, part, reached, switch, taken};
+use crate::answer::{Answer, Body};
+use crate::backend::{Directory, Route};
+use crate::proxy::{Proof, Target, headers};
+use crate::state::draw;
+
+/// The longest page whose links are rewritten.
+const PAGE_BYTES_MAX: usize = 4 << 20;
+const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+
+/// Passes a request on to what a pod, a service or a node serves.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    let part = call.kind.subresource("proxy").and_then(|part| part.kind.as_ref());
+    let path = path_of(call);
+    let mut shown = value!({
+        "apiVersion": "v1",
+        "kind": (part.map(|kind| kind.kind.clone()).unwrap_or_default()),
+        "path": (path.unwrap_or_default()),
+    });
+    part::admit(call, &call.kind, &call.resource.name, "proxy", &mut shown, Operation::Connect).await?;
+    let mut target = match call.resource.plural.as_str() {
+        "nodes" => node(call).await?,
+        "services" => service(call).await?,
+        _ => pod(call).await?,
+    };
+    let is_upgrade = headers::is_upgrade(&call.asked.headers);
+    let Some(path) = path else {
+        if !is_upgrade && matches!(call.asked.method, Method::GET | Method::HEAD) {
+            return Ok(to_root(&call.asked.uri));
+        }
+        target.path = with_query(&call.asked.uri, "/");
+        return pass(call, &target, is_upgrade).await;
+    };
+    target.path = with_query(&call.asked.uri, path);
+    pass(call, &target, is_upgrade).await
+}
+
+async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<Answer, Status> {
+    if is_upgrade {
+        return switch(call, target).await;
+    }
+    let asked = call.asked.uri.path();
+    let mut passed = headers::forwarded(&call.asked.headers);
+    if let Ok(uri) = HeaderValue::from_str(asked) {
+        passed.insert(FORWARDED_URI, uri);
+    }
+    let host = host_of(call);
+    if let Ok(host) = HeaderValue::from_str(&host) {
+        passed.insert(http::header::HOST, host);
+    }
+    let stream = taken(call)?;
+    let request = target.request(call.asked.method.clone(), passed, stream.body).map_err(|error| failed(&error))?;
+    let mut answer = target
+        .pass(request)
+        .await
+        .map_err(|error| Status::service_unavailable(format!("error trying to reach service: {}", reached(&error))))?;
+    let path = path_of(call).unwrap_or_default();
+    let back = Back { prefix: asked.strip_suffix(path).unwrap_or(asked), backend: &target.route.dial, host: &host };
+    headers::strip_cors(answer.headers_mut());
+    back.lead(answer).await.map_err(|error| {
+        Status::service_unavailable(format!(
+            "error trying to reach service: {}",
+            machinery::go::quote(&error.to_string())
+        ))
+    })
+}
+
+/// Makes what leads to the backend lead back through here.
+struct Back<'a> {
+    /// The path in front of the proxied one.
+    prefix: &'a str,
+    backend: &'a str,
+    /// The host that the client asked for.
+    host: &'a str,
+}
+
+impl Back<'_> {
+    fn link(&self, target: &str) -> String {
+        connect::location(target, self.prefix, self.backend, self.host)
+    }
+
+    /// An answer whose `Location`, or whose links if it is a page, lead back.
+    ///
+    // DEVIATION: links in pages that are compressed, or longer than 4 MiB, are not rewritten by the proxy of pods, services and nodes.
+    async fn lead(&self, mut answer: Answer) -> Result<Answer, hyper::Error> {
+        let header = |name: &HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        if let Some(target) = header(&LOCATION) {
+            if let Ok(value) = HeaderValue::from_str(&self.link(target)) {
+                answer.headers_mut().insert(LOCATION, value);
+            }
+            return Ok(answer);
+        }
+        let media = header(&CONTENT_TYPE).unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        let length = http_body::Body::size_hint(answer.body()).exact();
+        if media != "text/html"
+            || answer.headers().contains_key(CONTENT_ENCODING)
+            || length.is_some_and(|length| length > PAGE_BYTES_MAX as u64)
+        {
+            return Ok(answer);
+        }
+        let (mut head, mut body) = answer.into_parts();
+        let mut page = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            page.extend_from_slice(&data);
+            if page.len() > PAGE_BYTES_MAX {
+                return Ok(Response::from_parts(head, Body::Begun(Some(page.freeze()), Box::new(body))));
+            }
+        }
+        head.headers.remove(CONTENT_LENGTH);
+        let page = connect::rewrite_links(&page, |link| self.link(link));
+        Ok(Response::from_parts(head, Body::Whole(page.into())))
+    }
+}
+
+/// A pod's own port.
+async fn pod(call: &Call<'_>) -> Result<Target, Status> {
+    let name = Name::parse(&call.resource.name, "pod")?;
+    let pod = call.current(name.name).await?.ok_or_else(|| call.not_found(name.name))?.object;
+    target(name.scheme, pod_port(&pod, &name)?)
+}
+
+/// One of the endpoints of a service.
+async fn service(call: &Call<'_>) -> Result<Target, Status> {
+    let name = Name::parse(&call.resource.name, "service")?;
+    let service = call.current(name.name).await?.ok_or_else(|| call.not_found(name.name))?.object;
+    call.state.catch_up().await?;
+    let namespace = call.namespace();
+    let slices: Vec<Value> = call.state.slices(namespace, name.name);
+    let found = endpoints(&service, &slices, &name)?;
+    let pick = draw().uid.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let own = |of: &str, pod: &str| if of == namespace { call.state.object("", "pods", of, pod) } else { None };
+    target(name.scheme, endpoint(&found, &name, pick, own)?)
+}
+
+/// A node's kubelet, or another port of the node.
+async fn node(call: &Call<'_>) -> Result<Target, Status> {
+    let name = Name::parse(&call.resource.name, "node")?;
+    let kubelet = kubelet_of(call, name.name).await?;
+    if name.port.is_empty() || name.port == kubelet.port.to_string() {
+        return call.state.kubelets.target(&kubelet, String::new(), Proof::Configured).map_err(|error| failed(&error));
+    }
+    let found = tokio::net::lookup_host((kubelet.host.as_str(), 0)).await;
+    let mut found = found.map_err(|error| Status::bad_request(error.to_string()))?.peekable();
+    if found.peek().is_none() {
+        return Err(Status::bad_request("No addresses for hostname"));
+    }
+    if !found.all(|address| is_proxyable(&address.ip().to_string())) {
+        return Err(Status::bad_request("address not allowed"));
+    }
+    let host = &kubelet.host;
+    let port = name.port;
+    target(name.scheme, if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+/// Whoever vouches for it: pods have no certificates that this server could know.
+fn target(scheme: Scheme, dial: String) -> Result<Target, Status> {
+    let url = Uri::try_from(format!("{}://{dial}/", scheme.name()));
+    let url = url.map_err(|_| Status::bad_request(format!("{dial:?} is no address")))?;
+    let server_name = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let tls = Tls { insecure_skip_verify: true, ..Tls::default() };
+    Ok(Target { route: Route { url, dial, server_name }, tls, path: String::new() })
+}
+
+/// The path below `proxy`, as it was sent.
+fn path_of<'c>(call: &'c Call<'_>) -> Option<&'c str> {
+    // `api/v1/nodes/n/proxy`, or with `namespaces/ns` in the middle.
+    let segments = if call.resource.namespace.is_empty() { 5 } else { 7 };
+    connect::proxied_path(call.asked.uri.path(), segments)
+}
+
+fn with_query(uri: &Uri, path: &str) -> String {
+    match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    }
+}
+
+/// Sends a client to where relative links work.
+fn to_root(uri: &Uri) -> Answer {
+    let mut answer = Response::new(Body::Whole(bytes::Bytes::new()));
+    *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(value) = HeaderValue::from_str(&with_query(uri, &format!("{}/", uri.path()))) {
+        answer.headers_mut().insert(LOCATION, value);
+    }
+    answer
+}
+
+/// The host that the client asked for.
+fn host_of(call: &Call<'_>) -> String {
+    let header = call.asked.headers.get(http::header::HOST).and_then(|value| value.to_str().ok());
+    let authority = call.asked.uri.authority().map(http::uri::Authority::as_str);
+    header.or(authority).unwrap_or_default().to_owned()
+}

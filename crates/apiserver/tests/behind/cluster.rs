@@ -1,0 +1,213 @@
+//! A store and an API server in this process, and requests to it.
+
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::authentication::{Authenticators, Peer};
+use apiserver::backend::{self, Route};
+use apiserver::proxy::Kubelets;
+use apiserver::{Server, life};
+use auth::User;
+use bytes::Bytes;
+use client::config::Tls;
+use client::transport::Wire;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use machinery::{Value, json, value};
+use store::backend::NodeBackend;
+use store::node::{self, Node, Start};
+use store::watch::Hub;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// Of somebody who may do everything.
+pub const TOKEN: &str = "a-token-for-tests";
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub struct Cluster {
+    server: Server,
+    _node: Node,
+    pub directory: TempDir,
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        Self::with(|_| Kubelets::default()).await
+    }
+
+    /// A cluster whose kubelets are reached as `kubelets` says, which gets a folder for its files.
+    pub async fn with(kubelets: impl FnOnce(&TempDir) -> Kubelets) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, node) = open_store(&directory).await;
+        let admin = User::authenticated("admin", ["system:masters".into()]);
+        let viewer = User::authenticated("viewer", []);
+        let tokens = [(TOKEN.into(), admin), ("of-viewer".into(), viewer)].into();
+        let authenticators = Authenticators { tokens, ..Authenticators::default() };
+        let mut config = apiserver::Config {
+            authenticators,
+            kubelets: kubelets(&directory),
+            ..apiserver::Config::local(directory.path().join("certs"))
+        };
+        // No controller here makes the service accounts that pods would run as.
+        config.admission.disable.push("ServiceAccount".to_owned());
+        let server = Server::start(config, store).await.unwrap();
+        let cluster = Self { server, _node: node, directory };
+        cluster.until("/api/v1/namespaces/default", |_| true).await;
+        cluster
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Asks without a network, as somebody who may do everything.
+    pub async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let (code, bytes) = self.raw(method, path, body).await;
+        (code, json::parse(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into()))
+    }
+
+    pub async fn raw(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Bytes) {
+        let body = body.map(|body| Bytes::from(json::to_vec(&body))).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).header("host", "knarr.test");
+        let request = request.header("content-type", "application/json").body(Full::new(body)).unwrap();
+        let user = User::authenticated("admin", ["system:masters".into()]);
+        let peer = Peer { user: Some(user), ..Peer::default() };
+        let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
+        let code = answer.status().as_u16();
+        (code, answer.into_body().collect().await.unwrap().to_bytes())
+    }
+
+    /// Creates an object that must not be refused.
+    pub async fn create(&self, path: &str, object: Value) -> Value {
+        let (code, answer) = self.call("POST", path, Some(object)).await;
+        assert_eq!(code, 201, "{answer}");
+        answer
+    }
+
+    /// Sets the status of an object.
+    pub async fn set_status(&self, path: &str, status: Value) {
+        let (code, mut object) = self.call("GET", path, None).await;
+        assert_eq!(code, 200, "{object}");
+        object.as_object_mut().unwrap().insert("status", status);
+        let (code, answer) = self.call("PUT", &format!("{path}/status"), Some(object)).await;
+        assert_eq!(code, 200, "{answer}");
+    }
+
+    /// Waits until an object is there and as it should be.
+    pub async fn until(&self, path: &str, as_it_should: impl Fn(&Value) -> bool) -> Value {
+        let mut reached = self.server.state().cache.follow();
+        let mut last = Value::Null;
+        let waited = async {
+            loop {
+                reached.borrow_and_update();
+                let (code, object) = self.call("GET", path, None).await;
+                if code == 200 && as_it_should(&object) {
+                    return object;
+                }
+                last = object;
+                reached.changed().await.unwrap();
+            }
+        };
+        match tokio::time::timeout(DEADLINE, waited).await {
+            Ok(object) => object,
+            Err(_) => panic!("{path} did not become what it should be; it is {last}"),
+        }
+    }
+
+    /// A connection to the server, inside TLS.
+    pub async fn connect(&self) -> Wire {
+        let dial = self.address().to_string();
+        let url = format!("https://{dial}/").parse().unwrap();
+        let tls = Tls { insecure_skip_verify: true, ..Tls::default() };
+        backend::connect(&Route { url, dial, server_name: "localhost".into() }, &tls, &[b"http/1.1"]).await.unwrap()
+    }
+
+    /// What the real kubectl prints, given something to read; `None` where there is no kubectl.
+    pub async fn kubectl(
+        &self,
+        environment: (&'static str, &'static str),
+        arguments: &[&str],
+        input: &'static str,
+    ) -> Option<Output> {
+        let mut command = Command::new("kubectl");
+        let cache = self.directory.path().join("kubectl");
+        command.args([
+            "--server",
+            &format!("https://{}", self.address()),
+            "--insecure-skip-tls-verify",
+            "--token",
+            TOKEN,
+        ]);
+        command
+            .arg("--cache-dir")
+            .arg(cache)
+            .args(arguments)
+            .env("KUBECONFIG", "/dev/null")
+            .env(environment.0, environment.1);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let Ok(mut child) = command.spawn() else {
+            println!("skipped: there is no kubectl on this machine");
+            return None;
+        };
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        let ended = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
+        Some(ended.expect("kubectl ends in time").unwrap())
+    }
+
+    /// A node whose kubelet listens in this process.
+    pub async fn add_node(&self, name: &str, port: u16, features: &[&str]) {
+        let node = value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        self.create("/api/v1/nodes", node).await;
+        let features: Vec<Value> = features.iter().map(|feature| Value::from(*feature)).collect();
+        let status = value!({
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": (i64::from(port))}},
+            "declaredFeatures": features,
+        });
+        self.set_status(&format!("/api/v1/nodes/{name}"), status).await;
+    }
+
+    /// A pod with one container, on a node or on none.
+    pub async fn add_pod(&self, name: &str, node: &str) {
+        let mut pod = value!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]},
+        });
+        if !node.is_empty() {
+            pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("nodeName", node);
+        }
+        self.create("/api/v1/namespaces/default/pods", pod).await;
+    }
+}
+
+async fn open_store(directory: &TempDir) -> (store::client::Client, Node) {
+    let hub = Hub::default();
+    let watching = hub.clone();
+    let peer = consensus::Peer {
+        id: 1,
+        name: "default".into(),
+        peer_urls: Vec::new(),
+        client_urls: Vec::new(),
+        learner: false,
+    };
+    let config = node::Config {
+        id: 1,
+        cluster_id: 1,
+        data_dir: directory.path().join("store"),
+        heartbeat: Duration::from_millis(100),
+        election_ticks: 10,
+        start: Start::New(vec![peer]),
+        listeners: Vec::new(),
+        tls: None,
+        on_apply: Box::new(move |state| watching.publish(state)),
+        segment_bytes: 16 << 20,
+        checkpoint_bytes: 64 << 20,
+    };
+    let node = Node::start(config).await.unwrap();
+    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
+}

@@ -1,0 +1,104 @@
+//! Evictions, one after another and all at once.
+
+use std::sync::Arc;
+
+use machinery::{Value, value};
+
+use crate::cluster::Cluster;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+
+async fn running(cluster: &Cluster, name: &str) {
+    let pod = value!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "i"}]},
+    });
+    cluster.create(PODS, pod).await;
+    let status = value!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    cluster.set_status(&format!("{PODS}/{name}"), status).await;
+}
+
+async fn budget(cluster: &Cluster, allowed: i64) {
+    let budget = value!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    cluster.create(BUDGET, budget).await;
+    let status = value!({
+        "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": 4, "desiredHealthy": 1, "expectedPods": 4,
+    });
+    cluster.set_status(&format!("{BUDGET}/b"), status).await;
+}
+
+async fn evict(cluster: &Cluster, name: &str, query: &str) -> (u16, Value) {
+    let eviction = value!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    cluster.call("POST", &format!("{PODS}/{name}/eviction{query}"), Some(eviction)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_goes_if_its_budget_lets_it_and_the_budget_is_told() {
+    let cluster = Cluster::start().await;
+    budget(&cluster, 1).await;
+    for name in ["a", "b"] {
+        running(&cluster, name).await;
+    }
+    let (code, answer) = evict(&cluster, "a", "?dryRun=All").await;
+    assert_eq!(code, 201, "{answer}");
+    assert_eq!(cluster.call("GET", &format!("{BUDGET}/b"), None).await.1["status"]["disruptionsAllowed"], 1.into());
+    let (code, answer) = evict(&cluster, "a", "").await;
+    assert_eq!((code, answer["status"].as_str()), (201, Some("Success")), "{answer}");
+    let pod = cluster.call("GET", &format!("{PODS}/a"), None).await.1;
+    assert!(pod.at(&["metadata", "deletionTimestamp"]).is_some(), "{pod}");
+    let marked =
+        pod["status"]["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "DisruptionTarget".into());
+    assert_eq!(marked.unwrap()["reason"], "EvictionByEvictionAPI".into());
+    let spent = cluster.call("GET", &format!("{BUDGET}/b"), None).await.1;
+    assert_eq!(spent["status"]["disruptionsAllowed"], 0.into());
+    assert!(spent.at(&["status", "disruptedPods", "a"]).is_some(), "{spent}");
+    let (code, answer) = evict(&cluster, "b", "").await;
+    assert_eq!(code, 429, "{answer}");
+    assert_eq!(answer["details"]["causes"][0]["reason"], "DisruptionBudget".into());
+    assert_eq!(
+        answer["details"]["causes"][0]["message"],
+        "The disruption budget b needs 1 healthy pods and has 4 currently".into()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_evictions_at_once_as_many_pass_as_the_budget_allows() {
+    let cluster = Arc::new(Cluster::start().await);
+    budget(&cluster, 3).await;
+    let names: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
+    for name in &names {
+        running(&cluster, name).await;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for name in names {
+        let cluster = Arc::clone(&cluster);
+        tasks.spawn(async move { evict(&cluster, &name, "").await.0 });
+    }
+    let mut codes = tasks.join_all().await;
+    codes.sort_unstable();
+    assert_eq!(codes, [201, 201, 201, 429, 429, 429, 429, 429, 429, 429]);
+    let pods = cluster.call("GET", PODS, None).await.1;
+    let going =
+        pods["items"].as_array().unwrap().iter().filter(|pod| pod.at(&["metadata", "deletionTimestamp"]).is_some());
+    assert_eq!(going.count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_eviction_names_must_be_there_and_as_it_says() {
+    let cluster = Cluster::start().await;
+    running(&cluster, "a").await;
+    assert_eq!(evict(&cluster, "none", "").await.0, 404);
+    let other = value!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "b"}});
+    let (code, answer) = cluster.call("POST", &format!("{PODS}/a/eviction"), Some(other)).await;
+    assert_eq!((code, answer["message"].as_str()), (400, Some("name in URL does not match name in Eviction object")));
+    let late = value!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"},
+        "deleteOptions": {"preconditions": {"resourceVersion": "1"}},
+    });
+    assert_eq!(cluster.call("POST", &format!("{PODS}/a/eviction"), Some(late)).await.0, 409);
+    assert_eq!(evict(&cluster, "a", "").await.0, 201, "nobody guards it");
+}

@@ -1,0 +1,12 @@
+//! What others answer through this server: kubelets, pods, and API servers behind it; all of them real servers in this
+//! process.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod aggregated;
+mod cluster;
+mod evictions;
+mod kubelet;
+mod proxied;
+mod server;
+mod streams;

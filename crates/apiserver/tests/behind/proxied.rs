@@ -1,0 +1,118 @@
+//! What pods, services and nodes serve, seen through the server.
+
+use std::net::{IpAddr, UdpSocket};
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use machinery::value;
+
+use crate::cluster::{Cluster, TOKEN};
+use crate::kubelet;
+use crate::server::{Backend, Seen, never};
+
+/// An address of this machine that is not only its own: nothing is sent for that.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback()).then_some(ip)
+}
+
+fn serve(seen: &Seen) -> Response<Full<Bytes>> {
+    if seen.path == "/go" {
+        return Response::builder().status(302).header("location", "/there").body(Full::default()).unwrap();
+    }
+    if seen.path == "/page" {
+        let page = Full::new(Bytes::from("<a href=\"/rewriteme\">test</a>"));
+        return Response::builder().header("content-type", "text/html; charset=utf-8").body(page).unwrap();
+    }
+    let uri = seen.headers.get("x-forwarded-uri").map_or("", |value| value.to_str().unwrap());
+    let said = format!("{} {} {uri} {}", seen.method, seen.path, String::from_utf8_lossy(&seen.body));
+    let answer = Response::builder().header("access-control-allow-origin", "*").header("x-own", "yes");
+    answer.body(Full::new(said.into())).unwrap()
+}
+
+async fn ask(cluster: &Cluster, method: &str, path: &str, body: &'static str) -> Response<Bytes> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(cluster.connect().await)).await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "localhost")
+        .header("accept", "text/html")
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .body(Full::new(Bytes::from(body)))
+        .unwrap();
+    let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_and_a_service_are_seen_through_the_server() {
+    let Some(ip) = own_address() else {
+        println!("skipped: this machine has no address but its own loopback");
+        return;
+    };
+    let backend = Backend::start(ip, &[], never(), serve).await;
+    let port = backend.address.port();
+    let cluster = Cluster::start().await;
+    cluster.add_pod("p", "").await;
+    let status = value!({"podIP": (ip.to_string()), "podIPs": [{"ip": (ip.to_string())}], "phase": "Running"});
+    cluster.set_status("/api/v1/namespaces/default/pods/p", status).await;
+    let base = format!("/api/v1/namespaces/default/pods/p:{port}/proxy");
+    let answer = ask(&cluster, "POST", &format!("{base}/a%2Fb/?x=y"), "said").await;
+    assert_eq!(answer.body(), &format!("POST /a%2Fb/?x=y {base}/a%2Fb/ said"));
+    assert!(answer.headers().contains_key("x-own") && !answer.headers().contains_key("access-control-allow-origin"));
+    assert!(!backend.seen()[0].headers.contains_key("authorization"));
+    let moved = ask(&cluster, "GET", &format!("{base}?x=y"), "").await;
+    assert_eq!(
+        (moved.status().as_u16(), moved.headers()["location"].to_str().unwrap()),
+        (301, format!("{base}/?x=y").as_str())
+    );
+    let led = ask(&cluster, "GET", &format!("{base}/go"), "").await;
+    assert_eq!(
+        (led.status().as_u16(), led.headers()["location"].to_str().unwrap()),
+        (302, format!("{base}/there").as_str())
+    );
+
+    let page = ask(&cluster, "GET", &format!("{base}/page"), "").await;
+    assert_eq!(page.body(), &format!("<a href=\"{base}/rewriteme\">test</a>"));
+
+    let service = value!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"ports": [{"name": "web", "port": 80}]},
+    });
+    cluster.create("/api/v1/namespaces/default/services", service).await;
+    let none = ask(&cluster, "GET", "/api/v1/namespaces/default/services/s:80/proxy/", "").await;
+    assert_eq!(none.status().as_u16(), 503);
+    let slice = value!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}},
+        "endpoints": [{"addresses": [(ip.to_string())], "targetRef": {"kind": "Pod", "namespace": "default", "name": "p"}}],
+        "ports": [{"name": "web", "port": (i64::from(port))}],
+    });
+    cluster.create("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
+    for name in ["s:80", "s:web", "http:s:web"] {
+        let answer = ask(&cluster, "GET", &format!("/api/v1/namespaces/default/services/{name}/proxy/x"), "").await;
+        assert!(answer.body().starts_with(b"GET /x "), "{name}: {answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_its_kubelet_and_the_server_itself_is_nobodys_pod() {
+    let kubelet = kubelet::start().await;
+    let cluster = Cluster::start().await;
+    cluster.add_node("one", kubelet.address.port(), &[]).await;
+    let (code, answer) = cluster.raw("GET", "/api/v1/nodes/one/proxy/metrics?a=b", None).await;
+    assert_eq!((code, answer), (200, Bytes::from("GET /metrics?a=b")));
+    let (code, answer) = cluster.call("GET", "/api/v1/nodes/one:1/proxy/", None).await;
+    assert_eq!((code, answer.str_at(&["message"])), (400, Some("address not allowed")));
+    cluster.add_pod("p", "").await;
+    let status = value!({"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]});
+    cluster.set_status("/api/v1/namespaces/default/pods/p", status).await;
+    let (code, answer) = cluster.call("GET", "/api/v1/namespaces/default/pods/p:1/proxy/", None).await;
+    assert_eq!((code, answer.str_at(&["message"])), (400, Some("address not allowed")));
+}

@@ -1,0 +1,305 @@
+//! Logs, processes and ports of pods, by every protocol that clients and kubelets speak.
+
+use apiserver::proxy::Kubelets;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use machinery::{Value, value};
+use spdy::{Headers, Session, Side};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+use crate::cluster::{Cluster, TOKEN};
+use crate::kubelet::{self, SUCCESS};
+use crate::server::Backend;
+
+const POD: &str = "/api/v1/namespaces/default/pods/p";
+const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=cat&stdin=true&stdout=true";
+const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
+
+/// A cluster with one pod, whose kubelet takes WebSockets as they are or not.
+async fn cluster(features: &[&str]) -> (Cluster, Backend) {
+    let kubelet = kubelet::start().await;
+    let cluster = Cluster::with(|directory| {
+        let authority = directory.path().join("kubelet-ca.crt");
+        std::fs::write(&authority, &kubelet.certificate).unwrap();
+        Kubelets { authority: Some(authority), ..Kubelets::default() }
+    })
+    .await;
+    cluster.add_node("one", kubelet.address.port(), features).await;
+    cluster.add_pod("p", "one").await;
+    (cluster, kubelet)
+}
+
+type Socket = WebSocketStream<client::transport::Wire>;
+
+async fn websocket(cluster: &Cluster, path: &str, protocols: &str, token: &str) -> Result<(Socket, String), u16> {
+    let mut request = format!("wss://{}{path}", cluster.address()).into_client_request().unwrap();
+    request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    request.headers_mut().insert("sec-websocket-protocol", protocols.parse().unwrap());
+    match tokio_tungstenite::client_async(request, cluster.connect().await).await {
+        Ok((socket, answer)) => {
+            let chosen = answer.headers()["sec-websocket-protocol"].to_str().unwrap().to_owned();
+            Ok((socket, chosen))
+        }
+        Err(tokio_tungstenite::tungstenite::Error::Http(answer)) => Err(answer.status().as_u16()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn spdy(cluster: &Cluster, path: &str, protocol: &str) -> Session {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(cluster.connect().await)).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    let request = Request::post(path)
+        .header("host", "localhost")
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .header("connection", "Upgrade")
+        .header("upgrade", "SPDY/3.1")
+        .header("x-stream-protocol-version", protocol)
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 101);
+    assert_eq!(answer.headers()["x-stream-protocol-version"], protocol);
+    Session::new(TokioIo::new(hyper::upgrade::on(answer).await.unwrap()), Side::Client)
+}
+
+fn named(kind: &str) -> Headers {
+    Headers::from([("streamtype".to_owned(), kind.to_owned())])
+}
+
+/// Says something to a process, and hears it, its end, and how it ended.
+async fn talk(mut socket: Socket) {
+    socket.send(Message::Binary([&[0], "hello".as_bytes()].concat().into())).await.unwrap();
+    let mut heard = Vec::new();
+    while heard.len() < 6 {
+        let message = socket.next().await.unwrap().unwrap();
+        let Message::Binary(bytes) = message else { panic!("{message}") };
+        assert_eq!(bytes[0], 1);
+        heard.extend_from_slice(if heard.is_empty() { &bytes } else { &bytes[1..] });
+    }
+    assert_eq!(heard, b"\x01hello");
+    socket.send(Message::Binary(vec![255, 0].into())).await.unwrap();
+    let mut status = None;
+    while let Some(Ok(message)) = socket.next().await {
+        match message {
+            Message::Binary(bytes) if bytes[0] == 3 => status = Some(bytes[1..].to_vec()),
+            Message::Binary(bytes) => assert_eq!(bytes.len(), 1, "{bytes:?}"),
+            _ => {}
+        }
+    }
+    assert_eq!(status.as_deref(), Some(SUCCESS.as_bytes()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_websocket_goes_to_a_kubelet_that_takes_it_as_it_is() {
+    let (cluster, kubelet) = cluster(&[WEBSOCKETS]).await;
+    let (socket, chosen) = websocket(&cluster, EXEC, "v5.channel.k8s.io", TOKEN).await.unwrap();
+    assert_eq!(chosen, "v5.channel.k8s.io");
+    talk(socket).await;
+    let seen = &kubelet.seen()[0];
+    assert_eq!(seen.path, "/exec/default/p/c?command=cat&input=1&output=1");
+    assert_eq!(seen.headers["upgrade"], "websocket");
+    assert!(!seen.headers.contains_key("authorization"), "a client's token is for this server alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn for_other_kubelets_a_websocket_becomes_spdy() {
+    let (cluster, kubelet) = cluster(&[]).await;
+    let (socket, chosen) = websocket(&cluster, EXEC, "v5.channel.k8s.io", TOKEN).await.unwrap();
+    assert_eq!(chosen, "v5.channel.k8s.io");
+    talk(socket).await;
+    let seen = &kubelet.seen()[0];
+    assert_eq!((seen.method.as_str(), seen.headers["upgrade"].to_str().unwrap()), ("POST", "SPDY/3.1"));
+    assert!(!seen.headers.contains_key("sec-websocket-key"));
+    // Older protocols have no way to say that a stream is over, and every kubelet takes them.
+    let (_socket, chosen) = websocket(&cluster, EXEC, "v4.channel.k8s.io", TOKEN).await.unwrap();
+    assert_eq!(chosen, "v4.channel.k8s.io");
+    assert_eq!(kubelet.seen()[1].headers["upgrade"], "websocket");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spdy_goes_through_as_it_is() {
+    let (cluster, _kubelet) = cluster(&[]).await;
+    let session = spdy(&cluster, EXEC, "v4.channel.k8s.io").await;
+    let mut error = session.open(named("error")).await.unwrap();
+    let stdin = session.open(named("stdin")).await.unwrap();
+    let mut stdout = session.open(named("stdout")).await.unwrap();
+    let large: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+    let sent = large.clone();
+    let say = tokio::spawn(async move {
+        stdin.sender.send(&sent).await.unwrap();
+        stdin.sender.finish().await.unwrap();
+    });
+    let mut heard = Vec::new();
+    while let Some(piece) = stdout.data.recv().await {
+        heard.extend_from_slice(&piece);
+    }
+    assert!(heard == large);
+    say.await.unwrap();
+    assert_eq!(error.data.recv().await.unwrap(), SUCCESS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_are_reached_by_spdy_and_by_spdy_inside_websocket() {
+    let (cluster, kubelet) = cluster(&[]).await;
+    let path = format!("{POD}/portforward?ports=80");
+    let port = |kind: &str| {
+        let mut headers = named(kind);
+        headers.insert("port".into(), "80".into());
+        headers.insert("requestid".into(), "0".into());
+        headers
+    };
+    let echo = async |session: Session| {
+        let _error = session.open(port("error")).await.unwrap();
+        let mut data = session.open(port("data")).await.unwrap();
+        data.sender.send(b"ping").await.unwrap();
+        assert_eq!(data.data.recv().await.unwrap(), "ping");
+        data.sender.finish().await.unwrap();
+        assert!(data.data.recv().await.is_none());
+    };
+    echo(spdy(&cluster, &path, "portforward.k8s.io").await).await;
+    let (socket, chosen) = websocket(&cluster, &path, "SPDY/3.1+portforward.k8s.io", TOKEN).await.unwrap();
+    assert_eq!(chosen, "SPDY/3.1+portforward.k8s.io");
+    let (near, far) = tokio::io::duplex(1 << 16);
+    tokio::spawn(carry(socket, far));
+    echo(Session::new(near, Side::Client)).await;
+    assert!(kubelet.seen().iter().all(|seen| seen.path == "/portForward/default/p?port=80"));
+}
+
+/// What a client does with SPDY inside WebSocket.
+async fn carry(socket: Socket, far: tokio::io::DuplexStream) {
+    let (mut to, mut from) = socket.split();
+    let (mut reader, mut writer) = tokio::io::split(far);
+    let outward = async {
+        let mut buffer = vec![0; 4096];
+        while let Ok(count @ 1..) = reader.read(&mut buffer).await {
+            to.send(Message::Binary(Bytes::copy_from_slice(&buffer[..count]))).await.unwrap();
+        }
+    };
+    let inward = async {
+        while let Some(Ok(Message::Binary(bytes))) = from.next().await {
+            writer.write_all(&bytes).await.unwrap();
+        }
+    };
+    tokio::join!(outward, inward);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_passed_on_and_refusals_are_told_in_words() {
+    let (cluster, kubelet) = cluster(&[]).await;
+    let (code, log) = cluster.raw("GET", &format!("{POD}/log?tailLines=3&timestamps=true"), None).await;
+    assert_eq!((code, log), (200, Bytes::from("log by /containerLogs/default/p/c?tailLines=3&timestamps=true\n")));
+    let check = async |path: &str, expect: (u16, &str)| {
+        let (code, answer) = cluster.call("GET", path, None).await;
+        assert_eq!((code, answer.str_at(&["message"]).unwrap_or_default()), expect, "{path}");
+    };
+    check(&format!("{POD}/log?container=x"), (400, "container x is not valid for pod p")).await;
+    check(&format!("{POD}/exec?command=x"), (400, "Upgrade request required")).await;
+    check(
+        &format!("{POD}/log?limitBytes=0"),
+        (422, "PodLogOptions \"p\" is invalid: limitBytes: Invalid value: 0: must be greater than 0"),
+    )
+    .await;
+    check("/api/v1/namespaces/default/pods/none/log", (404, "pods \"none\" not found")).await;
+    cluster.add_pod("absent", "one").await;
+    let refused = cluster.call("GET", "/api/v1/namespaces/default/pods/absent/log", None).await;
+    assert_eq!(refused.0, 404, "{}", refused.1);
+    cluster.add_pod("waiting", "").await;
+    assert_eq!(cluster.raw("GET", "/api/v1/namespaces/default/pods/waiting/log", None).await.0, 204);
+    check("/api/v1/namespaces/default/pods/waiting/exec?command=x", (400, "pod waiting does not have a host assigned"))
+        .await;
+    cluster.add_node("gone", free_port(), &[]).await;
+    cluster.add_pod("lost", "gone").await;
+    let (code, lost) = cluster.call("GET", "/api/v1/namespaces/default/pods/lost/log", None).await;
+    assert_eq!(code, 500);
+    assert!(lost.str_at(&["message"]).unwrap().ends_with("connect: connection refused"), "{lost}");
+    assert!(!kubelet.seen().is_empty());
+}
+
+/// A port where nobody listens.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_only_look_may_not_open_a_process() {
+    let (cluster, _kubelet) = cluster(&[]).await;
+    let role = |verbs: Vec<Value>| {
+        value!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "look"},
+            "rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": verbs}],
+        })
+    };
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
+    cluster.create(roles, role(vec!["get".into()])).await;
+    let binding = value!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "look"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "look"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "viewer"}],
+    });
+    cluster.create("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", binding).await;
+    let open = || websocket(&cluster, EXEC, "v5.channel.k8s.io", "of-viewer");
+    assert_eq!(open().await.err(), Some(403));
+    let (code, answer) =
+        cluster.call("PUT", &format!("{roles}/look"), Some(role(vec!["get".into(), "create".into()]))).await;
+    assert_eq!(code, 200, "{answer}");
+    // The server has what it answered.
+    cluster.until(&format!("{roles}/look"), |_| true).await;
+    talk(open().await.unwrap().0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_that_nobody_vouches_for_is_not_believed_unless_the_client_waives_it() {
+    let (cluster, _kubelet) = cluster(&[]).await;
+    let stranger = kubelet::start().await;
+    cluster.add_node("stranger", stranger.address.port(), &[]).await;
+    cluster.add_pod("q", "stranger").await;
+    let (code, answer) = cluster.call("GET", "/api/v1/namespaces/default/pods/q/log", None).await;
+    assert_eq!(code, 500, "{answer}");
+    assert!(answer.str_at(&["message"]).unwrap().contains("certificate signed by unknown authority"), "{answer}");
+    let path = "/api/v1/namespaces/default/pods/q/log?insecureSkipTLSVerifyBackend=true";
+    assert_eq!(cluster.raw("GET", path, None).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_is_followed_comes_while_it_grows() {
+    // The answer is a stream: collecting it ends because the kubelet ends it.
+    let (cluster, kubelet) = cluster(&[]).await;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(cluster.connect().await)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get(format!("{POD}/log?follow=true"))
+        .header("host", "localhost")
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "text/plain");
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "log by /containerLogs/default/p/c?follow=true\n");
+    assert_eq!(kubelet.seen().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_kubectl_talks_to_processes_and_reads_logs() {
+    const SPDY: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
+    const WEBSOCKET: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "true");
+    for (features, environment, expect) in
+        [(&[][..], SPDY, "SPDY/3.1"), (&[], WEBSOCKET, "SPDY/3.1"), (&[WEBSOCKETS], WEBSOCKET, "websocket")]
+    {
+        let (cluster, kubelet) = cluster(features).await;
+        let said = cluster.kubectl(environment, &["exec", "-i", "p", "--", "cat"], "hello").await;
+        let Some(said) = said else { return };
+        assert_eq!(String::from_utf8_lossy(&said.stdout), "hello", "{}", String::from_utf8_lossy(&said.stderr));
+        assert!(said.status.success(), "{said:?}");
+        let asked = kubelet.seen().into_iter().find(|seen| seen.path.starts_with("/exec/")).unwrap();
+        assert_eq!(asked.headers["upgrade"], expect, "{environment:?}");
+        let log = cluster.kubectl(environment, &["logs", "p", "--tail=2"], "").await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&log.stdout), "log by /containerLogs/default/p/c?tailLines=2\n");
+    }
+}

@@ -1,0 +1,276 @@
+//! Admission webhooks: they see every write that concerns them, and change or refuse it.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::Method;
+use machinery::{Value, json, value};
+
+use crate::hook::{Hook, Says};
+use crate::server::Cluster;
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Answers a review with these fields of a response.
+fn says(review: &Value, response: Value) -> Says {
+    let Value::Object(mut response) = response else { panic!("a response is an object") };
+    response.insert("uid", review["request"]["uid"].clone());
+    Says::Json(200, value!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
+}
+
+fn patch(operations: &Value) -> Value {
+    value!({"allowed": true, "patchType": "JSONPatch", "patch": (BASE64.encode(json::to_vec(operations)))})
+}
+
+/// Adds a key to the data of a config map.
+fn adds(key: &str, value: &str) -> Value {
+    patch(&value!([{"op": "add", "path": (format!("/data/{key}")), "value": value}]))
+}
+
+/// One webhook of a configuration, about config maps, with more fields or others.
+fn entry(name: &str, client_config: Value, more: Value) -> Value {
+    let mut entry = value!({
+        "name": name,
+        "clientConfig": client_config,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps", "configmaps/*"]}],
+        // The server's own configuration is nobody's business.
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}},
+    });
+    let Value::Object(more) = more else { panic!("fields are in an object") };
+    for (key, value) in more {
+        entry.as_object_mut().unwrap().insert(key, value);
+    }
+    entry
+}
+
+fn url(hook: &Hook, path: &str) -> Value {
+    value!({"url": (hook.url(path)), "caBundle": (hook.bundle())})
+}
+
+async fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: Vec<Value>) {
+    let plural = format!("{}s", kind.to_lowercase());
+    let configuration = value!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "webhooks": webhooks,
+    });
+    cluster.post(&format!("{CONFIGURATIONS}/{plural}"), &configuration).await.ok();
+}
+
+fn config_map(name: &str) -> Value {
+    value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mutating_webhooks_change_objects_in_order_and_are_asked_again_if_they_wish() {
+    let hook = Hook::start(&["127.0.0.1"], |path, review| {
+        let data = &review["request"]["object"]["data"];
+        let count = data.as_object().map_or(0, |data| data.iter().count());
+        match path.split('?').next().unwrap() {
+            "/first" => says(review, adds("first", &count.to_string())),
+            "/second" => says(review, adds("second", &count.to_string())),
+            _ => says(review, value!({"allowed": true, "warnings": ["seen"]})),
+        }
+    })
+    .await;
+    let cluster = Cluster::start().await;
+    let hooks = vec![
+        entry("first.example.com", url(&hook, "/first"), value!({"reinvocationPolicy": "IfNeeded"})),
+        entry("second.example.com", url(&hook, "/second"), value!({})),
+        entry("third.example.com", url(&hook, "/third"), value!({})),
+    ];
+    configure(&cluster, "MutatingWebhookConfiguration", "all", hooks).await;
+    let made = cluster.post(CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(made.warnings(), ["seen"]);
+    // First saw one entry, second two; then first saw three, because second had changed what it saw.
+    assert_eq!(made.ok()["data"], value!({"a": "1", "first": "3", "second": "2"}));
+    let paths: Vec<String> = hook.asked().iter().map(|(path, _)| path.clone()).collect();
+    assert_eq!(paths, ["/first?timeout=10s", "/second?timeout=10s", "/third?timeout=10s", "/first?timeout=10s"]);
+    let (_, review) = &hook.asked()[0];
+    assert_eq!(review["request"]["operation"], "CREATE".into());
+    assert_eq!(review["request"]["name"], "a".into());
+    assert_eq!(review["request"]["namespace"], "default".into());
+    assert_eq!(review["request"]["userInfo"]["username"], "admin".into());
+    assert_eq!(review["request"]["options"]["kind"], "CreateOptions".into());
+    assert_eq!(review["request"]["oldObject"], Value::Null);
+    assert_eq!(cluster.get(&format!("{CONFIG_MAPS}/a")).await.ok()["data"]["second"], "2".into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn validating_webhooks_refuse_creates_updates_and_deletes_in_their_own_words() {
+    let hook = Hook::start(&["hook.default.svc"], |_, review| {
+        let request = &review["request"];
+        let held = |object: &Value| object.at(&["metadata", "labels", "held"]).is_some();
+        match request.str_at(&["operation"]).unwrap() {
+            "CREATE" if held(&request["object"]) => says(
+                review,
+                value!({"allowed": false, "status": {"message": "no new ones", "code": 403, "reason": "Forbidden"}}),
+            ),
+            "UPDATE" if held(&request["object"]) && held(&request["oldObject"]) => {
+                says(review, value!({"allowed": false}))
+            }
+            "DELETE" if held(&request["oldObject"]) => {
+                says(review, value!({"allowed": false, "status": {"reason": "StillNeeded"}}))
+            }
+            _ => says(review, value!({"allowed": true})),
+        }
+    })
+    .await;
+    let cluster = Cluster::with(|config| config.aggregator_routing = false).await;
+    serve(&cluster).await;
+    let target = value!({"namespace": "default", "name": "hook", "path": "/judge", "port": (i64::from(hook.port()))});
+    let service = value!({"service": target, "caBundle": (hook.bundle())});
+    let judge = entry("judge.example.com", service, value!({}));
+    configure(&cluster, "ValidatingWebhookConfiguration", "judge", vec![judge]).await;
+    let mut held = config_map("h");
+    held.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("labels", value!({"held": "yes"}));
+    let denied = "admission webhook \"judge.example.com\" denied the request";
+    assert_eq!(cluster.post(CONFIG_MAPS, &held).await.refused(), format!("403 {denied}: no new ones"));
+    cluster.post(CONFIG_MAPS, &config_map("h")).await.ok();
+    let path = format!("{CONFIG_MAPS}/h");
+    cluster.merge(&path, &value!({"metadata": {"labels": {"held": "yes"}}})).await.ok();
+    let again = cluster.merge(&path, &value!({"data": {"a": "2"}})).await;
+    assert_eq!(again.refused(), format!("400 {denied} without explanation"));
+    assert_eq!(cluster.delete(&path).await.refused(), format!("400 {denied}: StillNeeded"));
+    let all = cluster.delete(CONFIG_MAPS).await;
+    assert_eq!(all.refused(), format!("400 {denied}: StillNeeded"));
+    cluster.merge(&path, &value!({"metadata": {"labels": {"held": null}}})).await.ok();
+    cluster.delete(&path).await.ok();
+    assert!(hook.asked().iter().all(|(path, _)| path == "/judge?timeout=10s"));
+}
+
+/// A service that leads to this machine.
+async fn serve(cluster: &Cluster) {
+    let service = value!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    });
+    cluster.post("/api/v1/namespaces/default/services", &service).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_of_webhooks_close_or_open_by_their_policy() {
+    let hook = Hook::start(&["127.0.0.1"], |path, review| match path.split('?').next().unwrap() {
+        "/slow" => Says::Nothing,
+        "/broken" => Says::Json(500, value!("boom")),
+        _ => says(review, value!({"uid": "", "allowed": true})),
+    })
+    .await;
+    let cluster = Cluster::start().await;
+    let check = async |path: &str, more: Value, expect: &str| {
+        let judge = entry("h.example.com", url(&hook, path), more);
+        configure(&cluster, "ValidatingWebhookConfiguration", "judge", vec![judge]).await;
+        let answer = cluster.post(&format!("{CONFIG_MAPS}?dryRun=All"), &config_map("x")).await;
+        assert_eq!(if answer.code == 201 { "201".to_owned() } else { answer.refused() }, expect);
+        cluster.delete(&format!("{CONFIGURATIONS}/validatingwebhookconfigurations/judge")).await.ok();
+    };
+    let failed = "500 Internal error occurred: failed calling webhook \"h.example.com\": failed to call webhook:";
+    let late = format!("{failed} Post \"{}?timeout=1s\": context deadline exceeded", hook.url("/slow"));
+    check("/slow", value!({"timeoutSeconds": 1}), &late).await;
+    check("/slow", value!({"timeoutSeconds": 1, "failurePolicy": "Ignore"}), "201").await;
+    let broken =
+        format!("{failed} an error on the server (\"\\\"boom\\\"\") has prevented the request from succeeding");
+    check("/broken", value!({}), &broken).await;
+    check("/broken", value!({"failurePolicy": "Ignore"}), "201").await;
+    let only = value!({"matchConditions": [{"name": "c", "expression": "object.metadata.name == 'other'"}]});
+    check("/broken", only, "201").await;
+    let exact =
+        value!({"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["*"]}]});
+    check("/broken", exact, "201").await;
+    check("/fine", value!({}), "201").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_are_shown_as_what_they_are_and_other_versions_as_they_were_asked_for() {
+    let hook = Hook::start(&["127.0.0.1"], |path, review| {
+        if path.starts_with("/scale") && review["request"]["kind"]["kind"] == "Scale".into() {
+            return says(review, patch(&value!([{"op": "replace", "path": "/spec/replicas", "value": 4}])));
+        }
+        if path.starts_with("/old") {
+            let change = value!([{"op": "replace", "path": "/spec/targetCPUUtilizationPercentage", "value": 33}]);
+            return says(review, patch(&change));
+        }
+        says(review, value!({"allowed": true}))
+    })
+    .await;
+    let cluster = Cluster::start().await;
+    let rules = |group: &str, resource: &str| value!({"rules": [{"apiGroups": [group], "apiVersions": ["v1"], "operations": ["*"], "resources": [resource]}]});
+    let hooks = vec![
+        entry("scale.example.com", url(&hook, "/scale"), rules("apps", "deployments/scale")),
+        entry("old.example.com", url(&hook, "/old"), rules("autoscaling", "horizontalpodautoscalers")),
+        entry("bind.example.com", url(&hook, "/bind"), rules("", "pods/binding")),
+    ];
+    configure(&cluster, "MutatingWebhookConfiguration", "all", hooks).await;
+    let template = value!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = value!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": (template.clone())},
+    });
+    let apps = "/apis/apps/v1/namespaces/default/deployments";
+    cluster.post(apps, &deployment).await.ok();
+    cluster.merge(&format!("{apps}/d/scale"), &value!({"spec": {"replicas": 2}})).await.ok();
+    assert_eq!(cluster.get(&format!("{apps}/d")).await.ok()["spec"]["replicas"], 4.into());
+    let scaler = value!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "s"},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]},
+    });
+    let made = cluster.post("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", &scaler).await.ok();
+    assert_eq!(made["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 33.into());
+    let asked = hook.asked();
+    let (_, seen) = asked.iter().find(|(path, _)| path.starts_with("/old")).unwrap();
+    assert_eq!(seen["request"]["object"]["apiVersion"], "autoscaling/v1".into());
+    assert_eq!(seen["request"]["requestKind"]["version"], "v2".into());
+    let pod =
+        value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": (template["spec"].clone())});
+    cluster.post("/api/v1/namespaces/default/pods", &pod).await.ok();
+    let binding = value!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    cluster.post("/api/v1/namespaces/default/pods/p/binding", &binding).await.ok();
+    let asked = hook.asked();
+    let (_, seen) = asked.iter().find(|(path, _)| path.starts_with("/bind")).unwrap();
+    assert_eq!(seen["request"]["kind"]["kind"], "Binding".into());
+    assert_eq!(seen["request"]["subResource"], "binding".into());
+    assert_eq!(seen["request"]["object"]["target"]["name"], "n".into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_cannot_lock_out_its_own_repair() {
+    let hook = Hook::start(&["127.0.0.1"], |_, review| says(review, value!({"allowed": false}))).await;
+    let cluster = Cluster::start().await;
+    let everything = value!({
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}],
+        "namespaceSelector": {},
+    });
+    let judge = entry("no.example.com", url(&hook, "/"), everything);
+    configure(&cluster, "ValidatingWebhookConfiguration", "no", vec![judge]).await;
+    assert_eq!(cluster.post(CONFIG_MAPS, &config_map("x")).await.code, 400);
+    let path = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/no");
+    cluster.send(Method::DELETE, &path, "", "").await.ok();
+    cluster.post(CONFIG_MAPS, &config_map("x")).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_refused_before_it_is_opened() {
+    let hook = Hook::start(&["127.0.0.1"], |_, review| {
+        says(review, value!({"allowed": false, "status": {"message": "no streams"}}))
+    })
+    .await;
+    let cluster = Cluster::start().await;
+    let streams = value!({
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/exec"]}],
+    });
+    let judge = entry("streams.example.com", url(&hook, "/"), streams);
+    configure(&cluster, "ValidatingWebhookConfiguration", "streams", vec![judge]).await;
+    let path = "/api/v1/namespaces/default/pods/p/exec?command=sh&command=-c&stdin=true";
+    let refused = cluster.post(path, &value!({})).await.refused();
+    assert_eq!(refused, "400 admission webhook \"streams.example.com\" denied the request: no streams");
+    let (_, review) = hook.asked().remove(0);
+    let request = &review["request"];
+    assert_eq!((&request["operation"], &request["subResource"]), (&"CONNECT".into(), &"exec".into()));
+    assert_eq!(request["kind"]["kind"], "PodExecOptions".into());
+    assert_eq!(request["object"]["command"], value!(["sh", "-c"]));
+    assert_eq!(request["options"], Value::Null);
+}

@@ -1,0 +1,173 @@
+//! A store and an API server in this process, and requests to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::answer::Body;
+use apiserver::authentication::Peer;
+use apiserver::{Config, Server, life};
+use auth::User;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, Full};
+use machinery::{Value, json};
+use store::backend::NodeBackend;
+use store::node::{self, Node, Start};
+use store::watch::Hub;
+use tempfile::TempDir;
+
+/// What came back.
+pub struct Answer {
+    pub code: u16,
+    pub body: Value,
+    pub headers: HeaderMap,
+}
+
+/// A running server; it stops when it is dropped.
+pub struct Cluster {
+    pub server: Server,
+    _node: Node,
+    _directory: TempDir,
+}
+
+impl Answer {
+    /// The body of a success.
+    pub fn ok(self) -> Value {
+        assert!(self.code < 300, "{} {}", self.code, self.body);
+        self.body
+    }
+
+    /// Code and message of a failure.
+    pub fn refused(&self) -> String {
+        format!("{} {}", self.code, self.body.str_at(&["message"]).unwrap_or_default())
+    }
+
+    /// The texts of its warnings.
+    pub fn warnings(&self) -> Vec<String> {
+        let all = self.headers.get_all(http::header::WARNING).iter();
+        all.map(|value| value.to_str().unwrap().trim_start_matches("299 - ").trim_matches('"').to_owned()).collect()
+    }
+}
+
+/// The events of a watch.
+pub struct Lines {
+    body: Body,
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// The next event.
+    pub async fn next(&mut self) -> Value {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return json::parse(&line).unwrap();
+            }
+            let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("an event");
+            self.rest.extend_from_slice(&frame.expect("the watch goes on").unwrap().into_data().unwrap());
+        }
+    }
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// Starts with a configuration that is changed first.
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, node) = open_store(&directory).await;
+        let mut config = Config { aggregator_routing: true, ..Config::local(directory.path().join("certs")) };
+        // No controller here makes the service accounts that pods would run as.
+        config.admission.disable.push("ServiceAccount".to_owned());
+        change(&mut config);
+        let server = Server::start(config, store).await.unwrap();
+        let cluster = Self { server, _node: node, _directory: directory };
+        cluster.until("/api/v1/namespaces/default?resourceVersion=0", |answer| answer.code == 200).await;
+        cluster
+    }
+
+    /// Sends a request as an administrator.
+    pub async fn send(&self, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
+        let admin = User::authenticated("admin", ["system:masters".into()]);
+        let peer = Peer { user: Some(admin), ..Peer::default() };
+        self.send_as(peer, method, path, media, body).await
+    }
+
+    /// Sends a request as somebody.
+    pub async fn send_as(&self, peer: Peer, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
+        let request = Request::builder().method(method).uri(path).header("content-type", media);
+        let request = request.body(Full::new(body.into())).unwrap();
+        let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let body = json::parse(&body).unwrap_or_else(|_| Value::from(&*String::from_utf8_lossy(&body)));
+        Answer { code: head.status.as_u16(), body, headers: head.headers }
+    }
+
+    /// Begins a watch as an administrator; its lines are read one by one.
+    pub async fn watch(&self, path: &str) -> Lines {
+        let admin = User::authenticated("admin", ["system:masters".into()]);
+        let peer = Peer { user: Some(admin), ..Peer::default() };
+        let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
+        assert_eq!(answer.status().as_u16(), 200);
+        Lines { body: answer.into_body(), rest: Vec::new() }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, "", Bytes::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::POST, path, "application/json", json::to_vec(body)).await
+    }
+
+    pub async fn merge(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::PATCH, path, "application/merge-patch+json", json::to_vec(body)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, "", Bytes::new()).await
+    }
+
+    /// Asks until the answer is as it should be; each try waits for the server to have seen something new.
+    pub async fn until(&self, path: &str, right: impl Fn(&Answer) -> bool) -> Answer {
+        let mut reached = self.server.state().cache.follow();
+        let waiting = async {
+            loop {
+                reached.borrow_and_update();
+                let answer = self.get(path).await;
+                if right(&answer) {
+                    return answer;
+                }
+                // The table of kinds follows the cache a moment later, so that a try may come too early.
+                let _ = tokio::time::timeout(Duration::from_millis(20), reached.changed()).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), waiting).await.expect(path)
+    }
+}
+
+async fn open_store(directory: &TempDir) -> (store::client::Client, Node) {
+    let hub = Hub::default();
+    let watching = hub.clone();
+    let (peer_urls, client_urls) = (Vec::new(), Vec::new());
+    let peer = consensus::Peer { id: 1, name: "default".into(), peer_urls, client_urls, learner: false };
+    let config = node::Config {
+        id: 1,
+        cluster_id: 1,
+        data_dir: directory.path().join("store"),
+        heartbeat: Duration::from_millis(100),
+        election_ticks: 10,
+        start: Start::New(vec![peer]),
+        listeners: Vec::new(),
+        tls: None,
+        on_apply: Box::new(move |state| watching.publish(state)),
+        segment_bytes: 16 << 20,
+        checkpoint_bytes: 64 << 20,
+    };
+    let node = Node::start(config).await.unwrap();
+    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
+}

@@ -1,0 +1,101 @@
+//! Fills the rules of a ClusterRole that is made of others.
+
+use machinery::labels;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+/// The controller.
+pub struct ClusterRoleAggregation;
+
+/// A role that is made of others, and all roles, in the order of their names.
+pub struct Observed<'a> {
+    role: &'a Value,
+    all: Vec<&'a Value>,
+}
+
+impl Controller for ClusterRoleAggregation {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "clusterrole-aggregation-controller";
+    const READS: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
+    const WRITES: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        // Any role may be part of any that is made of others.
+        keys.extend(cache.of(kind).iter().filter(|entry| is_aggregated(&entry.value)).map(|entry| entry.key.clone()));
+        if is_aggregated(object) {
+            keys.push(Key::of(object));
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let roles = cache.of(Self::READS[0]);
+        let role = roles.get(key).filter(|role| is_aggregated(role))?;
+        Some(Observed { role, all: roles.iter().map(|entry| &entry.value).collect() })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let name = Meta::of(observed.role).name();
+        let mut rules: Vec<Value> = Vec::new();
+        for selector in list(observed.role, &["aggregationRule", "clusterRoleSelectors"]) {
+            let Ok(selector) = labels::from_object(Some(selector)) else {
+                return Plan::waiting("a selector cannot be read");
+            };
+            let parts =
+                observed.all.iter().filter(|role| Meta::of(role).name() != name && selector.matches_object(role));
+            for rule in parts.flat_map(|role| list(role, &["rules"])) {
+                if !rules.contains(rule) {
+                    rules.push(rule.clone());
+                }
+            }
+        }
+        if list(observed.role, &["rules"]) == rules.as_slice() {
+            return Plan::default();
+        }
+        let object = value!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name}, "rules": rules});
+        Plan::of(Action::Apply { resource: kinds::CLUSTER_ROLES.clone(), subresource: "", object })
+    }
+}
+
+fn is_aggregated(role: &Value) -> bool {
+    role.get("aggregationRule").is_some_and(|rule| !rule.is_null())
+}
+
+fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
+    object.at(path).and_then(Value::as_array).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn rules_come_from_all_roles_that_are_selected_each_once() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let rule = |verb: &str| value!({"verbs": [verb], "resources": ["pods"]});
+        let mut add = |name: &str, label: &str, rules: Vec<Value>| {
+            world.add(
+                &kinds::CLUSTER_ROLES,
+                value!({"metadata": {"name": name, "labels": {"to": label}}, "rules": rules}),
+            );
+        };
+        add("z", "view", vec![rule("get"), rule("list")]);
+        add("a", "view", vec![rule("list"), rule("watch")]);
+        add("other", "edit", vec![rule("delete")]);
+        let selectors = value!([{"matchLabels": {"to": "view"}}, {"matchLabels": {"to": "none"}}]);
+        world.add(
+            &kinds::CLUSTER_ROLES,
+            value!({"metadata": {"name": "view", "labels": {"to": "view"}}, "aggregationRule": {"clusterRoleSelectors": selectors},
+                "rules": [(rule("stale"))]}),
+        );
+        obeys_laws::<ClusterRoleAggregation>(&world, |_| false);
+        settle::<ClusterRoleAggregation>(&mut world, |_| false);
+        let role = world.get(&kinds::CLUSTER_ROLES, &Key::cluster("view")).unwrap();
+        assert_eq!(role["rules"], Value::Array(vec![rule("list"), rule("watch"), rule("get")]));
+        assert_eq!(world.log.len(), 1);
+    }
+}

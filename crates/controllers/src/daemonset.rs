@@ -1,0 +1,301 @@
+//! Keeps one pod of a DaemonSet on each node that it fits, and replaces outdated ones a few at a time.
+
+mod history;
+mod make;
+mod rollout;
+mod status;
+
+use std::collections::BTreeMap;
+
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Value};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
+
+use crate::{claim, placement, pod};
+use history::History;
+
+/// Pods created or deleted by one plan at most, as upstream bounds a burst.
+const BURST_MAX: usize = 250;
+/// How long a pod that failed is left alone before it is replaced: as upstream's back-off starts.
+const FAILED_WAIT: Duration = Duration::from_seconds(1);
+
+/// The controller.
+pub struct DaemonSet;
+
+/// A DaemonSet and everything that decides about its pods.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    set: &'a Value,
+    nodes: Vec<&'a Value>,
+    controlled: Vec<&'a Value>,
+    orphans: Vec<&'a Value>,
+    revisions: Vec<&'a Value>,
+    orphan_revisions: Vec<&'a Value>,
+}
+
+impl Controller for DaemonSet {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "daemonset-controller";
+    const READS: &'static [&'static str] = &["daemonsets.apps", "pods", "nodes", "controllerrevisions.apps"];
+    const WRITES: &'static [&'static str] = &["pods", "controllerrevisions.apps", "daemonsets.apps/status", "events"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "daemonsets.apps" => keys.push(Key::of(object)),
+            "nodes" => keys.extend(node_concerns(cache, object)),
+            _ => claim::concerned(object, "DaemonSet", cache.of("daemonsets.apps"), keys),
+        }
+    }
+
+    /// Where pods belong depends on labels and taints of a node, not on how it feels.
+    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+        let labels = |node: &Value| Meta::of(node).value("labels").cloned();
+        kind != "nodes" || labels(old) != labels(new) || old.get("spec") != new.get("spec")
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let set = cache.get("daemonsets.apps", key)?;
+        let uid = Meta::of(set).uid();
+        Some(Observed {
+            set,
+            nodes: cache.of("nodes").iter().map(|entry| &entry.value).collect(),
+            controlled: cache.controlled_by("pods", uid).collect(),
+            orphans: cache.orphans("pods", &key.namespace).collect(),
+            revisions: cache.controlled_by("controllerrevisions.apps", uid).collect(),
+            orphan_revisions: cache.orphans("controllerrevisions.apps", &key.namespace).collect(),
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let set = observed.set;
+        let Some(selector) = claim::selector(set) else { return selects_all(set) };
+        if Meta::of(set).is_deleting() {
+            return Plan::default();
+        }
+        let (revisions, orphans) = (observed.revisions.iter().copied(), observed.orphan_revisions.iter().copied());
+        let revisions = claim::claim(set, &selector, &kinds::CONTROLLER_REVISIONS, revisions, orphans);
+        let (pods, orphans) = (observed.controlled.iter().copied(), observed.orphans.iter().copied());
+        let pods = claim::claim(set, &selector, &kinds::PODS, pods, orphans);
+        let mut actions = revisions.actions;
+        actions.extend(pods.actions);
+        if !actions.is_empty() {
+            return Plan { actions, ..Plan::default() };
+        }
+        let history = match History::of(set, &revisions.owned) {
+            Ok(history) => history,
+            Err(write) => return Plan { actions: write, ..Plan::default() },
+        };
+        let fleet = Fleet::of(set, &observed.nodes, &pods.owned, &history.hash);
+        let mut plan = fleet.manage(now);
+        if plan.actions.is_empty() {
+            plan.actions = rollout::roll(&fleet, now);
+        }
+        plan.actions.truncate(BURST_MAX);
+        if plan.actions.is_empty() {
+            plan.actions = history.beyond_limit(set, &pods.owned);
+        }
+        let status = status::of(&fleet, now);
+        plan.actions.extend(status.update);
+        if let Some(time) = status.wake_at {
+            plan.wake(time);
+        }
+        plan
+    }
+}
+
+/// The nodes, and the pods of a set on them.
+struct Fleet<'a> {
+    set: &'a Value,
+    hash: &'a str,
+    nodes: Vec<Place<'a>>,
+    /// Pods that wait for a node that is not there.
+    lost: Vec<&'a Value>,
+    pods: Vec<&'a Value>,
+}
+
+/// A node.
+struct Place<'a> {
+    name: &'a str,
+    /// A pod belongs here.
+    wanted: bool,
+    /// A pod that is here may stay.
+    may_stay: bool,
+    /// Its pods, the oldest that is bound first.
+    pods: Vec<&'a Value>,
+}
+
+impl<'a> Fleet<'a> {
+    fn of(set: &'a Value, nodes: &[&'a Value], pods: &[&'a Value], hash: &'a str) -> Self {
+        let mut by_node: BTreeMap<&str, Vec<&'a Value>> = BTreeMap::new();
+        // Whoever has ended and is being deleted is as good as gone.
+        for pod in pods.iter().filter(|pod| !(pod::is_ended(pod) && Meta::of(pod).is_deleting())) {
+            by_node.entry(make::target(pod)).or_default().push(pod);
+        }
+        let spec = make::spec(set);
+        let nodes: Vec<Place<'a>> = nodes
+            .iter()
+            .map(|node| {
+                let name = Meta::of(node).name();
+                let (wanted, may_stay) = belongs(set, &spec, node);
+                let mut pods = by_node.remove(name).unwrap_or_default();
+                pods.sort_by_cached_key(|pod| {
+                    let meta = Meta::of(pod);
+                    (pod::node(pod).is_empty(), meta.creation_timestamp(), meta.name().to_owned())
+                });
+                Place { name, wanted, may_stay, pods }
+            })
+            .collect();
+        let lost = by_node.into_values().flatten().filter(|pod| pod::node(pod).is_empty()).collect();
+        Self { set, hash, nodes, lost, pods: pods.to_vec() }
+    }
+
+    /// One pod where one belongs, none where none does.
+    fn manage(&self, now: Time) -> Plan {
+        let mut plan = Plan::default();
+        let mut missing = Vec::new();
+        let mut surplus: Vec<&Value> = self.lost.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()).collect();
+        for place in &self.nodes {
+            if place.may_stay {
+                surplus.extend(self.at(place, &mut missing, &mut plan, now));
+            } else {
+                surplus.extend(place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()));
+            }
+        }
+        plan.actions.extend(surplus.into_iter().map(|pod| make::delete(self.set, pod)));
+        plan.actions.extend(make::create(self.set, self.hash, &missing, &self.pods));
+        plan
+    }
+
+    /// The pods of a node, where pods may be, that are too many.
+    fn at(&self, place: &Place<'a>, missing: &mut Vec<&'a str>, plan: &mut Plan, now: Time) -> Vec<&'a Value> {
+        if place.pods.is_empty() {
+            if place.wanted {
+                missing.push(place.name);
+            }
+            return Vec::new();
+        }
+        let mut surplus = Vec::new();
+        let mut running = Vec::new();
+        for pod in place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()) {
+            match pod::phase(pod) {
+                "Failed" => match failed_until(pod).filter(|until| *until > now) {
+                    Some(until) => plan.wake(until),
+                    None => {
+                        plan.push(self.ended(pod, place.name));
+                        surplus.push(pod);
+                    }
+                },
+                "Succeeded" => {
+                    plan.push(self.ended(pod, place.name));
+                    surplus.push(pod);
+                }
+                _ => running.push(pod),
+            }
+        }
+        if !rollout::surges(self.set) {
+            surplus.extend(running.into_iter().skip(1));
+            return surplus;
+        }
+        if running.is_empty() && place.wanted {
+            missing.push(place.name);
+        }
+        surplus.extend(self.beyond_two(&running, now));
+        surplus
+    }
+
+    /// With surge a node has an old and a new pod for a while: until the new one is available, or the old one is not ready.
+    fn beyond_two(&self, running: &[&'a Value], now: Time) -> Vec<&'a Value> {
+        let (new, old): (Vec<&Value>, Vec<&Value>) = running.iter().copied().partition(|pod| self.has_hash(pod));
+        let mut surplus: Vec<&Value> = new.iter().skip(1).chain(old.iter().skip(1)).copied().collect();
+        if let (Some(new), Some(old)) = (new.first(), old.first())
+            && (!pod::is_ready(old) || self.is_available(new, now))
+        {
+            surplus.push(old);
+        }
+        surplus
+    }
+
+    fn has_hash(&self, pod: &Value) -> bool {
+        Meta::of(pod).label(make::HASH) == Some(self.hash)
+    }
+
+    /// Whether a pod has the newest template.
+    fn is_updated(&self, pod: &Value) -> bool {
+        let generation = make::template_generation(self.set);
+        let same = generation.is_some() && Meta::of(pod).label(make::GENERATION) == generation;
+        same || self.has_hash(pod)
+    }
+
+    fn is_available(&self, pod: &Value, now: Time) -> bool {
+        self.available_at(pod).is_some_and(|at| at <= now)
+    }
+
+    fn available_at(&self, pod: &Value) -> Option<Time> {
+        let seconds = self.set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
+        pod::available_at(pod, seconds)
+    }
+
+    fn ended(&self, pod: &Value, node: &str) -> Action {
+        let meta = Meta::of(pod);
+        let (kind, reason, how, what) = match pod::phase(pod) {
+            "Failed" => (EventType::Warning, "FailedDaemonPod", "failed", "kill"),
+            _ => (EventType::Normal, "SucceededDaemonPod", "succeeded", "delete"),
+        };
+        let message = format!(
+            "Found {how} daemon pod {}/{} on node {node}, will try to {what} it",
+            meta.namespace(),
+            meta.name()
+        );
+        Action::Event { regarding: Regarding::object(self.set), kind, reason, message }
+    }
+}
+
+/// Whether a pod belongs on a node, and whether one that is there may stay.
+fn belongs(set: &Value, spec: &Value, node: &Value) -> (bool, bool) {
+    let by_name = set.str_at(&["spec", "template", "spec", "nodeName"]).filter(|name| !name.is_empty());
+    if by_name.is_some_and(|name| name != Meta::of(node).name()) || !placement::fits_node(spec, node) {
+        return (false, false);
+    }
+    let taints = node.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
+    let tolerations = spec.get("tolerations").and_then(Value::as_array).unwrap_or_default();
+    let keeps_out = |effects| placement::untolerated(taints, tolerations, effects).is_some();
+    (!keeps_out(&["NoSchedule", "NoExecute"]), !keeps_out(&["NoExecute"]))
+}
+
+/// Whom a node concerns: those whose pods belong there or are there.
+fn node_concerns(cache: &Cache, node: &Value) -> Vec<Key> {
+    let name = Meta::of(node).name();
+    let mut keys: Vec<Key> = cache
+        .of("daemonsets.apps")
+        .iter()
+        .filter(|entry| belongs(&entry.value, &make::spec(&entry.value), node).1)
+        .map(|entry| entry.key.clone())
+        .collect();
+    for pod in cache.on_node("pods", name) {
+        let meta = Meta::of(pod);
+        let owner = meta.controller().filter(|owner| owner.kind() == "DaemonSet");
+        keys.extend(owner.map(|owner| Key::new(meta.namespace(), owner.name())));
+    }
+    keys
+}
+
+/// Until when a pod that failed is left alone.
+fn failed_until(failed: &Value) -> Option<Time> {
+    pod::ended_at(failed).map(|at| at.plus(FAILED_WAIT))
+}
+
+/// A selector that selects everything was possible once; nothing good can come of it.
+fn selects_all(set: &Value) -> Plan {
+    let mut plan = Plan::waiting("the selector selects everything");
+    let seen = set.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
+    if seen < Meta::of(set).generation() {
+        let message = "This daemon set is selecting all pods. A non-empty selector is required.".to_owned();
+        let regarding = Regarding::object(set);
+        plan.push(Action::Event { regarding, kind: EventType::Warning, reason: "SelectingAll", message });
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The pods of a DaemonSet: bound to a node by affinity, and tolerant of what the node suffers.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Value, value};
+use reconcile::{Action, Regarding, Told, kinds};
+
+use crate::{claim, names, placement, pod};
+
+/// The label with the hash of the template that a pod was made from.
+pub const HASH: &str = "controller-revision-hash";
+/// The label with the generation of that template, from before there were hashes.
+pub const GENERATION: &str = "pod-template-generation";
+
+/// What a pod of a DaemonSet tolerates besides what its template says.
+const TOLERATED: &[(&str, &str)] = &[
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
+/// The specification of a pod of the set, on no node yet.
+pub fn spec(set: &Value) -> Value {
+    let mut spec = set.at(&["spec", "template", "spec"]).cloned().unwrap_or_else(Value::object);
+    let on_host = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
+    let network = on_host.then_some(("node.kubernetes.io/network-unavailable", "NoSchedule"));
+    let Some(object) = spec.as_object_mut() else { return spec };
+    let tolerations = object.get_or_insert_with("tolerations", || Value::Array(Vec::new()));
+    if let Some(list) = tolerations.as_array_mut() {
+        for (key, effect) in TOLERATED.iter().copied().chain(network) {
+            let added = value!({"key": key, "operator": "Exists", "effect": effect});
+            // One that says the same already is kept as it is.
+            let taint = value!({"key": key, "effect": effect});
+            let is_same = |have: &Value| {
+                have.str_at(&["key"]) == Some(key)
+                    && have.str_at(&["effect"]) == Some(effect)
+                    && placement::tolerates(have, &taint)
+            };
+            match list.iter_mut().find(|have| is_same(have)) {
+                Some(have) => *have = added,
+                None => list.push(added),
+            }
+        }
+    }
+    spec
+}
+
+/// The node that a pod is on, or is meant for.
+pub fn target(pod: &Value) -> &str {
+    if !pod::node(pod).is_empty() {
+        return pod::node(pod);
+    }
+    let required =
+        &["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
+    let terms = pod.at(required).and_then(Value::as_array).unwrap_or_default();
+    let fields = terms.iter().flat_map(|term| term.get("matchFields").and_then(Value::as_array).unwrap_or_default());
+    let by_name =
+        |field: &&Value| field.str_at(&["key"]) == Some("metadata.name") && field.str_at(&["operator"]) == Some("In");
+    let value = fields.into_iter().find(by_name).and_then(|field| field.get("values")?.as_array()?.first()?.as_str());
+    value.unwrap_or_default()
+}
+
+/// The generation of the template, which the server counts.
+pub fn template_generation(set: &Value) -> Option<&str> {
+    Meta::of(set).annotation("deprecated.daemonset.template.generation")
+}
+
+/// Makes a pod for each of these nodes.
+pub fn create(set: &Value, hash: &str, nodes: &[&str], owned: &[&Value]) -> Vec<Action> {
+    let prefix = format!("{}-", Meta::of(set).name());
+    let template = value!({"metadata": (set.at(&["spec", "template", "metadata"]).cloned().unwrap_or_default()), "spec": (spec(set))});
+    let names = names::fresh(set, &prefix, owned, nodes.len());
+    let make = |(node, name): (&&str, &String)| {
+        let mut object = pod::from_template(&template, Meta::of(set).namespace(), name, &prefix, claim::reference(set));
+        if let Some(mut meta) = MetaMut::of(&mut object) {
+            meta.set_label(HASH, hash);
+            if let Some(generation) = template_generation(set) {
+                meta.set_label(GENERATION, generation);
+            }
+        }
+        bind(&mut object, node);
+        let told = told(set, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
+        Action::Create { resource: kinds::PODS.clone(), object, told }
+    };
+    nodes.iter().zip(&names).map(make).collect()
+}
+
+pub fn delete(set: &Value, pod: &Value) -> Action {
+    let mut action = Action::delete(&kinds::PODS, pod);
+    if let Action::Delete { told: said, .. } = &mut action {
+        let message = format!("Deleted pod: {}", Meta::of(pod).name());
+        *said = told(set, "SuccessfulDelete", message, "FailedDelete", "Error deleting");
+    }
+    action
+}
+
+/// The scheduler places the pod, and on this node only: it knows best whether there is room.
+fn bind(pod: &mut Value, node: &str) {
+    let terms = value!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]);
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let affinity = spec.get_or_insert_with("affinity", Value::object);
+    let Some(affinity) = affinity.as_object_mut() else { return };
+    if let Some(of_node) = affinity.get_or_insert_with("nodeAffinity", Value::object).as_object_mut() {
+        of_node.insert("requiredDuringSchedulingIgnoredDuringExecution", value!({"nodeSelectorTerms": terms}));
+    }
+}
+
+fn told(
+    set: &Value,
+    done_reason: &'static str,
+    done_message: String,
+    failed_reason: &'static str,
+    failed_prefix: &'static str,
+) -> Option<Box<Told>> {
+    let regarding = Regarding::object(set);
+    Some(Box::new(Told { regarding, done_reason, done_message, failed: Some((failed_reason, failed_prefix.into())) }))
+}

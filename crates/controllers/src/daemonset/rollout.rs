@@ -1,0 +1,79 @@
+//! Replaces outdated pods of a DaemonSet: the old one goes first, or the new one comes first where surge is allowed.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Value, value};
+use reconcile::Action;
+
+use super::{Fleet, Place, make};
+use crate::share;
+
+/// Whether new pods may come before old ones go.
+pub fn surges(set: &Value) -> bool {
+    bounds(set, 1).0 > 0
+}
+
+/// The next step of the update.
+pub fn roll(fleet: &Fleet<'_>, now: Time) -> Vec<Action> {
+    if fleet.set.str_at(&["spec", "updateStrategy", "type"]) == Some("OnDelete") {
+        return Vec::new();
+    }
+    let wanted = fleet.nodes.iter().filter(|place| place.wanted).count();
+    let (surge, unavailable) = bounds(fleet.set, i64::try_from(wanted).unwrap_or(i64::MAX));
+    if surge > 0 { grow_first(fleet, surge, now) } else { shrink_first(fleet, unavailable, now) }
+}
+
+/// How many nodes may have two pods for a while, and how many may have none.
+fn bounds(set: &Value, nodes: i64) -> (i64, i64) {
+    let rolling = |field| set.at(&["spec", "updateStrategy", "rollingUpdate", field]);
+    if set.str_at(&["spec", "updateStrategy", "type"]) == Some("OnDelete") {
+        return (0, 0);
+    }
+    let surge = share::up(rolling("maxSurge"), nodes);
+    let unavailable = share::up(rolling("maxUnavailable").or(Some(&value!(1))), nodes);
+    // With neither allowed nothing could ever move.
+    if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
+}
+
+/// The one updated and the one outdated pod of a node; `None` if there are more than that.
+fn pair<'a>(fleet: &Fleet<'a>, place: &Place<'a>) -> Option<(Option<&'a Value>, Option<&'a Value>)> {
+    let alive = place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting());
+    let (new, old): (Vec<&Value>, Vec<&Value>) = alive.partition(|pod| fleet.is_updated(pod));
+    (new.len() <= 1 && old.len() <= 1).then(|| (new.first().copied(), old.first().copied()))
+}
+
+fn shrink_first(fleet: &Fleet<'_>, unavailable: i64, now: Time) -> Vec<Action> {
+    let mut missing = 0;
+    let (mut useless, mut candidates) = (Vec::new(), Vec::new());
+    for place in fleet.nodes.iter().filter(|place| !place.pods.is_empty()) {
+        match pair(fleet, place) {
+            None | Some((None, None) | (Some(_), Some(_))) => missing += 1,
+            Some((Some(new), None)) => missing += i64::from(!fleet.is_available(new, now)),
+            Some((None, Some(old))) if fleet.is_available(old, now) => candidates.push(old),
+            Some((None, Some(old))) => useless.push(old),
+        }
+    }
+    let room = usize::try_from(unavailable - missing).unwrap_or(0);
+    // Who is not available anyway is replaced whatever the budget says.
+    let gone = useless.into_iter().chain(candidates.into_iter().take(room));
+    gone.map(|pod| make::delete(fleet.set, pod)).collect()
+}
+
+fn grow_first(fleet: &Fleet<'_>, surge: i64, now: Time) -> Vec<Action> {
+    let mut surging = 0;
+    let (mut needed, mut candidates, mut done) = (Vec::new(), Vec::new(), Vec::new());
+    for place in fleet.nodes.iter().filter(|place| !place.pods.is_empty()) {
+        match pair(fleet, place) {
+            Some((_, None)) => {}
+            Some((None, Some(old))) if fleet.is_available(old, now) => candidates.push(place.name),
+            Some((None, Some(_))) => needed.push(place.name),
+            Some((Some(new), Some(old))) if fleet.is_available(new, now) => done.push(old),
+            None | Some((Some(_), Some(_))) => surging += 1,
+        }
+    }
+    let room = usize::try_from(surge - surging).unwrap_or(0);
+    let nodes: Vec<&str> = needed.into_iter().chain(candidates.into_iter().take(room)).collect();
+    let mut actions: Vec<Action> = done.into_iter().map(|pod| make::delete(fleet.set, pod)).collect();
+    actions.extend(make::create(fleet.set, fleet.hash, &nodes, &fleet.pods));
+    actions
+}

@@ -1,0 +1,53 @@
+//! The status of a DaemonSet, as a function of its nodes and pods.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Object, Value};
+use reconcile::{Action, kinds};
+
+use super::Fleet;
+use crate::pod;
+
+/// What to write, and when to look again because a pod will count as available by then.
+pub struct Status {
+    pub update: Option<Action>,
+    pub wake_at: Option<Time>,
+}
+
+pub fn of(fleet: &Fleet<'_>, now: Time) -> Status {
+    let set = fleet.set;
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let desired = fleet.nodes.iter().filter(|place| place.wanted).count();
+    let first: Vec<&Value> =
+        fleet.nodes.iter().filter(|place| place.wanted).filter_map(|place| place.pods.first().copied()).collect();
+    let strays = fleet.nodes.iter().filter(|place| !place.wanted && !place.pods.is_empty()).count();
+    let available = first.iter().filter(|pod| fleet.is_available(pod, now)).count();
+    let mut status = Object::new();
+    status.insert("currentNumberScheduled", count(first.len()));
+    status.insert("desiredNumberScheduled", count(desired));
+    status.insert("numberMisscheduled", count(strays));
+    status.insert("numberReady", count(first.iter().filter(|pod| pod::is_ready(pod)).count()));
+    let counted = [
+        ("observedGeneration", Meta::of(set).generation()),
+        ("updatedNumberScheduled", count(first.iter().filter(|pod| fleet.is_updated(pod)).count())),
+        ("numberAvailable", count(available)),
+        ("numberUnavailable", count(desired - available.min(desired))),
+    ];
+    // Go leaves out what is zero, but not the first four.
+    for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
+        status.insert(field, number);
+    }
+    for field in ["collisionCount", "conditions"] {
+        if let Some(kept) = set.at(&["status", field]) {
+            status.insert(field, kept.clone());
+        }
+    }
+    let status = Value::Object(status);
+    let update = (set.get("status") != Some(&status)).then(|| {
+        let mut object = set.clone();
+        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        Action::UpdateStatus { resource: kinds::DAEMON_SETS.clone(), object }
+    });
+    let later = fleet.pods.iter().filter_map(|pod| fleet.available_at(pod)).filter(|at| *at > now);
+    Status { update, wake_at: later.min() }
+}

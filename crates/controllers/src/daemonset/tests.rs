@@ -1,0 +1,202 @@
+use machinery::meta::MetaMut;
+use machinery::patch::merge;
+use machinery::value;
+use proptest::prelude::*;
+use reconcile::decide;
+use reconcile::testing::{World, obeys_laws, settle};
+
+use super::*;
+
+fn set() -> Value {
+    value!({"metadata": {"namespace": "a", "name": "ds"},
+        "spec": {"selector": {"matchLabels": {"app": "ds"}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+            "template": {"metadata": {"labels": {"app": "ds"}}, "spec": {"containers": [{"name": "c", "image": "v1"}]}}}})
+}
+
+fn node(name: &str, more: Value) -> Value {
+    merge::apply(value!({"metadata": {"name": name, "labels": {"on": name}}, "spec": {}}), more)
+}
+
+fn world(set: Value, nodes: usize) -> World {
+    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    for at in 1..=nodes {
+        world.add(&kinds::NODES, node(&format!("n{at}"), value!({})));
+    }
+    world.add(&kinds::DAEMON_SETS, set);
+    world
+}
+
+fn key() -> Key {
+    Key::new("a", "ds")
+}
+
+fn change(world: &mut World, change: Value) {
+    world.change(&kinds::DAEMON_SETS, &key(), |set| *set = merge::apply(set.take(), change));
+}
+
+fn image(image: &str) -> Value {
+    value!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
+}
+
+/// Places each pod on the node it is meant for; then it runs.
+fn nodes(world: &mut World) -> bool {
+    let mut busy = false;
+    for entry in world.of("pods").iter().filter(|entry| pod::node(&entry.value).is_empty()) {
+        let target = make::target(&entry.value).to_owned();
+        if world.get(&kinds::NODES, &Key::cluster(target.as_str())).is_none() {
+            continue;
+        }
+        let now = world.now.to_string();
+        world.change(&kinds::PODS, &entry.key, |pod| {
+            let status = value!({"phase": "Running", "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": now}]});
+            *pod = merge::apply(pod.take(), value!({"spec": {"nodeName": target}, "status": status}));
+        });
+        busy = true;
+    }
+    let going: Vec<Key> =
+        world.of("pods").iter().filter(|one| Meta::of(&one.value).is_deleting()).map(|one| one.key.clone()).collect();
+    for key in going {
+        world.remove(&kinds::PODS, &key);
+        busy = true;
+    }
+    busy
+}
+
+fn shown(world: &World) -> Vec<String> {
+    let show = |pod: &Value| format!("{} {}", pod::node(pod), pod["spec"]["containers"][0]["image"].as_str().unwrap());
+    let mut all: Vec<String> = world.of("pods").iter().map(|entry| show(&entry.value)).collect();
+    all.sort();
+    all
+}
+
+fn status(world: &World) -> String {
+    world.get(&kinds::DAEMON_SETS, &key()).unwrap()["status"].to_string()
+}
+
+#[test]
+fn every_node_that_fits_has_one_pod() {
+    let mut world = world(set(), 2);
+    let taint = |effect: &str| value!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
+    world.add(&kinds::NODES, node("n3", taint("NoSchedule")));
+    world.add(
+        &kinds::NODES,
+        node(
+            "n4",
+            value!({"spec": {"taints": [
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}}),
+        ),
+    );
+    settle::<DaemonSet>(&mut world, nodes);
+    assert_eq!(shown(&world), ["n1 v1", "n2 v1", "n4 v1"]);
+    let expect = r#"{"currentNumberScheduled":3,"desiredNumberScheduled":3,"numberAvailable":3,"numberMisscheduled":0,"numberReady":3,"observedGeneration":1,"updatedNumberScheduled":3}"#;
+    assert_eq!(status(&world), expect);
+    world.change(&kinds::NODES, &Key::cluster("n1"), |node| *node = merge::apply(node.take(), taint("NoSchedule")));
+    settle::<DaemonSet>(&mut world, nodes);
+    assert_eq!(shown(&world).len(), 3, "who is there may stay");
+    assert!(
+        status(&world).contains(r#""desiredNumberScheduled":2"#)
+            && status(&world).contains(r#""numberMisscheduled":1"#)
+    );
+    world.change(&kinds::NODES, &Key::cluster("n1"), |node| *node = merge::apply(node.take(), taint("NoExecute")));
+    settle::<DaemonSet>(&mut world, nodes);
+    assert_eq!(shown(&world), ["n2 v1", "n4 v1"]);
+    change(&mut world, value!({"spec": {"template": {"spec": {"nodeSelector": {"on": "n2"}}}}}));
+    settle::<DaemonSet>(&mut world, nodes);
+    assert_eq!(shown(&world), ["n2 v1"]);
+}
+
+#[test]
+fn a_pod_is_meant_for_its_node_and_tolerates_what_nodes_suffer() {
+    let mut set = set();
+    MetaMut::of(&mut set).unwrap().set_annotation("deprecated.daemonset.template.generation", "7");
+    let mut world = world(set, 1);
+    settle::<DaemonSet>(&mut world, |_| false);
+    let pods = world.of("pods");
+    let pod = &pods.iter().next().unwrap().value;
+    assert_eq!(make::target(pod), "n1");
+    assert_eq!(pod::node(pod), "", "the scheduler places it");
+    assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 6);
+    assert_eq!(Meta::of(pod).label("pod-template-generation"), Some("7"));
+    let revisions = world.of("controllerrevisions.apps");
+    let revision = &revisions.iter().next().unwrap().value;
+    assert_eq!(Meta::of(revision).label(make::HASH), Meta::of(pod).label(make::HASH));
+    assert_eq!(Meta::of(revision).annotation("deprecated.daemonset.template.generation"), Some("7"));
+}
+
+#[test]
+fn an_update_takes_one_node_after_the_other() {
+    let mut world = world(set(), 3);
+    settle::<DaemonSet>(&mut world, nodes);
+    world.log.clear();
+    change(&mut world, image("v2"));
+    settle::<DaemonSet>(&mut world, nodes);
+    assert_eq!(shown(&world), ["n1 v2", "n2 v2", "n3 v2"]);
+    let story: Vec<&str> = world.log.iter().filter(|line| line.contains(" pods ")).map(|line| &line[..6]).collect();
+    assert_eq!(story, ["delete", "create", "delete", "create", "delete", "create"]);
+    change(&mut world, merge::apply(image("v3"), value!({"spec": {"updateStrategy": {"type": "OnDelete"}}})));
+    settle::<DaemonSet>(&mut world, nodes);
+    assert_eq!(shown(&world), ["n1 v2", "n2 v2", "n3 v2"]);
+    assert!(!status(&world).contains("updatedNumberScheduled"), "{}", status(&world));
+}
+
+#[test]
+fn with_surge_the_new_pod_comes_first() {
+    let surge = value!({"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}});
+    let mut world = world(merge::apply(set(), surge), 2);
+    settle::<DaemonSet>(&mut world, nodes);
+    world.log.clear();
+    change(&mut world, image("v2"));
+    settle::<DaemonSet>(&mut world, nodes);
+    assert_eq!(shown(&world), ["n1 v2", "n2 v2"]);
+    let story: Vec<&str> = world.log.iter().filter(|line| line.contains(" pods ")).map(|line| &line[..6]).collect();
+    assert_eq!(story, ["create", "delete", "create", "delete"]);
+}
+
+#[test]
+fn a_pod_that_failed_is_replaced_after_a_moment() {
+    let mut world = world(set(), 1);
+    settle::<DaemonSet>(&mut world, nodes);
+    let failed = world.of("pods").iter().next().unwrap().key.clone();
+    world.change(&kinds::PODS, &failed, |pod| *pod = merge::apply(pod.take(), value!({"status": {"phase": "Failed"}})));
+    let plan = decide::<DaemonSet>(&world.cache::<DaemonSet>(), &key(), world.now);
+    assert!(plan.wake_at.is_some() && !plan.to_string().contains("delete pods"), "{plan}");
+    settle::<DaemonSet>(&mut world, nodes);
+    assert!(world.get(&kinds::PODS, &failed).is_none());
+    assert!(world.log.iter().any(|line| line.contains("FailedDaemonPod: Found failed daemon pod a/ds-")));
+    assert_eq!(shown(&world), ["n1 v1"]);
+}
+
+prop_compose! {
+    fn arbitrary_world()(
+        count in 0..4usize, surge in 0..2i64, unavailable in 0..3i64, update in any::<bool>(), min_ready in prop::sample::select(vec![0, 10]),
+        gone in prop::option::of(1..4usize), tainted in prop::option::of((1..4usize, any::<bool>())),
+    ) -> World {
+        let rolling = value!({"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}});
+        let mut world = world(merge::apply(set(), value!({"spec": {"updateStrategy": rolling, "minReadySeconds": min_ready}})), count);
+        settle::<DaemonSet>(&mut world, nodes);
+        if let Some((at, evicts)) = tainted.filter(|(at, _)| *at <= count) {
+            let effect = if evicts { "NoExecute" } else { "NoSchedule" };
+            world.change(&kinds::NODES, &Key::cluster(format!("n{at}").as_str()), |node| {
+                *node = merge::apply(node.take(), value!({"spec": {"taints": [{"key": "k", "effect": effect}]}}));
+            });
+        }
+        if let Some(at) = gone.filter(|at| *at <= count) {
+            world.remove(&kinds::NODES, &Key::cluster(format!("n{at}").as_str()));
+        }
+        if update {
+            change(&mut world, image("v2"));
+        }
+        world
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_obeys_the_laws_in_generated_worlds(world in arbitrary_world()) {
+        obeys_laws::<DaemonSet>(&world, nodes);
+    }
+}

@@ -1,0 +1,167 @@
+//! Publishes the pods behind a service as Endpoints, the older form.
+
+pub mod subsets;
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::time::Time;
+use machinery::{Key, Object, Value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+use crate::read::{list, text, texts};
+use crate::{pod, service};
+
+use subsets::{ADDRESSES_MAX, Subset};
+
+const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const MANAGER: &str = "endpoint-controller";
+/// Says that there are more addresses than could be listed.
+const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+
+/// The controller. Its keys are services.
+pub struct Endpoints;
+
+/// A service if there is one, the pods it selects, and what is published.
+pub struct Observed<'a> {
+    service: Option<&'a Value>,
+    pods: Vec<&'a Value>,
+    published: Option<&'a Value>,
+}
+
+impl Controller for Endpoints {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "endpoint-controller";
+    const READS: &'static [&'static str] = &["services", "pods", "endpoints"];
+    const WRITES: &'static [&'static str] = &["endpoints"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "pods" => service::of_pod(cache, object, keys),
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let service = cache.get("services", key);
+        let published = cache.get("endpoints", key);
+        let Some(service) = service else { return Some(Observed { service, pods: Vec::new(), published }) };
+        let pods = cache.in_namespace("pods", &key.namespace).filter(|pod| service::selects(service, pod));
+        Some(Observed { service: Some(service), pods: pods.collect(), published })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let Some(service) = observed.service else {
+            // DEVIATION: what somebody else published for a service stays when the service goes; upstream deletes it when it sees that.
+            let ours = observed.published.filter(|it| Meta::of(it).label(MANAGED_BY) == Some(MANAGER));
+            return ours.map(|it| Plan::of(Action::delete(&kinds::ENDPOINTS, it))).unwrap_or_default();
+        };
+        if !service::has_selector(service)
+            || text(service, &["spec", "type"]) == "ExternalName"
+            || Meta::of(service).is_deleting()
+        {
+            return Plan::default();
+        }
+        let (subsets, truncated) = subsets::truncate(subsets(service, &observed.pods), ADDRESSES_MAX);
+        let labels = labels(service);
+        let is_truncated = |it: &Value| Meta::of(it).annotation(OVER_CAPACITY) == Some("truncated");
+        if let Some(published) = observed.published
+            && subsets::read(published) == subsets
+            && Meta::of(published).labels() == Some(&labels)
+            && is_truncated(published) == truncated
+        {
+            return Plan::default();
+        }
+        Plan::of(write(observed, service, &subsets, labels, truncated))
+    }
+}
+
+/// What is to be published, as one subset for each set of addresses that have the same ports.
+fn subsets(service: &Value, pods: &[&Value]) -> Vec<Subset> {
+    let unready_too = service::publishes_unready(service);
+    let family = service::families(service).first().copied().unwrap_or("IPv4");
+    let ports = list(service, &["spec", "ports"]);
+    let mut found = Vec::new();
+    for pod in pods.iter().copied().filter(|pod| service::is_published(pod, unready_too)) {
+        let Some(address) = service::addresses(pod, family).next() else { continue };
+        let entry = address_of(service, pod, address);
+        let ready = unready_too || pod::is_ready(pod);
+        if ports.is_empty() && service::is_headless(service) {
+            found.push(Subset::single(entry, None, ready));
+            continue;
+        }
+        for port in ports {
+            if let Some(number) = service::target_port(pod, port) {
+                found.push(Subset::single(entry.clone(), Some(port_of(port, number)), ready));
+            }
+        }
+    }
+    subsets::repack(found)
+}
+
+fn address_of(service: &Value, pod: &Value, address: &str) -> Value {
+    let mut entry = Object::new();
+    entry.insert("ip", address);
+    if !pod::node(pod).is_empty() {
+        entry.insert("nodeName", pod::node(pod));
+    }
+    entry.insert("targetRef", service::target(pod));
+    if let Some(hostname) = service::hostname(pod, service) {
+        entry.insert("hostname", hostname);
+    }
+    Value::Object(entry)
+}
+
+fn port_of(port: &Value, number: i64) -> Value {
+    let mut entry = Object::new();
+    for field in ["name", "appProtocol"] {
+        if let Some(said) = port.str_at(&[field]).filter(|said| !said.is_empty()) {
+            entry.insert(field, said);
+        }
+    }
+    entry.insert("port", number);
+    entry.insert("protocol", port.str_at(&["protocol"]).unwrap_or("TCP"));
+    Value::Object(entry)
+}
+
+fn labels(service: &Value) -> Object {
+    let mut labels: Object =
+        texts(service, &["metadata", "labels"]).filter(|(key, _)| *key != service::HEADLESS).collect();
+    if service::is_headless(service) {
+        labels.insert(service::HEADLESS, "");
+    }
+    labels.insert(MANAGED_BY, MANAGER);
+    labels
+}
+
+fn write(observed: &Observed<'_>, service: &Value, subsets: &[Subset], labels: Object, truncated: bool) -> Action {
+    let meta = Meta::of(service);
+    let mut object = observed.published.cloned().unwrap_or_else(|| {
+        machinery::value!({"apiVersion": "v1", "kind": "Endpoints",
+            "metadata": {"namespace": (meta.namespace()), "name": (meta.name())}})
+    });
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.set("labels", labels);
+        if let Some(time) = service::changed_at(service, &observed.pods) {
+            meta.set_annotation(service::TRIGGER, &time.to_string());
+        }
+        if truncated {
+            meta.set_annotation(OVER_CAPACITY, "truncated");
+        } else {
+            meta.remove_annotation(OVER_CAPACITY);
+        }
+    }
+    if let Some(object) = object.as_object_mut() {
+        if subsets.is_empty() {
+            object.remove("subsets");
+        } else {
+            object.insert("subsets", subsets.iter().map(Subset::to_value).collect::<Vec<_>>());
+        }
+    }
+    let resource = kinds::ENDPOINTS.clone();
+    match observed.published {
+        Some(_) => Action::Update { resource, object, told: None },
+        None => Action::Create { resource, object, told: None },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+use machinery::value;
+use reconcile::testing::{World, obeys_laws, settle};
+
+use super::*;
+
+fn world() -> World {
+    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    let ports = value!([{"name": "h", "port": 80, "targetPort": "http"}, {"name": "d", "port": 53, "protocol": "UDP", "targetPort": 5353}]);
+    world.add(
+        &kinds::SERVICES,
+        value!({"metadata": {"namespace": "a", "name": "s", "labels": {"l": "v"}},
+            "spec": {"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": ports}}),
+    );
+    pod(&mut world, "x", "10.1.0.1", "True", value!([{"name": "http", "containerPort": 9090}]));
+    pod(&mut world, "y", "10.1.0.2", "True", value!([]));
+    world
+}
+
+fn pod(world: &mut World, name: &str, ip: &str, ready: &str, ports: Value) {
+    world.add(
+        &kinds::PODS,
+        value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": "web"}},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "ports": ports}]},
+            "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+                "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": "2023-11-14T22:13:20Z"}]}}),
+    );
+}
+
+/// Each subset as `ready addresses|unready addresses at ports`.
+fn published(world: &World) -> Vec<String> {
+    let endpoints = world.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();
+    let join = |items: &[Value], field: &str| {
+        let shown: Vec<String> = items.iter().map(|it| it[field].to_string().replace('"', "")).collect();
+        shown.join(",")
+    };
+    subsets::read(endpoints)
+        .iter()
+        .map(|it| format!("{}|{} at {}", join(&it.ready, "ip"), join(&it.unready, "ip"), join(&it.ports, "port")))
+        .collect()
+}
+
+#[test]
+fn ports_with_the_same_addresses_stand_together() {
+    let mut world = world();
+    obeys_laws::<Endpoints>(&world, |_| false);
+    settle::<Endpoints>(&mut world, |_| false);
+    assert_eq!(published(&world), ["10.1.0.1,10.1.0.2| at 5353", "10.1.0.1| at 9090"]);
+    let endpoints = world.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();
+    let meta = Meta::of(endpoints);
+    assert_eq!((meta.label("l"), meta.label(MANAGED_BY)), (Some("v"), Some(MANAGER)));
+    assert_eq!(meta.annotation(service::TRIGGER), Some("2023-11-14T22:13:20Z"));
+    assert_eq!(endpoints["subsets"][0]["addresses"][0]["targetRef"]["name"], "x".into());
+}
+
+#[test]
+fn addresses_follow_readiness() {
+    let mut world = world();
+    pod(&mut world, "z", "10.1.0.3", "False", value!([]));
+    settle::<Endpoints>(&mut world, |_| false);
+    assert_eq!(published(&world), ["10.1.0.1,10.1.0.2|10.1.0.3 at 5353", "10.1.0.1| at 9090"]);
+    world.change(&kinds::PODS, &Key::new("a", "x"), |pod| {
+        *pod = machinery::patch::merge::apply(pod.take(), value!({"status": {"phase": "Succeeded"}}));
+    });
+    world.delete(&kinds::PODS, &Key::new("a", "y"), None, None);
+    settle::<Endpoints>(&mut world, |_| false);
+    assert_eq!(published(&world), ["|10.1.0.3 at 5353"], "what ended or is going is not served");
+}
+
+#[test]
+fn ours_go_with_their_service() {
+    let mut world = world();
+    settle::<Endpoints>(&mut world, |_| false);
+    world.remove(&kinds::SERVICES, &Key::new("a", "s"));
+    let plan = reconcile::decide::<Endpoints>(&world.cache::<Endpoints>(), &Key::new("a", "s"), world.now);
+    assert_eq!(plan.to_string(), "delete endpoints a/s\n");
+}
+
+#[test]
+fn more_than_a_thousand_addresses_are_cut_and_said_to_be() {
+    let many: Vec<Value> = (0..1200).map(|at| value!({"ip": (format!("10.0.{}.{}", at / 250, at % 250))})).collect();
+    let whole = vec![Subset { ready: many[..600].to_vec(), unready: many[600..].to_vec(), ports: Vec::new() }];
+    let (cut, truncated) = subsets::truncate(whole, 1000);
+    assert_eq!((cut[0].ready.len(), cut[0].unready.len(), truncated), (600, 400, true));
+}

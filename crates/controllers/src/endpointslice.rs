@@ -1,0 +1,183 @@
+//! Publishes the pods behind a service as EndpointSlices.
+
+mod hints;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Object, Value, value};
+use reconcile::{Cache, Controller, Plan};
+
+use crate::read::{list, text, texts};
+use crate::slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
+use crate::{claim, pod, service};
+
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Endpoints a slice at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// As `--max-endpoints-per-slice` says.
+    pub slice_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { slice_max: 100 }
+    }
+}
+
+/// The controller. Its keys are services.
+pub struct EndpointSlice;
+
+/// A service, the pods it selects with the nodes they are on, and its slices.
+pub struct Observed<'a> {
+    service: &'a Value,
+    pods: Vec<(&'a Value, Option<&'a Value>)>,
+    slices: Vec<&'a Value>,
+    nodes: Vec<&'a Value>,
+    config: Config,
+}
+
+impl Controller for EndpointSlice {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "endpointslice-controller";
+    const READS: &'static [&'static str] = &["services", "pods", "endpointslices.discovery.k8s.io", "nodes"];
+    const WRITES: &'static [&'static str] = &["endpointslices.discovery.k8s.io"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let meta = Meta::of(object);
+        match kind {
+            "pods" => service::of_pod(cache, object, keys),
+            "nodes" => cache.on_node("pods", meta.name()).for_each(|pod| service::of_pod(cache, pod, keys)),
+            "services" => keys.push(Key::of(object)),
+            _ if meta.label(MANAGED_BY) == Some(MANAGER) => {
+                keys.extend(meta.label(SERVICE_NAME).map(|name| Key::new(meta.namespace(), name)));
+            }
+            _ => {}
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let service = cache.get("services", key).filter(|service| service::has_selector(service))?;
+        let pods = cache.in_namespace("pods", &key.namespace).filter(|pod| service::selects(service, pod));
+        let with_node = pods.map(|pod| (pod, cache.get("nodes", &Key::cluster(pod::node(pod)))));
+        let slices = cache.in_namespace("endpointslices.discovery.k8s.io", &key.namespace).filter(|slice| {
+            let meta = Meta::of(slice);
+            meta.label(SERVICE_NAME) == Some(&key.name)
+                && meta.label(MANAGED_BY) == Some(MANAGER)
+                && !meta.is_deleting()
+        });
+        let nodes =
+            if hints::need_nodes(service) { cache.of("nodes").iter().map(|it| &it.value).collect() } else { vec![] };
+        Some(Observed {
+            service,
+            pods: with_node.collect(),
+            slices: slices.collect(),
+            nodes,
+            config: cache.config().copied().unwrap_or_default(),
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let service = observed.service;
+        if Meta::of(service).is_deleting() || text(service, &["spec", "type"]) == "ExternalName" {
+            return Plan::default();
+        }
+        let published: Vec<(&Value, Option<&Value>)> =
+            observed.pods.iter().copied().filter(|(pod, _)| service::is_published(pod, true)).collect();
+        let wanted = wanted(observed, &published);
+        let families = service::families(service);
+        let mut plan = Plan::default();
+        for family in &families {
+            let existing: Vec<&Value> =
+                observed.slices.iter().copied().filter(|slice| text(slice, &["addressType"]) == *family).collect();
+            let mut groups = groups(service, &published, family);
+            hints::add(service, &mut groups, &observed.nodes);
+            plan.actions.extend(slices::pack(&wanted, family, &existing, groups, true).actions());
+        }
+        // A family that the service no longer has.
+        let useless = observed.slices.iter().filter(|slice| !families.contains(&text(slice, &["addressType"])));
+        plan.actions.extend(useless.map(|slice| slices::delete(&reconcile::kinds::ENDPOINT_SLICES, slice)));
+        plan
+    }
+}
+
+fn wanted<'a>(observed: &Observed<'a>, published: &[(&Value, Option<&Value>)]) -> Wanted<'a> {
+    let service = observed.service;
+    let mut labels: Object = texts(service, &["metadata", "labels"])
+        .filter(|(key, _)| ![SERVICE_NAME, MANAGED_BY, service::HEADLESS].contains(key))
+        .collect();
+    if service::is_headless(service) {
+        labels.insert(service::HEADLESS, "");
+    }
+    labels.insert(SERVICE_NAME, Meta::of(service).name());
+    labels.insert(MANAGED_BY, MANAGER);
+    let pods: Vec<&Value> = published.iter().map(|(pod, _)| *pod).collect();
+    let annotations = service::changed_at(service, &pods).map(|time| (service::TRIGGER, time.to_string()));
+    Wanted {
+        owner: service,
+        reference: claim::reference(service),
+        labels,
+        annotations: annotations.into_iter().collect(),
+        slice_max: observed.config.slice_max,
+    }
+}
+
+/// The endpoints of a family, by the ports they are reached at.
+fn groups(service: &Value, pods: &[(&Value, Option<&Value>)], family: &str) -> Groups {
+    let mut groups = Groups::new();
+    for (pod, node) in pods {
+        // A pod of a node that is gone is one that will be; unless it is to be served whatever is wrong with it.
+        if node.is_none() && !pod::node(pod).is_empty() && !service::publishes_unready(service) {
+            continue;
+        }
+        let addresses: Vec<Value> = service::addresses(pod, family).map(Value::from).collect();
+        if addresses.is_empty() {
+            continue;
+        }
+        let ports = ports(service, pod);
+        let group = groups.entry(slices::ports_key(&ports)).or_insert_with(|| Group { ports, endpoints: Vec::new() });
+        group.endpoints.push(endpoint(service, pod, *node, addresses));
+    }
+    groups
+}
+
+fn ports(service: &Value, pod: &Value) -> Vec<Value> {
+    let mut ports = Vec::new();
+    for port in list(service, &["spec", "ports"]) {
+        let Some(number) = service::target_port(pod, port) else { continue };
+        let mut entry = Object::new();
+        entry.insert("name", text(port, &["name"]));
+        entry.insert("port", number);
+        entry.insert("protocol", port.str_at(&["protocol"]).unwrap_or("TCP"));
+        if let Some(app) = port.str_at(&["appProtocol"]) {
+            entry.insert("appProtocol", app);
+        }
+        ports.push(Value::Object(entry));
+    }
+    ports
+}
+
+fn endpoint(service: &Value, pod: &Value, node: Option<&Value>, addresses: Vec<Value>) -> Value {
+    let (serving, terminating) = (pod::is_ready(pod), Meta::of(pod).is_deleting());
+    // Whoever only looks at `ready` must not be sent to what is going.
+    let ready = service::publishes_unready(service) || (serving && !terminating);
+    let mut endpoint = Object::new();
+    endpoint.insert("addresses", addresses);
+    endpoint.insert("conditions", value!({"ready": ready, "serving": serving, "terminating": terminating}));
+    endpoint.insert("targetRef", service::target(pod));
+    if !pod::node(pod).is_empty() {
+        endpoint.insert("nodeName", pod::node(pod));
+    }
+    if let Some(zone) = node.and_then(|node| Meta::of(node).label(ZONE)).filter(|zone| !zone.is_empty()) {
+        endpoint.insert("zone", zone);
+    }
+    if let Some(hostname) = service::hostname(pod, service) {
+        endpoint.insert("hostname", hostname);
+    }
+    Value::Object(endpoint)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Says for which zones and nodes an endpoint is meant, if a service wants its traffic kept near.
+
+use std::collections::BTreeMap;
+
+use machinery::meta::Meta;
+use machinery::quantity::Quantity;
+use machinery::{Value, value};
+
+use crate::condition;
+use crate::read::{is_true, text};
+use crate::slices::Groups;
+
+use super::ZONE;
+
+/// A zone may have this much more to do than its share before hints are given up: upstream's overload threshold.
+const OVERLOAD_MAX: f64 = 0.2;
+const MODE: &str = "service.kubernetes.io/topology-mode";
+const MODE_OLD: &str = "service.kubernetes.io/topology-aware-hints";
+
+/// Whether hints follow from the sizes of zones.
+pub fn need_nodes(service: &Value) -> bool {
+    distribution(service).is_empty() && is_auto(service)
+}
+
+/// Adds hints to the endpoints of a service that asks for them.
+pub fn add(service: &Value, groups: &mut Groups, nodes: &[&Value]) {
+    match distribution(service) {
+        "PreferClose" | "PreferSameZone" => each(groups, |endpoint| {
+            let zone = zone(endpoint)?;
+            Some(value!({"forZones": [{"name": zone}]}))
+        }),
+        "PreferSameNode" => each(groups, |endpoint| {
+            let (zone, node) = (zone(endpoint)?, endpoint.str_at(&["nodeName"])?.to_owned());
+            Some(value!({"forNodes": [{"name": node}], "forZones": [{"name": zone}]}))
+        }),
+        _ if is_auto(service) => by_shares(groups, nodes),
+        _ => {}
+    }
+}
+
+fn distribution(service: &Value) -> &str {
+    text(service, &["spec", "trafficDistribution"])
+}
+
+fn is_auto(service: &Value) -> bool {
+    let meta = Meta::of(service);
+    matches!(meta.annotation(MODE).or_else(|| meta.annotation(MODE_OLD)), Some("Auto" | "auto"))
+}
+
+fn zone(endpoint: &Value) -> Option<String> {
+    endpoint.str_at(&["zone"]).map(str::to_owned)
+}
+
+fn each(groups: &mut Groups, hint: impl Fn(&Value) -> Option<Value>) {
+    for endpoint in groups.values_mut().flat_map(|group| &mut group.endpoints) {
+        if let (Some(hints), Some(endpoint)) = (hint(endpoint), endpoint.as_object_mut()) {
+            endpoint.insert("hints", hints);
+        }
+    }
+}
+
+/// Deals ready endpoints out to zones by their share of processors, most of them to their own zone.
+fn by_shares(groups: &mut Groups, nodes: &[&Value]) {
+    let Some(shares) = shares(nodes) else { return };
+    let endpoints: Vec<&mut Value> = groups.values_mut().flat_map(|group| &mut group.endpoints).collect();
+    let mut ready: Vec<&mut Value> =
+        endpoints.into_iter().filter(|endpoint| is_true(endpoint, &["conditions", "ready"])).collect();
+    let total = ready.len() as f64;
+    if ready.iter().any(|endpoint| zone(endpoint).is_none()) {
+        return;
+    }
+    // The fewest that a zone can do with without being overloaded; without so many there are no hints at all.
+    let fewest = |share: f64| (total * share / (1.0 + OVERLOAD_MAX)).ceil().max(1.0);
+    if shares.values().map(|share| fewest(*share)).sum::<f64>() > total {
+        return;
+    }
+    let mut wanted: BTreeMap<String, usize> =
+        shares.iter().map(|(zone, share)| (zone.clone(), fewest(*share) as usize)).collect();
+    let mut spare = Vec::new();
+    for endpoint in &mut ready {
+        let own = zone(endpoint).unwrap_or_default();
+        match wanted.get_mut(&own) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                set(endpoint, &own);
+            }
+            _ => spare.push(endpoint),
+        }
+    }
+    for endpoint in spare {
+        let needy = wanted.iter_mut().find(|(_, left)| **left > 0);
+        let to = match needy {
+            Some((zone, left)) => {
+                *left -= 1;
+                zone.clone()
+            }
+            None => zone(endpoint).unwrap_or_default(),
+        };
+        set(endpoint, &to);
+    }
+}
+
+fn set(endpoint: &mut Value, zone: &str) {
+    if let Some(endpoint) = endpoint.as_object_mut() {
+        endpoint.insert("hints", value!({"forZones": [{"name": zone}]}));
+    }
+}
+
+/// The share of each zone in all processors of ready nodes; `None` if that is not known or there is only one zone.
+fn shares(nodes: &[&Value]) -> Option<BTreeMap<String, f64>> {
+    let mut processors: BTreeMap<String, f64> = BTreeMap::new();
+    for node in nodes {
+        let ready = condition::find(node, "Ready").is_some_and(|it| it.str_at(&["status"]) == Some("True"));
+        let control_plane = Meta::of(node).labels().is_some_and(|labels| {
+            labels.contains_key("node-role.kubernetes.io/control-plane")
+                || labels.contains_key("node-role.kubernetes.io/master")
+        });
+        if !ready || control_plane {
+            continue;
+        }
+        let zone = Meta::of(node).label(ZONE).filter(|zone| !zone.is_empty())?;
+        let cpu: Quantity = node.str_at(&["status", "allocatable", "cpu"])?.parse().ok()?;
+        *processors.entry(zone.to_owned()).or_default() += cpu.as_f64();
+    }
+    let total: f64 = processors.values().sum();
+    (processors.len() > 1 && total > 0.0)
+        .then(|| processors.into_iter().map(|(zone, cpu)| (zone, cpu / total)).collect())
+}

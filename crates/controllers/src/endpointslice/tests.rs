@@ -1,0 +1,163 @@
+use proptest::prelude::*;
+use reconcile::kinds;
+use reconcile::testing::{World, obeys_laws, settle};
+
+use super::*;
+
+const SLICES: &str = "endpointslices.discovery.k8s.io";
+
+fn world(spec: Value) -> World {
+    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    let base = value!({"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
+        "ports": [{"name": "h", "port": 80, "targetPort": "http"}, {"port": 53, "protocol": "UDP", "targetPort": 5353}]});
+    let spec = machinery::patch::merge::apply(base, spec);
+    world.add(
+        &kinds::SERVICES,
+        value!({"metadata": {"namespace": "a", "name": "s", "labels": {"l": "v"}}, "spec": spec}),
+    );
+    for (name, zone) in [("n1", "z1"), ("n2", "z2")] {
+        world.add(
+            &kinds::NODES,
+            value!({"metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
+                "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]}}),
+        );
+    }
+    world
+}
+
+fn pod(world: &mut World, name: &str, node: &str, ips: &[&str], ready: bool) {
+    let ips: Vec<Value> = ips.iter().map(|ip| value!({"ip": (*ip)})).collect();
+    world.add(
+        &kinds::PODS,
+        value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": "web"}},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "ports": [{"name": "http", "containerPort": 8080}]}]},
+            "status": {"phase": "Running", "podIPs": ips, "conditions": [
+                {"type": "Ready", "status": (if ready { "True" } else { "False" }), "lastTransitionTime": "2023-11-14T22:13:20Z"}]}}),
+    );
+}
+
+fn slices(world: &World) -> Vec<Value> {
+    world.of(SLICES).iter().map(|entry| entry.value.clone()).collect()
+}
+
+fn settled(world: &mut World) -> Vec<Value> {
+    settle::<EndpointSlice>(world, |_| false);
+    slices(world)
+}
+
+#[test]
+fn an_endpoint_says_all_there_is_to_say() {
+    let mut world = world(value!({}));
+    pod(&mut world, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
+    obeys_laws::<EndpointSlice>(&world, |_| false);
+    let slices = settled(&mut world);
+    let [slice] = slices.as_slice() else { panic!("{slices:?}") };
+    let expect = r#"[{"addresses":["10.1.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"n1","targetRef":{"kind":"Pod","name":"x","namespace":"a","uid":"uid-4"},"zone":"z1"}]"#;
+    assert_eq!(slice["endpoints"].to_string(), expect);
+    let ports = r#"[{"name":"h","port":8080,"protocol":"TCP"},{"name":"","port":5353,"protocol":"UDP"}]"#;
+    assert_eq!(slice["ports"].to_string(), ports);
+    let meta = Meta::of(slice);
+    assert_eq!((meta.generate_name(), meta.label("l"), meta.label(SERVICE_NAME)), ("s-", Some("v"), Some("s")));
+    assert_eq!(meta.controller().unwrap().kind(), "Service");
+}
+
+#[test]
+fn a_service_without_pods_has_an_empty_slice_which_is_filled_later() {
+    let mut world = world(value!({}));
+    let empty = settled(&mut world);
+    assert_eq!((empty.len(), empty[0]["endpoints"].to_string()), (1, "[]".to_owned()));
+    pod(&mut world, "x", "n1", &["10.1.0.1"], true);
+    let filled = settled(&mut world);
+    assert_eq!((filled.len(), Meta::of(&filled[0]).name()), (1, Meta::of(&empty[0]).name()));
+    world.remove(&kinds::PODS, &Key::new("a", "x"));
+    let again = settled(&mut world);
+    assert_eq!(
+        (again.len(), again[0]["endpoints"].to_string(), again[0]["ports"].to_string()),
+        (1, "[]".into(), "[]".into())
+    );
+}
+
+#[test]
+fn what_terminates_is_served_but_not_ready() {
+    let mut world = world(value!({}));
+    pod(&mut world, "x", "n1", &["10.1.0.1"], true);
+    world.delete(&kinds::PODS, &Key::new("a", "x"), None, None);
+    let conditions = |world: &mut World| settled(world)[0]["endpoints"][0]["conditions"].to_string();
+    assert_eq!(conditions(&mut world), r#"{"ready":false,"serving":true,"terminating":true}"#);
+    world.change(&kinds::SERVICES, &Key::new("a", "s"), |service| {
+        service.get_mut("spec").unwrap().as_object_mut().unwrap().insert("publishNotReadyAddresses", true);
+    });
+    assert_eq!(conditions(&mut world), r#"{"ready":true,"serving":true,"terminating":true}"#);
+}
+
+#[test]
+fn each_family_has_slices_of_its_own() {
+    let mut world = world(value!({"ipFamilies": ["IPv4", "IPv6"]}));
+    pod(&mut world, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
+    let mut families: Vec<String> =
+        settled(&mut world).iter().map(|it| text(it, &["addressType"]).to_owned()).collect();
+    families.sort();
+    assert_eq!(families, ["IPv4", "IPv6"]);
+    world.change(&kinds::SERVICES, &Key::new("a", "s"), |service| {
+        service.get_mut("spec").unwrap().as_object_mut().unwrap().insert("ipFamilies", value!(["IPv6"]));
+    });
+    assert_eq!(settled(&mut world).len(), 1);
+}
+
+#[test]
+fn traffic_is_kept_near_if_the_service_wants_that() {
+    let check = |spec: Value, annotations: Value, expect: &str| {
+        let mut world = world(spec);
+        world.change(&kinds::SERVICES, &Key::new("a", "s"), |it| {
+            machinery::meta::MetaMut::of(it).unwrap().set("annotations", annotations);
+        });
+        pod(&mut world, "x", "n1", &["10.1.0.1"], true);
+        pod(&mut world, "y", "n1", &["10.1.0.2"], true);
+        let endpoints = settled(&mut world)[0]["endpoints"].clone();
+        assert_eq!(format!("{} {}", endpoints[0]["hints"], endpoints[1]["hints"]), expect);
+    };
+    let own = r#"{"forZones":[{"name":"z1"}]} {"forZones":[{"name":"z1"}]}"#;
+    check(value!({"trafficDistribution": "PreferClose"}), value!({}), own);
+    let node = r#"{"forNodes":[{"name":"n1"}],"forZones":[{"name":"z1"}]}"#;
+    check(value!({"trafficDistribution": "PreferSameNode"}), value!({}), &format!("{node} {node}"));
+    let dealt = r#"{"forZones":[{"name":"z1"}]} {"forZones":[{"name":"z2"}]}"#;
+    check(value!({}), value!({"service.kubernetes.io/topology-mode": "Auto"}), dealt);
+    check(value!({}), value!({}), "null null");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
+
+    #[test]
+    fn slices_hold_every_endpoint_once_and_never_too_many(
+        before in prop::collection::btree_set(0..40u8, 0..30),
+        after in prop::collection::btree_set(0..40u8, 0..30),
+        slice_max in 1..8usize,
+    ) {
+        let mut world = world(value!({}));
+        world.configure(Config { slice_max });
+        for at in &before {
+            pod(&mut world, &format!("p{at}"), "n1", &[&format!("10.1.0.{at}")], at % 3 != 0);
+        }
+        settle::<EndpointSlice>(&mut world, |_| false);
+        for at in before.difference(&after) {
+            world.remove(&kinds::PODS, &Key::new("a", format!("p{at}")));
+        }
+        for at in after.difference(&before) {
+            pod(&mut world, &format!("p{at}"), "n2", &[&format!("10.1.0.{at}")], at % 3 != 0);
+        }
+        settle::<EndpointSlice>(&mut world, |_| false);
+        let slices = slices(&world);
+        let mut addresses: Vec<String> = Vec::new();
+        for slice in &slices {
+            let endpoints = list(slice, &["endpoints"]);
+            prop_assert!(endpoints.len() <= slice_max);
+            prop_assert!(!endpoints.is_empty() || slices.len() == 1);
+            addresses.extend(endpoints.iter().map(|it| it["addresses"][0].to_string()));
+        }
+        addresses.sort();
+        let mut expect: Vec<String> = after.iter().map(|at| format!("\"10.1.0.{at}\"")).collect();
+        expect.sort();
+        prop_assert_eq!(addresses, expect);
+    }
+}

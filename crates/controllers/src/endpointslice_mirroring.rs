@@ -1,0 +1,186 @@
+//! Publishes as EndpointSlices what somebody published as Endpoints for a service without a selector.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Object, Value};
+use reconcile::{Cache, Controller, Plan, kinds};
+
+use crate::endpoints::subsets::{self, Subset};
+use crate::read::{text, texts};
+use crate::slices::{self, Group, Groups, MANAGED_BY, SERVICE_NAME, Wanted};
+use crate::{claim, service};
+
+const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Upstream's defaults: addresses of a subset that are mirrored, and endpoints of a slice.
+const SUBSET_MAX: usize = 1000;
+const SLICE_MAX: usize = 100;
+
+/// The controller. Its keys are Endpoints, which have the names of services.
+pub struct EndpointSliceMirroring;
+
+/// Endpoints if there are any, whether they are to be mirrored, and the slices that mirror them.
+pub struct Observed<'a> {
+    endpoints: Option<&'a Value>,
+    slices: Vec<&'a Value>,
+}
+
+impl Controller for EndpointSliceMirroring {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "endpointslice-mirroring-controller";
+    const READS: &'static [&'static str] = &["endpoints", "services", "endpointslices.discovery.k8s.io"];
+    const WRITES: &'static [&'static str] = &["endpointslices.discovery.k8s.io"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let meta = Meta::of(object);
+        match kind {
+            "endpointslices.discovery.k8s.io" if meta.label(MANAGED_BY) == Some(MANAGER) => {
+                keys.extend(meta.label(SERVICE_NAME).map(|name| Key::new(meta.namespace(), name)));
+            }
+            "endpointslices.discovery.k8s.io" => {}
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let slices = cache.in_namespace("endpointslices.discovery.k8s.io", &key.namespace).filter(|slice| {
+            let meta = Meta::of(slice);
+            meta.label(SERVICE_NAME) == Some(&key.name)
+                && meta.label(MANAGED_BY) == Some(MANAGER)
+                && !meta.is_deleting()
+        });
+        // With a selector, slices come from pods.
+        let service = cache.get("services", key).filter(|service| !service::has_selector(service));
+        let endpoints = cache.get("endpoints", key).filter(|it| service.is_some() && is_mirrored(it));
+        Some(Observed { endpoints, slices: slices.collect() })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let delete = |slice: &&Value| slices::delete(&kinds::ENDPOINT_SLICES, slice);
+        let Some(endpoints) = observed.endpoints else {
+            return Plan { actions: observed.slices.iter().map(delete).collect(), ..Plan::default() };
+        };
+        let subsets = subsets::read(endpoints);
+        let wanted = wanted(endpoints);
+        let mut plan = Plan::default();
+        for family in ["IPv4", "IPv6"] {
+            let existing: Vec<&Value> =
+                observed.slices.iter().copied().filter(|slice| text(slice, &["addressType"]) == family).collect();
+            let changes = slices::pack(&wanted, family, &existing, groups(&subsets, family), false);
+            plan.actions.extend(changes.actions());
+        }
+        plan
+    }
+}
+
+fn is_mirrored(endpoints: &Value) -> bool {
+    let meta = Meta::of(endpoints);
+    !meta.is_deleting() && meta.label(SKIP) != Some("true") && meta.annotation(LEADER).is_none()
+}
+
+fn wanted(endpoints: &Value) -> Wanted<'_> {
+    let mut labels: Object = texts(endpoints, &["metadata", "labels"]).collect();
+    labels.insert(SERVICE_NAME, Meta::of(endpoints).name());
+    labels.insert(MANAGED_BY, MANAGER);
+    let annotations = texts(endpoints, &["metadata", "annotations"]).filter(|(key, _)| *key != LAST_APPLIED).collect();
+    Wanted { owner: endpoints, reference: claim::reference(endpoints), labels, annotations, slice_max: SLICE_MAX }
+}
+
+fn groups(subsets: &[Subset], family: &str) -> Groups {
+    let mut groups = Groups::new();
+    for subset in subsets {
+        let endpoints: Vec<Value> = subsets::of_family(subset, family)
+            .take(SUBSET_MAX)
+            .map(|(address, ready)| endpoint(address, ready))
+            .collect();
+        if endpoints.is_empty() {
+            continue;
+        }
+        let ports: Vec<Value> = subset.ports.iter().map(port).collect();
+        let group = groups.entry(slices::ports_key(&ports)).or_insert_with(|| Group { ports, endpoints: Vec::new() });
+        group.endpoints.extend(endpoints);
+    }
+    groups
+}
+
+fn port(port: &Value) -> Value {
+    let mut port = port.clone();
+    if let Some(port) = port.as_object_mut() {
+        port.get_or_insert_with("name", || "".into());
+        port.get_or_insert_with("protocol", || "TCP".into());
+    }
+    port
+}
+
+fn endpoint(address: &Value, ready: bool) -> Value {
+    let mut endpoint = Object::new();
+    endpoint.insert("addresses", vec![Value::from(text(address, &["ip"]))]);
+    endpoint.insert("conditions", machinery::value!({"ready": ready}));
+    for field in ["hostname", "nodeName", "targetRef"] {
+        if let Some(said) = address.get(field) {
+            endpoint.insert(field, said.clone());
+        }
+    }
+    Value::Object(endpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    fn world() -> World {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        world.add(
+            &kinds::SERVICES,
+            value!({"metadata": {"namespace": "a", "name": "s"}, "spec": {"ports": [{"port": 80}]}}),
+        );
+        world.add(
+            &kinds::ENDPOINTS,
+            value!({"metadata": {"namespace": "a", "name": "s", "labels": {"x": "y"}}, "subsets": [
+                {"addresses": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}], "notReadyAddresses": [{"ip": "192.0.2.2"}],
+                    "ports": [{"port": 8080, "protocol": "TCP"}]}]}),
+        );
+        world
+    }
+
+    #[test]
+    fn addresses_are_mirrored_by_family_and_go_with_their_endpoints() {
+        let mut world = world();
+        obeys_laws::<EndpointSliceMirroring>(&world, |_| false);
+        settle::<EndpointSliceMirroring>(&mut world, |_| false);
+        let slices = world.of("endpointslices.discovery.k8s.io");
+        let mut shown: Vec<String> =
+            slices.iter().map(|it| format!("{} {}", it.value["endpoints"], it.value["ports"])).collect();
+        shown.sort();
+        assert_eq!(
+            shown,
+            [
+                r#"[{"addresses":["192.0.2.1"],"conditions":{"ready":true}},{"addresses":["192.0.2.2"],"conditions":{"ready":false}}] [{"name":"","port":8080,"protocol":"TCP"}]"#,
+                r#"[{"addresses":["2001:db8::1"],"conditions":{"ready":true}}] [{"name":"","port":8080,"protocol":"TCP"}]"#,
+            ]
+        );
+        world.remove(&kinds::ENDPOINTS, &Key::new("a", "s"));
+        // Nobody asks about what is gone but the slices themselves.
+        let plan = reconcile::decide::<EndpointSliceMirroring>(
+            &world.cache::<EndpointSliceMirroring>(),
+            &Key::new("a", "s"),
+            world.now,
+        );
+        assert_eq!(plan.actions.len(), 2, "{plan}");
+    }
+
+    #[test]
+    fn what_asks_not_to_be_mirrored_is_not() {
+        let mut world = world();
+        world.change(&kinds::ENDPOINTS, &Key::new("a", "s"), |it| {
+            machinery::meta::MetaMut::of(it).unwrap().set_label(SKIP, "true");
+        });
+        settle::<EndpointSliceMirroring>(&mut world, |_| false);
+        assert!(world.of("endpointslices.discovery.k8s.io").is_empty());
+    }
+}

@@ -1,0 +1,42 @@
+//! Names for new pods that follow from what was observed.
+
+use std::collections::BTreeSet;
+
+use machinery::Value;
+use machinery::meta::{Meta, generate_name, name_suffix};
+
+/// Names for `count` new pods of an owner: whoever decides on the same again, after a crash or as the next leader, chooses the same
+/// names, and the server refuses to make them twice. The version of the owner is part of it, so that a pod does not come
+/// back under the name of one that is gone.
+// DEVIATION: upstream lets the server draw the name; the form is the same, `<owner>-<five letters>`, with generateName set.
+pub fn fresh(owner: &Value, prefix: &str, owned: &[&Value], count: usize) -> Vec<String> {
+    let meta = Meta::of(owner);
+    let mut seed = FNV_OFFSET;
+    let mut add = |text: &str| seed = text.bytes().chain([0]).fold(seed, fnv);
+    add(meta.uid());
+    add(meta.resource_version());
+    add(prefix);
+    owned.iter().for_each(|pod| add(Meta::of(pod).name()));
+    let mut taken: BTreeSet<String> = owned.iter().map(|pod| Meta::of(pod).name().to_owned()).collect();
+    (0u64..)
+        .map(|number| {
+            let hash = number.to_le_bytes().into_iter().fold(seed, fnv);
+            generate_name(prefix, &name_suffix(mix(hash)))
+        })
+        .filter(|name| taken.insert(name.clone()))
+        .take(count)
+        .collect()
+}
+
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a: small, and good enough where nobody is an adversary.
+fn fnv(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+}
+
+/// Spreads a hash over all its bits, of which a name uses the lowest.
+fn mix(hash: u64) -> u64 {
+    let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    hash ^ (hash >> 29)
+}

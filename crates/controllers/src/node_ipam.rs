@@ -1,0 +1,233 @@
+//! Gives every node a range of addresses for its pods.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+
+use crate::read::list;
+
+/// All nodes are one key: who gets which range is one decision.
+const ALL: &str = "all nodes";
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Its first address.
+    pub first: IpAddr,
+    /// How many bits all of its addresses share.
+    pub bits: u8,
+}
+
+/// What nodes are given. Without it they are given nothing.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The cluster's ranges, at most one of each family, each with the size of a node's share of it in bits.
+    pub ranges: Vec<(Range, u8)>,
+    /// Ranges that are not for pods.
+    pub taken: Vec<Range>,
+}
+
+/// The controller.
+pub struct NodeIpam;
+
+/// All nodes.
+pub struct Observed<'a> {
+    nodes: Vec<&'a Value>,
+    config: &'a Config,
+}
+
+impl Controller for NodeIpam {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "node-ipam-controller";
+    const READS: &'static [&'static str] = &["nodes"];
+    const WRITES: &'static [&'static str] = &["nodes", "events"];
+
+    fn concerns(_: &Cache, _: &str, _: &Value, keys: &mut Vec<Key>) {
+        keys.push(Key::cluster(ALL));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        if key.name != ALL {
+            return None;
+        }
+        Some(Observed { nodes: cache.of("nodes").iter().map(|it| &it.value).collect(), config: cache.config()? })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let mut plan = Plan::default();
+        let mut used: Vec<Range> = observed.config.taken.clone();
+        used.extend(observed.nodes.iter().flat_map(|node| ranges_of(node)));
+        let without =
+            observed.nodes.iter().filter(|node| ranges_of(node).next().is_none() && !Meta::of(node).is_deleting());
+        let mut next = vec![0u128; observed.config.ranges.len()];
+        for node in without {
+            let found: Option<Vec<Range>> = observed
+                .config
+                .ranges
+                .iter()
+                .zip(&mut next)
+                .map(|((range, bits), next)| first_free(*range, *bits, next, &used))
+                .collect();
+            match found {
+                Some(ranges) => {
+                    used.extend(&ranges);
+                    plan.push(give(node, &ranges));
+                }
+                None => plan.push(Action::Event {
+                    regarding: Regarding::object(node),
+                    kind: EventType::Normal,
+                    reason: "CIDRNotAvailable",
+                    message: format!("Node {} status is now: CIDRNotAvailable", Meta::of(node).name()),
+                }),
+            }
+        }
+        plan
+    }
+}
+
+impl Range {
+    /// Reads `10.0.0.0/8`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (first, bits) = text.split_once('/')?;
+        let (first, bits): (IpAddr, u8) = (first.parse().ok()?, bits.parse().ok()?);
+        (bits <= width(first)).then_some(Self { first, bits })
+    }
+
+    /// Whether an address is in both.
+    pub fn overlaps(self, other: Self) -> bool {
+        if self.first.is_ipv4() != other.first.is_ipv4() {
+            return false;
+        }
+        let shift = u32::from(width(self.first) - self.bits.min(other.bits));
+        number(self.first).checked_shr(shift) == number(other.first).checked_shr(shift)
+    }
+}
+
+impl std::fmt::Display for Range {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}/{}", self.first, self.bits)
+    }
+}
+
+fn ranges_of(node: &Value) -> impl Iterator<Item = Range> {
+    let all = list(node, &["spec", "podCIDRs"]).iter().filter_map(Value::as_str);
+    all.chain(node.str_at(&["spec", "podCIDR"])).filter_map(Range::parse)
+}
+
+/// The first share of a range, from the `next` on, that nobody has.
+fn first_free(range: Range, bits: u8, next: &mut u128, used: &[Range]) -> Option<Range> {
+    let size = 1u128.checked_shl(u32::from(width(range.first).checked_sub(bits)?))?;
+    let count = 1u128.checked_shl(u32::from(bits.checked_sub(range.bits)?))?;
+    // What is known to be whole numbers of shares is looked up, not searched for.
+    let taken: BTreeSet<IpAddr> = used.iter().filter(|it| it.bits == bits).map(|it| it.first).collect();
+    while *next < count {
+        let share = Range { first: address(range.first, number(range.first) + *next * size), bits };
+        *next += 1;
+        let free = !taken.contains(&share.first) && !used.iter().any(|it| it.bits != bits && it.overlaps(share));
+        if free {
+            return Some(share);
+        }
+    }
+    None
+}
+
+fn give(node: &Value, ranges: &[Range]) -> Action {
+    let all: Vec<Value> = ranges.iter().map(|range| range.to_string().into()).collect();
+    let first = all.first().cloned().unwrap_or_default();
+    Action::Patch {
+        resource: kinds::NODES.clone(),
+        key: Key::of(node),
+        subresource: "",
+        only_if: Preconditions::same(node),
+        patch: Patch::Strategic(value!({"spec": {"podCIDR": first, "podCIDRs": all}})),
+    }
+}
+
+const fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
+    }
+}
+
+fn address(like: IpAddr, number: u128) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    fn range(text: &str) -> Range {
+        Range::parse(text).unwrap()
+    }
+
+    fn world(nodes: usize) -> World {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let ranges = vec![(range("10.244.0.0/16"), 24), (range("fd00::/48"), 64)];
+        world.configure(Config { ranges, taken: vec![range("10.244.1.0/25")] });
+        for at in 0..nodes {
+            world.add(&kinds::NODES, value!({"metadata": {"name": (format!("n{at}"))}}));
+        }
+        world
+    }
+
+    fn given(world: &World) -> Vec<String> {
+        world.of("nodes").iter().map(|it| it.value["spec"]["podCIDRs"].to_string()).collect()
+    }
+
+    #[test]
+    fn every_node_has_a_range_of_each_family_that_nobody_else_has() {
+        let mut world = world(2);
+        obeys_laws::<NodeIpam>(&world, |_| false);
+        settle::<NodeIpam>(&mut world, |_| false);
+        assert_eq!(given(&world), [r#"["10.244.0.0/24","fd00::/64"]"#, r#"["10.244.2.0/24","fd00:0:0:1::/64"]"#]);
+        world.remove(&kinds::NODES, &Key::cluster("n0"));
+        world.add(&kinds::NODES, value!({"metadata": {"name": "n9"}}));
+        settle::<NodeIpam>(&mut world, |_| false);
+        assert_eq!(given(&world)[1], r#"["10.244.0.0/24","fd00::/64"]"#, "what is free again is given again");
+    }
+
+    #[test]
+    fn when_there_is_none_left_it_says_so() {
+        let mut world = world(3);
+        world.configure(Config { ranges: vec![(range("10.0.0.0/23"), 24)], taken: Vec::new() });
+        settle::<NodeIpam>(&mut world, |_| false);
+        assert!(world.log.last().unwrap().contains("CIDRNotAvailable"), "{:?}", world.log);
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_ranges_overlap(before in 0..6usize, gone in prop::collection::btree_set(0..6usize, 0..4), more in 0..6usize) {
+            let mut world = world(before);
+            settle::<NodeIpam>(&mut world, |_| false);
+            for at in gone.iter().filter(|at| **at < before) {
+                world.remove(&kinds::NODES, &Key::cluster(format!("n{at}")));
+            }
+            for at in 0..more {
+                world.add(&kinds::NODES, value!({"metadata": {"name": (format!("m{at}"))}}));
+            }
+            settle::<NodeIpam>(&mut world, |_| false);
+            let nodes = world.of("nodes");
+            let all: Vec<Range> = nodes.iter().flat_map(|it| list(&it.value, &["spec", "podCIDRs"]).iter().filter_map(|it| Range::parse(it.as_str()?)).collect::<Vec<_>>()).collect();
+            prop_assert_eq!(all.len(), 2 * nodes.len());
+            for (at, one) in all.iter().enumerate() {
+                prop_assert!(all[..at].iter().all(|other| !one.overlaps(*other)));
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The taints that follow from what is known of a node.
+
+use machinery::time::Time;
+use machinery::{Object, Value, value};
+use reconcile::{Action, Patch, Preconditions, kinds};
+
+use crate::condition;
+use crate::read::{is_true, list, text};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// Taints that follow from a condition being true.
+const BY_CONDITION: [(&str, &str); 4] = [
+    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+];
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Whether new pods are kept away or all pods are sent away from a node that is not well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MayEmpty {
+    /// Pods may be sent away.
+    Yes,
+    /// Not now: too many were of late, or it would help nobody.
+    NotNow,
+    /// Nothing is well anywhere: whoever was to be sent away stays.
+    Never,
+}
+
+/// Whether the pods of a node are being sent away because it is not well, and since when.
+pub fn emptied_at(node: &Value) -> Option<Option<Time>> {
+    let taint = list(node, &["spec", "taints"]).iter().find(|taint| {
+        matches!(text(taint, &["key"]), NOT_READY | UNREACHABLE) && text(taint, &["effect"]) == "NoExecute"
+    })?;
+    Some(taint.str_at(&["timeAdded"]).and_then(|text| Time::parse(text).ok()))
+}
+
+/// Brings the taints in line with what is known.
+pub fn update(node: &Value, ready: &str, may_empty: MayEmpty, now: Time) -> Option<Action> {
+    let have = list(node, &["spec", "taints"]);
+    let cause = match ready {
+        "True" => None,
+        "False" => Some(NOT_READY),
+        _ => Some(UNREACHABLE),
+    };
+    let emptying = match may_empty {
+        MayEmpty::Yes => true,
+        // Another cause does not make it another emptying.
+        MayEmpty::NotNow => emptied_at(node).is_some(),
+        MayEmpty::Never => false,
+    };
+    let mut wanted: Vec<(&str, &str)> = Vec::new();
+    if is_true(node, &["spec", "unschedulable"]) {
+        wanted.push((UNSCHEDULABLE, "NoSchedule"));
+    }
+    for (kind, key) in BY_CONDITION {
+        if condition::find(node, kind).is_some_and(|it| it.str_at(&["status"]) == Some("True")) {
+            wanted.push((key, "NoSchedule"));
+        }
+    }
+    if let Some(cause) = cause {
+        wanted.push((cause, "NoSchedule"));
+        if emptying {
+            wanted.push((cause, "NoExecute"));
+        }
+    }
+    let is_ours = |taint: &Value| {
+        let (key, effect) = (text(taint, &["key"]), text(taint, &["effect"]));
+        match effect {
+            "NoExecute" => matches!(key, NOT_READY | UNREACHABLE),
+            "NoSchedule" => {
+                matches!(key, NOT_READY | UNREACHABLE | UNSCHEDULABLE) || BY_CONDITION.iter().any(|(_, it)| *it == key)
+            }
+            _ => false,
+        }
+    };
+    let is_wanted = |taint: &Value| wanted.contains(&(text(taint, &["key"]), text(taint, &["effect"])));
+    let mut taints: Vec<Value> = have.iter().filter(|taint| !is_ours(taint) || is_wanted(taint)).cloned().collect();
+    for (key, effect) in wanted {
+        let there = |taint: &Value| (text(taint, &["key"]), text(taint, &["effect"])) == (key, effect);
+        if !taints.iter().any(there) {
+            let mut taint: Object = [("key", key), ("effect", effect)].into_iter().collect();
+            taint.insert("timeAdded", now.to_seconds().to_string());
+            taints.push(Value::Object(taint));
+        }
+    }
+    (taints != have).then(|| patch(node, taints))
+}
+
+fn patch(node: &Value, taints: Vec<Value>) -> Action {
+    let taints = if taints.is_empty() { Value::Null } else { Value::Array(taints) };
+    Action::Patch {
+        resource: kinds::NODES.clone(),
+        key: machinery::Key::of(node),
+        subresource: "",
+        only_if: Preconditions::unchanged(node),
+        patch: Patch::Merge(value!({"spec": {"taints": taints}})),
+    }
+}

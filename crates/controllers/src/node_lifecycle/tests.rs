@@ -1,0 +1,156 @@
+use proptest::prelude::*;
+use reconcile::testing::{World, obeys_laws, settle};
+
+use super::*;
+
+fn start() -> Time {
+    Time::from_unix(1_700_000_000, 0)
+}
+
+/// Nodes that were just heard of, all ready; `zone` of each by number.
+fn world(zones: &[usize]) -> World {
+    let mut world = World::new(start());
+    for (at, zone) in zones.iter().enumerate() {
+        let said = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (start().to_string())}]);
+        world.add(
+            &kinds::NODES,
+            value!({"metadata": {"name": (format!("n{at}")), "labels": {"topology.kubernetes.io/zone": (format!("z{zone}"))}},
+                "status": {"conditions": said}}),
+        );
+    }
+    world
+}
+
+fn renew(world: &mut World, names: &[&str]) {
+    let now = world.now.micro().to_string();
+    for name in names {
+        let key = Key::new(LEASES, *name);
+        let lease = value!({"metadata": {"namespace": LEASES, "name": (*name)}, "spec": {"renewTime": (now.as_str())}});
+        if world.get(&kinds::LEASES, &key).is_some() {
+            world.remove(&kinds::LEASES, &key);
+        }
+        world.add(&kinds::LEASES, lease);
+    }
+}
+
+fn plan(world: &World, name: &str) -> Plan {
+    reconcile::decide::<NodeLifecycle>(&world.cache::<NodeLifecycle>(), &Key::cluster(name), world.now)
+}
+
+/// Carries out plans for one node until there is nothing to do now.
+fn act(world: &mut World, name: &str) {
+    for _ in 0..10 {
+        let plan = plan(world, name);
+        if plan.actions.is_empty() {
+            return;
+        }
+        plan.actions.iter().for_each(|action| world.execute(action).unwrap());
+    }
+    panic!("{name} does not settle");
+}
+
+fn taints(world: &World, name: &str) -> Vec<String> {
+    let node = world.get(&kinds::NODES, &Key::cluster(name)).unwrap();
+    let name = |taint: &Value| {
+        format!("{}:{}", text(taint, &["key"]).trim_start_matches("node.kubernetes.io/"), text(taint, &["effect"]))
+    };
+    list(node, &["spec", "taints"]).iter().map(name).collect()
+}
+
+#[test]
+fn a_node_that_falls_silent_is_unknown_and_its_pods_do_not_serve() {
+    let mut world = world(&[0, 0]);
+    world.add(
+        &kinds::PODS,
+        value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"nodeName": "n0"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+    );
+    renew(&mut world, &["n0", "n1"]);
+    assert_eq!(plan(&world, "n0").wake_at, Some(start().plus(Duration::from_seconds(50))));
+    world.now = start().plus(Duration::from_seconds(51));
+    renew(&mut world, &["n1"]);
+    act(&mut world, "n0");
+    act(&mut world, "n1");
+    let node = world.get(&kinds::NODES, &Key::cluster("n0")).unwrap();
+    let said = condition::find(node, "Ready").unwrap();
+    assert_eq!((said["status"].as_str(), said["reason"].as_str()), (Some("Unknown"), Some("NodeStatusUnknown")));
+    let never = condition::find(node, "DiskPressure").unwrap();
+    assert_eq!(never["reason"], "NodeStatusNeverUpdated".into());
+    assert_eq!(taints(&world, "n0"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
+    assert!(!pod::is_ready(world.get(&kinds::PODS, &Key::new("a", "p")).unwrap()));
+    assert_eq!(taints(&world, "n1"), [""; 0]);
+}
+
+#[test]
+fn a_node_that_comes_back_loses_its_taints_but_not_those_of_others() {
+    let mut world = world(&[0, 0]);
+    world.change(&kinds::NODES, &Key::cluster("n0"), |node| {
+        *node = machinery::patch::merge::apply(
+            node.take(),
+            value!({"spec": {"unschedulable": true, "taints": [{"key": "dedicated", "effect": "NoExecute"},
+                {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]}}),
+        );
+    });
+    act(&mut world, "n0");
+    assert_eq!(taints(&world, "n0"), ["dedicated:NoExecute", "unschedulable:NoSchedule"]);
+}
+
+#[test]
+fn nodes_of_a_zone_are_emptied_one_after_the_other() {
+    let mut world = world(&[0, 0, 0, 0, 0]);
+    world.now = start().plus(Duration::from_seconds(60));
+    renew(&mut world, &["n2", "n3", "n4"]);
+    act(&mut world, "n0");
+    act(&mut world, "n1");
+    assert_eq!(taints(&world, "n0"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
+    assert_eq!(taints(&world, "n1"), ["unreachable:NoSchedule"], "one in ten seconds");
+    assert_eq!(plan(&world, "n1").wake_at, Some(world.now.plus(Duration::from_seconds(10))));
+    world.now = world.now.plus(Duration::from_seconds(10));
+    act(&mut world, "n1");
+    assert_eq!(taints(&world, "n1").len(), 2);
+}
+
+#[test]
+fn if_nothing_is_well_anywhere_nobody_is_sent_away() {
+    let mut world = world(&[0, 1]);
+    world.now = start().plus(Duration::from_seconds(60));
+    renew(&mut world, &["n1"]);
+    act(&mut world, "n0");
+    assert_eq!(taints(&world, "n0").len(), 2);
+    world.now = world.now.plus(Duration::from_seconds(60));
+    act(&mut world, "n1");
+    act(&mut world, "n0");
+    assert_eq!(
+        (taints(&world, "n0"), taints(&world, "n1")),
+        (vec!["unreachable:NoSchedule".to_owned()], vec!["unreachable:NoSchedule".to_owned()])
+    );
+}
+
+#[test]
+fn what_a_node_says_of_itself_keeps_new_pods_away() {
+    let mut world = world(&[0]);
+    world.change(&kinds::NODES, &Key::cluster("n0"), |node| {
+        let said = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (start().to_string())},
+            {"type": "MemoryPressure", "status": "True"}, {"type": "NetworkUnavailable", "status": "True"}]);
+        node.get_mut("status").unwrap().as_object_mut().unwrap().insert("conditions", said);
+    });
+    act(&mut world, "n0");
+    assert_eq!(taints(&world, "n0"), ["memory-pressure:NoSchedule", "network-unavailable:NoSchedule"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_obeys_the_laws_in_generated_worlds(zones in prop::collection::vec(0..3usize, 1..5), silent in prop::collection::vec(any::<bool>(), 5)) {
+        let mut world = world(&zones);
+        let names: Vec<String> = (0..zones.len()).filter(|at| !silent[*at]).map(|at| format!("n{at}")).collect();
+        world.now = start().plus(Duration::from_seconds(30));
+        renew(&mut world, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        obeys_laws::<NodeLifecycle>(&world, |_| false);
+        settle::<NodeLifecycle>(&mut world, |_| false);
+        for at in 0..zones.len() {
+            prop_assert!(!taints(&world, &format!("n{at}")).is_empty(), "in the end all are silent");
+        }
+    }
+}

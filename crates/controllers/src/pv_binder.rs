@@ -1,0 +1,147 @@
+//! Binds PersistentVolumeClaims to PersistentVolumes, and says what has become of either.
+//!
+//! A key with a namespace is a claim, one without is a volume. Binding is four writes, each of which is safe if the next never comes:
+//!
+//! ```text
+//!   volume names claim ──> claim names volume ──> volume says Bound, claim says Bound
+//! ```
+
+mod claim;
+mod matching;
+mod volume;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding};
+
+use crate::read::text;
+
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+const PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
+const CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// The controller.
+pub struct PersistentVolumeBinder;
+
+/// What there is to decide on.
+pub enum Observed<'a> {
+    /// A claim, the volume it names, all volumes if it may still choose, its class, and the default class.
+    Claim {
+        /// The claim.
+        claim: &'a Value,
+        /// The volume that it names.
+        named: Option<&'a Value>,
+        /// Volumes to choose from.
+        volumes: Vec<&'a Value>,
+        /// The class that it names.
+        class: Option<&'a Value>,
+        /// The class of claims that name none.
+        default_class: Option<&'a Value>,
+    },
+    /// A volume, and the claim it names.
+    Volume {
+        /// The volume.
+        volume: &'a Value,
+        /// The claim that it names, if it is that very one.
+        claim: Option<&'a Value>,
+    },
+}
+
+impl Controller for PersistentVolumeBinder {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "persistentvolume-controller";
+    const READS: &'static [&'static str] =
+        &["persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"];
+    const WRITES: &'static [&'static str] = &[
+        "persistentvolumeclaims",
+        "persistentvolumeclaims/status",
+        "persistentvolumes",
+        "persistentvolumes/status",
+        "events",
+    ];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let unbound = |claim: &Value| Meta::of(claim).annotation(BIND_COMPLETED).is_none();
+        let mut waiting = |wanted: &dyn Fn(&Value) -> bool| {
+            let claims = cache.of("persistentvolumeclaims").iter();
+            keys.extend(claims.filter(|it| unbound(&it.value) && wanted(&it.value)).map(|it| it.key.clone()));
+        };
+        match kind {
+            "persistentvolumeclaims" => {
+                keys.push(Key::of(object));
+                let name = text(object, &["spec", "volumeName"]);
+                keys.extend((!name.is_empty()).then(|| Key::cluster(name)));
+                let uid = Meta::of(object).uid();
+                let naming = cache.of("persistentvolumes").iter();
+                keys.extend(
+                    naming.filter(|it| text(&it.value, &["spec", "claimRef", "uid"]) == uid).map(|it| it.key.clone()),
+                );
+            }
+            "persistentvolumes" => {
+                match volume::claim_key(object) {
+                    Some(claim) => keys.push(claim),
+                    None => waiting(&|claim| matching::class_of(claim) == matching::class_of(object)),
+                }
+                let name = Meta::of(object).name().to_owned();
+                let naming = cache.of("persistentvolumeclaims").iter();
+                keys.extend(
+                    naming.filter(|it| text(&it.value, &["spec", "volumeName"]) == name).map(|it| it.key.clone()),
+                );
+                keys.push(Key::of(object));
+            }
+            _ => waiting(&|_| true),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        if key.namespace.is_empty() {
+            let volume = cache.get("persistentvolumes", key)?;
+            let claim = volume::claim_key(volume).and_then(|key| cache.get("persistentvolumeclaims", &key));
+            let uid = text(volume, &["spec", "claimRef", "uid"]);
+            return Some(Observed::Volume { volume, claim: claim.filter(|claim| Meta::of(claim).uid() == uid) });
+        }
+        let claim = cache.get("persistentvolumeclaims", key)?;
+        let named = text(claim, &["spec", "volumeName"]);
+        let classes = cache.of("storageclasses.storage.k8s.io");
+        let is_default = |class: &Value| Meta::of(class).annotation(DEFAULT_CLASS) == Some("true");
+        let newest = |class: &&Value| {
+            (Meta::of(class).creation_timestamp(), std::cmp::Reverse(Meta::of(class).name().to_owned()))
+        };
+        Some(Observed::Claim {
+            claim,
+            named: cache.get("persistentvolumes", &Key::cluster(named)),
+            volumes: if named.is_empty() {
+                cache.of("persistentvolumes").iter().map(|it| &it.value).collect()
+            } else {
+                vec![]
+            },
+            class: classes.get(&Key::cluster(matching::class_of(claim))),
+            default_class: classes.iter().map(|it| &it.value).filter(|it| is_default(it)).max_by_key(newest),
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        match observed {
+            Observed::Volume { volume, claim } => volume::plan(volume, *claim),
+            Observed::Claim { claim, named, volumes, class, default_class } => {
+                if Meta::of(claim).annotation(BIND_COMPLETED).is_some() {
+                    claim::plan_bound(claim, *named)
+                } else {
+                    claim::plan_unbound(claim, *named, volumes, *class, *default_class)
+                }
+            }
+        }
+    }
+}
+
+fn event(object: &Value, kind: EventType, reason: &'static str, message: impl Into<String>) -> Action {
+    Action::Event { regarding: Regarding::object(object), kind, reason, message: message.into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! What to do about a claim.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Object, Value, value};
+use reconcile::{Action, EventType, Plan, kinds};
+
+use super::{
+    BIND_COMPLETED, BOUND_BY_CONTROLLER, CLASS_BETA, PROVISIONER, PROVISIONER_BETA, SELECTED_NODE, event, matching,
+};
+use crate::read::text;
+
+/// A claim whose binding was once complete.
+pub fn plan_bound(claim: &Value, named: Option<&Value>) -> Plan {
+    let lost = |reason, message: &str| {
+        let mut plan = Plan { actions: phase(claim, "Lost", None).into_iter().collect(), ..Plan::default() };
+        if !plan.actions.is_empty() {
+            plan.push(event(claim, EventType::Warning, reason, message));
+        }
+        plan
+    };
+    if text(claim, &["spec", "volumeName"]).is_empty() {
+        return lost("ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!");
+    }
+    let Some(volume) = named else {
+        return lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!");
+    };
+    if volume.at(&["spec", "claimRef"]).is_none() || matching::is_for(volume, claim) {
+        return bind(volume, claim);
+    }
+    lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
+}
+
+/// A claim that is not bound, or not completely.
+pub fn plan_unbound(
+    claim: &Value,
+    named: Option<&Value>,
+    volumes: &[&Value],
+    class: Option<&Value>,
+    default_class: Option<&Value>,
+) -> Plan {
+    let pending = |event: Option<Action>| {
+        let actions = phase(claim, "Pending", None).into_iter().chain(event).collect();
+        Plan { actions, waiting: Some("no volume yet".to_owned()), ..Plan::default() }
+    };
+    if !text(claim, &["spec", "volumeName"]).is_empty() {
+        let Some(volume) = named else { return pending(None) };
+        if matching::is_for(volume, claim) {
+            return bind(volume, claim);
+        }
+        if volume.at(&["spec", "claimRef"]).is_some() {
+            return pending(None);
+        }
+        return match matching::mismatch(volume, claim) {
+            Some(why) => {
+                let name = Meta::of(volume).name();
+                let message = format!("Cannot bind to requested volume {name:?}: {why}");
+                pending(Some(event(claim, EventType::Warning, "VolumeMismatch", message)))
+            }
+            None => bind(volume, claim),
+        };
+    }
+    let meta = Meta::of(claim);
+    let waits = class.is_some_and(|class| text(class, &["volumeBindingMode"]) == "WaitForFirstConsumer")
+        && meta.annotation(SELECTED_NODE).is_none();
+    if let Some(volume) = matching::best(claim, volumes, waits) {
+        return bind(volume, claim);
+    }
+    if waits {
+        let message = "waiting for first consumer to be created before binding";
+        return pending(Some(event(claim, EventType::Normal, "WaitForFirstConsumer", message)));
+    }
+    let says_class = claim.at(&["spec", "storageClassName"]).is_some() || meta.annotation(CLASS_BETA).is_some();
+    match (class, default_class) {
+        (None, Some(default)) if !says_class => Plan::of(with_class(claim, default)),
+        (Some(class), _) => provision(claim, class, pending),
+        (None, _) if matching::class_of(claim).is_empty() => {
+            let message = "no persistent volumes available for this claim and no storage class is set";
+            pending(Some(event(claim, EventType::Normal, "FailedBinding", message)))
+        }
+        (None, _) => {
+            let message = format!("storageclass.storage.k8s.io {:?} not found", matching::class_of(claim));
+            pending(Some(event(claim, EventType::Warning, "ProvisioningFailed", message)))
+        }
+    }
+}
+
+/// Asks whoever makes volumes of a class to make one.
+fn provision(claim: &Value, class: &Value, pending: impl Fn(Option<Action>) -> Plan) -> Plan {
+    let provisioner = text(class, &["provisioner"]);
+    if provisioner == "kubernetes.io/no-provisioner" {
+        return pending(None);
+    }
+    let meta = Meta::of(claim);
+    if meta.annotation(PROVISIONER) == Some(provisioner) && meta.annotation(PROVISIONER_BETA) == Some(provisioner) {
+        let message = format!(
+            "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the system \
+             administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
+        );
+        return pending(Some(event(claim, EventType::Normal, "ExternalProvisioning", message)));
+    }
+    let mut object = claim.clone();
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.set_annotation(PROVISIONER, provisioner);
+        meta.set_annotation(PROVISIONER_BETA, provisioner);
+    }
+    Plan::of(Action::Update { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: None })
+}
+
+fn with_class(claim: &Value, class: &Value) -> Action {
+    let mut object = claim.clone();
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("storageClassName", Meta::of(class).name());
+    }
+    Action::Update { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: None }
+}
+
+/// The next of the writes that bind a claim to a volume.
+fn bind(volume: &Value, claim: &Value) -> Plan {
+    if let Some(volume) = naming(volume, claim) {
+        return Plan::of(Action::Update { resource: kinds::PERSISTENT_VOLUMES.clone(), object: volume, told: None });
+    }
+    if let Some(claim) = named(claim, volume) {
+        let resource = kinds::PERSISTENT_VOLUME_CLAIMS.clone();
+        return Plan::of(Action::Update { resource, object: claim, told: None });
+    }
+    Plan { actions: phase(claim, "Bound", Some(volume)).into_iter().collect(), ..Plan::default() }
+}
+
+/// The volume with the name of the claim in it, unless it is there already.
+fn naming(volume: &Value, claim: &Value) -> Option<Value> {
+    let meta = Meta::of(claim);
+    if text(volume, &["spec", "claimRef", "uid"]) == meta.uid() && matching::is_for(volume, claim) {
+        return None;
+    }
+    let ours = volume.at(&["spec", "claimRef"]).is_none();
+    let mut object = volume.clone();
+    let reference = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": (meta.namespace()),
+        "name": (meta.name()), "uid": (meta.uid()), "resourceVersion": (meta.resource_version())});
+    object.get_mut("spec")?.as_object_mut()?.insert("claimRef", reference);
+    if ours && let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.set_annotation(BOUND_BY_CONTROLLER, "yes");
+    }
+    Some(object)
+}
+
+/// The claim with the name of the volume in it, unless it is there already.
+fn named(claim: &Value, volume: &Value) -> Option<Value> {
+    let name = Meta::of(volume).name();
+    let is_named = text(claim, &["spec", "volumeName"]) == name;
+    if is_named && Meta::of(claim).annotation(BIND_COMPLETED).is_some() {
+        return None;
+    }
+    let mut object = claim.clone();
+    object.get_mut("spec")?.as_object_mut()?.insert("volumeName", name);
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        if !is_named {
+            meta.set_annotation(BOUND_BY_CONTROLLER, "yes");
+        }
+        meta.set_annotation(BIND_COMPLETED, "yes");
+    }
+    Some(object)
+}
+
+/// The status of a claim, if it does not say this already.
+fn phase(claim: &Value, phase: &str, volume: Option<&Value>) -> Option<Action> {
+    let mut object = claim.clone();
+    let status = object.as_object_mut()?.get_or_insert_with("status", Value::object).as_object_mut()?;
+    status.insert("phase", phase);
+    match volume {
+        None => ["accessModes", "capacity"].iter().for_each(|field| drop(status.remove(field))),
+        Some(volume) => {
+            if let Some(modes) = volume.at(&["spec", "accessModes"]) {
+                status.insert("accessModes", modes.clone());
+            }
+            // Later, whoever resizes the volume says how large it is.
+            if text(claim, &["status", "phase"]) != "Bound"
+                && let Some(storage) = volume.at(&["spec", "capacity", "storage"])
+            {
+                let capacity = status.get_or_insert_with("capacity", Value::object);
+                if capacity.as_object().is_none() {
+                    *capacity = Value::Object(Object::new());
+                }
+                capacity.as_object_mut()?.insert("storage", storage.clone());
+            }
+            if let Some(class) = volume.at(&["spec", "volumeAttributesClassName"])
+                && text(claim, &["status", "phase"]) != "Bound"
+            {
+                status.insert("currentVolumeAttributesClassName", class.clone());
+            }
+        }
+    }
+    (object != *claim).then(|| Action::UpdateStatus { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object })
+}

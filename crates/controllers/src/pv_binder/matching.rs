@@ -1,0 +1,82 @@
+//! Which volume fits a claim, and which of those that fit is taken.
+
+use machinery::labels;
+use machinery::meta::Meta;
+use machinery::quantity::Quantity;
+use machinery::{Str, Value};
+
+use super::CLASS_BETA;
+use crate::read::{list, text};
+
+/// The class of a claim or a volume, empty for none.
+pub fn class_of(object: &Value) -> &str {
+    Meta::of(object).annotation(CLASS_BETA).unwrap_or_else(|| text(object, &["spec", "storageClassName"]))
+}
+
+/// The volume to bind to a claim: one that is reserved for it, or the smallest of those with the fewest abilities.
+pub fn best<'a>(claim: &Value, volumes: &[&'a Value], reserved_only: bool) -> Option<&'a Value> {
+    let fits = |volume: &&&Value| mismatch(volume, claim).is_none() && !Meta::of(volume).is_deleting();
+    if let Some(reserved) = volumes.iter().filter(|volume| is_for(volume, claim)).find(fits) {
+        return Some(reserved);
+    }
+    if reserved_only {
+        return None;
+    }
+    let free = |volume: &&&Value| {
+        volume.at(&["spec", "claimRef"]).is_none() && text(volume, &["status", "phase"]) == "Available"
+    };
+    volumes.iter().filter(free).filter(fits).copied().min_by_key(|volume| {
+        let modes = list(volume, &["spec", "accessModes"]).len();
+        (modes, capacity(volume), Str::from(Meta::of(volume).name()))
+    })
+}
+
+/// Whether a volume names a claim.
+pub fn is_for(volume: &Value, claim: &Value) -> bool {
+    let meta = Meta::of(claim);
+    let named = |field| text(volume, &["spec", "claimRef", field]);
+    let uid = named("uid");
+    named("name") == meta.name() && named("namespace") == meta.namespace() && (uid.is_empty() || uid == meta.uid())
+}
+
+/// Why a volume does not fit a claim.
+pub fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
+    let mode = |object: &Value| object.str_at(&["spec", "volumeMode"]).unwrap_or("Filesystem").to_owned();
+    let offered = list(volume, &["spec", "accessModes"]);
+    if capacity(volume) < requested(claim) {
+        Some("requested PV is too small")
+    } else if class_of(volume) != class_of(claim) {
+        Some("storageClassName does not match")
+    } else if text(volume, &["spec", "volumeAttributesClassName"])
+        != text(claim, &["spec", "volumeAttributesClassName"])
+    {
+        Some("volumeAttributesClassName does not match")
+    } else if mode(volume) != mode(claim) {
+        Some("incompatible volumeMode")
+    } else if !list(claim, &["spec", "accessModes"]).iter().all(|mode| offered.contains(mode)) {
+        Some("incompatible accessMode")
+    } else if !is_selected(volume, claim) {
+        Some("selector does not match")
+    } else {
+        None
+    }
+}
+
+fn is_selected(volume: &Value, claim: &Value) -> bool {
+    match claim.at(&["spec", "selector"]) {
+        None => true,
+        Some(selector) => labels::from_object(Some(selector)).is_ok_and(|selector| selector.matches_object(volume)),
+    }
+}
+
+fn capacity(volume: &Value) -> Quantity {
+    quantity(volume.at(&["spec", "capacity", "storage"]))
+}
+
+fn requested(claim: &Value) -> Quantity {
+    quantity(claim.at(&["spec", "resources", "requests", "storage"]))
+}
+
+fn quantity(value: Option<&Value>) -> Quantity {
+    value.and_then(api::quota::amounts::quantity).unwrap_or_default()
+}

@@ -1,0 +1,160 @@
+use machinery::value;
+use proptest::prelude::*;
+use reconcile::kinds;
+use reconcile::testing::{World, obeys_laws, settle};
+
+use super::*;
+
+fn world() -> World {
+    World::new(Time::from_unix(1_700_000_000, 0))
+}
+
+fn volume(world: &mut World, name: &str, size: &str, class: &str) -> Key {
+    world.add(
+        &kinds::PERSISTENT_VOLUMES,
+        value!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": size},
+            "storageClassName": class}}),
+    )
+}
+
+fn claim(world: &mut World, name: &str, size: &str, class: &str, volume: &str) -> Key {
+    let mut spec = value!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, "storageClassName": class});
+    if !volume.is_empty() {
+        spec.as_object_mut().unwrap().insert("volumeName", volume);
+    }
+    world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": name}, "spec": spec}))
+}
+
+fn settled(world: &mut World) {
+    settle::<PersistentVolumeBinder>(world, |_| false);
+}
+
+/// `phase of volume` of a claim.
+fn of_claim(world: &World, key: &Key) -> String {
+    let claim = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, key).unwrap();
+    format!("{} {}", text(claim, &["status", "phase"]), text(claim, &["spec", "volumeName"]))
+}
+
+fn phase(world: &World, key: &Key) -> String {
+    text(world.get(&kinds::PERSISTENT_VOLUMES, key).unwrap(), &["status", "phase"]).to_owned()
+}
+
+#[test]
+fn the_smallest_volume_that_fits_is_bound() {
+    let mut world = world();
+    let big = volume(&mut world, "big", "10Gi", "c");
+    let small = volume(&mut world, "small", "2Gi", "c");
+    volume(&mut world, "tiny", "500Mi", "c");
+    volume(&mut world, "other", "1Gi", "d");
+    // Which one is the smallest is known once all are known to be free.
+    settled(&mut world);
+    let key = claim(&mut world, "x", "1Gi", "c", "");
+    obeys_laws::<PersistentVolumeBinder>(&world, |_| false);
+    settled(&mut world);
+    assert_eq!(of_claim(&world, &key), "Bound small");
+    assert_eq!((phase(&world, &small), phase(&world, &big)), ("Bound".into(), "Available".into()));
+    let bound = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
+    assert_eq!(bound["status"]["capacity"], value!({"storage": "2Gi"}));
+    let meta = Meta::of(bound);
+    assert_eq!((meta.annotation(BIND_COMPLETED), meta.annotation(BOUND_BY_CONTROLLER)), (Some("yes"), Some("yes")));
+    world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
+    settled(&mut world);
+    assert_eq!(phase(&world, &small), "Released");
+}
+
+#[test]
+fn a_volume_that_is_asked_for_by_name_is_bound_if_it_fits() {
+    let mut world = world();
+    volume(&mut world, "v", "1Gi", "c");
+    let key = claim(&mut world, "x", "1Gi", "c", "v");
+    let greedy = claim(&mut world, "y", "5Gi", "c", "v");
+    settled(&mut world);
+    assert_eq!(of_claim(&world, &key), "Bound v");
+    assert_eq!(of_claim(&world, &greedy), "Pending v");
+    let meta = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
+    assert_eq!(Meta::of(meta).annotation(BOUND_BY_CONTROLLER), None, "it was a person's choice");
+}
+
+#[test]
+fn a_claim_that_loses_its_volume_says_so() {
+    let mut world = world();
+    let volume = volume(&mut world, "v", "1Gi", "c");
+    let key = claim(&mut world, "x", "1Gi", "c", "");
+    settled(&mut world);
+    world.remove(&kinds::PERSISTENT_VOLUMES, &volume);
+    settled(&mut world);
+    assert_eq!(of_claim(&world, &key), "Lost v");
+}
+
+#[test]
+fn a_class_that_waits_leaves_the_choice_to_the_scheduler() {
+    let mut world = world();
+    volume(&mut world, "v", "1Gi", "late");
+    world.add(
+        &kinds::STORAGE_CLASSES,
+        value!({"metadata": {"name": "late"}, "provisioner": "example.com/p", "volumeBindingMode": "WaitForFirstConsumer"}),
+    );
+    let key = claim(&mut world, "x", "1Gi", "late", "");
+    let plan = |world: &World| {
+        reconcile::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now)
+    };
+    assert!(plan(&world).to_string().contains("waiting for first consumer"), "{}", plan(&world));
+    world.change(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, |claim| {
+        machinery::meta::MetaMut::of(claim).unwrap().set_annotation(SELECTED_NODE, "n");
+    });
+    world.remove(&kinds::PERSISTENT_VOLUMES, &Key::cluster("v"));
+    world.execute(&plan(&world).actions[0]).unwrap();
+    let asked = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
+    assert_eq!(Meta::of(asked).annotation(PROVISIONER), Some("example.com/p"));
+}
+
+#[test]
+fn a_claim_without_a_class_gets_the_default_one_when_there_is_one() {
+    let mut world = world();
+    let key = world.add(
+        &kinds::PERSISTENT_VOLUME_CLAIMS,
+        value!({"metadata": {"namespace": "a", "name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"]}}),
+    );
+    world.add(
+        &kinds::STORAGE_CLASSES,
+        value!({"metadata": {"name": "std", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "example.com/p"}),
+    );
+    let plan = reconcile::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
+    world.execute(&plan.actions[0]).unwrap();
+    assert_eq!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap()["spec"]["storageClassName"], "std".into());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 25, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_volume_has_two_claims_and_what_could_be_bound_is(
+        sizes in prop::collection::vec(1..6u8, 0..5),
+        wants in prop::collection::vec(1..6u8, 0..4),
+    ) {
+        let mut world = world();
+        for (at, size) in sizes.iter().enumerate() {
+            volume(&mut world, &format!("v{at}"), &format!("{size}Gi"), "c");
+        }
+        for (at, want) in wants.iter().enumerate() {
+            claim(&mut world, &format!("c{at}"), &format!("{want}Gi"), "c", "");
+        }
+        settled(&mut world);
+        let claims = world.of("persistentvolumeclaims");
+        let mut taken: Vec<String> =
+            claims.iter().map(|it| text(&it.value, &["spec", "volumeName"]).to_owned()).filter(|it| !it.is_empty()).collect();
+        taken.sort();
+        let count = taken.len();
+        taken.dedup();
+        prop_assert_eq!(taken.len(), count);
+        let free: Vec<u8> =
+            sizes.iter().enumerate().filter(|(at, _)| !taken.contains(&format!("v{at}"))).map(|(_, size)| *size).collect();
+        for (at, want) in wants.iter().enumerate() {
+            let key = Key::new("a", format!("c{at}"));
+            if of_claim(&world, &key).starts_with("Pending") {
+                prop_assert!(free.iter().all(|size| size < want), "{} could have been bound", key);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Keeps a PersistentVolume for as long as it is bound to a claim.
+
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Cache, Controller, Plan, kinds};
+
+use crate::finalizer;
+use crate::read::text;
+
+const FINALIZER: &str = "kubernetes.io/pv-protection";
+
+/// The controller.
+pub struct VolumeProtection;
+
+impl Controller for VolumeProtection {
+    type Observed<'a> = &'a Value;
+    const NAME: &'static str = "persistentvolume-protection-controller";
+    const READS: &'static [&'static str] = &["persistentvolumes"];
+    const WRITES: &'static [&'static str] = &["persistentvolumes"];
+
+    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+        keys.push(Key::of(object));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
+        cache.get("persistentvolumes", key)
+    }
+
+    fn plan(volume: &&Value, _: Time) -> Plan {
+        let bound = text(volume, &["status", "phase"]) == "Bound";
+        finalizer::guard(&kinds::PERSISTENT_VOLUMES, volume, FINALIZER, bound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_volume_that_is_deleted_stays_while_it_is_bound() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let bound = value!({"metadata": {"name": "v"}, "status": {"phase": "Bound"}});
+        let key = world.add(&kinds::PERSISTENT_VOLUMES, bound);
+        obeys_laws::<VolumeProtection>(&world, |_| false);
+        settle::<VolumeProtection>(&mut world, |_| false);
+        world.delete(&kinds::PERSISTENT_VOLUMES, &key, None, None);
+        settle::<VolumeProtection>(&mut world, |_| false);
+        world.change(&kinds::PERSISTENT_VOLUMES, &key, |volume| {
+            volume.as_object_mut().unwrap().insert("status", value!({"phase": "Released"}));
+        });
+        settle::<VolumeProtection>(&mut world, |_| false);
+        assert!(world.get(&kinds::PERSISTENT_VOLUMES, &key).is_none());
+    }
+}

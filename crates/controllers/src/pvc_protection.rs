@@ -1,0 +1,99 @@
+//! Keeps a PersistentVolumeClaim for as long as a pod uses it.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Cache, Controller, Plan, kinds};
+
+use crate::read::{list, text};
+use crate::{finalizer, pod};
+
+const FINALIZER: &str = "kubernetes.io/pvc-protection";
+
+/// The controller.
+pub struct ClaimProtection;
+
+/// A claim, and whether a pod uses it.
+pub struct Observed<'a> {
+    claim: &'a Value,
+    in_use: bool,
+}
+
+impl Controller for ClaimProtection {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "persistentvolumeclaim-protection-controller";
+    const READS: &'static [&'static str] = &["persistentvolumeclaims", "pods"];
+    const WRITES: &'static [&'static str] = &["persistentvolumeclaims"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "pods" => keys.extend(claims_of(object)),
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let claim = cache.get("persistentvolumeclaims", key)?;
+        // Who uses a claim matters only once it is deleted.
+        let in_use =
+            Meta::of(claim).is_deleting() && cache.in_namespace("pods", &key.namespace).any(|pod| uses(pod, claim));
+        Some(Observed { claim, in_use })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        finalizer::guard(&kinds::PERSISTENT_VOLUME_CLAIMS, observed.claim, FINALIZER, observed.in_use)
+    }
+}
+
+/// The keys of the claims that a pod names.
+pub fn claims_of(pod: &Value) -> impl Iterator<Item = Key> {
+    let meta = Meta::of(pod);
+    let name_of = move |volume: &Value| {
+        if volume.get("ephemeral").is_some() {
+            return Some(format!("{}-{}", meta.name(), text(volume, &["name"])));
+        }
+        volume.str_at(&["persistentVolumeClaim", "claimName"]).map(str::to_owned)
+    };
+    let named = list(pod, &["spec", "volumes"]).iter().filter_map(name_of);
+    named.map(move |name| Key::new(meta.namespace(), name))
+}
+
+/// Whether a pod uses a claim: no kubelet starts one that is not placed yet once the claim is deleted.
+fn uses(pod: &Value, claim: &Value) -> bool {
+    let meta = Meta::of(claim);
+    let uses_it = |volume: &Value| {
+        if volume.get("ephemeral").is_some() {
+            let name = format!("{}-{}", Meta::of(pod).name(), text(volume, &["name"]));
+            return name == meta.name() && meta.controller().is_some_and(|owner| owner.uid() == Meta::of(pod).uid());
+        }
+        volume.str_at(&["persistentVolumeClaim", "claimName"]) == Some(meta.name())
+    };
+    !pod::node(pod).is_empty() && list(pod, &["spec", "volumes"]).iter().any(uses_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_claim_that_is_deleted_stays_while_a_pod_uses_it() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let key = world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "c"}}));
+        let volumes = value!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+        let pod = world.add(
+            &kinds::PODS,
+            value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"nodeName": "n", "volumes": volumes}}),
+        );
+        obeys_laws::<ClaimProtection>(&world, |_| false);
+        settle::<ClaimProtection>(&mut world, |_| false);
+        world.delete(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, None, None);
+        settle::<ClaimProtection>(&mut world, |_| false);
+        assert!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).is_some());
+        world.remove(&kinds::PODS, &pod);
+        settle::<ClaimProtection>(&mut world, |_| false);
+        assert!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).is_none());
+    }
+}

@@ -1,0 +1,50 @@
+//! Keeps as many pods as a ReplicationController asks for, by the rules of ReplicaSets.
+
+use machinery::Resource;
+use reconcile::kinds;
+
+use crate::replicaset::{Kind, Replicas};
+
+/// The controller.
+pub type ReplicationController = Replicas<OfReplicationControllers>;
+
+/// ReplicationControllers.
+pub struct OfReplicationControllers;
+
+impl Kind for OfReplicationControllers {
+    const KIND: &'static str = "ReplicationController";
+    const COMPONENT: &'static str = "replication-controller";
+    const READS: &'static [&'static str] = &["replicationcontrollers", "pods"];
+    const WRITES: &'static [&'static str] = &["pods", "replicationcontrollers/status", "events"];
+    const RESOURCE: &'static Resource = &kinds::REPLICATION_CONTROLLERS;
+    const TELLS_TERMINATING: bool = false;
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::time::Time;
+    use machinery::{Key, value};
+    use reconcile::testing::{World, kubelet, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn it_settles_with_as_many_pods_as_it_asks_for_and_obeys_the_laws() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let template = value!({"metadata": {"labels": {"app": "rc"}}, "spec": {"containers": []}});
+        let spec = value!({"replicas": 2, "selector": {"app": "rc"}, "template": template});
+        world.add(
+            &kinds::PODS,
+            value!({"metadata": {"namespace": "a", "name": "x", "labels": {"app": "rc"}}, "spec": {}}),
+        );
+        let set = value!({"metadata": {"namespace": "a", "name": "rc"}, "spec": spec});
+        world.add(&kinds::REPLICATION_CONTROLLERS, set);
+        obeys_laws::<ReplicationController>(&world, kubelet);
+        settle::<ReplicationController>(&mut world, kubelet);
+        assert_eq!(world.of("pods").len(), 2, "one adopted and one made");
+        let status = &world.get(&kinds::REPLICATION_CONTROLLERS, &Key::new("a", "rc")).unwrap()["status"];
+        let expect =
+            r#"{"availableReplicas":2,"fullyLabeledReplicas":2,"observedGeneration":1,"readyReplicas":2,"replicas":2}"#;
+        assert_eq!(status.to_string(), expect);
+    }
+}

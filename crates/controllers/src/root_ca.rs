@@ -1,0 +1,98 @@
+//! Publishes in every namespace the certificates that pods check the API server with.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+use crate::serviceaccount::is_active;
+
+const NAME: &str = "kube-root-ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
+    internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
+
+/// The certificates, in PEM. Without them there is nothing to publish.
+#[derive(Clone, Debug)]
+pub struct Config(pub String);
+
+/// The controller. Its keys are namespaces.
+pub struct RootCaPublisher;
+
+/// A namespace, what it has and what it should have.
+pub struct Observed<'a> {
+    namespace: &'a Value,
+    published: Option<&'a Value>,
+    certificates: &'a str,
+}
+
+impl Controller for RootCaPublisher {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "root-ca-certificate-publisher-controller";
+    const READS: &'static [&'static str] = &["namespaces", "configmaps"];
+    const WRITES: &'static [&'static str] = &["configmaps"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let meta = Meta::of(object);
+        match kind {
+            "configmaps" if meta.name() != NAME => {}
+            "configmaps" => keys.push(Key::cluster(meta.namespace())),
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        Some(Observed {
+            namespace: cache.get("namespaces", key)?,
+            published: cache.get("configmaps", &Key::new(key.name.clone(), NAME)),
+            certificates: &cache.config::<Config>()?.0,
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        if !is_active(observed.namespace) {
+            return Plan::default();
+        }
+        let data = value!({"ca.crt": (observed.certificates)});
+        let resource = kinds::CONFIG_MAPS.clone();
+        let Some(published) = observed.published else {
+            let object = value!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+                "metadata": {"namespace": (Meta::of(observed.namespace).name()), "name": NAME,
+                    "annotations": {"kubernetes.io/description": TEXT}}});
+            return Plan::of(Action::Create { resource, object, told: None });
+        };
+        if published.get("data") == Some(&data) && Meta::of(published).annotation(DESCRIPTION).is_some() {
+            return Plan::default();
+        }
+        let mut object = published.clone();
+        if let Some(object) = object.as_object_mut() {
+            object.insert("data", data);
+        }
+        if let Some(mut meta) = MetaMut::of(&mut object) {
+            meta.set_annotation(DESCRIPTION, TEXT);
+        }
+        Plan::of(Action::Update { resource, object, told: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn what_somebody_changes_is_put_right() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        world.configure(Config("PEM".into()));
+        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
+        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "b"}}));
+        world.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "b", "name": NAME}, "data": {"x": "y"}}));
+        obeys_laws::<RootCaPublisher>(&world, |_| false);
+        settle::<RootCaPublisher>(&mut world, |_| false);
+        assert_eq!(world.log, ["create configmaps a/kube-root-ca.crt", "update configmaps b/kube-root-ca.crt"]);
+        for entry in world.of("configmaps").iter() {
+            assert_eq!(entry.value["data"], value!({"ca.crt": "PEM"}));
+        }
+    }
+}

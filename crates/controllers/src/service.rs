@@ -1,0 +1,127 @@
+//! What the controllers of endpoints ask about services and the pods behind them.
+
+use std::net::IpAddr;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Object, Value};
+use reconcile::Cache;
+
+use crate::pod;
+use crate::read::{is_true, list, text, texts};
+
+/// The label of what belongs to a service without an address of its own.
+pub const HEADLESS: &str = "service.kubernetes.io/headless";
+/// When what is published last changed.
+pub const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// Whether a service selects pods at all. What belongs to one that does not, others see to.
+pub fn has_selector(service: &Value) -> bool {
+    service.at(&["spec", "selector"]).and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
+}
+
+/// Whether a service selects a pod.
+pub fn selects(service: &Value, pod: &Value) -> bool {
+    let labels = Meta::of(pod);
+    has_selector(service) && texts(service, &["spec", "selector"]).all(|(key, value)| labels.label(key) == Some(value))
+}
+
+/// Whether a service has no address of its own.
+pub fn is_headless(service: &Value) -> bool {
+    text(service, &["spec", "clusterIP"]) == "None" || text(service, &["spec", "clusterIP"]).is_empty()
+}
+
+/// Whether it serves pods that are not ready too.
+pub fn publishes_unready(service: &Value) -> bool {
+    is_true(service, &["spec", "publishNotReadyAddresses"])
+}
+
+/// The families of addresses that it serves, `IPv4` and `IPv6`, the first one first.
+pub fn families(service: &Value) -> Vec<&'static str> {
+    let known = |family: &Value| match family.as_str() {
+        Some("IPv4") => Some("IPv4"),
+        Some("IPv6") => Some("IPv6"),
+        _ => None,
+    };
+    let said: Vec<&'static str> = list(service, &["spec", "ipFamilies"]).iter().filter_map(known).collect();
+    if !said.is_empty() {
+        return said;
+    }
+    match text(service, &["spec", "clusterIP"]).parse() {
+        Ok(IpAddr::V4(_)) => vec!["IPv4"],
+        Ok(IpAddr::V6(_)) => vec!["IPv6"],
+        // Nobody said: serve what pods have.
+        Err(_) => vec!["IPv4", "IPv6"],
+    }
+}
+
+/// The family of an address.
+pub fn family(address: &str) -> Option<&'static str> {
+    match address.parse().ok()? {
+        IpAddr::V4(_) => Some("IPv4"),
+        IpAddr::V6(_) => Some("IPv6"),
+    }
+}
+
+/// The addresses of a pod in a family.
+pub fn addresses<'a>(pod: &'a Value, of: &'a str) -> impl Iterator<Item = &'a str> {
+    let all = list(pod, &["status", "podIPs"]).iter().filter_map(|entry| entry.str_at(&["ip"]));
+    all.filter(move |address| family(address) == Some(of))
+}
+
+/// Whether a pod can be reached at all.
+pub fn is_published(pod: &Value, terminating_too: bool) -> bool {
+    let has_address = !text(pod, &["status", "podIP"]).is_empty() || !list(pod, &["status", "podIPs"]).is_empty();
+    !pod::is_ended(pod) && has_address && (terminating_too || !Meta::of(pod).is_deleting())
+}
+
+/// The host name that a pod has within a service, if it has one.
+pub fn hostname<'a>(pod: &'a Value, service: &Value) -> Option<&'a str> {
+    let name = text(pod, &["spec", "hostname"]);
+    let is_part = text(pod, &["spec", "subdomain"]) == Meta::of(service).name();
+    (!name.is_empty() && is_part).then_some(name)
+}
+
+/// The port of a pod that a port of a service leads to.
+pub fn target_port(pod: &Value, port: &Value) -> Option<i64> {
+    let protocol = port.str_at(&["protocol"]).unwrap_or("TCP");
+    let name = match port.get("targetPort") {
+        Some(Value::Int(number)) if *number != 0 => return Some(*number),
+        Some(Value::String(name)) => name.as_str(),
+        _ => return port.get("port").and_then(Value::as_int),
+    };
+    let sidecars = list(pod, &["spec", "initContainers"]).iter();
+    let sidecars = sidecars.filter(|container| text(container, &["restartPolicy"]) == "Always");
+    let containers = list(pod, &["spec", "containers"]).iter().chain(sidecars);
+    let mut ports = containers.flat_map(|container| list(container, &["ports"]));
+    let named =
+        ports.find(|have| text(have, &["name"]) == name && have.str_at(&["protocol"]).unwrap_or("TCP") == protocol)?;
+    named.get("containerPort").and_then(Value::as_int)
+}
+
+/// Which pod an address is of.
+pub fn target(pod: &Value) -> Value {
+    let meta = Meta::of(pod);
+    let mut target = Object::new();
+    target.insert("kind", "Pod");
+    target.insert("namespace", meta.namespace());
+    target.insert("name", meta.name());
+    target.insert("uid", meta.uid());
+    Value::Object(target)
+}
+
+/// The services that a changed pod concerns.
+pub fn of_pod(cache: &Cache, pod: &Value, keys: &mut Vec<Key>) {
+    for entry in cache.of("services").in_namespace(Meta::of(pod).namespace()) {
+        if selects(&entry.value, pod) {
+            keys.push(entry.key.clone());
+        }
+    }
+}
+
+/// When the newest of what is published came about: the service itself, or a pod that became ready.
+// DEVIATION: upstream remembers what it saw and gives the oldest change since it last looked; this is the newest there is.
+pub fn changed_at(service: &Value, pods: &[&Value]) -> Option<Time> {
+    let of_pods = pods.iter().filter_map(|pod| pod::ready_since(pod));
+    of_pods.chain(Meta::of(service).creation_timestamp()).max()
+}

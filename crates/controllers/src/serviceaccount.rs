@@ -1,0 +1,75 @@
+//! Gives every namespace its service account `default`.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+const NAME: &str = "default";
+
+/// The controller. Its keys are namespaces.
+pub struct ServiceAccount;
+
+/// A namespace, and whether it has what it needs.
+pub struct Observed<'a> {
+    namespace: &'a Value,
+    has_account: bool,
+}
+
+impl Controller for ServiceAccount {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "serviceaccount-controller";
+    const READS: &'static [&'static str] = &["namespaces", "serviceaccounts"];
+    const WRITES: &'static [&'static str] = &["serviceaccounts"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let meta = Meta::of(object);
+        match kind {
+            "serviceaccounts" if meta.name() != NAME => {}
+            "serviceaccounts" => keys.push(Key::cluster(meta.namespace())),
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let namespace = cache.get("namespaces", key)?;
+        let has_account = cache.get("serviceaccounts", &Key::new(key.name.clone(), NAME)).is_some();
+        Some(Observed { namespace, has_account })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        if observed.has_account || !is_active(observed.namespace) {
+            return Plan::default();
+        }
+        let namespace = Meta::of(observed.namespace).name();
+        let object = value!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"namespace": namespace, "name": NAME}});
+        Plan::of(Action::Create { resource: kinds::SERVICE_ACCOUNTS.clone(), object, told: None })
+    }
+}
+
+/// Whether a namespace takes new objects.
+pub fn is_active(namespace: &Value) -> bool {
+    !Meta::of(namespace).is_deleting() && namespace.str_at(&["status", "phase"]) != Some("Terminating")
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn every_namespace_that_stays_has_its_account_and_gets_it_back() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
+        let going = value!({"metadata": {"name": "b"}, "status": {"phase": "Terminating"}});
+        world.add(&kinds::NAMESPACES, going);
+        obeys_laws::<ServiceAccount>(&world, |_| false);
+        settle::<ServiceAccount>(&mut world, |_| false);
+        assert_eq!(world.log, ["create serviceaccounts a/default"]);
+        world.remove(&kinds::SERVICE_ACCOUNTS, &Key::new("a", NAME));
+        settle::<ServiceAccount>(&mut world, |_| false);
+        assert_eq!(world.of("serviceaccounts").len(), 1);
+    }
+}

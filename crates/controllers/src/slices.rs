@@ -1,0 +1,241 @@
+//! Packs endpoints into slices of a bounded size, moving as few of them as possible.
+
+use std::collections::BTreeMap;
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Key, Object, Resource, Value, value};
+use reconcile::{Action, Preconditions, kinds};
+
+use crate::read::{list, text};
+
+/// The label that says which service a slice is of.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The label that says who made a slice.
+pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// What the slices of one owner should be.
+pub struct Wanted<'a> {
+    /// The service or the Endpoints that they are made from.
+    pub owner: &'a Value,
+    /// How they refer to it.
+    pub reference: Value,
+    /// The labels of each.
+    pub labels: Object,
+    /// The annotations of each that is written.
+    pub annotations: Object,
+    /// Endpoints a slice at most.
+    pub slice_max: usize,
+}
+
+/// Endpoints that are reached at the same ports by the same family of addresses.
+#[derive(Debug, Default)]
+pub struct Group {
+    /// The ports.
+    pub ports: Vec<Value>,
+    /// The endpoints.
+    pub endpoints: Vec<Value>,
+}
+
+/// What becomes of the slices of one family.
+#[derive(Debug, Default)]
+pub struct Changes {
+    create: Vec<Value>,
+    update: Vec<Value>,
+    delete: Vec<Value>,
+    unchanged: usize,
+}
+
+/// Groups by [`ports_key`].
+pub type Groups = BTreeMap<String, Group>;
+
+/// What makes ports the same, in whatever order they are.
+pub fn ports_key(ports: &[Value]) -> String {
+    let mut keys: Vec<String> = ports
+        .iter()
+        .map(|port| {
+            let number = port.get("port").and_then(Value::as_int).unwrap_or(0);
+            let part = |field| text(port, &[field]);
+            format!("{}/{}/{number}/{}", part("name"), part("protocol"), part("appProtocol"))
+        })
+        .collect();
+    keys.sort();
+    keys.join(",")
+}
+
+/// Works out the slices of one family. `placeholder` makes one without endpoints where there would be none.
+pub fn pack(wanted: &Wanted<'_>, family: &str, existing: &[&Value], groups: Groups, placeholder: bool) -> Changes {
+    let mut changes = Changes::default();
+    let mut by_ports: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+    for slice in existing {
+        by_ports.entry(ports_key(list(slice, &["ports"]))).or_default().push(slice);
+    }
+    for (key, group) in groups {
+        let here = by_ports.remove(&key).unwrap_or_default();
+        pack_group(wanted, family, &here, group, &mut changes);
+    }
+    changes.delete.extend(by_ports.into_values().flatten().cloned());
+    if placeholder && existing.len() == changes.delete.len() && changes.create.is_empty() {
+        let empty = fresh(wanted, family, &Group::default());
+        let is_it = |slice: &Value| {
+            list(slice, &["endpoints"]).is_empty() && list(slice, &["ports"]).is_empty() && is_labelled(slice, wanted)
+        };
+        match changes.delete.as_slice() {
+            [only] if is_it(only) => changes.delete.clear(),
+            _ => changes.create.push(empty),
+        }
+    }
+    changes.recycle(wanted);
+    changes
+}
+
+impl Changes {
+    /// The writes that bring it about: additions before removals, so that nothing is missing in between.
+    pub fn actions(self) -> Vec<Action> {
+        let resource = || kinds::ENDPOINT_SLICES.clone();
+        let create = self.create.into_iter().map(|object| Action::Create { resource: resource(), object, told: None });
+        let update = self.update.into_iter().map(|object| Action::Update { resource: resource(), object, told: None });
+        let delete = self.delete.into_iter().map(|slice| delete(&kinds::ENDPOINT_SLICES, &slice));
+        create.chain(update).chain(delete).collect()
+    }
+
+    /// A slice that would be deleted beside one that would be made is changed into that one.
+    fn recycle(&mut self, wanted: &Wanted<'_>) {
+        let uid = Meta::of(wanted.owner).uid();
+        let (ours, others): (Vec<Value>, Vec<Value>) = std::mem::take(&mut self.delete)
+            .into_iter()
+            .partition(|slice| Meta::of(slice).owner_references().any(|owner| owner.uid() == uid));
+        self.delete = others;
+        for slice in ours {
+            match self.create.pop() {
+                Some(new) => self.update.push(replaced(slice, &new)),
+                None => self.delete.push(slice),
+            }
+        }
+    }
+}
+
+/// Deletes a slice that was observed.
+pub fn delete(resource: &Resource, slice: &Value) -> Action {
+    Action::Delete {
+        resource: resource.clone(),
+        key: Key::of(slice),
+        only_if: Preconditions::same(slice),
+        propagation: None,
+        grace_seconds: None,
+        told: None,
+    }
+}
+
+fn pack_group(wanted: &Wanted<'_>, family: &str, existing: &[&Value], mut group: Group, changes: &mut Changes) {
+    let (mut updated, mut unchanged): (Vec<Value>, Vec<&Value>) = (Vec::new(), Vec::new());
+    for slice in existing {
+        let have = list(slice, &["endpoints"]);
+        let kept: Vec<Value> = have.iter().filter_map(|endpoint| take_same(&mut group.endpoints, endpoint)).collect();
+        if kept.is_empty() && !have.is_empty() {
+            changes.delete.push((*slice).clone());
+        } else if kept != have || !is_labelled(slice, wanted) {
+            updated.push(filled(slice, wanted, kept));
+        } else {
+            unchanged.push(slice);
+        }
+    }
+    // What must be written anyway takes new endpoints first, the fullest before the others.
+    updated.sort_by_key(|slice| std::cmp::Reverse(list(slice, &["endpoints"]).len()));
+    for slice in &mut updated {
+        fill(slice, &mut group.endpoints, wanted.slice_max);
+    }
+    while !group.endpoints.is_empty() {
+        let count = group.endpoints.len();
+        let room = |slice: &Value| list(slice, &["endpoints"]).len() + count <= wanted.slice_max;
+        // Of those that have room for all that is left, the one that is full soonest.
+        let best = unchanged
+            .iter()
+            .enumerate()
+            .filter(|(_, slice)| room(slice))
+            .max_by_key(|(_, slice)| list(slice, &["endpoints"]).len())
+            .map(|(at, _)| at);
+        match best {
+            Some(at) => {
+                let slice = unchanged.remove(at);
+                let mut slice = filled(slice, wanted, list(slice, &["endpoints"]).to_vec());
+                fill(&mut slice, &mut group.endpoints, wanted.slice_max);
+                updated.push(slice);
+            }
+            None => {
+                let mut slice = fresh(wanted, family, &Group { ports: group.ports.clone(), endpoints: Vec::new() });
+                fill(&mut slice, &mut group.endpoints, wanted.slice_max);
+                changes.create.push(slice);
+            }
+        }
+    }
+    changes.unchanged += unchanged.len();
+    changes.update.extend(updated);
+}
+
+/// Takes out of `desired` the endpoint with the same addresses and the same target.
+fn take_same(desired: &mut Vec<Value>, endpoint: &Value) -> Option<Value> {
+    let key = |endpoint: &Value| {
+        let target = |field| text(endpoint, &["targetRef", field]).to_owned();
+        (endpoint.get("addresses").cloned(), target("namespace"), target("name"))
+    };
+    let wanted = key(endpoint);
+    let at = desired.iter().position(|candidate| key(candidate) == wanted)?;
+    Some(desired.remove(at))
+}
+
+fn fill(slice: &mut Value, endpoints: &mut Vec<Value>, slice_max: usize) {
+    let Some(have) = slice.get_mut("endpoints").and_then(Value::as_array_mut) else { return };
+    let count = slice_max.saturating_sub(have.len()).min(endpoints.len());
+    have.extend(endpoints.drain(..count));
+}
+
+fn is_labelled(slice: &Value, wanted: &Wanted<'_>) -> bool {
+    Meta::of(slice).labels() == Some(&wanted.labels)
+}
+
+fn fresh(wanted: &Wanted<'_>, family: &str, group: &Group) -> Value {
+    let meta = Meta::of(wanted.owner);
+    let mut slice = value!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"namespace": (meta.namespace()), "generateName": (format!("{}-", meta.name())),
+            "ownerReferences": [(wanted.reference.clone())], "labels": (wanted.labels.clone())},
+        "addressType": family, "endpoints": (group.endpoints.clone()), "ports": (group.ports.clone())});
+    annotate(&mut slice, wanted);
+    slice
+}
+
+fn filled(slice: &Value, wanted: &Wanted<'_>, endpoints: Vec<Value>) -> Value {
+    let mut slice = slice.clone();
+    if let Some(object) = slice.as_object_mut() {
+        object.insert("endpoints", endpoints);
+    }
+    if let Some(mut meta) = MetaMut::of(&mut slice) {
+        meta.set("labels", wanted.labels.clone());
+    }
+    annotate(&mut slice, wanted);
+    slice
+}
+
+fn annotate(slice: &mut Value, wanted: &Wanted<'_>) {
+    if let Some(mut meta) = MetaMut::of(slice) {
+        for (key, value) in wanted.annotations.iter() {
+            meta.set_annotation(key, value.as_str().unwrap_or_default());
+        }
+    }
+}
+
+/// An old slice with what a new one says.
+fn replaced(mut old: Value, new: &Value) -> Value {
+    for field in ["endpoints", "ports"] {
+        if let Some(object) = old.as_object_mut() {
+            object.insert(field, new.get(field).cloned().unwrap_or_default());
+        }
+    }
+    if let Some(mut meta) = MetaMut::of(&mut old) {
+        for field in ["labels", "annotations"] {
+            if let Some(said) = Meta::of(new).value(field) {
+                meta.set(field, said.clone());
+            }
+        }
+    }
+    old
+}

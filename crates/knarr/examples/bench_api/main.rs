@@ -1,0 +1,64 @@
+//! Measures `knarr kube-apiserver` over TLS: `cargo xtask bench api`.
+
+mod load;
+mod server;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use load::{Load, Measured};
+use server::Server;
+
+/// Pods in the list that is measured, as upstream's figure has it.
+const PODS: usize = 7200;
+/// How long a cell is measured.
+const CELL: Duration = Duration::from_secs(3);
+/// How long an idle server is watched.
+const IDLE: Duration = Duration::from_secs(20);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let this = std::env::current_exe().context("this program has no path")?;
+    let examples = this.parent().context("it is in no folder")?;
+    let program = examples.parent().context("it is in no target folder")?.join("knarr");
+    let folder = tempfile::tempdir_in(examples)?;
+    let start = Instant::now();
+    let server = Server::start(&program, folder.path())?;
+    server.ready().await?;
+    say("from start to ready, s", start.elapsed().as_secs_f64());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    say("memory (RSS) idle, MiB", server.rss_mib()?);
+    let before = server.cpu_seconds()?;
+    tokio::time::sleep(IDLE).await;
+    say("CPU idle, % of a core", (server.cpu_seconds()? - before) / IDLE.as_secs_f64() * 100.0);
+    for (load, connections) in
+        [(Load::Create, 1), (Load::Create, 64), (Load::Get, 1), (Load::Get, 64), (Load::Patch, 1), (Load::Patch, 64)]
+    {
+        row(load.name(), connections, &load::run(&server, load, connections, CELL).await?);
+    }
+    load::fill(&server, PODS).await?;
+    let (bytes, time) = load::list(&server).await?;
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let megabytes = bytes as f64 / 1e6;
+    say(&format!("list of {PODS} pods ({megabytes:.0} MB), s"), time.as_secs_f64());
+    for watchers in [1, 100, 1000] {
+        row("a change until all watchers have it", watchers, &load::fan_out(&server, watchers, CELL).await?);
+    }
+    say("memory (RSS) at the end, MiB", server.rss_mib()?);
+    Ok(())
+}
+
+fn say(what: &str, figure: f64) {
+    println!("| {what} | {figure:.2} |");
+}
+
+fn row(what: &str, connections: usize, measured: &Measured) {
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
+    println!(
+        "| {what} | {connections} | {:.0}/s | p50 {:.2} ms | p99 {:.2} ms |",
+        measured.per_second,
+        milliseconds(measured.p50),
+        milliseconds(measured.p99)
+    );
+}

@@ -1,0 +1,92 @@
+//! The server that is measured.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use client::config::{Config, Credential, Pem, Tls};
+use client::transport::Secret;
+use client::{Client, Settings};
+
+const TOKEN: &str = "a-token-for-measuring";
+
+pub struct Server {
+    process: Child,
+    config: Config,
+}
+
+impl Server {
+    /// Starts a server with an empty folder.
+    pub fn start(program: &Path, folder: &Path) -> Result<Self> {
+        std::fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
+        let mut process = Command::new(program)
+            .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
+            .args(["--authorization-mode", "Node,RBAC", "--disable-admission-plugins", "ServiceAccount"])
+            .arg("--data-dir")
+            .arg(folder.join("data"))
+            .arg("--cert-dir")
+            .arg(folder.join("certs"))
+            .arg("--token-auth-file")
+            .arg(folder.join("tokens.csv"))
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut lines = BufReader::new(process.stderr.take().context("its log is piped")?).lines();
+        let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains("address="));
+        let line = line.context("the server ended")?;
+        let address: String = line
+            .split_once("address=")
+            .map_or("", |(_, rest)| rest)
+            .chars()
+            .take_while(|letter| letter.is_ascii_digit() || ".:".contains(*letter))
+            .collect();
+        std::thread::spawn(move || lines.for_each(drop));
+        let mut config = Config::new(format!("https://{address}").parse()?);
+        let authority = std::fs::read(folder.join("certs/apiserver.crt"))?;
+        config.tls = Tls { certificate_authority: Some(Pem::Inline(authority.into())), ..Tls::default() };
+        config.credential = Credential::Token(Secret::new(TOKEN));
+        Ok(Self { process, config })
+    }
+
+    /// A client with a connection of its own.
+    pub fn connect(&self) -> Result<Client> {
+        Ok(Client::connect(&self.config, Settings { attempts_max: 1, ..Settings::default() })?)
+    }
+
+    /// Waits until the server says that it is ready.
+    pub async fn ready(&self) -> Result<()> {
+        let client = self.connect()?;
+        loop {
+            let answer = client.raw(http::Request::get("/readyz").body(Bytes::new())?).await;
+            if answer.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Memory it holds.
+    pub fn rss_mib(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has ended")?;
+        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib / 1024.0)
+    }
+
+    /// The processor time it took so far.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let fields: Vec<&str> = stat.rsplit_once(')').context("a stat")?.1.split_whitespace().collect();
+        let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+        // Linux counts in hundredths of a second on every machine this runs on.
+        Ok(ticks / 100.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

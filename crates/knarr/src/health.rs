@@ -1,0 +1,228 @@
+//! The port on which a component says that it is well, and how it does: `/healthz` for anyone, `/metrics` for those who may.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use client::{Client, Target, WriteOptions};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use machinery::{Resource, Value, value};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+/// How long a client may take to say who it is.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections at once; whoever comes later waits.
+const CONNECTIONS_MAX: usize = 64;
+
+static TOKEN_REVIEWS: Resource = Resource::cluster("authentication.k8s.io", "v1", "tokenreviews", "TokenReview");
+static ACCESS_REVIEWS: Resource =
+    Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
+
+/// How health is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The component.
+    pub name: &'static str,
+    /// Certificate shown to those who ask; one is made if there is none.
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// Paths that anyone may ask for.
+    pub open: Vec<String>,
+}
+
+/// What is told of the process.
+#[derive(Clone)]
+pub struct Health(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    options: Options,
+    /// What the component tells besides.
+    metrics: Box<dyn Fn() -> String + Send + Sync>,
+    tls: TlsAcceptor,
+    leads: AtomicBool,
+    started_seconds: f64,
+}
+
+/// Opens the port.
+pub async fn listen(address: IpAddr, port: u16) -> Result<TcpListener> {
+    let address = SocketAddr::new(address, port);
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--secure-port)"))
+}
+
+impl Health {
+    /// Not the leader yet. `metrics` gives what the component tells besides.
+    pub fn new(client: Client, options: Options, metrics: impl Fn() -> String + Send + Sync + 'static) -> Result<Self> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self(Arc::new(Shared {
+            client,
+            tls: TlsAcceptor::from(Arc::new(tls(&options)?)),
+            options,
+            metrics: Box::new(metrics),
+            leads: AtomicBool::new(false),
+            started_seconds: since.as_secs_f64(),
+        })))
+    }
+
+    /// This process leads now.
+    pub fn elected(&self) {
+        self.0.leads.store(true, Ordering::Relaxed);
+    }
+
+    /// Serves until it is dropped.
+    pub async fn serve(self, listener: TcpListener) {
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let health = self.clone();
+                    tokio::spawn(async move {
+                        health.connection(stream).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "a connection to the health port failed");
+                    // Usually there are too many open files: others need time to close some.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream) {
+        let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, self.0.tls.accept(stream)).await else { return };
+        let health = self.clone();
+        let service = service_fn(move |request| {
+            let health = health.clone();
+            async move { Ok::<_, Infallible>(health.answer(&request).await) }
+        });
+        let server = auto::Builder::new(TokioExecutor::new());
+        if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+            tracing::debug!(error, "a connection to the health port broke");
+        }
+    }
+
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        if !self.is_open(path) {
+            match self.may(request).await {
+                Ok(true) => {}
+                Ok(false) => return text(StatusCode::FORBIDDEN, "forbidden\n".to_owned()),
+                Err(error) => return text(StatusCode::UNAUTHORIZED, format!("{error:#}\n")),
+            }
+        }
+        match path {
+            "/healthz" | "/livez" | "/readyz" => text(StatusCode::OK, "ok".to_owned()),
+            "/metrics" => text(StatusCode::OK, self.metrics()),
+            _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+        }
+    }
+
+    fn is_open(&self, path: &str) -> bool {
+        self.0.options.open.iter().any(|open| match open.strip_suffix('*') {
+            Some(start) => path.starts_with(start),
+            None => path == open,
+        })
+    }
+
+    /// Asks the API server who this is and whether they may.
+    async fn may(&self, request: &Request<Incoming>) -> Result<bool> {
+        let header = request.headers().get(AUTHORIZATION).and_then(|header| header.to_str().ok());
+        let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) else { return Ok(false) };
+        let options = WriteOptions::default();
+        let review =
+            value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+        let who = self.0.client.create(&Target::all(&TOKEN_REVIEWS), &review, &options).await?;
+        if who.at(&["status", "authenticated"]).and_then(Value::as_bool) != Some(true) {
+            bail!("Unauthorized");
+        }
+        let user = who.at(&["status", "user"]).cloned().unwrap_or_default();
+        let review = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+            "user": (user.get("username").cloned().unwrap_or_default()),
+            "groups": (user.get("groups").cloned().unwrap_or_else(|| Value::Array(Vec::new()))),
+            "nonResourceAttributes": {"path": (request.uri().path()), "verb": (request.method().as_str().to_ascii_lowercase())}}});
+        let access = self.0.client.create(&Target::all(&ACCESS_REVIEWS), &review, &options).await?;
+        Ok(access.at(&["status", "allowed"]).and_then(Value::as_bool) == Some(true))
+    }
+
+    fn metrics(&self) -> String {
+        let leads = u8::from(self.0.leads.load(Ordering::Relaxed));
+        let mut out = String::new();
+        let mut gauge = |name: &str, help: &str, labels: &str, value: &dyn std::fmt::Display| {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{labels} {value}");
+        };
+        gauge(
+            "leader_election_master_status",
+            "Gauge of if the reporting system is master of the relevant lease.",
+            &format!("{{name={:?}}}", self.0.options.name),
+            &leads,
+        );
+        gauge(
+            "process_start_time_seconds",
+            "Start time of the process since unix epoch in seconds.",
+            "",
+            &self.0.started_seconds,
+        );
+        if let Some(bytes) = resident_bytes() {
+            gauge("process_resident_memory_bytes", "Resident memory size in bytes.", "", &bytes);
+        }
+        out.push_str(&(self.0.metrics)());
+        out
+    }
+}
+
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// The certificate that is given, or one made for this run.
+fn tls(options: &Options) -> Result<ServerConfig> {
+    let (chain, key) = match (&options.certificate, &options.key) {
+        (Some(certificate), Some(key)) => {
+            let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+            let chain: Vec<_> = chain.with_context(|| format!("{} holds no certificate", certificate.display()))?;
+            let key = PrivateKeyDer::from_pem_file(key).with_context(|| format!("{} holds no key", key.display()))?;
+            (chain, key)
+        }
+        (None, None) => {
+            let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+            let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+            (vec![made.cert.der().clone()], PrivateKeyDer::from(key))
+        }
+        _ => bail!("--tls-cert-file and --tls-private-key-file go together"),
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,111 @@
+//! `knarr kube-scheduler`: the scheduler alone, with upstream's flags and configuration file.
+
+mod flags;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ::scheduler::config::Configuration;
+use ::scheduling::events::Recorder;
+use ::scheduling::{Metrics, Shell};
+use anyhow::{Context, Result, bail};
+use clap::{ArgMatches, Args, FromArgMatches};
+use client::Client;
+use driver::Caches;
+use driver::election::{Election, Ended};
+use tokio::task::JoinSet;
+
+use crate::component;
+use crate::health::{self, Health};
+use flags::Flags;
+
+/// Requests that run at once for each unit of `parallelism`: 16 of them make 256.
+const REQUESTS_PER_WORKER: usize = 16;
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    flags::without_meaning(Flags::augment_args(command))
+}
+
+/// Runs in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
+    let flags = Flags::from_arg_matches(matches)?;
+    let configuration = flags.configuration(matches)?;
+    serve(&flags, configuration).await
+}
+
+/// Runs until it is told to stop, or is no longer the leader.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let flags = Flags::from_arg_matches(matches)?;
+    tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
+    flags::say_without_meaning(matches);
+    let configuration = flags.configuration(matches)?;
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(&flags, configuration))
+}
+
+async fn serve(flags: &Flags, configuration: Configuration) -> Result<()> {
+    let kubeconfig = Path::new(&configuration.client.kubeconfig);
+    let kubeconfig = (!kubeconfig.as_os_str().is_empty()).then_some(kubeconfig);
+    let config = component::client_config(kubeconfig, flags.master.as_deref())?;
+    let settings = client::Settings {
+        user_agent: "kube-scheduler".to_owned(),
+        qps: configuration.client.qps as f32,
+        burst: configuration.client.burst,
+        ..client::Settings::default()
+    };
+    // Events and the lease have limits of their own: neither waits for the other, nor for pods.
+    let connect = || Client::connect(&config, settings.clone()).with_context(|| format!("{}", config.server));
+    let (client, events, leases) = (connect()?, connect()?, connect()?);
+    // A watch is one request for minutes, and must not wait behind bindings.
+    let watches = Client::connect(&config, client::Settings { qps: 0.0, ..settings.clone() })?;
+    let metrics = Arc::new(Metrics::default());
+    let told = Arc::clone(&metrics);
+    let health = Health::new(client.clone(), flags.health(), move || told.text())?;
+    let mut serving = JoinSet::new();
+    if flags.secure_port != 0 {
+        serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
+    }
+    // Who waits to be elected watches already, so that it can act at once.
+    let caches = Caches::start(&watches, &client::cache::Settings::default(), Shell::reads())?;
+    let election = configuration.election.clone();
+    let work = || async {
+        health.elected();
+        place(configuration, client, events, caches, metrics).await
+    };
+    if !election.enabled {
+        tokio::select! {
+            ended = work() => return ended,
+            signal = crate::etcd::signal() => return signal,
+        }
+    }
+    let election = Election::new(leases, flags::election(&election));
+    let mut failure = Ok(());
+    let ended = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
+    failure?;
+    match ended {
+        Ended::Released => Ok(()),
+        Ended::Lost => bail!("leadership is lost; start again to be a candidate once more"),
+    }
+}
+
+/// Decides and binds. Ends only by being dropped, or when it cannot go on.
+async fn place(
+    configuration: Configuration,
+    client: Client,
+    events: Client,
+    caches: Arc<Caches>,
+    metrics: Arc<Metrics>,
+) -> Result<()> {
+    let (recorder, sending) = Recorder::new(events, &component::host());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(sending);
+    let workers = usize::try_from(configuration.parallelism).unwrap_or(1);
+    let config = scheduling::Config {
+        profiles: configuration.profiles,
+        queue: configuration.queue,
+        requests_max: workers.saturating_mul(REQUESTS_PER_WORKER),
+    };
+    let shell = Shell::new(client, caches, recorder, config, metrics).context("a kind is not watched")?;
+    tracing::info!("placing pods");
+    shell.run().await?;
+    Ok(())
+}

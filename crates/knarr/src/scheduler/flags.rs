@@ -1,0 +1,286 @@
+//! The flags of the scheduler: upstream's, all of them; those that mean nothing here are accepted and named once.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ::scheduler::config::{Configuration, LeaderElection};
+use anyhow::{Context, Result, ensure};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args};
+use driver::election::Settings;
+use machinery::Key;
+
+use crate::component::{self, duration};
+use crate::health;
+
+/// What the scheduler can be told.
+#[derive(Args, Debug, Clone)]
+pub struct Flags {
+    /// Configuration file; of the flags for what it holds only those for leader election still count.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// How to reach the API server and who to be.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Address of the API server, in place of the one in the kubeconfig.
+    #[arg(long)]
+    pub master: Option<String>,
+    /// Requests a second.
+    #[arg(long, default_value_t = 50.0)]
+    pub kube_api_qps: f32,
+    /// Requests at once before the rate counts.
+    #[arg(long, default_value_t = 100)]
+    pub kube_api_burst: u32,
+    /// Whether only one of several schedulers acts.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = ArgAction::Set)]
+    pub leader_elect: bool,
+    /// How long others wait before they take over from a leader that is silent.
+    #[arg(long, default_value = "15s", value_parser = duration)]
+    pub leader_elect_lease_duration: Duration,
+    /// How long a leader tries to renew before it gives up.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub leader_elect_renew_deadline: Duration,
+    /// Between attempts.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub leader_elect_retry_period: Duration,
+    /// The kind of the lock; there is only one.
+    #[arg(long, default_value = "leases")]
+    pub leader_elect_resource_lock: String,
+    /// The name of the lock.
+    #[arg(long, default_value = "kube-scheduler")]
+    pub leader_elect_resource_name: String,
+    /// The namespace of the lock.
+    #[arg(long, default_value = "kube-system")]
+    pub leader_elect_resource_namespace: String,
+    /// How long a pod waits for a change that helps before it is tried all the same.
+    #[arg(long, default_value = "5m0s", value_parser = duration)]
+    pub pod_max_in_unschedulable_pods_duration: Duration,
+    /// Address to serve health and metrics on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// Port to serve health and metrics on; 0 for none.
+    #[arg(long, default_value_t = 10259)]
+    pub secure_port: u16,
+    /// Certificate shown to those who ask; one is made if there is none.
+    #[arg(long)]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Paths that anyone may ask for.
+    #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
+    pub authorization_always_allow_paths: Vec<String>,
+    /// How much is logged: 0 to 10.
+    #[arg(short = 'v', long = "v", default_value_t = 0)]
+    pub verbosity: u8,
+}
+
+/// Flags that take a value and change nothing here.
+const WITHOUT_MEANING: &[&str] = &[
+    "allow-metric-labels",
+    "allow-metric-labels-manifest",
+    "authentication-kubeconfig",
+    "authentication-token-webhook-cache-ttl",
+    "authorization-kubeconfig",
+    "authorization-webhook-cache-authorized-ttl",
+    "authorization-webhook-cache-unauthorized-ttl",
+    "cert-dir",
+    "client-ca-file",
+    "disabled-metrics",
+    "emulated-version",
+    "feature-gates",
+    "http2-max-streams-per-connection",
+    "kube-api-content-type",
+    "log-flush-frequency",
+    "log-json-info-buffer-size",
+    "log-text-info-buffer-size",
+    "logging-format",
+    "min-compatibility-version",
+    "requestheader-allowed-names",
+    "requestheader-client-ca-file",
+    "requestheader-extra-headers-prefix",
+    "requestheader-group-headers",
+    "requestheader-uid-headers",
+    "requestheader-username-headers",
+    "show-hidden-metrics-for-version",
+    "tls-cipher-suites",
+    "tls-curve-preferences",
+    "tls-min-version",
+    "tls-sni-cert-key",
+    "vmodule",
+    "write-config-to",
+];
+
+/// Flags that are on or off and change nothing here.
+const SWITCHES_WITHOUT_MEANING: &[&str] = &[
+    "authentication-skip-lookup",
+    "authentication-tolerate-lookup-failure",
+    "contention-profiling",
+    "disable-http2-serving",
+    "log-json-split-stream",
+    "log-text-split-stream",
+    "permit-address-sharing",
+    "permit-port-sharing",
+    "profiling",
+];
+
+/// Adds the flags that are accepted for upstream's sake.
+pub fn without_meaning(mut command: clap::Command) -> clap::Command {
+    for name in WITHOUT_MEANING {
+        let ignored = Arg::new(*name).long(*name).action(ArgAction::Append).allow_hyphen_values(true);
+        command = command.arg(ignored.hide(true));
+    }
+    for name in SWITCHES_WITHOUT_MEANING {
+        let ignored = Arg::new(*name).long(*name).num_args(0..=1).require_equals(true).default_missing_value("true");
+        command = command.arg(ignored.hide(true));
+    }
+    command
+}
+
+/// Says once which of the given flags change nothing.
+pub fn say_without_meaning(matches: &ArgMatches) {
+    let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let flags: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
+    if !flags.is_empty() {
+        tracing::warn!(?flags, "these flags are accepted and change nothing");
+    }
+}
+
+impl Flags {
+    /// What the file says, or what the flags say if there is none. Flags for leader election that are given count in
+    /// either case.
+    pub fn configuration(&self, matches: &ArgMatches) -> Result<Configuration> {
+        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: there is only \"leases\"");
+        let mut made = match &self.config {
+            Some(file) => {
+                let text = std::fs::read_to_string(file).with_context(|| format!("--config {}", file.display()))?;
+                Configuration::read(&text).with_context(|| format!("--config {}", file.display()))?
+            }
+            None => self.alone(),
+        };
+        let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let election = &mut made.election;
+        if given("leader_elect") {
+            election.enabled = self.leader_elect;
+        }
+        if given("leader_elect_lease_duration") {
+            election.lease_duration = self.leader_elect_lease_duration;
+        }
+        if given("leader_elect_renew_deadline") {
+            election.renew_deadline = self.leader_elect_renew_deadline;
+        }
+        if given("leader_elect_retry_period") {
+            election.retry_period = self.leader_elect_retry_period;
+        }
+        if given("leader_elect_resource_name") {
+            election.name.clone_from(&self.leader_elect_resource_name);
+        }
+        if given("leader_elect_resource_namespace") {
+            election.namespace.clone_from(&self.leader_elect_resource_namespace);
+        }
+        let (lease, renew, retry) = (election.lease_duration, election.renew_deadline, election.retry_period);
+        ensure!(
+            !election.enabled || lease > renew && renew > retry.mul_f64(1.2) && !retry.is_zero(),
+            "the lease must last longer than the deadline to renew it, and that longer than 1.2 times the retry period"
+        );
+        let wait = self.pod_max_in_unschedulable_pods_duration.as_millis();
+        made.queue.unschedulable_max = wait.try_into().unwrap_or(u64::MAX);
+        Ok(made)
+    }
+
+    /// The configuration without a file.
+    fn alone(&self) -> Configuration {
+        let mut made = Configuration::default();
+        made.client.kubeconfig = self.kubeconfig.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        made.client.qps = f64::from(self.kube_api_qps);
+        made.client.burst = self.kube_api_burst;
+        made
+    }
+
+    /// How health is told.
+    pub fn health(&self) -> health::Options {
+        health::Options {
+            name: "kube-scheduler",
+            certificate: self.tls_cert_file.clone(),
+            key: self.tls_private_key_file.clone(),
+            open: self.authorization_always_allow_paths.clone(),
+        }
+    }
+
+    /// What is logged.
+    pub const fn level(&self) -> tracing::Level {
+        component::level(self.verbosity)
+    }
+}
+
+/// How the leader is found.
+pub fn election(election: &LeaderElection) -> Settings {
+    let lease = Key::new(election.namespace.as_str(), election.name.as_str());
+    Settings {
+        lease_duration: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry_period: election.retry_period,
+        ..Settings::new(lease, component::identity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<(Flags, ArgMatches), clap::Error> {
+        let command = without_meaning(Flags::augment_args(clap::Command::new("ks")));
+        let matches = command.try_get_matches_from([&["ks"], args].concat())?;
+        Ok((<Flags as clap::FromArgMatches>::from_arg_matches(&matches)?, matches))
+    }
+
+    #[test]
+    fn flags_of_kubeadm_are_understood() {
+        let (flags, matches) = parse(&[
+            "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",
+            "--authorization-kubeconfig=/etc/kubernetes/scheduler.conf",
+            "--bind-address=127.0.0.1",
+            "--kubeconfig=/etc/kubernetes/scheduler.conf",
+            "--leader-elect=true",
+            "--leader-elect-retry-period=3s",
+            "--kube-api-qps=7",
+            "-v=4",
+        ])
+        .unwrap();
+        let made = flags.configuration(&matches).unwrap();
+        assert_eq!(made.client.kubeconfig, "/etc/kubernetes/scheduler.conf");
+        assert_eq!((made.client.qps, made.client.burst), (7.0, 100));
+        assert_eq!(made.election.retry_period, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn of_a_file_and_flags_the_file_counts_except_for_leader_election() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                    clientConnection: {kubeconfig: /k, qps: 5}\nleaderElection: {leaderElect: true}\n";
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().display().to_string();
+        let (flags, matches) =
+            parse(&["--config", &path, "--kube-api-qps=9", "--kubeconfig=/other", "--leader-elect=false"]).unwrap();
+        let made = flags.configuration(&matches).unwrap();
+        assert_eq!((made.client.kubeconfig.as_str(), made.client.qps), ("/k", 5.0));
+        assert!(!made.election.enabled);
+    }
+
+    #[test]
+    fn every_flag_of_upstream_is_accepted() {
+        let shared = std::env::var("KNARR_SHARED")
+            .map_or_else(|_| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")), PathBuf::from);
+        let Ok(text) = std::fs::read_to_string(shared.join("reference/flags/kube-scheduler.txt")) else {
+            println!("skipped: {} is not there", shared.display());
+            return;
+        };
+        let command = without_meaning(Flags::augment_args(clap::Command::new("ks")));
+        let known: Vec<_> = command.get_arguments().filter_map(|arg| arg.get_long()).collect();
+        for line in text.lines().filter_map(|line| line.split("--").nth(1)) {
+            let name = line.trim();
+            assert!(known.contains(&name) || matches!(name, "help" | "version"), "--{name}");
+        }
+    }
+}

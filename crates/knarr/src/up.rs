@@ -1,0 +1,156 @@
+//! `knarr up`: store, API server, controllers, scheduler, node, network and DNS of a cluster, in one process.
+
+mod addons;
+mod background;
+mod instance;
+mod plan;
+mod preflight;
+mod ready;
+mod steps;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use clap::{ArgMatches, Args, FromArgMatches};
+use pki::{Pki, Subject};
+use tokio::task::JoinSet;
+
+pub use instance::Instance;
+use plan::{Component, Layout, Plan};
+use steps::Steps;
+
+/// A cluster on this machine.
+#[derive(Args, Debug, Clone)]
+pub struct Options {
+    /// Everything is kept here.
+    #[arg(long, default_value = "/var/lib/knarr")]
+    pub data_dir: PathBuf,
+    /// Port of the API server.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// Address that the API server listens on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// Address of this machine [default: the one it reaches others from].
+    #[arg(long)]
+    pub node_ip: Option<IpAddr>,
+    /// The name of the node [default: this machine's].
+    #[arg(long)]
+    pub node_name: Option<String>,
+    /// Where pods get their addresses from.
+    #[arg(long, default_value = "10.244.0.0/16")]
+    pub pod_cidr: String,
+    /// Where services get their addresses from.
+    #[arg(long, default_value = "10.96.0.0/16")]
+    pub service_cidr: String,
+    /// Port of the kubelet.
+    #[arg(long, default_value_t = 10250)]
+    pub kubelet_port: u16,
+    /// Parts that are not started.
+    #[arg(long, value_delimiter = ',', value_parser = plan::PARTS.to_vec())]
+    pub disable: Vec<String>,
+    /// Run in the background, and return when the cluster can be used.
+    #[arg(short = 'd', long)]
+    pub background: bool,
+    /// Print a systemd unit that does this at every start of the machine, and do nothing else.
+    #[arg(long)]
+    pub systemd_unit: bool,
+}
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Options::augment_args(command)
+}
+
+/// Runs the cluster until it is told to stop; pods go on.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let options = Options::from_arg_matches(matches)?;
+    if options.systemd_unit {
+        print!("{}", background::unit(&std::env::current_exe()?, &options));
+        return Ok(());
+    }
+    if options.background {
+        return background::start(&options);
+    }
+    let instance = Instance::claim(&options.data_dir)?;
+    preflight::check(&options)?;
+    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(&options, &instance))
+}
+
+async fn serve(options: &Options, instance: &Instance) -> Result<()> {
+    let mut steps = Steps::begin();
+    let layout = Layout::of(options, preflight::address(options)?)?;
+    let pki = Pki::open(&layout.pki())?;
+    certificates(&pki, &layout)?;
+    steps.done("certificates");
+    let plan = Plan::of(options, &layout, &pki);
+    let mut running = JoinSet::new();
+    for component in plan.components {
+        let name = component.name;
+        start(component, &mut running)?;
+        if name == "kube-apiserver" {
+            until(&mut running, ready::server(&layout)).await?;
+            steps.done("API server and store");
+            addons::apply(&layout).await?;
+        }
+    }
+    for (what, wait) in ready::rest(options, &layout) {
+        until(&mut running, wait).await?;
+        steps.done(what);
+    }
+    steps.finish(&layout);
+    instance.ready()?;
+    tokio::select! {
+        signal = crate::etcd::signal() => signal,
+        ended = first_end(&mut running) => ended,
+    }
+}
+
+/// Makes every certificate and kubeconfig that is missing or ends soon.
+fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
+    let now = SystemTime::now();
+    for subject in layout.certificates() {
+        pki.certificate(&subject, now).with_context(|| format!("the certificate {}", subject.name))?;
+    }
+    for (file, user, group) in layout.kubeconfigs() {
+        let name = file.file_stem().and_then(|name| name.to_str()).context("a kubeconfig has a name")?;
+        let pair = pki.certificate(&Subject::client(name, &user, &group), now)?;
+        pki::kubeconfig(pki, &file, &layout.server(), &user, &pair)?;
+    }
+    Ok(())
+}
+
+fn start(component: Component, running: &mut JoinSet<(&'static str, Result<()>)>) -> Result<()> {
+    let Component { name, flags, arguments, run } = component;
+    let command = arguments(clap::Command::new(name).no_binary_name(true));
+    let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {name}"))?;
+    running.spawn(async move { (name, run(matches).await) });
+    Ok(())
+}
+
+/// Waits for something while everything runs.
+async fn until(
+    running: &mut JoinSet<(&'static str, Result<()>)>,
+    wait: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    tokio::select! {
+        done = wait => done,
+        ended = first_end(running) => ended,
+        signal = crate::etcd::signal() => {
+            signal?;
+            bail!("stopped before the cluster was ready")
+        }
+    }
+}
+
+/// The end of any component is the end of all: nobody is served by half a cluster.
+async fn first_end(running: &mut JoinSet<(&'static str, Result<()>)>) -> Result<()> {
+    match running.join_next().await {
+        Some(Ok((name, Ok(())))) => bail!("{name} ended by itself"),
+        Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} ended"))),
+        Some(Err(panic)) => Err(anyhow::Error::new(panic).context("a component failed")),
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,79 @@
+//! Objects that a cluster of ours has besides those of every cluster.
+
+use anyhow::{Context, Result};
+use client::{Patch, Target, WriteOptions};
+use machinery::{Resource, Value, value};
+
+use super::plan::Layout;
+use super::ready::admin;
+
+/// Who set the fields of these objects.
+const MANAGER: &str = "knarr";
+
+/// Applies all of them: whoever changed one of our fields gets it back, other fields are theirs.
+pub async fn apply(layout: &Layout) -> Result<()> {
+    let client = admin(layout)?;
+    for (resource, object) in objects(layout) {
+        let meta = machinery::meta::Meta::of(&object);
+        let target = Target::named(&resource, meta.namespace(), meta.name());
+        let options = WriteOptions { field_manager: MANAGER.to_owned(), force: true, ..WriteOptions::default() };
+        let name = meta.name().to_owned();
+        client
+            .patch(&target, &Patch::Apply(object.clone()), &options)
+            .await
+            .with_context(|| format!("apply {name}"))?;
+    }
+    Ok(())
+}
+
+fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
+    let rbac = |plural, kind| Resource::cluster("rbac.authorization.k8s.io", "v1", plural, kind);
+    let address = layout.dns_service.to_string();
+    vec![
+        (
+            rbac("clusterroles", "ClusterRole"),
+            value!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRole",
+                "metadata": {"name": "knarr:dns"},
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "resources": ["services", "namespaces", "pods", "nodes"],
+                        "verbs": ["get", "list", "watch"],
+                    },
+                    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+                ],
+            }),
+        ),
+        (
+            rbac("clusterrolebindings", "ClusterRoleBinding"),
+            value!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": "knarr:dns"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "knarr:dns"},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "knarr:dns"}],
+            }),
+        ),
+        (
+            Resource::namespaced("", "v1", "services", "Service"),
+            value!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {
+                    "name": "kube-dns",
+                    "namespace": "kube-system",
+                    "labels": {"k8s-app": "kube-dns", "kubernetes.io/name": "CoreDNS"},
+                },
+                "spec": {
+                    "clusterIP": address,
+                    "ports": [
+                        {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
+                        {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53},
+                    ],
+                },
+            }),
+        ),
+    ]
+}

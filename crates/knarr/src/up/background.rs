@@ -1,0 +1,69 @@
+//! A cluster that goes on when whoever started it has gone.
+
+use std::fs::OpenOptions;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Instance, Options};
+
+/// How often it is looked whether the cluster is ready: a file of another process has nothing to wait on.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Starts this program again, apart from the terminal, and waits until its cluster can be used.
+pub fn start(options: &Options) -> Result<()> {
+    if let Some(holder) = Instance::holder(&options.data_dir)? {
+        bail!("a cluster already runs as process {holder}; stop it with `knarr down`");
+    }
+    std::fs::create_dir_all(&options.data_dir).with_context(|| {
+        format!("{} cannot be made; run this as root, or choose another with --data-dir", options.data_dir.display())
+    })?;
+    let output = options.data_dir.join("up.out");
+    let file = OpenOptions::new().create(true).write(true).truncate(true).open(&output)?;
+    let this = std::env::current_exe().context("this program has no path")?;
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "-d" && argument != "--background");
+    let mut child = Command::new(this)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .process_group(0)
+        .spawn()?;
+    while !Instance::is_ready(&options.data_dir) || Instance::holder(&options.data_dir)? != Some(child.id()) {
+        if child.try_wait()?.is_some() {
+            bail!("{}", std::fs::read_to_string(&output).unwrap_or_default().trim());
+        }
+        std::thread::sleep(LOOK);
+    }
+    print!("{}", std::fs::read_to_string(&output)?);
+    Ok(())
+}
+
+/// A unit for systemd.
+pub fn unit(program: &Path, options: &Options) -> String {
+    let (program, folder) = (program.display(), options.data_dir.display());
+    format!(
+        "[Unit]
+Description=Knarr, a Kubernetes cluster
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+ExecStart={program} up --data-dir {folder} --secure-port {} --pod-cidr {} --service-cidr {}
+Restart=always
+RestartSec=1
+# Pods are kept by processes of their own and go on while this one is started anew.
+KillMode=process
+Delegate=yes
+LimitNOFILE=1048576
+TasksMax=infinity
+
+[Install]
+WantedBy=multi-user.target
+",
+        options.secure_port, options.pod_cidr, options.service_cidr
+    )
+}

@@ -1,0 +1,104 @@
+//! One running cluster a folder: a lock that ends with its process, and who holds it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+
+/// The claim of this process on a folder.
+#[derive(Debug)]
+pub struct Instance {
+    folder: PathBuf,
+    lock: File,
+}
+
+impl Instance {
+    /// Claims a folder, which is made if there is none.
+    pub fn claim(folder: &Path) -> Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| {
+            format!("{} cannot be made; run this as root, or choose another folder with --data-dir", folder.display())
+        })?;
+        let mut lock = open(folder)?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut holder = String::new();
+            lock.read_to_string(&mut holder)?;
+            let holder = holder.lines().next().unwrap_or("unknown");
+            bail!("{} belongs to a cluster that runs as process {holder}; stop it with `knarr down`", folder.display());
+        }
+        let instance = Self { folder: folder.to_owned(), lock };
+        instance.say(&format!("{}\n", std::process::id()))?;
+        Ok(instance)
+    }
+
+    /// The process that holds a folder, if any.
+    pub fn holder(folder: &Path) -> Result<Option<u32>> {
+        if !folder.join("knarr.lock").is_file() {
+            return Ok(None);
+        }
+        let mut lock = open(folder)?;
+        if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        lock.read_to_string(&mut text)?;
+        let number = text.lines().next().unwrap_or_default();
+        number.parse().map(Some).with_context(|| format!("{} names no process", folder.join("knarr.lock").display()))
+    }
+
+    /// Waits until nobody holds a folder.
+    pub fn wait_for_end(folder: &Path) -> Result<()> {
+        Ok(flock(open(folder)?, FlockOperation::LockShared)?)
+    }
+
+    /// Whether the cluster of a folder can be used.
+    pub fn is_ready(folder: &Path) -> bool {
+        std::fs::read_to_string(folder.join("knarr.lock")).is_ok_and(|text| text.lines().nth(1) == Some("ready"))
+    }
+
+    /// Says that the cluster can be used.
+    pub fn ready(&self) -> Result<()> {
+        self.say(&format!("{}\nready\n", std::process::id()))
+    }
+
+    /// Where components write what they do.
+    pub fn log(&self) -> Result<File> {
+        let path = self.folder.join("knarr.log");
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        file.with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    fn say(&self, text: &str) -> Result<()> {
+        let mut lock = &self.lock;
+        lock.set_len(0)?;
+        lock.rewind()?;
+        Ok(lock.write_all(text.as_bytes())?)
+    }
+}
+
+fn open(folder: &Path) -> Result<File> {
+    let path = folder.join("knarr.lock");
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+    file.with_context(|| format!("{} cannot be written; run this as root", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Instance::holder(folder.path()).unwrap(), None);
+        let first = Instance::claim(folder.path()).unwrap();
+        assert_eq!(Instance::holder(folder.path()).unwrap(), Some(std::process::id()));
+        let refused = Instance::claim(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("knarr down"), "{refused}");
+        assert!(!Instance::is_ready(folder.path()));
+        first.ready().unwrap();
+        assert!(Instance::is_ready(folder.path()));
+        drop(first);
+        assert_eq!(Instance::holder(folder.path()).unwrap(), None);
+    }
+}

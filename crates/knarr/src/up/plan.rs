@@ -1,0 +1,235 @@
+//! What runs, with which flags: each component as if it were started alone.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use anyhow::{Context, Result};
+use clap::ArgMatches;
+use pki::{Authority, Pki, Subject, Usage};
+
+use super::{Options, preflight};
+use crate::{apiserver, controller_manager, scheduler};
+
+/// Parts that can be left out.
+pub const PARTS: &[&str] = &["controller-manager", "scheduler", "kubelet", "proxy", "dns"];
+
+/// A component that runs until it fails.
+pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// A component and its command line.
+pub struct Component {
+    /// What it is called when it is started alone.
+    pub name: &'static str,
+    /// Its flags.
+    pub flags: Vec<String>,
+    /// What flags it takes.
+    pub arguments: fn(clap::Command) -> clap::Command,
+    /// Runs it.
+    pub run: fn(ArgMatches) -> Running,
+}
+
+/// All of them, in the order of their start.
+pub struct Plan {
+    /// The API server is the first.
+    pub components: Vec<Component>,
+}
+
+/// Where things are, and what they are called.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Everything is below.
+    pub data_dir: PathBuf,
+    /// The node's name.
+    pub node_name: String,
+    /// The machine's address.
+    pub address: IpAddr,
+    /// The API server's port.
+    pub port: u16,
+    /// The first address of services, which is the API server's own.
+    pub first_service: IpAddr,
+    /// The tenth, which is the DNS server's.
+    pub dns_service: IpAddr,
+}
+
+impl Layout {
+    /// Decides it.
+    pub fn of(options: &Options, address: IpAddr) -> Result<Self> {
+        let node_name = options.node_name.clone().unwrap_or_else(preflight::host_name);
+        let nth = |number| nth(&options.service_cidr, number);
+        Ok(Self {
+            data_dir: options.data_dir.clone(),
+            node_name,
+            address,
+            port: options.secure_port,
+            first_service: nth(1)?,
+            dns_service: nth(10)?,
+        })
+    }
+
+    /// Keys and certificates.
+    pub fn pki(&self) -> PathBuf {
+        self.data_dir.join("pki")
+    }
+
+    /// How a component reaches the server.
+    pub fn kubeconfig(&self, name: &str) -> PathBuf {
+        self.data_dir.join(format!("{name}.kubeconfig"))
+    }
+
+    /// Where the API server is, from this machine.
+    pub fn server(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Certificates besides those in kubeconfigs.
+    pub fn certificates(&self) -> Vec<Subject> {
+        let kubelet_client =
+            Subject::client("apiserver-kubelet-client", "kube-apiserver-kubelet-client", "system:masters");
+        let front =
+            Subject { by: Authority::FrontProxy, ..Subject::client("front-proxy-client", "front-proxy-client", "") };
+        let mut names: Vec<String> =
+            ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
+                .map(str::to_owned)
+                .to_vec();
+        names.extend(["localhost".to_owned(), self.node_name.clone(), "127.0.0.1".to_owned()]);
+        names.extend([self.address.to_string(), self.first_service.to_string()]);
+        let server = Subject {
+            name: "apiserver".to_owned(),
+            by: Authority::Cluster,
+            common_name: "kube-apiserver".to_owned(),
+            organization: String::new(),
+            usage: Usage::Server,
+            names,
+        };
+        vec![server, kubelet_client, front]
+    }
+
+    /// Who speaks to the API server: file, user, group.
+    pub fn kubeconfigs(&self) -> Vec<(PathBuf, String, String)> {
+        let row = |name: &str, user: &str, group: &str| (self.kubeconfig(name), user.to_owned(), group.to_owned());
+        vec![
+            row("admin", "kubernetes-admin", "system:masters"),
+            row("controller-manager", "system:kube-controller-manager", ""),
+            row("scheduler", "system:kube-scheduler", ""),
+            row("kubelet", &format!("system:node:{}", self.node_name), "system:nodes"),
+            row("proxy", "system:kube-proxy", "system:node-proxier"),
+            row("dns", "knarr:dns", ""),
+        ]
+    }
+}
+
+impl Plan {
+    /// Decides it.
+    pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Self {
+        let on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
+        let mut components = vec![Component {
+            name: "kube-apiserver",
+            flags: server_flags(options, layout, pki),
+            arguments: apiserver::arguments,
+            run: |matches| Box::pin(async move { apiserver::start(&matches).await }),
+        }];
+        if on("controller-manager") {
+            components.push(Component {
+                name: "kube-controller-manager",
+                flags: manager_flags(options, layout, pki),
+                arguments: controller_manager::arguments,
+                run: |matches| Box::pin(async move { controller_manager::start(&matches).await }),
+            });
+        }
+        if on("scheduler") {
+            components.push(Component {
+                name: "kube-scheduler",
+                flags: flags(&[
+                    ("kubeconfig", path(layout.kubeconfig("scheduler"))),
+                    ("leader-elect", "false".into()),
+                    ("secure-port", "0".into()),
+                ]),
+                arguments: scheduler::arguments,
+                run: |matches| Box::pin(async move { scheduler::start(&matches).await }),
+            });
+        }
+        Self { components }
+    }
+}
+
+fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
+    let file = |name: &str| path(layout.pki().join(name));
+    let front = path(pki.authority(Authority::FrontProxy));
+    flags(&[
+        ("data-dir", path(layout.data_dir.clone())),
+        ("secure-port", options.secure_port.to_string()),
+        ("bind-address", options.bind_address.to_string()),
+        ("advertise-address", layout.address.to_string()),
+        ("cert-dir", path(layout.pki())),
+        ("tls-cert-file", file("apiserver.crt")),
+        ("tls-private-key-file", file("apiserver.key")),
+        ("client-ca-file", path(pki.authority(Authority::Cluster))),
+        ("authorization-mode", "Node,RBAC".into()),
+        ("service-account-issuer", "https://kubernetes.default.svc.cluster.local".into()),
+        ("service-account-signing-key-file", path(pki.service_account_key())),
+        ("service-account-key-file", path(pki.service_account_key())),
+        ("service-cluster-ip-range", options.service_cidr.clone()),
+        ("enable-bootstrap-token-auth", "true".into()),
+        ("enable-admission-plugins", "NodeRestriction".into()),
+        ("enable-aggregator-routing", "true".into()),
+        ("kubelet-client-certificate", file("apiserver-kubelet-client.crt")),
+        ("kubelet-client-key", file("apiserver-kubelet-client.key")),
+        ("requestheader-client-ca-file", front),
+        ("requestheader-allowed-names", "front-proxy-client".into()),
+        ("requestheader-username-headers", "X-Remote-User".into()),
+        ("requestheader-group-headers", "X-Remote-Group".into()),
+        ("requestheader-extra-headers-prefix", "X-Remote-Extra-".into()),
+        ("proxy-client-cert-file", file("front-proxy-client.crt")),
+        ("proxy-client-key-file", file("front-proxy-client.key")),
+    ])
+}
+
+fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
+    let authority = pki.authority_pair(Authority::Cluster);
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("controller-manager"))),
+        ("leader-elect", "false".into()),
+        ("secure-port", "0".into()),
+        ("use-service-account-credentials", "true".into()),
+        ("service-account-private-key-file", path(pki.service_account_key())),
+        ("root-ca-file", path(authority.certificate.clone())),
+        ("cluster-signing-cert-file", path(authority.certificate)),
+        ("cluster-signing-key-file", path(authority.key)),
+        ("allocate-node-cidrs", "true".into()),
+        ("cluster-cidr", options.pod_cidr.clone()),
+        ("service-cluster-ip-range", options.service_cidr.clone()),
+        ("controllers", "*,bootstrap-signer-controller,token-cleaner-controller".into()),
+    ])
+}
+
+fn flags(pairs: &[(&str, String)]) -> Vec<String> {
+    pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
+}
+
+fn path(path: PathBuf) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// An address of a range, counted from its first.
+fn nth(cidr: &str, number: u32) -> Result<IpAddr> {
+    let (first, _) =
+        cidr.split(',').next().and_then(|cidr| cidr.split_once('/')).context("--service-cidr is no range")?;
+    let first: IpAddr = first.parse().with_context(|| format!("--service-cidr {cidr:?} is no range of addresses"))?;
+    Ok(match first {
+        IpAddr::V4(first) => IpAddr::V4((u32::from(first) + number).into()),
+        IpAddr::V6(first) => IpAddr::V6((u128::from(first) + u128::from(number)).into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_services_are_counted() {
+        assert_eq!(nth("10.96.0.0/16", 10).unwrap().to_string(), "10.96.0.10");
+        assert_eq!(nth("fd00::/108,10.96.0.0/16", 1).unwrap().to_string(), "fd00::1");
+        assert!(nth("nonsense", 1).is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! What must hold before anything is started, and what to do if it does not.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+
+use anyhow::{Context, Result, bail};
+
+use super::Options;
+
+/// Less room than this on the disk is not worth starting with.
+const FREE_BYTES_MIN: u64 = 256 << 20;
+
+/// Looks at everything that a start would fail on later.
+pub fn check(options: &Options) -> Result<()> {
+    let runs_pods = !options.disable.iter().any(|part| part == "kubelet");
+    if runs_pods && !rustix::process::geteuid().is_root() {
+        bail!("running pods needs root; use sudo, or leave the node out with --disable kubelet,proxy,dns");
+    }
+    let server = SocketAddr::new(options.bind_address, options.secure_port);
+    free(server, "the API server", "--secure-port")?;
+    if runs_pods {
+        free(SocketAddr::new(options.bind_address, options.kubelet_port), "the kubelet", "--kubelet-port")?;
+    }
+    let disk = rustix::fs::statvfs(&options.data_dir).context("the size of the disk cannot be read")?;
+    let free_bytes = disk.f_bavail * disk.f_frsize;
+    if free_bytes < FREE_BYTES_MIN {
+        let folder = options.data_dir.display();
+        bail!(
+            "the disk of {folder} is full ({} MiB left); make room, or choose another with --data-dir",
+            free_bytes >> 20
+        );
+    }
+    Ok(())
+}
+
+fn free(address: SocketAddr, who: &str, flag: &str) -> Result<()> {
+    match TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!("port {} is taken by another program; {who} needs one: choose it with {flag}", address.port())
+        }
+        Err(error) => Err(error).with_context(|| format!("{who} cannot listen on {address}")),
+    }
+}
+
+/// The address that others reach this machine at.
+pub fn address(options: &Options) -> Result<IpAddr> {
+    if let Some(address) = options.node_ip {
+        return Ok(address);
+    }
+    // Nothing is sent: the kernel only says which address it would send from.
+    let socket = UdpSocket::bind("0.0.0.0:0").context("this machine has no network")?;
+    let found = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
+    Ok(found.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip()))
+}
+
+/// This machine's name, as a node may be called.
+pub fn host_name() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy().to_lowercase();
+    let letters =
+        name.chars().map(|letter| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '-' });
+    letters.collect()
+}

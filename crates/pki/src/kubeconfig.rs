@@ -1,0 +1,45 @@
+//! Files by which a client finds the server and shows who it is.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::{Authority, Error, Pair, Pki, write};
+
+/// Writes a kubeconfig that has everything in it, so that it can be copied to another machine. What says the same already
+/// is left alone.
+pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
+    let encoded = |path: &Path| -> Result<String, Error> {
+        let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        Ok(STANDARD.encode(bytes))
+    };
+    let authority = encoded(&pki.authority(Authority::Cluster))?;
+    let (certificate, key) = (encoded(&pair.certificate)?, encoded(&pair.key)?);
+    let text = format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: knarr
+  cluster:
+    server: {server}
+    certificate-authority-data: {authority}
+users:
+- name: {user}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: knarr
+  context:
+    cluster: knarr
+    user: {user}
+current-context: knarr
+"
+    );
+    if fs::read_to_string(path).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    write(path, &text, 0o600)
+}

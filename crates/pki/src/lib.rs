@@ -1,0 +1,286 @@
+//! The keys and certificates of a cluster: a table of what there is, made and renewed in one folder.
+//!
+//! ```text
+//!  ca ─────────────┬─ apiserver                  what the API server shows
+//!                  ├─ apiserver-kubelet-client   as what it speaks to kubelets
+//!                  └─ admin, one a component     as what they speak to the API server
+//!  front-proxy-ca ─── front-proxy-client         as what it speaks to aggregated servers
+//!  sa.key                                        signs service account tokens
+//! ```
+//!
+//! A certificate is made when it is missing, when a third of its life is left, or when it is to say something else than it
+//! does. Authorities are never replaced by themselves: everything hangs on them.
+
+mod kubeconfig;
+mod read;
+mod table;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+pub use kubeconfig::kubeconfig;
+pub use read::Seen;
+pub use table::{Authority, Subject, Usage};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long an authority lasts.
+const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// How long a certificate lasts.
+const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The part of its life that a certificate has left when it is made anew.
+const RENEWED_PART: u32 = 3;
+/// Clocks of machines differ by so much.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(5 * 60);
+
+/// A folder of keys and certificates.
+#[derive(Clone, Debug)]
+pub struct Pki {
+    folder: PathBuf,
+}
+
+/// A certificate and its key, as files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("{path} cannot be used")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A key or certificate cannot be made or read.
+    #[error("{path} holds no key or certificate")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// A certificate cannot be read.
+    #[error("{path} holds no certificate")]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Pki {
+    /// The folder, with its authorities and the key of service accounts, made now if it is the first time.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(|source| Error::File { path: folder.to_owned(), source })?;
+        let pki = Self { folder: folder.to_owned() };
+        for authority in Authority::ALL {
+            let pair = pki.pair(authority.name());
+            if pair.certificate.is_file() && pair.key.is_file() {
+                continue;
+            }
+            let key = pki.new_key(&pair.key)?;
+            let made = authority_params(authority, SystemTime::now()).self_signed(&key);
+            let made = made.map_err(|source| Error::Content { path: pair.certificate.clone(), source })?;
+            write(&pair.certificate, &made.pem(), 0o644)?;
+        }
+        let key = pki.service_account_key();
+        if !key.is_file() {
+            pki.new_key(&key)?;
+        }
+        Ok(pki)
+    }
+
+    /// The certificate of an authority.
+    pub fn authority(&self, authority: Authority) -> PathBuf {
+        self.pair(authority.name()).certificate
+    }
+
+    /// An authority's certificate and key.
+    pub fn authority_pair(&self, authority: Authority) -> Pair {
+        self.pair(authority.name())
+    }
+
+    /// The key that signs service account tokens.
+    pub fn service_account_key(&self) -> PathBuf {
+        self.folder.join("sa.key")
+    }
+
+    /// The certificate of a subject, made or renewed if need be.
+    pub fn certificate(&self, subject: &Subject, now: SystemTime) -> Result<Pair, Error> {
+        let pair = self.pair(&subject.name);
+        let good = read::certificate(&pair.certificate)
+            .is_some_and(|seen| pair.key.is_file() && seen.says(subject) && seen.not_after > now + LIFE / RENEWED_PART);
+        if good {
+            return Ok(pair);
+        }
+        let authority = self.pair(subject.by.name());
+        let signer = read_key(&authority.key)?;
+        // The issuer's name and the identifier of its key are all that is taken from it, and both are known.
+        let issuer = authority_params(subject.by, now);
+        let key = self.new_key(&pair.key)?;
+        let made = params(subject, now)
+            .and_then(|params| params.signed_by(&key, &Issuer::from_params(&issuer, signer)))
+            .map_err(|source| Error::Content { path: pair.certificate.clone(), source })?;
+        write(&pair.certificate, &made.pem(), 0o644)?;
+        Ok(pair)
+    }
+
+    /// What is in the folder, sorted by name.
+    pub fn list(&self) -> Result<Vec<(String, Seen)>, Error> {
+        let failed = |source| Error::File { path: self.folder.clone(), source };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            if path.extension().is_some_and(|ending| ending == "crt") {
+                let seen = read::certificate(&path).ok_or(Error::Certificate { path })?;
+                found.push((name, seen));
+            }
+        }
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
+    }
+
+    /// Makes every certificate but the authorities' anew when it is next asked for.
+    pub fn forget(&self) -> Result<(), Error> {
+        for (name, _) in self.list()? {
+            if Authority::ALL.iter().all(|authority| authority.name() != name) {
+                let path = self.pair(&name).certificate;
+                fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pair(&self, name: &str) -> Pair {
+        let file = |ending: &str| self.folder.join(format!("{name}.{ending}"));
+        Pair { certificate: file("crt"), key: file("key") }
+    }
+
+    fn new_key(&self, path: &Path) -> Result<KeyPair, Error> {
+        let key = KeyPair::generate().map_err(|source| Error::Content { path: path.to_owned(), source })?;
+        write(path, &key.serialize_pem(), 0o600)?;
+        Ok(key)
+    }
+}
+
+fn authority_params(authority: Authority, now: SystemTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, authority.common_name());
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::KeyCertSign];
+    params.not_before = (now - CLOCKS_DIFFER).into();
+    params.not_after = (now + AUTHORITY_LIFE).into();
+    params
+}
+
+fn params(subject: &Subject, now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(subject.names.clone())?;
+    params.distinguished_name = DistinguishedName::new();
+    if !subject.organization.is_empty() {
+        params.distinguished_name.push(DnType::OrganizationName, subject.organization.as_str());
+    }
+    params.distinguished_name.push(DnType::CommonName, subject.common_name.as_str());
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.extended_key_usages = vec![match subject.usage {
+        Usage::Server => ExtendedKeyUsagePurpose::ServerAuth,
+        Usage::Client => ExtendedKeyUsagePurpose::ClientAuth,
+    }];
+    params.use_authority_key_identifier_extension = true;
+    params.not_before = (now - CLOCKS_DIFFER).into();
+    params.not_after = (now + LIFE).into();
+    Ok(params)
+}
+
+fn read_key(path: &Path) -> Result<KeyPair, Error> {
+    let text = fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    KeyPair::from_pem(&text).map_err(|source| Error::Content { path: path.to_owned(), source })
+}
+
+/// Writes a file as a whole: whoever reads it finds the old content or the new.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+    let new = path.with_extension("new");
+    let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+    let written = written.and_then(|()| fs::rename(&new, path));
+    written.map_err(|source| Error::File { path: path.to_owned(), source })
+}
+
+/// How many days are left of a time.
+pub fn days_left(until: SystemTime, now: SystemTime) -> u64 {
+    until.duration_since(now).map_or(0, |left| left.as_secs() / DAY.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(names: &[&str]) -> Subject {
+        Subject {
+            name: "apiserver".into(),
+            by: Authority::Cluster,
+            common_name: "kube-apiserver".into(),
+            organization: String::new(),
+            usage: Usage::Server,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_made_once_and_again_when_it_ends_or_is_to_say_something_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let pki = Pki::open(folder.path()).unwrap();
+        let now = SystemTime::now();
+        let text = |pair: &Pair| fs::read_to_string(&pair.certificate).unwrap();
+        let first = text(&pki.certificate(&subject(&["localhost", "127.0.0.1"]), now).unwrap());
+        assert_eq!(text(&pki.certificate(&subject(&["localhost", "127.0.0.1"]), now + 100 * DAY).unwrap()), first);
+        let second = text(&pki.certificate(&subject(&["localhost", "10.0.0.1"]), now).unwrap());
+        assert_ne!(second, first, "another address");
+        let third = text(&pki.certificate(&subject(&["localhost", "10.0.0.1"]), now + 300 * DAY).unwrap());
+        assert_ne!(third, second, "a third of its life is left");
+        let authority = fs::read_to_string(pki.authority(Authority::Cluster)).unwrap();
+        let again = Pki::open(folder.path()).unwrap();
+        assert_eq!(fs::read_to_string(again.authority(Authority::Cluster)).unwrap(), authority);
+    }
+
+    #[test]
+    fn keys_are_for_their_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let pki = Pki::open(folder.path()).unwrap();
+        let pair = pki.certificate(&subject(&[]), SystemTime::now()).unwrap();
+        for key in [pair.key, pki.service_account_key(), pki.authority_pair(Authority::Cluster).key] {
+            assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600, "{}", key.display());
+        }
+    }
+
+    #[test]
+    fn what_is_made_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let pki = Pki::open(folder.path()).unwrap();
+        let admin = Subject::client("admin", "admin", "system:masters");
+        pki.certificate(&admin, SystemTime::now()).unwrap();
+        let list = pki.list().unwrap();
+        let names: Vec<_> = list.iter().map(|(name, seen)| (name.as_str(), seen.common_name.as_str())).collect();
+        assert_eq!(names, [("admin", "admin"), ("ca", "kubernetes-ca"), ("front-proxy-ca", "front-proxy-ca")]);
+        assert!(list[0].1.says(&admin));
+        pki.forget().unwrap();
+        assert_eq!(pki.list().unwrap().len(), 2, "authorities stay");
+    }
+}

@@ -1,0 +1,68 @@
+//! What a certificate that is there says.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use crate::Subject;
+
+/// What a certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The user.
+    pub common_name: String,
+    /// The group.
+    pub organization: String,
+    /// Names and addresses.
+    pub names: Vec<String>,
+    /// Its end.
+    pub not_after: SystemTime,
+}
+
+impl Seen {
+    /// Whether it says what it is to say.
+    pub fn says(&self, subject: &Subject) -> bool {
+        let sorted = |names: &[String]| {
+            let mut names = names.to_vec();
+            names.sort();
+            names.dedup();
+            names
+        };
+        self.common_name == subject.common_name
+            && self.organization == subject.organization
+            && sorted(&self.names) == sorted(&subject.names)
+    }
+}
+
+/// The certificate in a file, if there is one that can be read.
+pub fn certificate(path: &Path) -> Option<Seen> {
+    let der = CertificateDer::from_pem_file(path).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    let subject = certificate.subject();
+    let first = |mut texts: Vec<&str>| if texts.is_empty() { String::new() } else { texts.swap_remove(0).to_owned() };
+    let alternative = certificate.subject_alternative_name().ok()?;
+    let names = alternative.map(|names| names.value.general_names.iter().filter_map(name).collect());
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+    Some(Seen {
+        common_name: first(subject.iter_common_name().filter_map(|name| name.as_str().ok()).collect()),
+        organization: first(subject.iter_organization().filter_map(|name| name.as_str().ok()).collect()),
+        names: names.unwrap_or_default(),
+        not_after: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+    })
+}
+
+fn name(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let four = <[u8; 4]>::try_from(*bytes).map(|bytes| IpAddr::V4(Ipv4Addr::from(bytes)));
+            let address = four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(|bytes| IpAddr::V6(Ipv6Addr::from(bytes))));
+            address.ok().map(|address| address.to_string())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,159 @@
+//! What a hook is sent: an AdmissionReview in a version that it knows.
+
+use api::kind::Version;
+use machinery::field_validation::FieldValidation;
+use machinery::{GroupVersionKind, Object, Value, value};
+
+use super::{Failure, Hook, Request, operation_name};
+use crate::admission::pods::items;
+use crate::options::{DeleteOptions, Propagation, WriteOptions};
+
+/// The versions of an AdmissionReview.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReviewVersion {
+    /// `admission.k8s.io/v1`.
+    V1,
+    /// `admission.k8s.io/v1beta1`.
+    V1beta1,
+}
+
+/// A request as one hook sees it.
+#[derive(Clone, Debug)]
+pub struct Review {
+    /// The request without its objects.
+    pub request: Value,
+    /// The object in the version that the hook wants, `null` if there is none.
+    pub object: Value,
+    /// The object as it is, likewise.
+    pub old: Value,
+}
+
+impl Review {
+    /// The review of a request in a version. The objects are in that version already.
+    pub fn of(request: &Request<'_>, version: &Version, uid: &str, object: Value, old: Value) -> Self {
+        let attributes = &request.attributes;
+        let kind = attributes.kind;
+        let gvk = |version: &str| {
+            let gvk = request.part().cloned().unwrap_or_else(|| kind.gvk(version));
+            let GroupVersionKind { group, version, kind } = gvk;
+            value!({"group": group, "version": version, "kind": kind})
+        };
+        let gvr = |version: &str| value!({"group": (kind.group.as_str()), "version": version, "resource": (kind.plural.as_str())});
+        let asked = attributes.version.name.as_str();
+        let version = version.name.as_str();
+        let mut out = value!({
+            "uid": uid,
+            "kind": (gvk(version)),
+            "resource": (gvr(version)),
+            "requestKind": (gvk(asked)),
+            "requestResource": (gvr(asked)),
+            "operation": (operation_name(attributes.operation)),
+            "userInfo": (attributes.user.to_user_info()),
+            "dryRun": (attributes.dry_run),
+            "options": (request.options.clone()),
+        });
+        let texts = [
+            ("name", attributes.name),
+            ("namespace", request.namespace()),
+            ("subResource", attributes.subresource),
+            ("requestSubResource", attributes.subresource),
+        ];
+        if let Value::Object(fields) = &mut out {
+            for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+                fields.insert(key, text);
+            }
+        }
+        Self { request: out, object, old }
+    }
+
+    /// The uid by which the answer is known to belong to it.
+    pub fn uid(&self) -> &str {
+        self.request.str_at(&["uid"]).unwrap_or_default()
+    }
+
+    /// The whole as it is sent.
+    pub fn to_value(&self, version: ReviewVersion) -> Value {
+        let mut request = self.request.clone();
+        if let Value::Object(fields) = &mut request {
+            fields.insert("object", self.object.clone());
+            fields.insert("oldObject", self.old.clone());
+        }
+        value!({"apiVersion": (version.api_version()), "kind": "AdmissionReview", "request": request})
+    }
+}
+
+impl ReviewVersion {
+    /// `admission.k8s.io/v1`.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "admission.k8s.io/v1",
+            Self::V1beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+}
+
+impl Hook {
+    /// The version to send, which is the first that the hook names and we know, if the request may be shown to it at all.
+    pub fn review_version(&self, request: &Request<'_>) -> Result<ReviewVersion, Failure> {
+        self.check_dry_run(&request.attributes)?;
+        let known = |version: &Value| match version.as_str() {
+            Some("v1") => Some(ReviewVersion::V1),
+            Some("v1beta1") => Some(ReviewVersion::V1beta1),
+            _ => None,
+        };
+        items(&self.entry, "admissionReviewVersions").iter().find_map(known).ok_or_else(|| {
+            let why = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+            Failure::Call(format!("could not create admission objects: {why}"))
+        })
+    }
+}
+
+/// The options of a write as an object: `kind` is `CreateOptions` or `UpdateOptions`.
+pub fn write_options(kind: &str, options: &WriteOptions) -> Value {
+    let mut out = options_of(kind, options.dry_run);
+    if !options.field_manager.is_empty() {
+        out.insert("fieldManager", options.field_manager.as_str());
+    }
+    let mode = match options.field_validation {
+        FieldValidation::Ignore => "Ignore",
+        FieldValidation::Strict => "Strict",
+        FieldValidation::Warn => return Value::Object(out),
+    };
+    out.insert("fieldValidation", mode);
+    Value::Object(out)
+}
+
+/// The options of a delete as an object.
+pub fn delete_options(options: &DeleteOptions) -> Value {
+    let mut out = options_of("DeleteOptions", options.dry_run);
+    if let Some(seconds) = options.grace_period_seconds {
+        out.insert("gracePeriodSeconds", seconds);
+    }
+    let mut preconditions = Object::new();
+    for (key, text) in [("uid", &options.uid), ("resourceVersion", &options.resource_version)] {
+        if let Some(text) = text {
+            preconditions.insert(key, text.as_str());
+        }
+    }
+    if preconditions.iter().next().is_some() {
+        out.insert("preconditions", preconditions);
+    }
+    let policy = match options.propagation {
+        Some(Propagation::Orphan) => "Orphan",
+        Some(Propagation::Background) => "Background",
+        Some(Propagation::Foreground) => "Foreground",
+        None => return Value::Object(out),
+    };
+    out.insert("propagationPolicy", policy);
+    Value::Object(out)
+}
+
+fn options_of(kind: &str, dry_run: bool) -> Object {
+    let mut out = Object::new();
+    out.insert("apiVersion", "meta.k8s.io/v1");
+    out.insert("kind", kind);
+    if dry_run {
+        out.insert("dryRun", vec![Value::from("All")]);
+    }
+    out
+}

@@ -1,0 +1,227 @@
+use auth::User;
+use machinery::{json, value};
+
+use super::*;
+use crate::admission::testing::{Cluster, attributes};
+
+fn hook(entry: &str) -> Hook {
+    let entry = json::parse(entry.as_bytes()).unwrap();
+    let configuration = value!({"metadata": {"name": "conf"}, "webhooks": [entry]});
+    Hook::all(&configuration).remove(0)
+}
+
+fn request<'a>(kind: &'a api::kind::Kind, user: &'a User, operation: Operation) -> Request<'a> {
+    Request { attributes: attributes(kind, user, operation), options: Value::Null }
+}
+
+const POD_RULE: &str = r#""rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "CONNECT"], "resources": ["pods", "pods/exec"]}]"#;
+
+#[test]
+fn rules_and_selectors_say_whom_a_hook_concerns() {
+    let kind = api::core::pod::kind();
+    let user = User::anonymous();
+    let cluster = Cluster::default().with("", "namespaces", r#"{"metadata": {"name": "n", "labels": {"a": "b"}}}"#);
+    let object = value!({"metadata": {"name": "x", "labels": {"app": "web"}}});
+    let check = |more: &str, operation: Operation, part: &str, expect: Result<bool, u16>| {
+        let mut request = request(&kind, &user, operation);
+        request.attributes.subresource = part;
+        let hook = hook(&format!("{{{POD_RULE}{more}}}"));
+        let found = hook.selects(&request, &object, &cluster);
+        assert_eq!(found.map(|version| version.is_some()).map_err(|status| status.code), expect, "{more}");
+    };
+    check("", Operation::Create, "", Ok(true));
+    check("", Operation::Update, "", Ok(false));
+    check("", Operation::Connect, "exec", Ok(true));
+    check("", Operation::Create, "status", Ok(false));
+    check(r#", "objectSelector": {"matchLabels": {"app": "web"}}"#, Operation::Create, "", Ok(true));
+    check(r#", "objectSelector": {"matchLabels": {"app": "db"}}"#, Operation::Create, "", Ok(false));
+    check(r#", "namespaceSelector": {"matchLabels": {"a": "b"}}"#, Operation::Create, "", Ok(true));
+    check(r#", "namespaceSelector": {"matchLabels": {"a": "c"}}"#, Operation::Create, "", Ok(false));
+    check(r#", "namespaceSelector": {}"#, Operation::Create, "", Ok(true));
+    let nowhere = hook(&format!(r#"{{{POD_RULE}, "namespaceSelector": {{"matchLabels": {{"a": "b"}}}}}}"#));
+    let missing = nowhere.selects(&request(&kind, &user, Operation::Create), &object, &Cluster::default());
+    assert_eq!(missing.unwrap_err().code, 404);
+    let unconcerned = nowhere.selects(&request(&kind, &user, Operation::Update), &object, &Cluster::default());
+    assert!(unconcerned.unwrap().is_none());
+}
+
+#[test]
+fn an_equivalent_version_is_shown_where_the_hook_does_not_name_the_requests_own() {
+    let kind = api::autoscaling::horizontal_pod_autoscaler::kind();
+    let user = User::anonymous();
+    let check = |policy: &str, asked: &str, expect: Option<&str>| {
+        let mut request = request(&kind, &user, Operation::Create);
+        request.attributes.version = kind.version(asked).unwrap();
+        let hook = hook(&format!(
+            r#"{{"matchPolicy": "{policy}", "rules": [{{"apiGroups": ["autoscaling"], "apiVersions": ["v1"],
+                "operations": ["*"], "resources": ["*"]}}]}}"#
+        ));
+        let found = hook.selects(&request, &Value::Null, &Cluster::default()).unwrap();
+        assert_eq!(found.map(|version| version.name.as_str()), expect);
+    };
+    check("Equivalent", "v2", Some("v1"));
+    check("Exact", "v2", None);
+    check("Exact", "v1", Some("v1"));
+}
+
+#[test]
+fn match_conditions_hold_or_the_failure_policy_decides() {
+    let kind = api::core::pod::kind();
+    let user = User::authenticated("jane", []);
+    let check = |expression: &str, policy: &str, expect: Result<bool, &str>| {
+        let request = request(&kind, &user, Operation::Create);
+        let hook = hook(&format!(
+            r#"{{"name": "h", "failurePolicy": "{policy}", "matchConditions": [{{"name": "c", "expression": "{expression}"}}]}}"#
+        ));
+        let object = value!({"metadata": {"name": "x"}});
+        let review = Review::of(&request, &kind.versions[0], "u", object, Value::Null);
+        let held = hook.conditions_hold(&request, &review, &Cluster::default());
+        assert_eq!(held.as_ref().map(|held| *held).map_err(|status| status.message.as_str()), expect);
+    };
+    check("request.userInfo.username == 'jane'", "Fail", Ok(true));
+    check("object.metadata.name != 'x'", "Fail", Ok(false));
+    check("object.nope == 1", "Ignore", Ok(false));
+    check(
+        "object.nope == 1",
+        "Fail",
+        Err("pods \"x\" is forbidden: expression 'object.nope == 1' resulted in error: no such key: nope"),
+    );
+}
+
+#[test]
+fn a_review_says_everything_about_a_request() {
+    let kind = api::core::pod::kind();
+    let user = User::authenticated("jane", []);
+    let request = Request {
+        options: delete_options(&crate::options::DeleteOptions { grace_period_seconds: Some(3), ..Default::default() }),
+        ..request(&kind, &user, Operation::Delete)
+    };
+    let old = value!({"metadata": {"name": "x"}});
+    let review = Review::of(&request, &kind.versions[0], "u", Value::Null, old).to_value(ReviewVersion::V1);
+    let expect = value!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+            "requestResource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": "x",
+            "namespace": "n",
+            "operation": "DELETE",
+            "userInfo": {"username": "jane", "groups": ["system:authenticated"]},
+            "object": null,
+            "oldObject": {"metadata": {"name": "x"}},
+            "dryRun": false,
+            "options": {"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 3},
+        },
+    });
+    assert_eq!(review, expect);
+}
+
+/// What an answer to a review with the uid `u` comes to: the patch, notes, or a refusal.
+fn outcome(phase: Phase, response: &str) -> String {
+    let kind = api::core::pod::kind();
+    let user = User::anonymous();
+    let request = request(&kind, &user, Operation::Create);
+    let review = Review::of(&request, &kind.versions[0], "u", value!({}), Value::Null);
+    let hook = hook(r#"{"name": "h.example.com"}"#);
+    let answer = json::parse(response.as_bytes()).unwrap();
+    let mut notes = Notes::default();
+    let read = Answer::read(phase, ReviewVersion::V1, &review, &answer);
+    let taken = read.and_then(|answer| answer.take(&hook, &mut notes));
+    match taken {
+        Ok(patch) => format!("patch: {}, {notes:?}", patch.is_some()),
+        Err(failure) => {
+            let status = hook.settle(failure, phase, (0, 0), &mut notes).unwrap_err();
+            format!("{} {}", status.code, status.message)
+        }
+    }
+}
+
+#[test]
+fn answers_are_read_strictly_and_refusals_are_in_the_hooks_words() {
+    let check = |phase: Phase, response: &str, expect: &str| {
+        let whole =
+            format!(r#"{{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {response}}}"#);
+        assert_eq!(outcome(phase, &whole), expect);
+    };
+    let (mutating, validating) = (Phase::Mutating, Phase::Validating);
+    let invalid =
+        "500 Internal error occurred: failed calling webhook \"h.example.com\": received invalid webhook response: ";
+    check(validating, r#"{"uid": "u", "allowed": true}"#, "patch: false, Notes { warnings: [], audit: [] }");
+    check(
+        validating,
+        r#"{"uid": "u", "allowed": true, "warnings": ["w"], "auditAnnotations": {"k": "v"}}"#,
+        r#"patch: false, Notes { warnings: ["w"], audit: [("h.example.com/k", "v")] }"#,
+    );
+    let denied = "400 admission webhook \"h.example.com\" denied the request";
+    check(validating, r#"{"uid": "u"}"#, &format!("{denied} without explanation"));
+    check(validating, r#"{"uid": "u", "status": {"reason": "Nope"}}"#, &format!("{denied}: Nope"));
+    check(
+        validating,
+        r#"{"uid": "u", "status": {"message": "no cats", "code": 418, "status": "Success"}}"#,
+        "418 admission webhook \"h.example.com\" denied the request: no cats",
+    );
+    check(validating, r#"{"uid": "other"}"#, &format!("{invalid}expected response.uid=\"u\", got \"other\""));
+    check(validating, "null", &format!("{invalid}webhook response was absent"));
+    let patch = r#""patch": "W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL2EifV0=""#;
+    check(
+        validating,
+        &format!(r#"{{"uid": "u", {patch}}}"#),
+        &format!("{invalid}validating webhook may not return response.patch"),
+    );
+    check(
+        mutating,
+        &format!(r#"{{"uid": "u", "allowed": true, {patch}}}"#),
+        &format!("{invalid}webhook returned response.patch but not response.patchType"),
+    );
+    check(
+        mutating,
+        &format!(r#"{{"uid": "u", "allowed": true, "patchType": "JSONPatch", {patch}}}"#),
+        "patch: true, Notes { warnings: [], audit: [] }",
+    );
+    assert_eq!(
+        outcome(validating, r#"{"response": {"uid": "u", "allowed": true}}"#),
+        format!("{invalid}expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=")
+    );
+}
+
+#[test]
+fn a_dry_run_is_shown_only_to_hooks_without_side_effects() {
+    let kind = api::core::pod::kind();
+    let user = User::anonymous();
+    let mut request = request(&kind, &user, Operation::Create);
+    request.attributes.dry_run = true;
+    let check = |effects: &str, expect: Option<&str>| {
+        let hook = hook(&format!(
+            r#"{{"name": "h", "sideEffects": "{effects}", "failurePolicy": "Ignore", "admissionReviewVersions": ["v1"]}}"#
+        ));
+        let failure = hook.review_version(&request).err();
+        let refused = failure.and_then(|it| hook.settle(it, Phase::Validating, (0, 0), &mut Notes::default()).err());
+        assert_eq!(refused.as_ref().map(|status| status.message.as_str()), expect);
+    };
+    check("None", None);
+    check("NoneOnDryRun", None);
+    check("Some", Some("admission webhook \"h\" does not support dry run"));
+}
+
+#[test]
+fn who_asked_to_see_changes_of_others_is_asked_again_and_nobody_else() {
+    let hook_of =
+        |name: &str, policy: &str| hook(&format!(r#"{{"name": "{name}", "reinvocationPolicy": "{policy}"}}"#));
+    let (first, second, third) = (hook_of("a", "IfNeeded"), hook_of("b", "Never"), hook_of("c", "IfNeeded"));
+    let mut again = Reinvocation::default();
+    again.asked(&first, false);
+    again.asked(&second, true);
+    again.asked(&third, false);
+    again.finish(&value!({"a": 1}));
+    again.begin_second(&value!({"a": 1}));
+    assert_eq!([&first, &second, &third].map(|hook| again.wants(hook)), [true, false, false]);
+    let mut again = Reinvocation::default();
+    again.asked(&third, false);
+    again.finish(&value!({"a": 1}));
+    again.begin_second(&value!({"a": 2}));
+    assert!(again.wants(&third), "plug-ins changed the object meanwhile");
+}

@@ -1,0 +1,227 @@
+//! APIServices: who serves a version of a group, and whether they can be reached.
+
+mod registration;
+
+pub use registration::{Registration, own, register};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Object, Value, go};
+
+use crate::condition;
+
+/// The condition that says whether a version can be used.
+const AVAILABLE: &str = "Available";
+
+/// A version of a group that another server serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The name of the APIService.
+    pub name: String,
+    /// The group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The namespace of the service.
+    pub namespace: String,
+    /// The service.
+    pub service: String,
+    /// Its port.
+    pub port: u16,
+    /// Who vouches for it, in PEM; empty for those whom the system trusts.
+    pub bundle: Vec<u8>,
+    /// Whether any certificate will do.
+    pub insecure: bool,
+    /// Whether it was reached when it was last looked at.
+    pub available: bool,
+    /// Where its group stands among others.
+    pub group_priority: i64,
+    /// Where its version stands in the group.
+    pub version_priority: i64,
+}
+
+/// Whether a version can be used, and why or why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Availability {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+/// What the objects of the cluster say of a version's availability.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// All there is to know.
+    Known(Availability),
+    /// Its server must be asked.
+    Ask,
+}
+
+impl Remote {
+    /// Reads an APIService; `None` if this server itself serves the version.
+    pub fn of(object: &Value) -> Option<Self> {
+        const HTTPS: u16 = 443;
+        let spec = object.get("spec")?;
+        let service = spec.get("service").filter(|service| !service.is_null())?;
+        let text = |from: &Value, field: &str| from.str_at(&[field]).unwrap_or_default().to_owned();
+        let number = |field: &str| spec.get(field).and_then(Value::as_int).unwrap_or_default();
+        let port = service.get("port").and_then(Value::as_int).and_then(|port| u16::try_from(port).ok());
+        Some(Self {
+            name: Meta::of(object).name().to_owned(),
+            group: text(spec, "group"),
+            version: text(spec, "version"),
+            namespace: text(service, "namespace"),
+            service: text(service, "name"),
+            port: port.unwrap_or(HTTPS),
+            bundle: BASE64.decode(text(spec, "caBundle")).unwrap_or_default(),
+            insecure: spec.get("insecureSkipTLSVerify").and_then(Value::as_bool).unwrap_or_default(),
+            available: condition::is_true(object, AVAILABLE),
+            group_priority: number("groupPriorityMinimum"),
+            version_priority: number("versionPriority"),
+        })
+    }
+
+    /// What every server of the version answers: `/apis/<group>/<version>`.
+    pub fn path(&self) -> String {
+        if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        }
+    }
+
+    /// What the service of this version and the endpoints behind it say of its availability.
+    pub fn look(&self, service: Option<&Value>, slices: &[Value]) -> Look {
+        let (name, namespace) = (&self.service, go::quote(&self.namespace));
+        let lost = |reason, message| Look::Known(Availability { status: "False", reason, message });
+        let Some(service) = service else {
+            return lost("ServiceNotFound", format!("service/{name} in {namespace} is not present"));
+        };
+        if !matches!(service.str_at(&["spec", "type"]), None | Some("" | "ClusterIP")) {
+            return Look::Ask;
+        }
+        let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+        let port = ports.iter().find(|port| port.get("port").and_then(Value::as_int) == Some(self.port.into()));
+        let Some(port) = port else {
+            let port = self.port;
+            return lost("ServicePortError", format!("service/{name} in {namespace} is not listening on port {port}"));
+        };
+        if slices.is_empty() {
+            let message = format!("cannot find endpointslices for service/{name} in {namespace}");
+            return lost("EndpointsNotFound", message);
+        }
+        let port = port.str_at(&["name"]).unwrap_or_default();
+        if slices.iter().any(|slice| has_ready(slice, port)) {
+            return Look::Ask;
+        }
+        let port = go::quote(port);
+        let message =
+            format!("endpointslices for service/{name} in {namespace} have no addresses with port name {port}");
+        lost("MissingEndpoints", message)
+    }
+}
+
+impl Availability {
+    /// What this server itself serves.
+    pub fn local() -> Self {
+        let message = "Local APIServices are always available".to_owned();
+        Self { status: "True", reason: "Local", message }
+    }
+
+    /// What a server that was asked makes of it.
+    pub fn answered(answer: &Result<(), String>) -> Self {
+        match answer {
+            Ok(()) => Self { status: "True", reason: "Passed", message: "all checks passed".to_owned() },
+            Err(why) => Self { status: "False", reason: "FailedDiscoveryCheck", message: why.clone() },
+        }
+    }
+
+    /// Whether the version can be used.
+    pub fn is_available(&self) -> bool {
+        self.status == "True"
+    }
+
+    /// The APIService that says so; `None` if it does already.
+    pub fn told(&self, object: &Value, now: Time) -> Option<Value> {
+        let said = |field: &str, text: &str| {
+            condition::find(object, AVAILABLE).and_then(|have| have.str_at(&[field])) == Some(text)
+        };
+        if said("status", self.status) && said("reason", self.reason) && said("message", &self.message) {
+            return None;
+        }
+        let mut next = object.clone();
+        let mut available = Object::new();
+        available.insert("type", AVAILABLE);
+        available.insert("status", self.status);
+        available.insert("lastTransitionTime", now.to_seconds().to_string());
+        available.insert("reason", self.reason);
+        available.insert("message", self.message.as_str());
+        condition::set(&mut next, available);
+        Some(next)
+    }
+}
+
+/// Whether a slice has a port of that name, and somebody who is ready.
+fn has_ready(slice: &Value, port: &str) -> bool {
+    let list = |field: &str| slice.get(field).and_then(Value::as_array).unwrap_or_default();
+    let ready = |endpoint: &Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
+    let named = |have: &Value| have.str_at(&["name"]).unwrap_or_default() == port && have.get("port").is_some();
+    list("endpoints").iter().any(ready) && list("ports").iter().any(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    const NOW: Time = Time::from_unix(1_700_000_000, 0);
+
+    fn registered() -> Value {
+        value!({
+            "metadata": {"name": "v1.g"},
+            "spec": {"group": "g", "version": "v1", "service": {"namespace": "n", "name": "s", "port": 443}},
+        })
+    }
+
+    fn check(service: Option<&Value>, slices: &[Value], expect: &str) {
+        let found = match Remote::of(&registered()).unwrap().look(service, slices) {
+            Look::Ask => "ask".to_owned(),
+            Look::Known(Availability { reason, message, .. }) => format!("{reason}: {message}"),
+        };
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn what_the_cluster_says_of_a_server_comes_before_asking_it() {
+        let service = |port: i64| value!({"spec": {"type": "ClusterIP", "ports": [{"name": "web", "port": port}]}});
+        let slice = |port: &str, ready: bool| {
+            value!({
+                "ports": [{"name": port, "port": 8443}],
+                "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}],
+            })
+        };
+        check(None, &[], "ServiceNotFound: service/s in \"n\" is not present");
+        check(Some(&service(80)), &[], "ServicePortError: service/s in \"n\" is not listening on port 443");
+        check(Some(&service(443)), &[], "EndpointsNotFound: cannot find endpointslices for service/s in \"n\"");
+        let missing =
+            "MissingEndpoints: endpointslices for service/s in \"n\" have no addresses with port name \"web\"";
+        check(Some(&service(443)), &[slice("web", false)], missing);
+        check(Some(&service(443)), &[slice("other", true)], missing);
+        check(Some(&service(443)), &[slice("web", true)], "ask");
+        check(Some(&value!({"spec": {"type": "ExternalName"}})), &[], "ask");
+    }
+
+    #[test]
+    fn availability_is_told_once() {
+        let object = registered();
+        let failed = Availability::answered(&Err("no".into()));
+        let told = failed.told(&object, NOW).unwrap();
+        assert_eq!(told["status"]["conditions"][0]["reason"], "FailedDiscoveryCheck".into());
+        assert!(failed.told(&told, NOW).is_none());
+        let passed = Availability::answered(&Ok(())).told(&told, NOW).unwrap();
+        assert!(Remote::of(&passed).unwrap().available && !Remote::of(&told).unwrap().available);
+    }
+}

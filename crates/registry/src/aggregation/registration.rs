@@ -1,0 +1,193 @@
+//! The APIServices of what this server serves itself: made at its start, and with every definition that comes or goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::kind::{Kind, Shape};
+use machinery::meta::Meta;
+use machinery::{Value, value};
+
+/// The label by which the server knows what it made, and whether it still keeps it.
+const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+/// Made at the server's start, and then left to whoever changes it.
+const ON_START: &str = "onstart";
+/// Kept as it is for as long as there is a definition.
+const ALWAYS: &str = "true";
+
+/// Where the built-in groups stand; upstream's numbers.
+const GROUPS: [(&str, i64); 21] = [
+    ("", 18_000),
+    ("apps", 17_800),
+    ("events.k8s.io", 17_750),
+    ("authentication.k8s.io", 17_700),
+    ("authorization.k8s.io", 17_600),
+    ("autoscaling", 17_500),
+    ("batch", 17_400),
+    ("certificates.k8s.io", 17_300),
+    ("networking.k8s.io", 17_200),
+    ("policy", 17_100),
+    ("rbac.authorization.k8s.io", 17_000),
+    ("storage.k8s.io", 16_800),
+    ("apiextensions.k8s.io", 16_700),
+    ("admissionregistration.k8s.io", 16_700),
+    ("scheduling.k8s.io", 16_600),
+    ("coordination.k8s.io", 16_500),
+    ("node.k8s.io", 16_300),
+    ("discovery.k8s.io", 16_200),
+    ("resource.k8s.io", 16_200),
+    ("flowcontrol.apiserver.k8s.io", 16_100),
+    ("internal.apiserver.k8s.io", 16_000),
+];
+/// Where a built-in group stands that has no number of its own: after all that have.
+const OTHER_GROUP: i64 = 16_000;
+/// Where groups of custom resources stand.
+const CUSTOM_GROUP: i64 = 1000;
+const CUSTOM_VERSION: i64 = 100;
+
+/// What is to be done about an APIService.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Registration {
+    /// It is missing.
+    Create(Value),
+    /// It is not what it should be.
+    Replace(Value),
+    /// It is of something that is no longer served.
+    Delete(String),
+}
+
+/// The APIServices of these kinds.
+pub fn own(kinds: &[Arc<Kind>]) -> Vec<Value> {
+    let mut versions: BTreeMap<(&str, &str), bool> = BTreeMap::new();
+    for kind in kinds.iter().filter(|kind| kind.group != "apiregistration.k8s.io") {
+        for version in kind.versions.iter().filter(|version| version.served) {
+            let custom = matches!(version.shape, Shape::Custom(..));
+            *versions.entry((&kind.group, &version.name)).or_insert(true) &= custom;
+        }
+    }
+    versions.into_iter().map(|((group, version), custom)| registered(group, version, custom)).collect()
+}
+
+/// What is to be done so that what is registered is what is served. `starting` is true once, at the server's start.
+pub fn register(wanted: &[Value], have: &[Value], starting: bool) -> Vec<Registration> {
+    let find = |all: &'_ [Value], name: &str| all.iter().find(|one| Meta::of(one).name() == name).cloned();
+    let mut plan = Vec::new();
+    for object in wanted {
+        match find(have, Meta::of(object).name()) {
+            None if starting || managed(object) == Some(ALWAYS) => plan.push(Registration::Create(object.clone())),
+            None => {}
+            Some(current) => {
+                let ours = managed(&current).is_some();
+                let kept = starting || (managed(&current) == Some(ALWAYS) && managed(object) == Some(ALWAYS));
+                if ours && kept && current.get("spec") != object.get("spec") {
+                    plan.push(Registration::Replace(with_spec(current, object)));
+                }
+            }
+        }
+    }
+    for object in have.iter().filter(|object| find(wanted, Meta::of(object).name()).is_none()) {
+        match managed(object) {
+            Some(ALWAYS) => plan.push(Registration::Delete(Meta::of(object).name().to_owned())),
+            Some(ON_START) if starting => plan.push(Registration::Delete(Meta::of(object).name().to_owned())),
+            _ => {}
+        }
+    }
+    plan
+}
+
+fn managed(object: &Value) -> Option<&str> {
+    Meta::of(object).label(MANAGED)
+}
+
+fn with_spec(mut current: Value, wanted: &Value) -> Value {
+    if let (Value::Object(fields), Some(spec)) = (&mut current, wanted.get("spec")) {
+        fields.insert("spec", spec.clone());
+    }
+    current
+}
+
+fn registered(group: &str, version: &str, custom: bool) -> Value {
+    let (managed, group_priority, version_priority) = if custom {
+        (ALWAYS, CUSTOM_GROUP, CUSTOM_VERSION)
+    } else {
+        let known = GROUPS.iter().find(|(name, _)| *name == group);
+        (ON_START, known.map_or(OTHER_GROUP, |(_, priority)| *priority), version_priority(group, version))
+    };
+    let mut object = value!({
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": (format!("{version}.{group}")), "labels": {"kube-aggregator.kubernetes.io/automanaged": managed}},
+        "spec": {
+            "version": version, "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
+        },
+    });
+    if let (Some(Value::Object(spec)), false) = (object.get_mut("spec"), group.is_empty()) {
+        spec.insert("group", group);
+    }
+    object
+}
+
+/// Stable versions stand before beta ones and those before alpha ones; upstream's numbers.
+fn version_priority(group: &str, version: &str) -> i64 {
+    match (group, version) {
+        ("", _) => 1,
+        ("autoscaling", "v2") => 30,
+        ("flowcontrol.apiserver.k8s.io" | "resource.k8s.io", "v1") => 21,
+        (_, version) if version.contains("alpha") => 1,
+        (_, version) if version.contains("beta") => 9,
+        _ => 15,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(plan: &[Registration]) -> Vec<String> {
+        let name = |object: &Value| Meta::of(object).name().to_owned();
+        plan.iter()
+            .map(|step| match step {
+                Registration::Create(object) => format!("create {}", name(object)),
+                Registration::Replace(object) => format!("replace {}", name(object)),
+                Registration::Delete(name) => format!("delete {name}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_served_is_registered_and_what_is_not_is_no_more() {
+        let (core, custom) = (registered("", "v1", false), registered("example.com", "v1", true));
+        let wanted = [core.clone(), custom.clone()];
+        assert_eq!(shown(&register(&wanted, &[], true)), ["create v1.", "create v1.example.com"]);
+        assert_eq!(shown(&register(&wanted, &[], false)), ["create v1.example.com"], "who deleted it wants it gone");
+        assert_eq!(shown(&register(&[], &wanted, false)), ["delete v1.example.com"]);
+        assert_eq!(shown(&register(&[], &wanted, true)), ["delete v1.", "delete v1.example.com"]);
+        assert!(register(&wanted, &wanted, true).is_empty());
+    }
+
+    #[test]
+    fn what_somebody_else_made_is_theirs() {
+        let mut other = registered("example.com", "v1", true);
+        if let Some(Value::Object(metadata)) = other.get_mut("metadata") {
+            metadata.remove("labels");
+        }
+        assert!(register(&[registered("example.com", "v1", true)], &[other.clone()], true).is_empty());
+        assert!(register(&[], &[other], true).is_empty());
+    }
+
+    #[test]
+    fn the_groups_stand_as_upstream_has_them() {
+        let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+        let Ok(text) = std::fs::read(format!("{shared}/reference/bootstrap/apiservices.json")) else {
+            println!("skipped: upstream's objects are not beside this checkout");
+            return;
+        };
+        let theirs = machinery::json::parse(&text).unwrap();
+        let ours = own(&api::kinds::all());
+        for object in theirs.as_array().unwrap() {
+            let name = object.str_at(&["metadata", "name"]).unwrap();
+            let own = ours.iter().find(|own| Meta::of(own).name() == name);
+            assert_eq!(own.map(|own| &own["spec"]), Some(&object["spec"]), "{name}");
+        }
+        assert_eq!(ours.len(), theirs.as_array().unwrap().len());
+    }
+}

@@ -1,0 +1,280 @@
+//! `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1`: read strictly, judged by upstream's rules.
+
+mod arguments;
+mod plugins;
+mod types;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use machinery::field::{self, Error as Finding};
+use machinery::{At, Errors, Path, Str, Value, conform, yaml};
+
+use arguments::Arguments;
+
+use crate::profile::Profile;
+use crate::queue::Options;
+
+/// How a scheduler is set up.
+pub struct Configuration {
+    /// The profiles.
+    pub profiles: Vec<Profile>,
+    /// How long pods wait.
+    pub queue: Options,
+    /// How many nodes upstream looks at at once; here, how many requests run at once is made of it.
+    pub parallelism: u32,
+    /// How the API server is spoken to.
+    pub client: ClientConnection,
+    /// How the leader is found.
+    pub election: LeaderElection,
+}
+
+/// How the API server is spoken to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientConnection {
+    /// The file that says where it is and who to be; empty if none.
+    pub kubeconfig: String,
+    /// Requests a second.
+    pub qps: f64,
+    /// Requests at once before the rate counts.
+    pub burst: u32,
+}
+
+/// How the leader is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElection {
+    /// Whether only one of several schedulers acts.
+    pub enabled: bool,
+    /// How long others wait before they take over from a leader that is silent.
+    pub lease_duration: Duration,
+    /// How long a leader tries to renew before it gives up.
+    pub renew_deadline: Duration,
+    /// Between attempts.
+    pub retry_period: Duration,
+    /// The namespace of the lease.
+    pub namespace: String,
+    /// The name of the lease.
+    pub name: String,
+}
+
+/// Why a configuration is none.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is no YAML.
+    #[error("the configuration is no YAML")]
+    Yaml(#[source] yaml::Error),
+    /// It is of another kind.
+    #[error("no kind {kind:?} is registered for version {version:?}")]
+    Kind {
+        /// The kind.
+        kind: String,
+        /// The version.
+        version: String,
+    },
+    /// A field holds something of another type.
+    #[error("the configuration cannot be decoded")]
+    Decode(#[source] conform::Error),
+    /// It has fields that there are not, or twice.
+    #[error("strict decoding error: {0}")]
+    Strict(String),
+    /// Values are out of bounds.
+    #[error("{0}")]
+    Invalid(String),
+    /// A plug-in does not exist or cannot do what is asked of it.
+    #[error("{0}")]
+    Plugin(String),
+}
+
+const GROUP: &str = "kubescheduler.config.k8s.io";
+const KIND: &str = "KubeSchedulerConfiguration";
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            profiles: vec![Profile::default()],
+            queue: Options::default(),
+            parallelism: 16,
+            client: ClientConnection { kubeconfig: String::new(), qps: 50.0, burst: 100 },
+            election: LeaderElection {
+                enabled: true,
+                lease_duration: Duration::from_secs(15),
+                renew_deadline: Duration::from_secs(10),
+                retry_period: Duration::from_secs(2),
+                namespace: "kube-system".to_owned(),
+                name: "kube-scheduler".to_owned(),
+            },
+        }
+    }
+}
+
+impl Configuration {
+    /// Reads the text of a file: YAML or JSON.
+    pub fn read(text: &str) -> Result<Self, Error> {
+        let (mut tree, repeated) = yaml::parse_strict(text).map_err(Error::Yaml)?;
+        let part = |field: &str| tree.str_at(&[field]).unwrap_or_default().to_owned();
+        let (kind, version) = (part("kind"), part("apiVersion"));
+        if kind != KIND || version != format!("{GROUP}/v1") {
+            return Err(Error::Kind { kind, version });
+        }
+        let unknown = types::conform_to(&mut tree, KIND).map_err(Error::Decode)?;
+        strict(&unknown, repeated)?;
+        let mut findings = Errors::new();
+        let made = Self::of(&At::root(&tree), &mut findings);
+        match field::aggregate(&findings) {
+            Some(text) => Err(Error::Invalid(text)),
+            None => made,
+        }
+    }
+
+    fn of(root: &At<'_>, findings: &mut Errors) -> Result<Self, Error> {
+        let defaults = Self::default();
+        let client = client(&root.get("clientConnection"), &defaults.client, findings);
+        let election = election(&root.get("leaderElection"), defaults.election, findings);
+        let parallelism = number(&root.get("parallelism"), i64::from(defaults.parallelism));
+        if parallelism <= 0 {
+            let why = "should be an integer value greater than zero";
+            findings.push(Finding::invalid(&Path::of("parallelism"), parallelism, why));
+        }
+        let percentage = percentage(&root.get("percentageOfNodesToScore"), findings);
+        let initial = number(&root.get("podInitialBackoffSeconds"), 1);
+        let most = number(&root.get("podMaxBackoffSeconds"), 10);
+        if initial <= 0 {
+            findings.push(Finding::invalid(&Path::of("podInitialBackoffSeconds"), initial, "must be greater than 0"));
+        }
+        if most < initial {
+            let why = "must be greater than or equal to PodInitialBackoffSeconds";
+            findings.push(Finding::invalid(&Path::of("podMaxBackoffSeconds"), most, why));
+        }
+        if let Some(extender) = root.get("extenders").items().next() {
+            // DEVIATION: extenders are refused rather than asked.
+            findings.push(extender.forbidden("extenders are not supported by this scheduler"));
+        }
+        let millis = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
+        Ok(Self {
+            profiles: profiles(&root.get("profiles"), percentage.unwrap_or(0), findings)?,
+            queue: Options { backoff_initial: millis(initial), backoff_max: millis(most), ..defaults.queue },
+            parallelism: parallelism.try_into().unwrap_or(defaults.parallelism),
+            client,
+            election,
+        })
+    }
+}
+
+/// An error if there is anything that strict reading does not bear.
+fn strict(unknown: &[String], repeated: Vec<String>) -> Result<(), Error> {
+    let unknown = unknown.iter().map(|path| format!("unknown field \"{path}\""));
+    let all: Vec<_> = repeated.into_iter().chain(unknown).collect();
+    if all.is_empty() { Ok(()) } else { Err(Error::Strict(all.join(", "))) }
+}
+
+fn profiles(list: &At<'_>, percentage_of_all: i64, findings: &mut Errors) -> Result<Vec<Profile>, Error> {
+    let absent = Value::Array(vec![Value::object()]);
+    let list = if list.is_empty() { At::new(&absent, Path::of("profiles")) } else { *list };
+    let (alone, mut seen) = (list.len() == 1, BTreeMap::new());
+    let mut profiles = Vec::new();
+    for (index, item) in list.items().enumerate() {
+        let name = item.get("schedulerName");
+        let scheduler_name = match name.str() {
+            "" if alone => Str::from("default-scheduler"),
+            given => given.into(),
+        };
+        if scheduler_name.is_empty() {
+            findings.push(name.required(""));
+        }
+        if let Some(before) = seen.insert(scheduler_name.clone(), index) {
+            findings.push(Finding::duplicate(name.path(), format!("profiles[{before}].schedulerName")));
+        }
+        let percentage = percentage(&item.get("percentageOfNodesToScore"), findings);
+        let arguments = Arguments::read(&item.get("pluginConfig"), findings)?;
+        let chosen = plugins::chosen(&scheduler_name, &item.get("plugins"))?;
+        let preempts = chosen.iter().any(|it| it.name == "DefaultPreemption" && it.post_filters);
+        profiles.push(Profile {
+            scheduler_name,
+            plugins: chosen.iter().filter_map(|chosen| arguments.enabled(chosen)).collect(),
+            percentage_of_nodes_to_score: percentage.unwrap_or(percentage_of_all),
+            preemption: preempts.then(|| arguments.preemption()),
+        });
+    }
+    Ok(profiles)
+}
+
+fn client(at: &At<'_>, absent: &ClientConnection, findings: &mut Errors) -> ClientConnection {
+    let burst = number(&at.get("burst"), i64::from(absent.burst));
+    if burst < 0 {
+        findings.push(at.get("burst").invalid("must be non-negative"));
+    }
+    ClientConnection {
+        kubeconfig: at.get("kubeconfig").str().to_owned(),
+        qps: at.get("qps").value().as_float().unwrap_or(absent.qps),
+        burst: burst.try_into().unwrap_or(absent.burst),
+    }
+}
+
+fn election(at: &At<'_>, absent: LeaderElection, findings: &mut Errors) -> LeaderElection {
+    let mut span = |field: &str, absent: Duration| {
+        let at = at.get(field);
+        match at.str() {
+            "" => absent,
+            text => duration(text).unwrap_or_else(|| {
+                findings.push(at.invalid("must be a duration"));
+                absent
+            }),
+        }
+    };
+    let text = |field: &str, absent: String| match at.get(field).str() {
+        "" => absent,
+        given => given.to_owned(),
+    };
+    let made = LeaderElection {
+        enabled: at.get("leaderElect").value().as_bool().unwrap_or(absent.enabled),
+        lease_duration: span("leaseDuration", absent.lease_duration),
+        renew_deadline: span("renewDeadline", absent.renew_deadline),
+        retry_period: span("retryPeriod", absent.retry_period),
+        namespace: text("resourceNamespace", absent.namespace),
+        name: text("resourceName", absent.name),
+    };
+    if made.enabled {
+        judge_election(at, &made, findings);
+    }
+    made
+}
+
+fn judge_election(at: &At<'_>, made: &LeaderElection, findings: &mut Errors) {
+    let path = at.path();
+    let mut positive = |field: &str, span: Duration| {
+        if span.is_zero() {
+            findings.push(Finding::invalid(&path.field(field), "0s", "must be greater than zero"));
+        }
+    };
+    positive("leaseDuration", made.lease_duration);
+    positive("renewDeadline", made.renew_deadline);
+    positive("retryPeriod", made.retry_period);
+    if made.lease_duration <= made.renew_deadline {
+        let why = "LeaseDuration must be greater than RenewDeadline";
+        findings.push(at.get("leaseDuration").invalid(why));
+    }
+    let lock = at.get("resourceLock");
+    if lock.is_present() && lock.str() != "leases" {
+        findings.push(lock.invalid("resourceLock value must be \"leases\""));
+    }
+}
+
+fn percentage(at: &At<'_>, findings: &mut Errors) -> Option<i64> {
+    let given = at.value().as_int()?;
+    if !(0..=100).contains(&given) {
+        findings.push(at.invalid("not in valid range [0-100]"));
+    }
+    Some(given)
+}
+
+fn number(at: &At<'_>, absent: i64) -> i64 {
+    at.value().as_int().unwrap_or(absent)
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let nanos = text.parse::<machinery::time::Duration>().ok()?.nanos();
+    u64::try_from(nanos).ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,349 @@
+//! The arguments of plug-ins: read strictly, judged by upstream's rules, and made into the plug-ins themselves.
+
+use std::collections::BTreeSet;
+
+use machinery::field::Error as Finding;
+use machinery::{At, Errors, Str, Value, names};
+
+use super::Error;
+use super::plugins::Chosen;
+use super::types::conform_to;
+use crate::framework::Plugin;
+use crate::plugins::{
+    AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, Fit, ImageLocality, InterPodAffinity,
+    NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, Strategy, TaintToleration,
+    TopologySpread, Unsupported, VolumeBinding, VolumeRestrictions, VolumeZone,
+};
+use crate::pod::{NodeAffinity, Policy, Spread, WhenUnsatisfiable};
+use crate::profile::Enabled;
+
+const VERSION: &str = "kubescheduler.config.k8s.io/v1";
+/// Plug-ins of earlier versions that are gone.
+const REMOVED: &[&str] = &["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
+const STRATEGIES: &[&str] = &["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"];
+
+/// What the plug-ins of a profile are told.
+#[derive(Debug, Default)]
+pub struct Arguments {
+    fit: Option<Value>,
+    balance: Option<Value>,
+    affinity: Option<Value>,
+    pods: Option<Value>,
+    spread: Option<Value>,
+    preemption: Option<Value>,
+}
+
+impl Arguments {
+    /// Reads `pluginConfig` of a profile.
+    pub fn read(list: &At<'_>, findings: &mut Errors) -> Result<Self, Error> {
+        let mut this = Self::default();
+        let mut seen = BTreeSet::new();
+        for item in list.items() {
+            let name = item.get("name").str();
+            if !seen.insert(name.to_owned()) {
+                findings.push(Finding::duplicate(item.path(), name));
+            }
+            if REMOVED.contains(&name) {
+                let why = format!("was invalid in version \"v1\" (KubeSchedulerConfiguration is version {VERSION:?})");
+                findings.push(Finding::invalid(item.path(), name, why));
+            } else if let Some(kind) = kind_of(name) {
+                let args = read_one(item.get("args").value(), kind)?;
+                judge(name, &At::new(&args, item.path().field("args")), findings);
+                if let Some(slot) = this.slot(name) {
+                    *slot = Some(args);
+                }
+            }
+        }
+        Ok(this)
+    }
+
+    /// The plug-in of this name with what is asked of it; `None` for those that are no part of a decision.
+    pub fn enabled(&self, chosen: &Chosen) -> Option<Enabled> {
+        let plugin: Box<dyn Plugin> = match chosen.name.as_str() {
+            "SchedulingGates" => Box::new(SchedulingGates),
+            "NodeUnschedulable" => Box::new(NodeUnschedulable),
+            "NodeName" => Box::new(NodeName),
+            "TaintToleration" => Box::new(TaintToleration),
+            "NodeAffinity" => Box::new(self.affinity()),
+            "NodePorts" => Box::new(NodePorts),
+            "NodeResourcesFit" => Box::new(self.fit()),
+            "VolumeRestrictions" => Box::new(VolumeRestrictions),
+            "NodeVolumeLimits" => Box::new(NodeVolumeLimits),
+            "VolumeBinding" => Box::new(VolumeBinding),
+            "VolumeZone" => Box::new(VolumeZone),
+            "PodTopologySpread" => Box::new(TopologySpread::new(self.spread())),
+            "InterPodAffinity" => Box::new(self.pods()),
+            "DynamicResources" => Box::new(Unsupported("DynamicResources")),
+            "NodeResourcesBalancedAllocation" => Box::new(self.balance()),
+            "ImageLocality" => Box::new(ImageLocality),
+            _ => return None,
+        };
+        Some(Enabled { plugin, gates: chosen.gates, filters: chosen.filters, weight: chosen.weight })
+    }
+
+    /// How room is made.
+    pub fn preemption(&self) -> DefaultPreemption {
+        let mut made = DefaultPreemption::default();
+        let number = |field: &str| self.preemption.as_ref()?.get(field)?.as_int()?.try_into().ok();
+        made.candidates_percentage = number("minCandidateNodesPercentage").unwrap_or(made.candidates_percentage);
+        made.candidates_min = number("minCandidateNodesAbsolute").unwrap_or(made.candidates_min);
+        made
+    }
+
+    fn slot(&mut self, name: &str) -> Option<&mut Option<Value>> {
+        Some(match name {
+            "NodeResourcesFit" => &mut self.fit,
+            "NodeResourcesBalancedAllocation" => &mut self.balance,
+            "NodeAffinity" => &mut self.affinity,
+            "InterPodAffinity" => &mut self.pods,
+            "PodTopologySpread" => &mut self.spread,
+            "DefaultPreemption" => &mut self.preemption,
+            _ => return None,
+        })
+    }
+
+    fn affinity(&self) -> AffinityToNodes {
+        let added = self.affinity.as_ref().and_then(|args| args.get("addedAffinity"));
+        AffinityToNodes { added: NodeAffinity::new(added) }
+    }
+
+    fn fit(&self) -> Fit {
+        let (mut made, Some(args)) = (Fit::default(), &self.fit) else { return Fit::default() };
+        let args = At::root(args);
+        let texts = |field: &str| args.get(field).items().map(|it| it.str().into()).collect();
+        made.ignored = texts("ignoredResources");
+        made.ignored_groups = texts("ignoredResourceGroups");
+        let scoring = args.get("scoringStrategy");
+        let points = scoring.get("requestedToCapacityRatio");
+        let shape = points.get("shape");
+        let points = shape.items().map(|point| (point.get("utilization").int(), point.get("score").int())).collect();
+        made.strategy = match scoring.get("type").str() {
+            "MostAllocated" => Strategy::MostAllocated,
+            "RequestedToCapacityRatio" => Strategy::RequestedToCapacityRatio(points),
+            _ => Strategy::LeastAllocated,
+        };
+        let resources = weights(&scoring.get("resources"));
+        if !resources.is_empty() {
+            made.resources = resources;
+        }
+        made
+    }
+
+    fn balance(&self) -> BalancedAllocation {
+        let resources = self.balance.as_ref().map(|args| weights(&At::root(args).get("resources"))).unwrap_or_default();
+        if resources.is_empty() {
+            return BalancedAllocation::default();
+        }
+        BalancedAllocation { resources: resources.into_iter().map(|(name, _)| name).collect() }
+    }
+
+    fn pods(&self) -> InterPodAffinity {
+        let Some(args) = &self.pods else { return InterPodAffinity::default() };
+        let weight = args.get("hardPodAffinityWeight").and_then(Value::as_int);
+        InterPodAffinity {
+            hard_weight: weight.and_then(|weight| weight.try_into().ok()).unwrap_or(1),
+            ignores_preferences_of_others: At::root(args).get("ignorePreferredTermsOfExistingPods").bool(),
+        }
+    }
+
+    fn spread(&self) -> DefaultConstraints {
+        let Some(args) = &self.spread else { return DefaultConstraints::System };
+        let args = At::root(args);
+        if is_system(&args) {
+            return DefaultConstraints::System;
+        }
+        let policy = |text: &str, absent| match text {
+            "Honor" => Policy::Honor,
+            "Ignore" => Policy::Ignore,
+            _ => absent,
+        };
+        let number = |at: &At<'_>, absent| if at.is_present() { at.int().try_into().unwrap_or(absent) } else { absent };
+        let constraint = |it: At<'_>| Spread {
+            max_skew: number(&it.get("maxSkew"), 1),
+            topology_key: it.get("topologyKey").str().into(),
+            when: match it.get("whenUnsatisfiable").str() {
+                "ScheduleAnyway" => WhenUnsatisfiable::ScheduleAnyway,
+                _ => WhenUnsatisfiable::DoNotSchedule,
+            },
+            selector: machinery::labels::Selector::Nothing,
+            min_domains: number(&it.get("minDomains"), 1),
+            node_affinity: policy(it.get("nodeAffinityPolicy").str(), Policy::Honor),
+            node_taints: policy(it.get("nodeTaintsPolicy").str(), Policy::Ignore),
+        };
+        DefaultConstraints::List(args.get("defaultConstraints").items().map(constraint).collect())
+    }
+}
+
+/// The type of the arguments of a plug-in that takes some.
+fn kind_of(plugin: &str) -> Option<&'static str> {
+    Some(match plugin {
+        "DefaultPreemption" => "DefaultPreemptionArgs",
+        "DynamicResources" => "DynamicResourcesArgs",
+        "InterPodAffinity" => "InterPodAffinityArgs",
+        "NodeAffinity" => "NodeAffinityArgs",
+        "NodeResourcesBalancedAllocation" => "NodeResourcesBalancedAllocationArgs",
+        "NodeResourcesFit" => "NodeResourcesFitArgs",
+        "PodTopologySpread" => "PodTopologySpreadArgs",
+        "VolumeBinding" => "VolumeBindingArgs",
+        _ => return None,
+    })
+}
+
+fn read_one(args: &Value, kind: &str) -> Result<Value, Error> {
+    let given = args.str_at(&["kind"]).unwrap_or(kind);
+    if given != kind {
+        return Err(Error::Kind { kind: given.to_owned(), version: VERSION.to_owned() });
+    }
+    let mut args = args.clone();
+    let unknown = conform_to(&mut args, kind).map_err(Error::Decode)?;
+    super::strict(&unknown, Vec::new())?;
+    Ok(args)
+}
+
+fn judge(name: &str, args: &At<'_>, findings: &mut Errors) {
+    match name {
+        "DefaultPreemption" => judge_preemption(args, findings),
+        "InterPodAffinity" => {
+            let weight = args.get("hardPodAffinityWeight");
+            in_range(&weight, 0..=100, "not in valid range [0, 100]", findings);
+        }
+        "NodeResourcesBalancedAllocation" => judge_balance(args, findings),
+        "NodeResourcesFit" => judge_fit(args, findings),
+        "PodTopologySpread" => judge_spread(args, findings),
+        "VolumeBinding" => {
+            let timeout = args.get("bindTimeoutSeconds");
+            let why = "invalid BindTimeoutSeconds, should not be a negative value";
+            in_range(&timeout, 0..=i64::MAX, why, findings);
+            if args.get("shape").is_present() {
+                let why = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring";
+                findings.push(args.get("shape").invalid(why));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn judge_preemption(args: &At<'_>, findings: &mut Errors) {
+    let (percentage, absolute) = (args.get("minCandidateNodesPercentage"), args.get("minCandidateNodesAbsolute"));
+    in_range(&percentage, 0..=100, "not in valid range [0, 100]", findings);
+    in_range(&absolute, 0..=i64::MAX, "not in valid range [0, inf)", findings);
+    if [&percentage, &absolute].iter().all(|it| it.is_present() && it.int() == 0) {
+        findings.push(percentage.invalid("cannot be zero at the same time as minCandidateNodesAbsolute"));
+        findings.push(absolute.invalid("cannot be zero at the same time as minCandidateNodesPercentage"));
+    }
+}
+
+fn judge_balance(args: &At<'_>, findings: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for item in args.get("resources").items() {
+        if !seen.insert(item.get("name").str().to_owned()) {
+            findings.push(item.get("name").duplicate());
+        }
+        let weight = item.get("weight");
+        in_range(&weight, 1..=1, "must be 1", findings);
+    }
+}
+
+fn judge_fit(args: &At<'_>, findings: &mut Errors) {
+    for item in args.get("ignoredResources").items() {
+        findings.extend(names::qualified_name(item.str()).into_iter().map(|why| item.invalid(why)));
+    }
+    for item in args.get("ignoredResourceGroups").items() {
+        if item.str().contains('/') {
+            findings.push(item.invalid("resource group name can't contain '/'"));
+        }
+        findings.extend(names::qualified_name(item.str()).into_iter().map(|why| item.invalid(why)));
+    }
+    let scoring = args.get("scoringStrategy");
+    if scoring.is_absent() {
+        return;
+    }
+    let kind = scoring.get("type");
+    if kind.is_present() && !STRATEGIES.contains(&kind.str()) {
+        findings.push(kind.not_supported(STRATEGIES));
+    }
+    for item in scoring.get("resources").items() {
+        let weight = item.get("weight");
+        let why = format!("resource weight of {} not in valid range (0, 100]", item.get("name").str());
+        in_range(&weight, 1..=100, &why, findings);
+    }
+    let ratio = scoring.get("requestedToCapacityRatio");
+    match (kind.str(), ratio.is_present()) {
+        ("RequestedToCapacityRatio", false) => {
+            findings.push(ratio.required("must be specified when type is RequestedToCapacityRatio"));
+        }
+        ("RequestedToCapacityRatio", true) => judge_shape(&ratio.get("shape"), findings),
+        (_, true) => findings.push(ratio.forbidden("must be nil when type is not RequestedToCapacityRatio")),
+        (_, false) => {}
+    }
+}
+
+fn judge_shape(shape: &At<'_>, findings: &mut Errors) {
+    if shape.is_empty() {
+        findings.push(shape.required("at least one point must be specified"));
+    }
+    let mut last = None;
+    for point in shape.items() {
+        let utilization = point.get("utilization").int();
+        if last.is_some_and(|last| last >= utilization) {
+            findings.push(point.get("utilization").invalid("values must be sorted in increasing order"));
+            break;
+        }
+        last = Some(utilization);
+    }
+    for point in shape.items() {
+        in_range(&point.get("utilization"), 0..=100, "not in valid range [0, 100]", findings);
+        in_range(&point.get("score"), 0..=10, "not in valid range [0, 10]", findings);
+    }
+}
+
+fn judge_spread(args: &At<'_>, findings: &mut Errors) {
+    let (kind, list) = (args.get("defaultingType"), args.get("defaultConstraints"));
+    if !matches!(kind.str(), "" | "System" | "List") {
+        findings.push(kind.not_supported(&["System", "List"]));
+    } else if is_system(args) && !list.is_empty() {
+        findings.push(Finding::invalid(kind.path(), "System", "when .defaultConstraints are not empty"));
+    }
+    let mut seen = BTreeSet::new();
+    for it in list.items() {
+        in_range(&it.get("maxSkew"), 1..=i64::MAX, "not in valid range (0, inf)", findings);
+        let (key, when) = (it.get("topologyKey"), it.get("whenUnsatisfiable"));
+        if key.is_empty() {
+            findings.push(key.required("can not be empty"));
+        } else {
+            findings.extend(names::qualified_name(key.str()).into_iter().map(|why| key.invalid(why)));
+        }
+        match when.str() {
+            "" => findings.push(when.required("can not be empty")),
+            "DoNotSchedule" | "ScheduleAnyway" => {}
+            _ => findings.push(when.not_supported(&["DoNotSchedule", "ScheduleAnyway"])),
+        }
+        if it.get("labelSelector").is_present() {
+            let why = "constraint must not define a selector, as they deduced for each pod";
+            findings.push(it.get("labelSelector").forbidden(why));
+        }
+        if !seen.insert((key.str().to_owned(), when.str().to_owned())) {
+            findings.push(Finding::duplicate(it.path(), format!("{{{}, {}}}", key.str(), when.str())));
+        }
+    }
+}
+
+/// Constraints that are listed mean `List`, unless it says otherwise.
+fn is_system(args: &At<'_>) -> bool {
+    match args.get("defaultingType").str() {
+        "" => args.get("defaultConstraints").is_empty(),
+        kind => kind == "System",
+    }
+}
+
+fn in_range(at: &At<'_>, range: std::ops::RangeInclusive<i64>, why: &str, findings: &mut Errors) {
+    if at.is_present() && !range.contains(&at.int()) {
+        findings.push(at.invalid(why));
+    }
+}
+
+/// Resources with weights; no weight means one.
+fn weights(list: &At<'_>) -> Vec<(Str, i64)> {
+    let weight = |it: &At<'_>| if it.get("weight").int() == 0 { 1 } else { it.get("weight").int() };
+    list.items().map(|it| (it.get("name").str().into(), weight(&it))).collect()
+}

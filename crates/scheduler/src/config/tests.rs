@@ -1,0 +1,139 @@
+use super::*;
+
+const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+fn read(rest: &str) -> Result<Configuration, String> {
+    Configuration::read(&format!("{HEAD}{rest}")).map_err(|error| match &error {
+        Error::Decode(cause) => cause.to_string(),
+        _ => error.to_string(),
+    })
+}
+
+fn refusal(rest: &str) -> String {
+    read(rest).err().unwrap_or_default()
+}
+
+fn weight(configuration: &Configuration, plugin: &str) -> Option<i64> {
+    let plugins = &configuration.profiles[0].plugins;
+    plugins.iter().find(|enabled| enabled.plugin.name() == plugin).map(|enabled| enabled.weight)
+}
+
+#[test]
+fn without_a_word_everything_is_as_upstream_has_it() {
+    let read = read("").unwrap();
+    assert_eq!((read.parallelism, read.queue), (16, Options::default()));
+    assert_eq!(read.client, Configuration::default().client);
+    assert_eq!(read.election, Configuration::default().election);
+    assert_eq!(read.profiles[0].scheduler_name, "default-scheduler");
+    let (ours, defaults) = (&read.profiles[0].plugins, &Profile::default().plugins);
+    let shown = |list: &[crate::profile::Enabled]| {
+        let mut all: Vec<_> = list.iter().map(|it| (it.plugin.name(), it.weight)).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(shown(ours), shown(defaults));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test finds its recordings by the environment")]
+fn the_defaults_that_upstream_prints_are_the_defaults() {
+    let root = std::env::var("KNARR_SHARED")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").to_owned());
+    let Ok(text) = std::fs::read_to_string(format!("{root}/reference/scheduler-defaults.yaml")) else {
+        println!("skipped: {root}/reference/scheduler-defaults.yaml is not there");
+        return;
+    };
+    let read = Configuration::read(&text).unwrap();
+    assert_eq!(read.election, Configuration::default().election);
+    assert_eq!(weight(&read, "TaintToleration"), Some(3));
+    assert_eq!(read.profiles[0].preemption, Some(crate::plugins::DefaultPreemption::default()));
+}
+
+#[test]
+fn fields_that_there_are_not_and_fields_of_another_type_are_refused() {
+    assert_eq!(refusal("foo: 1"), "strict decoding error: unknown field \"foo\"");
+    assert_eq!(
+        refusal("profiles: [{plugins: {filter: {enable: []}}}]"),
+        "strict decoding error: unknown field \"profiles[0].plugins.filter.enable\""
+    );
+    assert!(refusal("parallelism: 1\nparallelism: 2").contains("already set in map"));
+    assert!(refusal("parallelism: many").contains("parallelism"), "{}", refusal("parallelism: many"));
+    let other =
+        Configuration::read("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration");
+    assert_eq!(
+        other.err().unwrap().to_string(),
+        "no kind \"KubeSchedulerConfiguration\" is registered for version \"kubescheduler.config.k8s.io/v1beta3\""
+    );
+    assert_eq!(
+        refusal("profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {x: 1}}]}]"),
+        "strict decoding error: unknown field \"x\""
+    );
+}
+
+#[test]
+fn values_out_of_bounds_are_all_told() {
+    let check = |rest: &str, expect: &str| assert_eq!(refusal(rest), expect);
+    check("parallelism: 0", "parallelism: Invalid value: 0: should be an integer value greater than zero");
+    check("percentageOfNodesToScore: 101", "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]");
+    check(
+        "podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 2",
+        "podMaxBackoffSeconds: Invalid value: 2: must be greater than or equal to PodInitialBackoffSeconds",
+    );
+    check(
+        "profiles: [{schedulerName: a}, {schedulerName: a}]",
+        "profiles[1].schedulerName: Duplicate value: \"profiles[0].schedulerName\"",
+    );
+    check(
+        "leaderElection: {leaderElect: true, resourceLock: endpoints}",
+        "leaderElection.resourceLock: Invalid value: \"endpoints\": resourceLock value must be \"leases\"",
+    );
+    check(
+        "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 101}}, {name: InterPodAffinity}]}]",
+        "[profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100], \
+         profiles[0].pluginConfig[1]: Duplicate value: \"InterPodAffinity\"]",
+    );
+    check(
+        "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio}}}]}]",
+        "profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio: Required value: must be specified \
+         when type is RequestedToCapacityRatio",
+    );
+    check(
+        "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: System, defaultConstraints: \
+         [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never}]}}]}]",
+        "[profiles[0].pluginConfig[0].args.defaultingType: Invalid value: \"System\": when .defaultConstraints are not \
+         empty, profiles[0].pluginConfig[0].args.defaultConstraints[0].whenUnsatisfiable: Unsupported value: \"Never\": \
+         supported values: \"DoNotSchedule\", \"ScheduleAnyway\"]",
+    );
+}
+
+#[test]
+fn profiles_differ_in_plugins_weights_and_arguments() {
+    let text = "
+percentageOfNodesToScore: 30
+podInitialBackoffSeconds: 2
+podMaxBackoffSeconds: 20
+clientConnection: {qps: 7.5, burst: 9}
+leaderElection: {leaderElect: false, leaseDuration: 1m}
+profiles:
+- schedulerName: packing
+  percentageOfNodesToScore: 50
+  plugins:
+    postFilter: {disabled: [{name: '*'}]}
+    score: {enabled: [{name: NodeResourcesFit, weight: 9}]}
+    multiPoint: {disabled: [{name: ImageLocality}]}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated}}
+- schedulerName: other
+";
+    let read = read(text).unwrap();
+    assert_eq!((read.queue.backoff_initial, read.queue.backoff_max), (2_000, 20_000));
+    assert_eq!((read.client.qps, read.client.burst), (7.5, 9));
+    assert_eq!((read.election.enabled, read.election.lease_duration), (false, Duration::from_secs(60)));
+    let names: Vec<_> = read.profiles.iter().map(|profile| profile.scheduler_name.as_str()).collect();
+    assert_eq!(names, ["packing", "other"]);
+    assert_eq!((weight(&read, "NodeResourcesFit"), weight(&read, "ImageLocality")), (Some(9), None));
+    assert_eq!(read.profiles[0].percentage_of_nodes_to_score, 50);
+    assert_eq!(read.profiles[1].percentage_of_nodes_to_score, 30);
+    assert!(read.profiles[0].preemption.is_none() && read.profiles[1].preemption.is_some());
+}

@@ -1,0 +1,195 @@
+use machinery::{Value, value};
+
+use super::*;
+
+fn engine() -> Engine {
+    Engine::new(vec![Profile::default()], Options::default())
+}
+
+fn node(engine: &mut Engine, name: &str, cpu: &str) {
+    let labels = value!({"kubernetes.io/hostname": name});
+    let object = value!({"metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}}});
+    engine.observe(Kind::Nodes, &Key::cluster(name), Some(&object), 0).unwrap();
+}
+
+fn pod(name: &str, uid: &str, cpu: &str, mut spec: Value) -> Value {
+    let fields = spec.as_object_mut().unwrap();
+    fields.insert("schedulerName", "default-scheduler");
+    fields.insert("containers", value!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}]));
+    value!({"metadata": {"name": name, "namespace": "ns", "uid": uid, "labels": {"app": "web"}}, "spec": spec})
+}
+
+fn show(engine: &mut Engine, object: &Value, now: Millis) {
+    engine.observe(Kind::Pods, &Key::of(object), Some(object), now).unwrap();
+}
+
+fn gone(engine: &mut Engine, name: &str, now: Millis) {
+    engine.observe(Kind::Pods, &Key::new("ns", name), None, now).unwrap();
+}
+
+/// One line for a step, as a transcript shows it.
+fn line(step: Option<Step>) -> String {
+    match step {
+        None => "nothing".to_owned(),
+        Some(Step::Bind { pod, node, .. }) => format!("bind {} to {node}", pod.name),
+        Some(Step::Skip { pod }) => format!("skip {}", pod.name),
+        Some(Step::Wait(wait)) => {
+            let preemption = wait.preemption.map_or(String::new(), |it| {
+                let names: Vec<_> = it.victims.iter().map(|victim| victim.name.to_string()).collect();
+                format!(", evict {} from {}", names.join(" "), it.node)
+            });
+            format!("{} waits{preemption}", wait.pod.name)
+        }
+    }
+}
+
+fn bind(engine: &mut Engine, now: Millis) -> Arc<Pod> {
+    match engine.step(now) {
+        Some(Step::Bind { pod, .. }) => pod,
+        other => panic!("{}", line(other)),
+    }
+}
+
+#[test]
+fn a_pod_that_is_assumed_takes_its_room_before_the_watch_shows_it() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    for name in ["a", "b"] {
+        show(&mut engine, &pod(name, name, "3", value!({})), 0);
+    }
+    let first = bind(&mut engine, 0);
+    assert_eq!(line(engine.step(0)), "b waits");
+    engine.bound(&first);
+    show(&mut engine, &pod("a", "a", "3", value!({})), 1);
+    assert_eq!(engine.snapshot().pods_len(), 1, "a late view of the pod without a node changes nothing");
+    show(&mut engine, &pod("a", "a", "3", value!({"nodeName": "n1"})), 2);
+    assert_eq!(line(engine.step(3)), "nothing");
+    gone(&mut engine, "a", 4);
+    assert_eq!(line(engine.step(2_000)), "bind b to n1");
+}
+
+#[test]
+fn a_pod_that_cannot_be_bound_gives_its_room_back_and_is_tried_again() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    show(&mut engine, &pod("a", "a", "3", value!({})), 0);
+    let first = bind(&mut engine, 0);
+    let told = engine.unbound(&first, "binding rejected".to_owned(), 10);
+    assert!(matches!(told, Some(Step::Wait(Wait { reason: Reason::SchedulerError, .. }))));
+    assert_eq!(engine.snapshot().pods_len(), 0);
+    assert_eq!(line(engine.step(11)), "nothing");
+    assert_eq!(engine.next_wake(), Some(1_010));
+    assert_eq!(line(engine.step(1_010)), "bind a to n1");
+}
+
+#[test]
+fn a_pod_that_goes_while_it_is_bound_leaves_nothing_behind() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    show(&mut engine, &pod("a", "a", "3", value!({})), 0);
+    let first = bind(&mut engine, 0);
+    gone(&mut engine, "a", 1);
+    assert_eq!(engine.snapshot().pods_len(), 0);
+    assert!(engine.unbound(&first, "not found".to_owned(), 2).is_none());
+    assert_eq!(engine.lengths(), Lengths::default());
+}
+
+#[test]
+fn another_pod_of_the_same_name_is_another_pod() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    show(&mut engine, &pod("a", "old", "3", value!({})), 0);
+    let old = bind(&mut engine, 0);
+    show(&mut engine, &pod("a", "new", "3", value!({})), 1);
+    assert!(engine.unbound(&old, "conflict".to_owned(), 2).is_none());
+    let new = bind(&mut engine, 2);
+    assert_eq!(new.uid, "new");
+}
+
+#[test]
+fn room_is_made_once_and_the_outbid_are_told() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    show(&mut engine, &pod("low", "low", "4", value!({"nodeName": "n1"})), 0);
+    show(&mut engine, &pod("mid", "mid", "4", value!({"priority": 5})), 0);
+    assert_eq!(line(engine.step(0)), "mid waits, evict low from n1");
+    let mut low = pod("low", "low", "4", value!({"nodeName": "n1"}));
+    let meta = low.get_mut("metadata").unwrap().as_object_mut().unwrap();
+    meta.insert("deletionTimestamp", "2026-01-01T00:00:00Z");
+    show(&mut engine, &low, 1);
+    show(&mut engine, &pod("high", "high", "4", value!({"priority": 9})), 1);
+    let Some(Step::Wait(wait)) = engine.step(1) else { panic!("high waits") };
+    assert_eq!(wait.preemption.map(|it| it.outbid), Some(vec![Key::new("ns", "mid")]));
+    gone(&mut engine, "low", 2);
+    assert_eq!(line(engine.step(1_500)), "bind high to n1");
+}
+
+#[test]
+fn a_pod_of_another_scheduler_is_left_alone() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    let mut other = pod("a", "a", "1", value!({}));
+    other.get_mut("spec").unwrap().as_object_mut().unwrap().insert("schedulerName", "other");
+    show(&mut engine, &other, 0);
+    assert_eq!(line(engine.step(0)), "nothing");
+}
+
+#[test]
+fn a_pod_that_is_going_gets_no_node() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    show(&mut engine, &pod("a", "a", "1", value!({})), 0);
+    let mut going = pod("a", "a", "1", value!({}));
+    let meta = going.get_mut("metadata").unwrap().as_object_mut().unwrap();
+    meta.insert("deletionTimestamp", "2026-01-01T00:00:00Z");
+    show(&mut engine, &going, 1);
+    assert_eq!(line(engine.step(1)), "skip a");
+    show(&mut engine, &going, 2);
+    assert_eq!(line(engine.step(2)), "nothing");
+}
+
+#[test]
+fn a_new_node_wakes_exactly_the_pods_that_it_can_take() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "1");
+    for (name, cpu) in [("small", "3"), ("large", "9")] {
+        show(&mut engine, &pod(name, name, cpu, value!({})), 0);
+    }
+    assert_eq!(line(engine.step(0)), "small waits");
+    assert_eq!(line(engine.step(0)), "large waits");
+    node(&mut engine, "n2", "4");
+    assert_eq!(line(engine.step(1)), "bind small to n2");
+    assert_eq!(line(engine.step(10_000)), "nothing");
+    assert_eq!(engine.lengths().unschedulable, 1);
+}
+
+#[test]
+fn everything_that_is_known_can_be_listed() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    show(&mut engine, &pod("a", "a", "1", value!({"nodeName": "n1"})), 0);
+    show(&mut engine, &pod("b", "b", "1", value!({})), 0);
+    let object = value!({"metadata": {"name": "x", "namespace": "ns", "labels": {"a": "b"}}, "spec": {"selector": {"matchLabels": {"a": "b"}}}});
+    for kind in Kind::ALL.iter().filter(|kind| !matches!(kind, Kind::Pods | Kind::Nodes | Kind::CsiNodes)) {
+        engine.observe(*kind, &Key::of(&object), Some(&object), 0).unwrap();
+    }
+    for kind in Kind::ALL.iter().filter(|kind| **kind != Kind::CsiNodes) {
+        let known = engine.known(*kind);
+        assert!(!known.is_empty(), "{kind:?}");
+        for key in known {
+            engine.observe(*kind, &key, None, 1).unwrap();
+        }
+        assert!(engine.known(*kind).is_empty(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_pod_in_a_cluster_without_nodes_waits_for_one() {
+    let mut engine = engine();
+    show(&mut engine, &pod("a", "a", "1", value!({})), 0);
+    assert_eq!(line(engine.step(0)), "a waits");
+    assert_eq!(line(engine.step(100_000)), "nothing");
+    node(&mut engine, "n1", "4");
+    assert_eq!(line(engine.step(100_000)), "bind a to n1");
+}

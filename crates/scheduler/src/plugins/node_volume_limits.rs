@@ -1,0 +1,67 @@
+//! NodeVolumeLimits: a node takes no more volumes of a driver than it says.
+
+use std::collections::BTreeSet;
+
+use machinery::Str;
+
+use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::pod::{Pod, VolumeUse};
+use crate::snapshot::{NodeId, Snapshot, Usage};
+
+const REASON: &str = "node(s) exceed max volume count";
+
+/// The plug-in.
+pub struct NodeVolumeLimits;
+
+struct Limits<'a> {
+    snapshot: &'a Snapshot,
+    /// Volumes that the pod needs, each by driver and name.
+    wanted: BTreeSet<(Str, Str)>,
+}
+
+impl Plugin for NodeVolumeLimits {
+    fn name(&self) -> &'static str {
+        "NodeVolumeLimits"
+    }
+
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+        let Cycle { snapshot, pod } = cycle;
+        if pod.claims.is_empty() || !snapshot.storage.has_limits() {
+            return Prepared::Skip;
+        }
+        let wanted: BTreeSet<_> = pod.claim_keys().filter_map(|key| snapshot.storage.attachment(&key)).collect();
+        if wanted.is_empty() { Prepared::Skip } else { Prepared::Run(Box::new(Limits { snapshot, wanted }), None) }
+    }
+
+    fn wakes(&self, pod: &Pod, event: &Event) -> bool {
+        match event {
+            Event::ClaimChanged(key) => pod.claim_keys().any(|own| own == *key),
+            Event::PodRemoved(gone) => gone.shape.volumes.iter().any(|it| matches!(it, VolumeUse::Claim(_))),
+            Event::NodeAdded(_) | Event::StorageChanged => true,
+            _ => false,
+        }
+    }
+}
+
+impl Filter for Limits<'_> {
+    fn check(&self, node: NodeId, usage: &Usage) -> Option<Rejection> {
+        let storage = &self.snapshot.storage;
+        let key = |volume: &VolumeUse| match volume {
+            VolumeUse::Claim(key) => storage.attachment(key),
+            VolumeUse::Disk { .. } => None,
+        };
+        let mut attached: BTreeSet<_> = usage.volumes.iter().filter_map(key).collect();
+        let before = attached.len();
+        attached.extend(self.wanted.iter().cloned());
+        if attached.len() == before {
+            return None;
+        }
+        let name = self.snapshot.node_name(node);
+        let exceeded = |driver: &Str| {
+            let number = attached.iter().filter(|(have, _)| have == driver).count();
+            storage.limit(name, driver).is_some_and(|most| i64::try_from(number).unwrap_or(i64::MAX) > most)
+        };
+        let drivers: BTreeSet<&Str> = self.wanted.iter().map(|(driver, _)| driver).collect();
+        drivers.into_iter().any(exceeded).then_some(Rejection::resolvable(REASON))
+    }
+}

@@ -1,0 +1,159 @@
+//! What the API server is told of decisions: bindings, conditions of pods and events about them.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Object, Value, value};
+
+use crate::pod::Pod;
+
+/// The longest message of an event, in bytes.
+const NOTE_MAX: usize = 1024;
+
+/// A condition of a pod that the scheduler sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `PodScheduled` or `DisruptionTarget`.
+    pub kind: &'static str,
+    /// `True` or `False`.
+    pub status: &'static str,
+    /// A word for machines.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// What becomes of the node that a pod waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nomination {
+    /// It stays as it is.
+    Keep,
+    /// It is this one from now on; empty for none.
+    Set(machinery::Str),
+}
+
+/// Why a pod has no node yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No node can take it.
+    Unschedulable,
+    /// Something failed, and will be tried again.
+    SchedulerError,
+}
+
+impl Condition {
+    /// A pod has no node yet.
+    pub fn waits(reason: Reason, message: &str) -> Self {
+        let reason = match reason {
+            Reason::Unschedulable => "Unschedulable",
+            Reason::SchedulerError => "SchedulerError",
+        };
+        Self { kind: "PodScheduled", status: "False", reason, message: message.to_owned() }
+    }
+
+    /// A pod is about to go, to make room for one that this scheduler places.
+    pub fn preempted(scheduler_name: &str) -> Self {
+        let message = format!("{scheduler_name}: preempting to accommodate a higher priority pod");
+        Self { kind: "DisruptionTarget", status: "True", reason: "PreemptionByScheduler", message }
+    }
+}
+
+/// The request that gives a pod its node.
+pub fn binding(pod: &Pod, node: &str) -> Value {
+    value!({
+        "apiVersion": "v1", "kind": "Binding",
+        "metadata": {"namespace": (pod.class.namespace.as_str()), "name": (pod.name.as_str()), "uid": (pod.uid.as_str())},
+        "target": {"kind": "Node", "name": node},
+    })
+}
+
+/// The strategic merge patch that brings the status of `object` to say this; `None` if it does already.
+pub fn patch(object: &Value, condition: Option<&Condition>, nomination: &Nomination, now: Time) -> Option<Value> {
+    let meta = Meta::of(object);
+    let mut status = Object::new();
+    if let Some(condition) = condition.and_then(|condition| changed(object, condition, now)) {
+        status.insert("conditions", Value::Array(vec![condition]));
+    }
+    if let Nomination::Set(node) = nomination
+        && object.str_at(&["status", "nominatedNodeName"]).unwrap_or_default() != node
+    {
+        status.insert("nominatedNodeName", if node.is_empty() { Value::Null } else { node.as_str().into() });
+    }
+    (!status.is_empty()).then(|| value!({"metadata": {"uid": (meta.uid())}, "status": status}))
+}
+
+/// A message that fits into an event.
+pub fn note(message: &str) -> String {
+    const SUFFIX: &str = " ...";
+    if message.len() <= NOTE_MAX {
+        return message.to_owned();
+    }
+    let end = message.floor_char_boundary(NOTE_MAX - SUFFIX.len());
+    format!("{}{SUFFIX}", &message[..end])
+}
+
+/// The condition as it must be written; `None` if it is there already.
+fn changed(object: &Value, condition: &Condition, now: Time) -> Option<Value> {
+    let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let old = conditions.iter().find(|old| old.str_at(&["type"]) == Some(condition.kind));
+    let text = |field| old.and_then(|old| old.str_at(&[field])).unwrap_or_default();
+    let same_status = text("status") == condition.status;
+    if same_status && text("reason") == condition.reason && text("message") == condition.message {
+        return None;
+    }
+    let since = if same_status && !text("lastTransitionTime").is_empty() {
+        text("lastTransitionTime").to_owned()
+    } else {
+        now.to_seconds().to_string()
+    };
+    Some(value!({
+        "type": (condition.kind), "status": (condition.status), "reason": (condition.reason),
+        "message": (condition.message.as_str()), "lastProbeTime": null, "lastTransitionTime": since,
+        "observedGeneration": (Meta::of(object).generation()),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Time {
+        Time::parse("2026-01-01T00:00:00Z").unwrap()
+    }
+
+    #[test]
+    fn a_condition_is_written_once_and_keeps_the_time_of_its_last_turn() {
+        let condition = Condition::waits(Reason::Unschedulable, "0/1 nodes are available.");
+        let pod = value!({"metadata": {"uid": "u", "generation": 2}, "status": {}});
+        let written = patch(&pod, Some(&condition), &Nomination::Keep, now()).unwrap();
+        assert_eq!(written.str_at(&["metadata", "uid"]), Some("u"));
+        let entry = written["status"]["conditions"][0].clone();
+        assert_eq!(entry.str_at(&["lastTransitionTime"]), Some("2026-01-01T00:00:00Z"));
+        assert_eq!(entry["observedGeneration"], 2.into());
+        let pod = value!({"metadata": {"uid": "u", "generation": 2}, "status": {"conditions": [entry]}});
+        assert_eq!(patch(&pod, Some(&condition), &Nomination::Keep, now()), None);
+        let other = Condition { message: "other".to_owned(), ..condition };
+        let later = Time::parse("2026-01-02T00:00:00Z").unwrap();
+        let again = patch(&pod, Some(&other), &Nomination::Keep, later).unwrap();
+        assert_eq!(again["status"]["conditions"][0].str_at(&["lastTransitionTime"]), Some("2026-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn a_nomination_is_written_only_if_it_is_another() {
+        let pod = value!({"metadata": {"uid": "u"}, "status": {"nominatedNodeName": "n"}});
+        let check = |nomination: Nomination, expect: Option<Value>| {
+            let got = patch(&pod, None, &nomination, now());
+            assert_eq!(got.map(|patch| patch["status"]["nominatedNodeName"].clone()), expect);
+        };
+        check(Nomination::Keep, None);
+        check(Nomination::Set("n".into()), None);
+        check(Nomination::Set("m".into()), Some("m".into()));
+        check(Nomination::Set("".into()), Some(Value::Null));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_where_a_character_ends() {
+        assert_eq!(note("short"), "short");
+        let long = note(&"ä".repeat(600));
+        assert!(long.len() <= NOTE_MAX && long.ends_with("ä ..."));
+    }
+}

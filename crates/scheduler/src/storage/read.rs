@@ -1,0 +1,198 @@
+//! Objects of storage, condensed.
+
+use machinery::labels::{self, Selector};
+use machinery::meta::Meta;
+use machinery::quantity::Quantity;
+use machinery::{Key, Str, Value};
+
+use super::{Capacity, Claim, Class, Driver, Storage, Volume};
+use crate::pod::NodeAffinity;
+
+/// Where the class stood before it had a field.
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+const BOUND_ANNOTATION: &str = "pv.kubernetes.io/bind-completed";
+const NODE_ANNOTATION: &str = "volume.kubernetes.io/selected-node";
+
+/// Each takes over an object as it is now, `None` if it is gone, and tells whether anything changed.
+impl Storage {
+    /// A `PersistentVolumeClaim`.
+    pub fn set_claim(&mut self, key: &Key, object: Option<&Value>) -> bool {
+        let claim = object.map(Claim::new);
+        if claim.as_ref().is_none_or(|claim| !claim.selected_node.is_empty() || claim.bound) {
+            self.selected.remove(key);
+        }
+        put(&mut self.claims, key, claim)
+    }
+
+    /// A `PersistentVolume`.
+    pub fn set_volume(&mut self, name: &Str, object: Option<&Value>) -> bool {
+        let volume = object.map(Volume::new);
+        if volume.as_ref().is_none_or(|volume| volume.claim.is_some()) {
+            self.promised.remove(name);
+        }
+        put(&mut self.volumes, name, volume)
+    }
+
+    /// A `StorageClass`.
+    pub fn set_class(&mut self, name: &Str, object: Option<&Value>) -> bool {
+        put(&mut self.classes, name, object.map(Class::new))
+    }
+
+    /// A `CSIDriver`.
+    pub fn set_driver(&mut self, name: &Str, object: Option<&Value>) -> bool {
+        let tells = |object: &Value| object.at(&["spec", "storageCapacity"]).and_then(Value::as_bool) == Some(true);
+        put(&mut self.drivers, name, object.map(|object| Driver { tells_capacity: tells(object) }))
+    }
+
+    /// A `CSIStorageCapacity`.
+    pub fn set_capacity(&mut self, key: &Key, object: Option<&Value>) -> bool {
+        put(&mut self.capacities, key, object.map(Capacity::new))
+    }
+
+    /// A `CSINode`.
+    pub fn set_limits(&mut self, node: &Str, object: Option<&Value>) -> bool {
+        let limits = object.map(|object| {
+            let drivers = object.at(&["spec", "drivers"]).and_then(Value::as_array).unwrap_or_default();
+            let limit = |driver: &Value| {
+                let count = driver.at(&["allocatable", "count"])?.as_int()?;
+                Some((text(driver, &["name"]), count))
+            };
+            drivers.iter().filter_map(limit).collect::<Vec<_>>()
+        });
+        put(&mut self.limits, node, limits.filter(|limits| !limits.is_empty()))
+    }
+
+    /// The keys of all claims.
+    pub fn claim_keys(&self) -> impl Iterator<Item = &Key> {
+        self.claims.keys()
+    }
+
+    /// The names of all volumes.
+    pub fn volume_names(&self) -> impl Iterator<Item = &Str> {
+        self.volumes.keys()
+    }
+
+    /// The names of all classes.
+    pub fn class_names(&self) -> impl Iterator<Item = &Str> {
+        self.classes.keys()
+    }
+
+    /// The names of all drivers.
+    pub fn driver_names(&self) -> impl Iterator<Item = &Str> {
+        self.drivers.keys()
+    }
+
+    /// The keys of all capacities.
+    pub fn capacity_keys(&self) -> impl Iterator<Item = &Key> {
+        self.capacities.keys()
+    }
+
+    /// The nodes that say how many volumes they take.
+    pub fn limited_nodes(&self) -> impl Iterator<Item = &Str> {
+        self.limits.keys()
+    }
+}
+
+impl Claim {
+    fn new(object: &Value) -> Self {
+        let meta = Meta::of(object);
+        let spec = &object["spec"];
+        let volume = text(spec, &["volumeName"]);
+        Self {
+            uid: meta.uid().into(),
+            class: meta.annotation(CLASS_ANNOTATION).map_or_else(|| text(spec, &["storageClassName"]), Str::from),
+            bound: !volume.is_empty() && meta.annotation(BOUND_ANNOTATION).is_some(),
+            volume,
+            lost: object.str_at(&["status", "phase"]) == Some("Lost"),
+            deleting: meta.is_deleting(),
+            owner: meta.controller().map(|owner| owner.uid().into()).unwrap_or_default(),
+            requested: bytes(spec.at(&["resources", "requests", "storage"])),
+            access_modes: texts(spec, "accessModes"),
+            block: spec.str_at(&["volumeMode"]) == Some("Block"),
+            selector: spec.get("selector").map(|it| labels::from_object(Some(it)).unwrap_or(Selector::Nothing)),
+            selected_node: meta.annotation(NODE_ANNOTATION).unwrap_or_default().into(),
+        }
+    }
+}
+
+impl Volume {
+    fn new(object: &Value) -> Self {
+        let meta = Meta::of(object);
+        let spec = &object["spec"];
+        let claim = spec
+            .get("claimRef")
+            .filter(|it| !it.is_null())
+            .map(|it| (Key::new(text(it, &["namespace"]), text(it, &["name"])), text(it, &["uid"])));
+        let required = spec.at(&["nodeAffinity", "required"]).filter(|it| !it.is_null());
+        let affinity = required
+            .map(|required| machinery::value!({"requiredDuringSchedulingIgnoredDuringExecution": (required.clone())}));
+        Self {
+            class: meta.annotation(CLASS_ANNOTATION).map_or_else(|| text(spec, &["storageClassName"]), Str::from),
+            capacity: bytes(spec.at(&["capacity", "storage"])),
+            access_modes: texts(spec, "accessModes"),
+            block: spec.str_at(&["volumeMode"]) == Some("Block"),
+            claim,
+            available: object.str_at(&["status", "phase"]) == Some("Available"),
+            deleting: meta.is_deleting(),
+            labels: crate::pod::labels(meta.labels()),
+            affinity: NodeAffinity::new(affinity.as_ref()),
+            csi: spec.get("csi").map(|csi| (text(csi, &["driver"]), text(csi, &["volumeHandle"]))),
+        }
+    }
+}
+
+impl Class {
+    fn new(object: &Value) -> Self {
+        let terms = object.get("allowedTopologies").and_then(Value::as_array).unwrap_or_default();
+        let requirement = |it: &Value| (text(it, &["key"]), texts(it, "values"));
+        let term = |term: &Value| {
+            let list = term.get("matchLabelExpressions").and_then(Value::as_array).unwrap_or_default();
+            list.iter().map(requirement).collect()
+        };
+        Self {
+            provisioner: text(object, &["provisioner"]),
+            waits_for_consumer: object.str_at(&["volumeBindingMode"]) == Some("WaitForFirstConsumer"),
+            topologies: terms.iter().map(term).collect(),
+        }
+    }
+}
+
+impl Capacity {
+    fn new(object: &Value) -> Self {
+        let most = object.get("maximumVolumeSize").or_else(|| object.get("capacity"));
+        Self {
+            class: text(object, &["storageClassName"]),
+            most: most.map_or(-1, |most| bytes(Some(most))),
+            nodes: labels::from_object(object.get("nodeTopology")).unwrap_or(Selector::Nothing),
+        }
+    }
+}
+
+fn put<K: Ord + Clone, V: PartialEq>(map: &mut std::collections::BTreeMap<K, V>, key: &K, value: Option<V>) -> bool {
+    match value {
+        Some(value) if map.get(key) == Some(&value) => false,
+        Some(value) => {
+            map.insert(key.clone(), value);
+            true
+        }
+        None => map.remove(key).is_some(),
+    }
+}
+
+fn text(object: &Value, path: &[&str]) -> Str {
+    object.str_at(path).unwrap_or_default().into()
+}
+
+fn texts(object: &Value, field: &str) -> Vec<Str> {
+    let list = object.get(field).and_then(Value::as_array).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).map(Str::from).collect()
+}
+
+/// An amount of bytes; what is no amount is none.
+fn bytes(value: Option<&Value>) -> i64 {
+    match value {
+        Some(Value::Int(int)) => *int,
+        Some(other) => other.as_str().and_then(|text| text.parse::<Quantity>().ok()).map_or(0, Quantity::value),
+        None => 0,
+    }
+}

@@ -1,0 +1,157 @@
+//! Transcripts: what goes in, and every step that comes out. `UPDATE=1` writes them anew.
+//!
+//! A line that begins with `>` is a command; what follows until the next one is all that comes of it. Bindings succeed
+//! and are shown by the watch at once, unless `refuse` came before.
+//!
+//! ```text
+//! > node NAME {cpu, labels, taints, …}     > pod NAME {cpu, labels, node, …spec}     > set KIND {object}
+//! > gone pod|node NAME                     > after SECONDS                           > refuse MESSAGE
+//! ```
+
+#![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+use std::fmt::Write;
+use std::path::Path;
+
+use machinery::{Key, Object, Value, value, yaml};
+use scheduler::engine::{Kind, Step, Wait};
+use scheduler::queue::Options;
+use scheduler::{Engine, Profile};
+
+struct Stage {
+    engine: Engine,
+    now: u64,
+    refusal: Option<String>,
+    /// Pods as the watch shows them.
+    pods: Vec<Value>,
+    out: String,
+}
+
+impl Stage {
+    fn command(&mut self, line: &str) {
+        let mut words = line.splitn(3, ' ');
+        let (verb, name, rest) = (words.next().unwrap(), words.next().unwrap_or(""), words.next().unwrap_or("{}"));
+        match verb {
+            "node" => self.show(Kind::Nodes, &node(name, parse(rest))),
+            "pod" => self.show(Kind::Pods, &pod(name, parse(rest))),
+            "set" => {
+                let kind = Kind::ALL.iter().find(|kind| kind.name() == name).unwrap();
+                self.show(*kind, &Value::Object(parse(rest)));
+            }
+            "gone" if name == "pod" => self.gone(rest),
+            "gone" => self.engine.observe(Kind::Nodes, &Key::cluster(rest), None, self.now).unwrap(),
+            "after" => self.now += name.parse::<u64>().unwrap() * 1000,
+            "refuse" => self.refusal = Some(line["refuse ".len()..].to_owned()),
+            _ => panic!("no such command: {line}"),
+        }
+        while let Some(step) = self.engine.step(self.now) {
+            self.carry_out(step);
+        }
+    }
+
+    fn show(&mut self, kind: Kind, object: &Value) {
+        self.engine.observe(kind, &Key::of(object), Some(object), self.now).unwrap();
+        if kind == Kind::Pods {
+            self.pods.retain(|have| Key::of(have) != Key::of(object));
+            self.pods.push(object.clone());
+        }
+    }
+
+    fn gone(&mut self, name: &str) {
+        let key = Key::new("ns", name);
+        self.pods.retain(|have| Key::of(have) != key);
+        self.engine.observe(Kind::Pods, &key, None, self.now).unwrap();
+    }
+
+    fn carry_out(&mut self, step: Step) {
+        match step {
+            Step::Bind { pod, node, volumes } => {
+                let promised = volumes.bind.iter().map(|(volume, claim)| format!(", {volume} for {}", claim.name));
+                let made = volumes.provision.iter().map(|claim| format!(", a new volume for {}", claim.name));
+                let all: String = promised.chain(made).collect();
+                writeln!(self.out, "bind {} to {node}{all}", pod.name).unwrap();
+                if let Some(message) = self.refusal.take() {
+                    let told = self.engine.unbound(&pod, message, self.now);
+                    told.into_iter().for_each(|step| self.carry_out(step));
+                    return;
+                }
+                self.engine.bound(&pod);
+                let key = Key::new("ns", pod.name.clone());
+                let mut object = self.pods.iter().find(|have| Key::of(have) == key).unwrap().clone();
+                object.get_mut("spec").unwrap().as_object_mut().unwrap().insert("nodeName", node);
+                self.show(Kind::Pods, &object);
+            }
+            Step::Wait(Wait { pod, reason, message, preemption, .. }) => {
+                writeln!(self.out, "{} waits ({reason:?}): {message}", pod.name).unwrap();
+                if let Some(it) = preemption {
+                    let victims: Vec<_> = it.victims.iter().map(|victim| victim.name.as_str()).collect();
+                    writeln!(self.out, "  evict {} from {}", victims.join(" "), it.node).unwrap();
+                    for key in it.outbid {
+                        writeln!(self.out, "  {} no longer waits for {}", key.name, it.node).unwrap();
+                    }
+                }
+            }
+            Step::Skip { pod } => writeln!(self.out, "skip {}", pod.name).unwrap(),
+        }
+    }
+}
+
+fn parse(text: &str) -> Object {
+    yaml::parse(text).unwrap().as_object().unwrap().clone()
+}
+
+fn node(name: &str, mut fields: Object) -> Value {
+    let mut labels = value!({"kubernetes.io/hostname": name});
+    for (key, value) in fields.remove("labels").iter().filter_map(Value::as_object).flat_map(Object::iter) {
+        labels.as_object_mut().unwrap().insert(key, value.clone());
+    }
+    let cpu = fields.remove("cpu").unwrap_or_else(|| 4.into());
+    let allocatable = value!({"cpu": cpu, "memory": "16Gi", "pods": 110});
+    value!({"metadata": {"name": name, "labels": labels}, "spec": fields, "status": {"allocatable": allocatable}})
+}
+
+fn pod(name: &str, mut spec: Object) -> Value {
+    let labels = spec.remove("labels").unwrap_or_else(Value::object);
+    let cpu = spec.remove("cpu").unwrap_or_else(|| 1.into());
+    if let Some(node) = spec.remove("node") {
+        spec.insert("nodeName", node);
+    }
+    let deleted = spec.remove("deleted").map(|_| "2026-01-01T00:00:00Z");
+    spec.insert("containers", value!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}]));
+    spec.get_or_insert_with("schedulerName", || "default-scheduler".into());
+    let mut meta = value!({"namespace": "ns", "name": name, "uid": name, "labels": labels});
+    if let Some(deleted) = deleted {
+        meta.as_object_mut().unwrap().insert("deletionTimestamp", deleted);
+    }
+    value!({"metadata": meta, "spec": spec})
+}
+
+fn play(text: &str) -> String {
+    let engine = Engine::new(vec![Profile::default()], Options::default());
+    let mut stage = Stage { engine, now: 0, refusal: None, pods: Vec::new(), out: String::new() };
+    for line in text.lines().filter(|line| line.starts_with(['>', '#']) || line.is_empty()) {
+        writeln!(stage.out, "{line}").unwrap();
+        if let Some(command) = line.strip_prefix("> ") {
+            stage.command(command);
+        }
+    }
+    stage.out
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a transcript is written anew when somebody asks for it")]
+fn transcripts_are_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let played = play(&text);
+        if std::env::var("UPDATE").is_ok() {
+            std::fs::write(&file, played).unwrap();
+        } else {
+            assert_eq!(played, text, "{}", file.display());
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Tells people what became of pods, as objects of `events.k8s.io`: the same thing again is a series, not a new event.
+//!
+//! The first repetition is written at once, later ones are only counted, and a series that has ended is written once
+//! more with its number.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use client::{Client, Error, Patch, Target, WriteOptions};
+use driver::clock;
+use machinery::{Key, Resource, Str, Value, value};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
+
+/// Events that wait to be sent; more are dropped.
+const WAITING_MAX: usize = 4096;
+/// Events that are remembered; beyond it a repetition becomes a new event.
+const REMEMBERED_MAX: usize = 16_384;
+/// Requests at once.
+const REQUESTS_MAX: usize = 16;
+/// A series ends when nothing was added for so long.
+const SERIES_ENDS: Duration = Duration::from_secs(6 * 60);
+
+/// Something that happened to a pod.
+#[derive(Clone, Debug)]
+pub struct Occurrence {
+    /// The reference to the pod.
+    pub regarding: Value,
+    /// The pod that was the reason, if any.
+    pub related: Option<Value>,
+    /// `Normal` or `Warning`.
+    pub kind: &'static str,
+    /// A word for machines.
+    pub reason: &'static str,
+    /// What was done or tried.
+    pub action: &'static str,
+    /// A sentence for people.
+    pub note: String,
+    /// The scheduler's name.
+    pub controller: Str,
+}
+
+/// Takes events and never waits.
+#[derive(Clone)]
+pub struct Recorder {
+    occurrences: mpsc::Sender<Occurrence>,
+}
+
+struct Sender {
+    client: Client,
+    instance: String,
+    told: BTreeMap<String, Told>,
+    requests: JoinSet<()>,
+}
+
+struct Told {
+    event: Value,
+    last: Instant,
+    /// How often it happened.
+    count: i64,
+    /// Whether the server knows that number.
+    written: bool,
+}
+
+impl Recorder {
+    /// A recorder on this host, and what sends its events for as long as it is polled.
+    pub fn new(client: Client, host: &str) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let (occurrences, waiting) = mpsc::channel(WAITING_MAX);
+        let sender = Sender { client, instance: host.to_owned(), told: BTreeMap::new(), requests: JoinSet::new() };
+        (Self { occurrences }, sender.run(waiting))
+    }
+
+    /// Something happened.
+    pub fn record(&self, occurrence: Occurrence) {
+        if let Err(error) = self.occurrences.try_send(occurrence) {
+            tracing::debug!(%error, "an event was dropped");
+        }
+    }
+}
+
+/// How an event refers to a pod.
+pub fn reference(pod: &Value) -> Value {
+    let meta = machinery::meta::Meta::of(pod);
+    value!({
+        "apiVersion": "v1", "kind": "Pod", "namespace": (meta.namespace()), "name": (meta.name()), "uid": (meta.uid()),
+        "resourceVersion": (meta.resource_version()),
+    })
+}
+
+impl Sender {
+    async fn run(mut self, mut waiting: mpsc::Receiver<Occurrence>) {
+        loop {
+            let sweep = self.told.values().map(|told| told.last).min().map(|oldest| oldest + SERIES_ENDS);
+            tokio::select! {
+                occurrence = waiting.recv() => match occurrence {
+                    Some(occurrence) => self.tell(&occurrence).await,
+                    None => break,
+                },
+                () = until(sweep) => self.sweep().await,
+            }
+        }
+        while self.requests.join_next().await.is_some() {}
+    }
+
+    async fn tell(&mut self, occurrence: &Occurrence) {
+        let key = key(occurrence);
+        let now = clock::now();
+        let (event, again) = match self.told.get_mut(&key) {
+            Some(told) => {
+                (told.last, told.count, told.written) = (Instant::now(), told.count + 1, told.count == 1);
+                if told.count > 2 {
+                    return;
+                }
+                (told.event.clone(), Some(patch(told.count, &now.micro().to_string())))
+            }
+            None => {
+                let event = event(occurrence, &self.instance, now);
+                if self.told.len() < REMEMBERED_MAX {
+                    let told = Told { event: event.clone(), last: Instant::now(), count: 1, written: true };
+                    self.told.insert(key, told);
+                }
+                (event, None)
+            }
+        };
+        self.send(event, again).await;
+    }
+
+    /// Ends the series to which nothing was added for long, writing those whose number the server does not know.
+    async fn sweep(&mut self) {
+        let now = Instant::now();
+        let ended: Vec<_> =
+            self.told.extract_if(.., |_, told| told.last + SERIES_ENDS <= now).map(|(_, told)| told).collect();
+        for told in ended.into_iter().filter(|told| !told.written) {
+            let at = clock::now().micro().to_string();
+            self.send(told.event, Some(patch(told.count, &at))).await;
+        }
+    }
+
+    async fn send(&mut self, event: Value, again: Option<Value>) {
+        // A change must not overtake the event that it changes.
+        let most = if again.is_some() { 0 } else { REQUESTS_MAX - 1 };
+        while self.requests.len() > most {
+            self.requests.join_next().await;
+        }
+        let client = self.client.clone();
+        self.requests.spawn(async move {
+            if let Err(error) = write(&client, &event, again).await {
+                tracing::debug!(%error, "an event could not be sent");
+            }
+        });
+    }
+}
+
+async fn write(client: &Client, event: &Value, again: Option<Value>) -> Result<(), Error> {
+    let key = Key::of(event);
+    if let Some(patch) = again {
+        let target = Target::object(&EVENTS, &key);
+        match client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await {
+            // Events do not live long: this one is gone, and told anew.
+            Err(error) if error.is_not_found() => {}
+            other => return other.map(drop),
+        }
+    }
+    client.create(&Target::within(&EVENTS, key.namespace), event, &WriteOptions::default()).await.map(drop)
+}
+
+fn event(it: &Occurrence, instance: &str, now: machinery::time::Time) -> Value {
+    let text = |field: &str| it.regarding.str_at(&[field]).unwrap_or_default();
+    let namespace = if text("namespace").is_empty() { "default" } else { text("namespace") };
+    // As upstream names events: unique by the nanosecond.
+    let nanos = i128::from(now.unix_seconds()) * 1_000_000_000 + i128::from(now.nanos());
+    let name = format!("{}.{nanos:x}", text("name"));
+    let (controller, at) = (it.controller.as_str(), now.micro().to_string());
+    let mut event = value!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"namespace": namespace, "name": name},
+        "eventTime": at, "reportingController": controller, "reportingInstance": (format!("{controller}-{instance}")),
+        "type": (it.kind), "reason": (it.reason), "action": (it.action), "note": (it.note.as_str()),
+        "regarding": (it.regarding.clone()),
+    });
+    if let (Some(related), Some(fields)) = (&it.related, event.as_object_mut()) {
+        fields.insert("related", related.clone());
+    }
+    event
+}
+
+fn patch(count: i64, at: &str) -> Value {
+    value!({"series": {"count": count, "lastObservedTime": at}})
+}
+
+/// What makes two occurrences the same, whatever they say.
+fn key(it: &Occurrence) -> String {
+    let uid = |reference: &Value| reference.str_at(&["uid"]).unwrap_or_default().to_owned();
+    let related = it.related.as_ref().map(uid).unwrap_or_default();
+    format!("{}\0{}\0{}\0{}\0{}\0{related}", it.controller, it.kind, it.reason, it.action, uid(&it.regarding))
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_says_who_what_and_why() {
+        let pod = value!({"metadata": {"namespace": "ns", "name": "p", "uid": "u", "resourceVersion": "7"}});
+        let occurrence = Occurrence {
+            regarding: reference(&pod),
+            related: None,
+            kind: "Normal",
+            reason: "Scheduled",
+            action: "Binding",
+            note: "Successfully assigned ns/p to n".to_owned(),
+            controller: "default-scheduler".into(),
+        };
+        let event = event(&occurrence, "host", machinery::time::Time::from_unix(1, 5));
+        assert_eq!(event.str_at(&["metadata", "name"]), Some("p.3b9aca05"));
+        assert_eq!(event.str_at(&["reportingInstance"]), Some("default-scheduler-host"));
+        assert_eq!(event.str_at(&["eventTime"]), Some("1970-01-01T00:00:01.000000Z"));
+        assert_eq!(event.str_at(&["regarding", "resourceVersion"]), Some("7"));
+        let other = Occurrence { note: "other words".to_owned(), ..occurrence.clone() };
+        assert_eq!(key(&occurrence), key(&other));
+        let other = Occurrence { reason: "FailedScheduling", ..occurrence.clone() };
+        assert_ne!(key(&occurrence), key(&other));
+    }
+}

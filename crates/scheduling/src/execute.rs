@@ -1,0 +1,180 @@
+//! Turns one step into requests.
+
+use std::sync::Arc;
+
+use client::cache::Reader;
+use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
+use driver::{Caches, clock};
+use machinery::meta::Meta;
+use machinery::{Key, Str, Value, value};
+use reconcile::kinds;
+use scheduler::Pod;
+use scheduler::engine::{Preemption, Wait};
+use scheduler::plugins::default_preemption::Victim;
+use scheduler::status::{self, Condition, Nomination};
+use scheduler::storage::Plan;
+use tokio::task::JoinSet;
+
+use crate::events::{Occurrence, Recorder, reference};
+use crate::volumes;
+
+/// What requests need.
+pub struct Executor {
+    pub client: Client,
+    pub caches: Arc<Caches>,
+    pub pods: Reader<Value>,
+    pub events: Recorder,
+}
+
+/// How a step went.
+pub enum Done {
+    /// A pod has its node.
+    Bound(Arc<Pod>),
+    /// A pod could not be given its node.
+    Unbound(Arc<Pod>, String),
+    /// It was told why a pod waits, and all was done to make room for it.
+    Told,
+    /// The pods that stand in its way could not be evicted.
+    NotPreempted(Arc<Pod>),
+}
+
+impl Executor {
+    /// Gives a pod its volumes and its node.
+    pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan) -> Done {
+        if plan != Plan::default()
+            && let Err(message) = volumes::bind(&self.client, &self.caches, &plan, &node).await
+        {
+            return Done::Unbound(pod, message);
+        }
+        let target = Target::named(&kinds::PODS, pod.class.namespace.clone(), pod.name.clone()).subresource("binding");
+        let binding = status::binding(&pod, &node);
+        match self.client.create(&target, &binding, &WriteOptions::default()).await {
+            Ok(_) => {
+                let note = format!("Successfully assigned {}/{} to {node}", pod.class.namespace, pod.name);
+                self.tell(&pod, "Normal", "Scheduled", "Binding", note);
+                Done::Bound(pod)
+            }
+            Err(error) => Done::Unbound(pod, format!("running Bind plugin \"DefaultBinder\": {error}")),
+        }
+    }
+
+    /// Tells why a pod waits, and makes room for it.
+    pub async fn wait(&self, wait: Wait) -> Done {
+        let Wait { pod, reason, message, nomination, preemption } = wait;
+        self.tell(&pod, "Warning", "FailedScheduling", "Scheduling", status::note(&message));
+        let condition = Condition::waits(reason, &message);
+        let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
+        let told = self.write_status(&key, &pod.uid, Some(&condition), &nomination);
+        let Some(preemption) = preemption else {
+            told.await;
+            return Done::Told;
+        };
+        let (_, preempted) = tokio::join!(told, self.preempt(&pod, &preemption));
+        match preempted {
+            Ok(()) => Done::Told,
+            Err(error) => {
+                tracing::error!(pod = %key, %error, "pods could not be evicted to make room");
+                Done::NotPreempted(pod)
+            }
+        }
+    }
+
+    /// Tells that a pod that is going gets no node.
+    pub fn skip(&self, pod: &Pod) {
+        let note = format!("skip schedule deleting pod: {}/{}", pod.class.namespace, pod.name);
+        self.tell(pod, "Warning", "FailedScheduling", "Scheduling", note);
+    }
+
+    /// Takes their nomination from those that were outbid, and evicts the victims, all at once.
+    async fn preempt(&self, pod: &Pod, preemption: &Preemption) -> Result<(), Error> {
+        for object in preemption.outbid.iter().filter_map(|key| self.object(key)) {
+            let cleared = patch_status(&self.client, &object, None, &Nomination::Set(Str::default())).await;
+            if let Err(error) = cleared {
+                tracing::warn!(pod = %Key::of(&object), %error, "a nomination could not be taken back");
+            }
+        }
+        let condition = Condition::preempted(&pod.scheduler_name);
+        let mut going = JoinSet::new();
+        for victim in &preemption.victims {
+            let Some(object) = self.victim(victim) else { continue };
+            let note = format!("Preempted by pod {} on node {}", pod.uid, preemption.node);
+            let occurrence = Occurrence {
+                regarding: reference(&object),
+                related: Some(self.reference(pod)),
+                kind: "Normal",
+                reason: "Preempted",
+                action: "Preempting",
+                note,
+                controller: pod.scheduler_name.clone(),
+            };
+            let (client, events, condition) = (self.client.clone(), self.events.clone(), condition.clone());
+            going.spawn(async move {
+                evict(&client, &object, &condition).await?;
+                events.record(occurrence);
+                Ok(())
+            });
+        }
+        let mut outcome = Ok(());
+        while let Some(one) = going.join_next().await {
+            outcome = outcome.and(one.unwrap_or(Ok(())));
+        }
+        outcome
+    }
+
+    /// A victim as it is now; `None` if it goes already.
+    fn victim(&self, victim: &Victim) -> Option<Value> {
+        let object = self.object(&Key::new(victim.namespace.clone(), victim.name.clone()))?;
+        (!Meta::of(&object).is_deleting()).then_some(object)
+    }
+
+    async fn write_status(&self, key: &Key, uid: &str, condition: Option<&Condition>, nomination: &Nomination) {
+        let Some(object) = self.object(key).filter(|object| Meta::of(object).uid() == uid) else { return };
+        if let Err(error) = patch_status(&self.client, &object, condition, nomination).await {
+            tracing::warn!(pod = %key, %error, "the status of a pod could not be written");
+        }
+    }
+
+    fn tell(&self, pod: &Pod, kind: &'static str, reason: &'static str, action: &'static str, note: String) {
+        let (regarding, controller) = (self.reference(pod), pod.scheduler_name.clone());
+        self.events.record(Occurrence { regarding, related: None, kind, reason, action, note, controller });
+    }
+
+    fn reference(&self, pod: &Pod) -> Value {
+        let object = self.object(&Key::new(pod.class.namespace.clone(), pod.name.clone()));
+        match object.filter(|object| Meta::of(object).uid() == pod.uid) {
+            Some(object) => reference(&object),
+            None => value!({
+                "apiVersion": "v1", "kind": "Pod", "namespace": (pod.class.namespace.as_str()),
+                "name": (pod.name.as_str()), "uid": (pod.uid.as_str()),
+            }),
+        }
+    }
+
+    fn object(&self, key: &Key) -> Option<Value> {
+        self.pods.snapshot().objects.get(key).cloned()
+    }
+}
+
+/// Says of a pod that it is disrupted, then deletes it. That it is gone already is success.
+async fn evict(client: &Client, object: &Value, condition: &Condition) -> Result<(), Error> {
+    patch_status(client, object, Some(condition), &Nomination::Keep).await?;
+    let options = DeleteOptions::of(Meta::of(object).uid());
+    let deleted = client.delete(&Target::object(&kinds::PODS, &Key::of(object)), &options).await;
+    deleted.map(drop).or_else(gone)
+}
+
+async fn patch_status(
+    client: &Client,
+    object: &Value,
+    condition: Option<&Condition>,
+    nomination: &Nomination,
+) -> Result<(), Error> {
+    let Some(patch) = status::patch(object, condition, nomination, clock::now()) else { return Ok(()) };
+    let target = Target::object(&kinds::PODS, &Key::of(object)).subresource("status");
+    client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await.map(drop).or_else(gone)
+}
+
+/// A pod that is gone, or another one of the same name, needs nothing any more.
+fn gone(error: Error) -> Result<(), Error> {
+    if error.is_not_found() || error.is_conflict() { Ok(()) } else { Err(error) }
+}

@@ -1,0 +1,101 @@
+//! Numbers about decisions, by the names that dashboards know.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use scheduler::queue::Lengths;
+
+/// What was decided, and how many pods wait.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    scheduled: AtomicU64,
+    unschedulable: AtomicU64,
+    errors: AtomicU64,
+    preemption_attempts: AtomicU64,
+    preemption_victims: AtomicU64,
+    /// Active, backing off, unschedulable, gated.
+    pending: [AtomicU64; 4],
+}
+
+/// How a decision ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// The pod was bound.
+    Scheduled,
+    /// No node takes it.
+    Unschedulable,
+    /// Something failed.
+    Error,
+}
+
+const QUEUES: [&str; 4] = ["active", "backoff", "unschedulable", "gated"];
+
+impl Metrics {
+    /// Counts a decision.
+    pub fn attempted(&self, attempt: Attempt) {
+        let counter = match attempt {
+            Attempt::Scheduled => &self.scheduled,
+            Attempt::Unschedulable => &self.unschedulable,
+            Attempt::Error => &self.errors,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts pods that go to make room for one.
+    pub fn preempted(&self, victims: usize) {
+        self.preemption_attempts.fetch_add(1, Ordering::Relaxed);
+        self.preemption_victims.fetch_add(victims as u64, Ordering::Relaxed);
+    }
+
+    /// Takes over how many pods wait where.
+    pub fn pending(&self, lengths: Lengths) {
+        let numbers = [lengths.active, lengths.backoff, lengths.unschedulable, lengths.gated];
+        for (gauge, number) in self.pending.iter().zip(numbers) {
+            gauge.store(number as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// All of it in the text form that Prometheus reads.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, samples: &[(String, &AtomicU64)]| {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (labels, value) in samples {
+                let _ = writeln!(out, "{name}{labels} {}", value.load(Ordering::Relaxed));
+            }
+        };
+        let results = [("scheduled", &self.scheduled), ("unschedulable", &self.unschedulable), ("error", &self.errors)];
+        let attempts = results.map(|(result, value)| (format!("{{result=\"{result}\"}}"), value));
+        family("scheduler_schedule_attempts_total", "counter", "Attempts to place pods, by result.", &attempts);
+        let pending: Vec<_> =
+            QUEUES.iter().zip(&self.pending).map(|(queue, value)| (format!("{{queue=\"{queue}\"}}"), value)).collect();
+        family("scheduler_pending_pods", "gauge", "Pods that wait, by queue.", &pending);
+        let attempts = [(String::new(), &self.preemption_attempts)];
+        family("scheduler_preemption_attempts_total", "counter", "Times that room was made by evicting.", &attempts);
+        let victims = [(String::new(), &self.preemption_victims)];
+        family("scheduler_preemption_victims_total", "counter", "Pods that were evicted to make room.", &victims);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_in_prometheus_form() {
+        let metrics = Metrics::default();
+        metrics.attempted(Attempt::Scheduled);
+        metrics.preempted(3);
+        metrics.pending(Lengths { unschedulable: 2, ..Lengths::default() });
+        let text = metrics.text();
+        for line in [
+            "# TYPE scheduler_schedule_attempts_total counter",
+            "scheduler_schedule_attempts_total{result=\"scheduled\"} 1",
+            "scheduler_pending_pods{queue=\"unschedulable\"} 2",
+            "scheduler_preemption_victims_total 3",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line}\n{text}");
+        }
+    }
+}

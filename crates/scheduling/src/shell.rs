@@ -1,0 +1,213 @@
+//! The loop that owns the engine: takes over what happened, decides, and starts requests.
+
+use std::sync::Arc;
+
+use client::Client;
+use client::cache::{Changed, Ended, Notices};
+use driver::Caches;
+use machinery::Key;
+use scheduler::engine::{Engine, Kind, Step};
+use scheduler::profile::Profile;
+use scheduler::queue::{Millis, Options};
+use scheduler::storage::Plan;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant};
+
+use crate::events::Recorder;
+use crate::execute::{Done, Executor};
+use crate::metrics::{Attempt, Metrics};
+
+/// Keys that are remembered between two looks, for each kind; more happened means: look at everything.
+const KEYS_MAX: usize = 100_000;
+
+/// How pods are placed.
+pub struct Config {
+    /// The profiles.
+    pub profiles: Vec<Profile>,
+    /// How long pods wait.
+    pub queue: Options,
+    /// Requests about pods that run at once.
+    pub requests_max: usize,
+}
+
+/// A scheduler that is ready to run.
+pub struct Shell {
+    engine: Engine,
+    caches: Arc<Caches>,
+    executor: Arc<Executor>,
+    requests: JoinSet<Done>,
+    /// Pods that wait for volumes to be made, for minutes perhaps, while they hold up nobody.
+    volumes: JoinSet<Done>,
+    requests_max: usize,
+    metrics: Arc<Metrics>,
+    begun: Instant,
+}
+
+impl Shell {
+    /// The kinds that [`Caches`] must watch for it.
+    pub fn reads() -> impl Iterator<Item = &'static str> {
+        Kind::ALL.iter().map(|kind| kind.name())
+    }
+
+    /// A scheduler over these caches. `None` if one of [`Shell::reads`] is not watched.
+    pub fn new(
+        client: Client,
+        caches: Arc<Caches>,
+        events: Recorder,
+        config: Config,
+        metrics: Arc<Metrics>,
+    ) -> Option<Self> {
+        Self::reads().all(|kind| caches.reader(kind).is_some()).then_some(())?;
+        let pods = caches.reader(Kind::Pods.name())?.clone();
+        Some(Self {
+            engine: Engine::new(config.profiles, config.queue),
+            executor: Arc::new(Executor { client, caches: Arc::clone(&caches), pods, events }),
+            caches,
+            requests: JoinSet::new(),
+            volumes: JoinSet::new(),
+            requests_max: config.requests_max.max(1),
+            metrics,
+            begun: Instant::now(),
+        })
+    }
+
+    /// Places pods until the caches end or it is dropped.
+    pub async fn run(mut self) -> Result<(), Ended> {
+        for kind in Kind::ALL {
+            if let Some(reader) = self.caches.reader(kind.name()) {
+                reader.synced().await?;
+            }
+        }
+        let mut watching = JoinSet::new();
+        let mut changes = self.subscribe(&mut watching);
+        loop {
+            while let Ok((kind, changed)) = changes.try_recv() {
+                self.changed(kind, &changed);
+            }
+            while let Some(done) = self.requests.try_join_next().or_else(|| self.volumes.try_join_next()) {
+                self.done(done);
+            }
+            let free = self.requests.len() < self.requests_max;
+            if free && let Some(step) = self.engine.step(self.now()) {
+                self.start(step);
+                // Others get their turn between two decisions: requests above all.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            self.metrics.pending(self.engine.lengths());
+            let wake = self.engine.next_wake().filter(|_| free);
+            tokio::select! {
+                change = changes.recv() => match change {
+                    Some((kind, changed)) => self.changed(kind, &changed),
+                    None => return Err(Ended),
+                },
+                Some(done) = self.requests.join_next() => self.done(done),
+                Some(done) = self.volumes.join_next() => self.done(done),
+                () = until(wake.map(|wake| self.begun + Duration::from_millis(wake))) => {}
+            }
+        }
+    }
+
+    /// Has the caches tell which objects changed. Everything there is counts as changed at first, nodes before pods.
+    fn subscribe(&mut self, watching: &mut JoinSet<()>) -> mpsc::Receiver<(Kind, Changed)> {
+        let (sender, changes) = mpsc::channel(Kind::ALL.len());
+        for kind in Kind::ALL {
+            let Some(reader) = self.caches.reader(kind.name()) else { continue };
+            let notices = Notices::new(KEYS_MAX);
+            reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
+            if let Some(changed) = notices.try_take() {
+                self.changed(*kind, &changed);
+            }
+            let sender = sender.clone();
+            watching.spawn(async move {
+                // What happens while the loop is busy gathers in the notices, each key once.
+                while sender.send((*kind, notices.take().await)).await.is_ok() {}
+            });
+        }
+        changes
+    }
+
+    fn changed(&mut self, kind: Kind, changed: &Changed) {
+        let Some(reader) = self.caches.reader(kind.name()) else { return };
+        let objects = reader.snapshot().objects;
+        let now = self.now();
+        let mut observe = |key: &Key| {
+            if let Err(error) = self.engine.observe(kind, key, objects.get(key), now) {
+                tracing::error!(kind = kind.name(), %key, error = %chain(&error), "an object is left out of account");
+            }
+        };
+        match changed {
+            Changed::Keys(keys) => keys.iter().for_each(observe),
+            Changed::Everything => {
+                objects.iter().for_each(|entry| observe(&entry.key));
+                for key in self.engine.known(kind).iter().filter(|key| objects.get(key).is_none()) {
+                    drop(self.engine.observe(kind, key, None, now));
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, step: Step) {
+        let executor = Arc::clone(&self.executor);
+        match step {
+            Step::Bind { pod, node, volumes } => {
+                let tasks = if volumes == Plan::default() { &mut self.requests } else { &mut self.volumes };
+                tasks.spawn(async move { executor.bind(pod, node, volumes).await });
+            }
+            Step::Wait(wait) => {
+                tracing::debug!(pod = %wait.pod.name, message = wait.message, "a pod waits");
+                if let Some(preemption) = &wait.preemption {
+                    self.metrics.preempted(preemption.victims.len());
+                }
+                self.metrics.attempted(Attempt::Unschedulable);
+                self.requests.spawn(async move { executor.wait(wait).await });
+            }
+            Step::Skip { pod } => executor.skip(&pod),
+        }
+    }
+
+    fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        let now = self.now();
+        match done {
+            Ok(Done::Bound(pod)) => {
+                self.metrics.attempted(Attempt::Scheduled);
+                self.engine.bound(&pod);
+            }
+            Ok(Done::Unbound(pod, message)) => {
+                tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "a pod could not be bound");
+                self.metrics.attempted(Attempt::Error);
+                if let Some(Step::Wait(wait)) = self.engine.unbound(&pod, message, now) {
+                    let executor = Arc::clone(&self.executor);
+                    self.requests.spawn(async move { executor.wait(wait).await });
+                }
+            }
+            Ok(Done::Told) => {}
+            Ok(Done::NotPreempted(pod)) => self.engine.not_preempted(&pod, now),
+            Err(error) => tracing::error!(%error, "a request broke off"),
+        }
+    }
+
+    fn now(&self) -> Millis {
+        self.begun.elapsed().as_millis().try_into().unwrap_or(Millis::MAX)
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// An error with all that caused it, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

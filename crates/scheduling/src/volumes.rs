@@ -1,0 +1,114 @@
+//! Gives claims their volumes before a pod is bound: writes what was planned, and waits for it to come true.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, Error, Patch, Target, WriteOptions};
+use driver::Caches;
+use machinery::meta::Meta;
+use machinery::{Key, Str, Value, value};
+use reconcile::kinds;
+use scheduler::storage::Plan;
+
+/// How long volumes may take to be made.
+const BIND_TIMEOUT: Duration = Duration::from_secs(600);
+
+const BOUND: &str = "pv.kubernetes.io/bind-completed";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// Carries out a plan for a node; the message says why it could not be.
+pub async fn bind(client: &Client, caches: &Arc<Caches>, plan: &Plan, node: &Str) -> Result<(), String> {
+    let failed = |error: Error| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {error}");
+    for (volume, claim) in &plan.bind {
+        give(client, caches, volume, claim).await.map_err(failed)?;
+    }
+    for claim in &plan.provision {
+        select(client, caches, claim, node).await.map_err(failed)?;
+    }
+    let claims: Vec<&Key> = plan.bind.iter().map(|(_, claim)| claim).chain(&plan.provision).collect();
+    match tokio::time::timeout(BIND_TIMEOUT, wait(caches, &claims, node)).await {
+        Ok(outcome) => {
+            outcome.map_err(|why| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}"))
+        }
+        Err(_) => {
+            Err("running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded".to_owned())
+        }
+    }
+}
+
+/// Says of a volume which claim it is for, unless it is said already.
+async fn give(client: &Client, caches: &Arc<Caches>, volume: &Str, claim: &Key) -> Result<(), Error> {
+    let (Some(object), Some(claim)) = (
+        cached(caches, "persistentvolumes", &Key::cluster(volume.clone())),
+        cached(caches, "persistentvolumeclaims", claim),
+    ) else {
+        return Ok(());
+    };
+    let meta = Meta::of(&claim);
+    if object.str_at(&["spec", "claimRef", "uid"]) == Some(meta.uid()) {
+        return Ok(());
+    }
+    let patch = value!({
+        // Whoever was faster has the volume.
+        "metadata": {"resourceVersion": (Meta::of(&object).resource_version()), "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+        "spec": {"claimRef": {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": (meta.namespace()), "name": (meta.name()),
+            "uid": (meta.uid()), "resourceVersion": (meta.resource_version()),
+        }},
+    });
+    let target = Target::object(&kinds::PERSISTENT_VOLUMES, &Key::of(&object));
+    client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await.map(drop)
+}
+
+/// Says of a claim for which node its volume is to be made.
+async fn select(client: &Client, caches: &Arc<Caches>, claim: &Key, node: &Str) -> Result<(), Error> {
+    let Some(object) = cached(caches, "persistentvolumeclaims", claim) else { return Ok(()) };
+    let meta = Meta::of(&object);
+    if meta.annotation(SELECTED_NODE) == Some(node) {
+        return Ok(());
+    }
+    let version = meta.resource_version();
+    let patch = value!({
+        "metadata": {"resourceVersion": version, "annotations": {"volume.kubernetes.io/selected-node": (node.as_str())}}
+    });
+    let target = Target::object(&kinds::PERSISTENT_VOLUME_CLAIMS, claim);
+    client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await.map(drop)
+}
+
+/// Waits for claims to be bound; ends early if one cannot be any more.
+async fn wait(caches: &Arc<Caches>, claims: &[&Key], node: &Str) -> Result<(), String> {
+    let Some(mut reader) = caches.reader("persistentvolumeclaims").cloned() else {
+        return Err("claims are not watched".to_owned());
+    };
+    // Until the watch shows what was written, a claim without a node only looks as if it had been reset.
+    let mut seen = vec![false; claims.len()];
+    loop {
+        let objects = reader.snapshot().objects;
+        let mut all = true;
+        for (claim, seen) in claims.iter().zip(&mut seen) {
+            let Some(object) = objects.get(claim) else {
+                return Err(format!("persistentvolumeclaim {:?} not found", claim.name));
+            };
+            let meta = Meta::of(object);
+            let bound = object.str_at(&["spec", "volumeName"]).is_some_and(|name| !name.is_empty())
+                && meta.annotation(BOUND).is_some();
+            all &= bound;
+            let selected = meta.annotation(SELECTED_NODE).unwrap_or_default();
+            if selected == node.as_str() {
+                *seen = true;
+            } else if *seen && !bound {
+                return Err(format!("provisioning failed for PVC {:?}", claim.name));
+            }
+        }
+        if all {
+            return Ok(());
+        }
+        if reader.advanced().await.is_err() {
+            return Err("claims are no longer watched".to_owned());
+        }
+    }
+}
+
+fn cached(caches: &Arc<Caches>, kind: &str, key: &Key) -> Option<Value> {
+    caches.reader(kind)?.snapshot().objects.get(key).cloned()
+}

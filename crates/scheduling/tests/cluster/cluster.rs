@@ -1,0 +1,198 @@
+//! A store, an API server and schedulers, all in this process; nodes are objects without a kubelet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::authentication::Peer;
+use apiserver::{Server, life};
+use auth::User;
+use bytes::Bytes;
+use client::cache::{self, Reader, Source};
+use client::{Client, InProcess, Patch, Settings, Target, WriteOptions, transport};
+use driver::Caches;
+use http::Request;
+use http_body_util::Full;
+use machinery::{Key, Resource, Value, value};
+use reconcile::{Objects, kinds};
+use scheduler::Configuration;
+use scheduling::events::Recorder;
+use scheduling::{Metrics, Shell};
+use store::backend::NodeBackend;
+use store::node::{self, Node, Start};
+use store::watch::Hub;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+const DEADLINE: Duration = Duration::from_secs(120);
+
+pub struct Cluster {
+    server: Server,
+    pods: Reader<Value>,
+    watches: JoinSet<()>,
+    _node: Node,
+    _directory: TempDir,
+}
+
+/// A scheduler that runs until it is dropped.
+pub struct Running {
+    pub metrics: Arc<Metrics>,
+    _tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, node) = open_store(&directory).await;
+        let mut config = apiserver::Config::local(directory.path().join("certs"));
+        // No controller here makes the service accounts that pods would run as.
+        config.admission.disable.push("ServiceAccount".to_owned());
+        let server = Server::start(config, store).await.unwrap();
+        let client = admin(&server);
+        let mut watches = JoinSet::new();
+        let mut watch = |resource: &Resource| {
+            let source = Source::all(client.clone(), resource.clone());
+            let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
+            watches.spawn(reflector.run());
+            reader
+        };
+        let (pods, namespaces) = (watch(&kinds::PODS), watch(&kinds::NAMESPACES));
+        let cluster = Self { server, pods, watches, _node: node, _directory: directory };
+        wait(namespaces, "the default namespace", |all| all.get(&Key::cluster("default")).is_some()).await;
+        cluster
+    }
+
+    /// A client inside the process that may do anything.
+    pub fn admin(&self) -> Client {
+        admin(&self.server)
+    }
+
+    pub async fn create(&self, resource: &Resource, object: Value) -> Value {
+        let namespace = object.str_at(&["metadata", "namespace"]).unwrap_or_default().to_owned();
+        let target = Target::within(resource, namespace);
+        self.admin().create(&target, &object, &WriteOptions::default()).await.unwrap()
+    }
+
+    /// A node with so many processors.
+    pub async fn node(&self, name: &str, zone: &str, cpu: &str) {
+        let labels = value!({"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone});
+        let node = value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+        self.create(&kinds::NODES, node).await;
+        // The server marks new nodes until someone has looked at them.
+        let open = value!({"spec": {"taints": null}});
+        let target = Target::object(&kinds::NODES, &Key::cluster(name));
+        self.admin().patch(&target, &Patch::Merge(open), &WriteOptions::default()).await.unwrap();
+        let amounts = value!({"cpu": cpu, "memory": "16Gi", "pods": "110"});
+        let status = value!({"status": {"capacity": (amounts.clone()), "allocatable": amounts}});
+        let target = Target::object(&kinds::NODES, &Key::cluster(name)).subresource("status");
+        self.admin().patch(&target, &Patch::Merge(status), &WriteOptions::default()).await.unwrap();
+    }
+
+    /// A pod that wants so many processors.
+    pub async fn pod(&self, name: &str, cpu: &str, mut spec: Value) -> Value {
+        let fields = spec.as_object_mut().unwrap();
+        fields.insert("terminationGracePeriodSeconds", 0);
+        let container = value!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
+        fields.insert("containers", value!([container]));
+        let meta = value!({"name": name, "namespace": "default", "labels": {"app": "web", "pod": name}});
+        self.create(&kinds::PODS, value!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})).await
+    }
+
+    /// Starts a scheduler with the configuration that `rest` adds to an empty one.
+    pub fn schedule(&self, rest: &str) -> Running {
+        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+        let configuration = Configuration::read(&format!("{head}{rest}")).unwrap();
+        let client = self.admin();
+        let caches = Caches::start(&client, &cache::Settings::default(), Shell::reads()).unwrap();
+        let (recorder, sending) = Recorder::new(client.clone(), "host");
+        let metrics = Arc::new(Metrics::default());
+        let config =
+            scheduling::Config { profiles: configuration.profiles, queue: configuration.queue, requests_max: 64 };
+        let shell = Shell::new(client, caches, recorder, config, Arc::clone(&metrics)).unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sending);
+        tasks.spawn(async move { shell.run().await.unwrap() });
+        Running { metrics, _tasks: tasks }
+    }
+
+    /// Waits for something to be true of all pods.
+    pub async fn until(&self, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
+        wait(self.pods.clone(), what, condition).await
+    }
+
+    /// Waits for something to be true of a kind that is not watched all the time.
+    pub async fn until_of(&mut self, resource: &Resource, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
+        let source = Source::all(self.admin(), resource.clone());
+        let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
+        self.watches.spawn(reflector.run());
+        wait(reader, what, condition).await
+    }
+}
+
+/// The node of a pod; empty if it has none.
+pub fn node_of(pods: &Objects, name: &str) -> String {
+    let pod = pods.get(&Key::new("default", name));
+    pod.and_then(|pod| pod.str_at(&["spec", "nodeName"])).unwrap_or_default().to_owned()
+}
+
+/// How many pods have a node.
+pub fn placed(pods: &Objects) -> usize {
+    pods.iter().filter(|entry| !node_of(pods, &entry.key.name).is_empty()).count()
+}
+
+async fn wait(mut reader: Reader<Value>, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
+    let waiting = async {
+        loop {
+            let objects = reader.snapshot().objects;
+            if reader.progress().synced && condition(&objects) {
+                return objects;
+            }
+            reader.advanced().await.unwrap();
+        }
+    };
+    match tokio::time::timeout(DEADLINE, waiting).await {
+        Ok(objects) => objects,
+        Err(_) => {
+            let objects = reader.snapshot().objects;
+            let shown: Vec<String> = objects.iter().take(10).map(|entry| entry.value.to_string()).collect();
+            panic!("never {what}:\n{}", shown.join("\n"));
+        }
+    }
+}
+
+fn admin(server: &Server) -> Client {
+    let state = Arc::clone(server.state());
+    let user = User::authenticated("admin", ["system:masters".into()]);
+    let serve = move |request: Request<Bytes>| {
+        let peer = Peer { user: request.extensions().get::<User>().cloned(), proxy: None };
+        let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
+        async move { answer.await.map(transport::body) }
+    };
+    Client::new(Arc::new(InProcess::new(user, serve)), Settings::default()).unwrap()
+}
+
+async fn open_store(directory: &TempDir) -> (store::client::Client, Node) {
+    let hub = Hub::default();
+    let watching = hub.clone();
+    let peer = consensus::Peer {
+        id: 1,
+        name: "default".into(),
+        peer_urls: Vec::new(),
+        client_urls: Vec::new(),
+        learner: false,
+    };
+    let config = node::Config {
+        id: 1,
+        cluster_id: 1,
+        data_dir: directory.path().join("store"),
+        heartbeat: Duration::from_millis(100),
+        election_ticks: 10,
+        start: Start::New(vec![peer]),
+        listeners: Vec::new(),
+        tls: None,
+        on_apply: Box::new(move |state| watching.publish(state)),
+        segment_bytes: 16 << 20,
+        checkpoint_bytes: 64 << 20,
+    };
+    let node = Node::start(config).await.unwrap();
+    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
+}
