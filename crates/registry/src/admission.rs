@@ -27,6 +27,7 @@ mod pod_topology_labels;
 mod pods;
 mod policies;
 mod priority;
+mod privileged;
 mod rbac_escalation;
 mod resource_quota;
 mod runtime_class;
@@ -175,7 +176,7 @@ impl Chain {
         let none = Value::Null;
         let config = |row: &table::Row| flags.config.get(row.name).unwrap_or(&none);
         let made = rows.iter().filter_map(|row| Some(row.make?(config(row))));
-        Ok(Self { plugins: table::always().into_iter().chain(made).collect(), names })
+        Ok(Self { plugins: table::always(flags).into_iter().chain(made).collect(), names })
     }
 
     /// Whether a plug-in is on, also one that is not made here.

@@ -23,10 +23,9 @@ use super::{Call, list, shown};
 use crate::answer::{Answer, Body, as_protobuf};
 use crate::cache::{Change, Entry, FrameKey, Shelf, What};
 use crate::conversion;
+use crate::metrics::Events;
 use crate::state::{State, now};
 
-/// Without a wish of the client a watch ends after this long and up to as long again, so that not all end at once.
-const LIFE: Duration = Duration::from_secs(1800);
 /// How often a client that wants bookmarks is told how far it is.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A client that takes nothing for so long is cut off.
@@ -49,6 +48,8 @@ struct Watching {
     pieces: mpsc::Sender<Bytes>,
     /// Everything up to here was sent.
     at: Revision,
+    /// What it counts under.
+    events: Events,
     /// Whether columns were described already: a table says it once.
     described: bool,
 }
@@ -89,9 +90,10 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         bookmarks: options.allow_watch_bookmarks,
         pieces,
         at: from.unwrap_or_default(),
+        events: call.state.metrics.events(&call.kind, &call.resource.version),
         described: false,
     };
-    let end = Instant::now() + life(&options);
+    let end = Instant::now() + life(&options, call.state.watch_time);
     // A watch of one object by name, under `/watch/`, sees only that object.
     let name = (call.resource.in_url).then(|| call.resource.name.clone());
     let first = initial.then_some(options.send_initial_events.is_some());
@@ -103,13 +105,14 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     Ok(answer)
 }
 
-fn life(options: &ListOptions) -> Duration {
+/// Without a wish of the client a watch ends after a while and up to as long again, so that not all end at once.
+fn life(options: &ListOptions, least: Duration) -> Duration {
     match options.timeout_seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
         _ => {
             let mut random = [0_u8; 2];
             aws_lc_rs::rand::fill(&mut random).expect("the kernel gives random bytes");
-            LIFE + LIFE * u32::from(u16::from_le_bytes(random)) / u32::from(u16::MAX)
+            least + least * u32::from(u16::from_le_bytes(random)) / u32::from(u16::MAX)
         }
     }
 }
@@ -233,6 +236,7 @@ impl Watching {
 
     async fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
         self.described = true;
+        self.events.sent(piece.len());
         let sent = tokio::time::timeout(STALLED, self.pieces.send(piece)).await;
         sent.map_err(|_| Gone)?.map_err(|_| Gone)
     }

@@ -28,6 +28,7 @@ use super::pod_toleration_restriction::PodTolerationRestriction;
 use super::pod_topology_labels::PodTopologyLabels;
 use super::policies::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 use super::priority::Priority;
+use super::privileged::NoPrivileged;
 use super::rbac_escalation::RbacEscalation;
 use super::resource_quota::ResourceQuota;
 use super::runtime_class::RuntimeClass;
@@ -42,6 +43,8 @@ pub struct Flags {
     pub enable: Vec<String>,
     /// Off, also if on by default.
     pub disable: Vec<String>,
+    /// Whether privileged containers are refused: `--allow-privileged=false`.
+    pub refuse_privileged: bool,
     /// The configuration of plug-ins by name, from `--admission-control-config-file`.
     pub config: BTreeMap<String, Value>,
 }
@@ -154,8 +157,12 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 /// What no flag turns off.
-pub(super) fn always() -> Vec<Box<dyn Plugin>> {
-    vec![Box::new(RbacEscalation)]
+pub(super) fn always(flags: &Flags) -> Vec<Box<dyn Plugin>> {
+    let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation)];
+    if flags.refuse_privileged {
+        plugins.push(Box::new(NoPrivileged));
+    }
+    plugins
 }
 
 #[cfg(test)]
