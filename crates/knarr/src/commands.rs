@@ -3,7 +3,8 @@
 use clap::ArgMatches;
 
 use crate::{
-    apiserver, certs, controller_manager, convert, cri, down, etcd, hollow, image, scheduler, shim, status, store, up,
+    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hollow, image, network, proxy, scheduler,
+    shim, status, store, up,
 };
 
 /// A command of the binary.
@@ -27,6 +28,12 @@ pub const COMMANDS: &[Command] = &[
         run: certs::run,
     },
     Command {
+        name: "cni",
+        about: "The built-in pod network as a CNI plug-in, for a runtime to call",
+        arguments: cni::arguments,
+        run: cni::run,
+    },
+    Command {
         name: "convert",
         about: "Write objects in another encoding: JSON, YAML or Kubernetes protobuf",
         arguments: convert::arguments,
@@ -38,6 +45,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: cri::arguments,
         run: cri::run,
     },
+    Command { name: "dns", about: "The cluster's DNS server", arguments: dns::arguments, run: dns::run },
     Command { name: "down", about: "Stop the cluster of this machine", arguments: down::arguments, run: down::run },
     Command {
         name: "etcd",
@@ -70,10 +78,22 @@ pub const COMMANDS: &[Command] = &[
         run: controller_manager::run,
     },
     Command {
+        name: "kube-proxy",
+        about: "Services on this node, with upstream's flags",
+        arguments: proxy::arguments,
+        run: proxy::run,
+    },
+    Command {
         name: "kube-scheduler",
         about: "The scheduler, started alone, with upstream's flags",
         arguments: scheduler::arguments,
         run: scheduler::run,
+    },
+    Command {
+        name: "network",
+        about: "The ways to other nodes' pods, and network policies on this node",
+        arguments: network::arguments,
+        run: network::run,
     },
     Command {
         name: "shim",

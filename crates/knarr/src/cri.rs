@@ -1,12 +1,12 @@
 //! `knarr cri`: the container runtime on a socket.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use runtime::network::{Cni, Loopback, Network};
+use net::{Cidr, Cni, Loopback, Network, Routed};
 use runtime::{Config, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -33,6 +33,22 @@ pub fn arguments(command: Command) -> Command {
                 .action(ArgAction::Append)
                 .help("Another OCI runtime (runc, crun) for a RuntimeClass handler; without a path, the built-in one"),
         )
+        .arg(Arg::new("network").long("network").value_parser(["built-in", "cni", "loopback"]).help(
+            "How sandboxes are connected; by --cni-conf-dir or --pod-cidr if they are given, else only to themselves",
+        ))
+        .arg(
+            Arg::new("pod-cidr")
+                .long("pod-cidr")
+                .value_name("CIDR[,CIDR]")
+                .help("Where the built-in network takes addresses from until the kubelet says otherwise"),
+        )
+        .arg(
+            Arg::new("cluster-cidr")
+                .long("cluster-cidr")
+                .value_name("CIDR[,CIDR]")
+                .default_value("")
+                .help("What pods of the built-in network reach under their own addresses"),
+        )
         .arg(path("cni-conf-dir", "Connect sandboxes by the CNI configuration found here"))
         .arg(path("cni-bin-dir", "CNI plug-ins").action(ArgAction::Append).default_value("/opt/cni/bin"))
         .arg(registry_mirror())
@@ -53,13 +69,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     let root = path("data-dir").expect("it has a default").join("runtime");
     let socket = path("listen").expect("it has a default");
-    let network: Arc<dyn Network> = match path("cni-conf-dir") {
-        Some(conf) => {
-            let bins: Vec<PathBuf> = matches.get_many("cni-bin-dir").expect("it has a default").cloned().collect();
-            Arc::new(Cni::new(&conf, &bins, &root.join("cni")))
-        }
-        None => Arc::new(Loopback),
-    };
+    let network = network(matches, &root)?;
     let config = Config {
         // The very file that runs now, whatever becomes of its name.
         shim: (PathBuf::from("/proc/self/exe"), vec!["shim".to_owned()]),
@@ -81,6 +91,36 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         let runtime = Runtime::open(config).await?;
         let ready = || println!("ready: unix://{}", socket.display());
         Ok(runtime::serve(runtime, &socket, ready, stop).await?)
+    })
+}
+
+fn network(matches: &ArgMatches, root: &Path) -> anyhow::Result<Arc<dyn Network>> {
+    let conf = matches.get_one::<PathBuf>("cni-conf-dir");
+    let pod_cidr = matches.get_one::<String>("pod-cidr");
+    let chosen = matches.get_one::<String>("network").map(String::as_str);
+    let usual = match (conf, pod_cidr) {
+        (Some(_), _) => "cni",
+        (None, Some(_)) => "built-in",
+        (None, None) => "loopback",
+    };
+    Ok(match chosen.unwrap_or(usual) {
+        "cni" => {
+            let bins: Vec<PathBuf> = matches.get_many("cni-bin-dir").expect("it has a default").cloned().collect();
+            let conf = conf.cloned().unwrap_or_else(|| PathBuf::from("/etc/cni/net.d"));
+            Arc::new(Cni::new(&conf, &bins, &root.join("cni")))
+        }
+        "built-in" => {
+            let cluster_cidr = matches.get_one::<String>("cluster-cidr").expect("it has a default");
+            let config = net::routed::Config {
+                pod_cidrs: Cidr::parse_list(pod_cidr.map_or("", String::as_str)).context("--pod-cidr")?,
+                cluster_cidrs: Cidr::parse_list(cluster_cidr).context("--cluster-cidr")?,
+                ..net::routed::Config::new(&root.join("network"))
+            };
+            let network = Routed::new(config);
+            network.start().context("set up the pod network")?;
+            Arc::new(network)
+        }
+        _ => Arc::new(Loopback),
     })
 }
 

@@ -2,16 +2,20 @@
 
 mod apiserver;
 mod certs;
+mod cni;
 mod commands;
 mod component;
 mod controller_manager;
 mod convert;
 mod cri;
+mod dns;
 mod down;
 mod etcd;
 mod health;
 mod hollow;
 mod image;
+mod network;
+mod proxy;
 mod scheduler;
 mod shim;
 mod status;

@@ -5,8 +5,10 @@
 
 pub mod cidr;
 pub mod cni;
+pub mod conntrack;
 pub mod leases;
 pub mod link;
+pub mod mesh;
 pub mod namespace;
 pub mod netlink;
 pub mod network;

@@ -1,1 +1,20 @@
-//! Services on a node: a whole ruleset from services and endpoint slices, in one transaction.
+//! Services on a node: which packets go where, decided as data and done in one transaction.
+//!
+//! ```text
+//! services, slices ──> model ──> choose (which endpoints) ──> rules (frontends and backends) ──> nftables (one batch)
+//! ```
+//!
+//! [`rules::Rules`] is a pure function of what it was told; what a change adds and takes is all that is sent to the kernel.
+
+pub mod choose;
+pub mod config;
+pub mod follow;
+pub mod health;
+pub mod mesh;
+pub mod model;
+pub mod nftables;
+pub mod policy;
+pub mod rules;
+
+pub use model::{Node, Service};
+pub use rules::{Changes, Rules};

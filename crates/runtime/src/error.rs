@@ -4,9 +4,9 @@ use std::error::Error as _;
 
 use tonic::{Code, Status};
 
-use crate::network::NetworkError;
 use crate::spec::SpecError;
 use crate::user::UserError;
+use net::NetworkError;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]

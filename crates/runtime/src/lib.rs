@@ -14,7 +14,6 @@ mod error;
 mod exec;
 mod image_service;
 mod metrics;
-pub mod network;
 mod record;
 mod rootfs;
 mod runtime;

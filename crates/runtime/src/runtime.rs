@@ -10,10 +10,10 @@ use container::protocol::{EXIT, Exit, Reply};
 use container::{Client, Events};
 use cri::v1;
 use image::{Digest, Registries, Store};
+use net::Network;
 use tokio::sync::{broadcast, watch};
 
 use crate::error::Error;
-use crate::network::Network;
 use crate::record::{self, Phase};
 use crate::streaming::Tickets;
 
@@ -227,6 +227,14 @@ impl Runtime {
             Cgroup::at(&record.cgroup).kill();
             crate::containers::remove_dir(&orphan.dir)?;
             self.forget_container(&record.id);
+        }
+        // Addresses of sandboxes that we forgot while we were away.
+        let alive: Vec<String> = self.sandboxes().keys().cloned().collect();
+        if let Err(error) = self.config.network.collect(&alive).await {
+            tracing::warn!(
+                error = Error::from(error).describe(),
+                "cannot take back what lost sandboxes had of the network"
+            );
         }
         Ok(())
     }

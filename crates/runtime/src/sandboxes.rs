@@ -8,10 +8,10 @@ use std::time::Duration;
 use container::cgroup::Cgroup;
 use container::protocol::{self, NETNS};
 use cri::v1;
+use net::{Attachment, PortMapping, Protocol};
 use rustix::mount::MountFlags;
 
 use crate::error::Error;
-use crate::network::Attachment;
 use crate::record;
 use crate::rootfs;
 use crate::runtime::{Runtime, Sandbox, new_id, now};
@@ -256,9 +256,24 @@ fn attachment(record: &record::Sandbox) -> Attachment {
         name: metadata.name,
         namespace: metadata.namespace,
         uid: metadata.uid,
-        ports: record.config.port_mappings.clone(),
+        ports: record.config.port_mappings.iter().filter_map(port).collect(),
         annotations: record.config.annotations.clone().into_iter().collect(),
     }
+}
+
+/// A port of the machine; none if it names none, or if it makes no sense.
+fn port(port: &v1::PortMapping) -> Option<PortMapping> {
+    let protocol = match port.protocol() {
+        v1::Protocol::Tcp => Protocol::Tcp,
+        v1::Protocol::Udp => Protocol::Udp,
+        v1::Protocol::Sctp => Protocol::Sctp,
+    };
+    Some(PortMapping {
+        protocol,
+        host_port: u16::try_from(port.host_port).ok().filter(|port| *port > 0)?,
+        container_port: u16::try_from(port.container_port).ok()?,
+        host_ip: port.host_ip.parse().ok(),
+    })
 }
 
 fn write_files(dir: &Path, config: &v1::PodSandboxConfig) -> std::io::Result<()> {

@@ -323,7 +323,7 @@ impl RuntimeService for Runtime {
             reason: error.as_ref().map_or("", |_| "NetworkPluginNotReady").to_owned(),
             message: error.unwrap_or_default(),
         };
-        let network = self.0.config.network.ready().err().map(|error| error.to_string());
+        let network = self.0.config.network.ready().await.err().map(|error| error.to_string());
         let conditions = vec![condition("RuntimeReady", None), condition("NetworkReady", network)];
         let mut info = HashMap::new();
         if request.into_inner().verbose {

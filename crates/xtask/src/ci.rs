@@ -12,12 +12,17 @@ type Step = fn() -> anyhow::Result<()>;
 
 /// Programs that tests run as peers, and the Debian packages that bring them.
 const PACKAGES: &[(&str, &str)] = &[
+    ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("busybox", "busybox-static"),
     ("cc", "gcc"),
     ("curl", "curl"),
+    ("dig", "dnsutils"),
     ("etcd", "etcd-server"),
     ("etcdctl", "etcd-client"),
+    ("ip", "iproute2"),
+    ("iptables", "iptables"),
     ("kubectl", "kubernetes-client"),
+    ("nft", "nftables"),
     ("python3", "python3"),
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];

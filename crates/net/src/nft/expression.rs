@@ -31,6 +31,10 @@ pub enum Compare {
     Equal = 0,
     /// Not the same.
     Different = 1,
+    /// Not larger, as bytes in the network's order.
+    AtMost = 3,
+    /// Not smaller.
+    AtLeast = 5,
 }
 
 /// What a packet does to a set.
@@ -106,8 +110,15 @@ pub enum Expression {
         /// Where its key is.
         key: Reg,
     },
-    /// A random number below another one.
-    Random(u32, Reg),
+    /// A random number, one of so many from the first on.
+    Random {
+        /// How many there are.
+        below: u32,
+        /// The smallest.
+        first: u32,
+        /// Where to.
+        to: Reg,
+    },
     /// Puts the packet's key into a set or takes it out.
     Dynamic {
         /// What to do.
@@ -166,7 +177,7 @@ impl Expression {
             Self::Mask { .. } => "bitwise",
             Self::Load(..) | Self::Verdict(_) => "immediate",
             Self::Member { .. } | Self::Look { .. } | Self::Decide { .. } => "lookup",
-            Self::Random(..) => "numgen",
+            Self::Random { .. } => "numgen",
             Self::Dynamic { .. } => "dynset",
             Self::Dnat { .. } => "nat",
             Self::Masquerade => "masq",
@@ -177,13 +188,10 @@ impl Expression {
 
     fn write_data(&self, it: &mut Attributes<'_>) {
         match self {
-            Self::Meta(key, to) => {
-                it.put_be32(1, to.number()).put_be32(2, *key);
-            }
             Self::SetMeta(key, from) => {
                 it.put_be32(2, *key).put_be32(3, from.number());
             }
-            Self::Ct(key, to) => {
+            Self::Meta(key, to) | Self::Ct(key, to) => {
                 it.put_be32(1, to.number()).put_be32(2, *key);
             }
             Self::Network(offset, length, to) => write_payload(it, 1, *offset, *length, *to),
@@ -216,8 +224,8 @@ impl Expression {
             Self::Decide { map, key } => {
                 it.put_str(1, map).put_be32(2, key.number()).put_be32(3, 0);
             }
-            Self::Random(below, to) => {
-                it.put_be32(1, to.number()).put_be32(2, *below).put_be32(3, 1).put_be32(4, 0);
+            Self::Random { below, first, to } => {
+                it.put_be32(1, to.number()).put_be32(2, *below).put_be32(3, 1).put_be32(4, *first);
             }
             Self::Dynamic { action, set, key, value, timeout_ms } => {
                 it.put_str(1, set).put_be32(3, *action as u32).put_be32(4, key.number());

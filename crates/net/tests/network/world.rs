@@ -87,8 +87,7 @@ pub struct World {
 impl World {
     pub fn new() -> Self {
         let (node, outside) = (Namespace::new(), Namespace::new());
-        let link = format!("ip link add up0 type veth peer name up1 netns {}", thread_of(&outside.path));
-        node.run(&link);
+        join(&node, "up0", &outside, "up1");
         node.run(
             "ip link set lo up
              ip link set up0 mtu 1400
@@ -107,6 +106,12 @@ impl World {
         node.run("ip route add default via 2001:db8::2");
         Self { node, outside }
     }
+}
+
+/// Lays a cable between two namespaces; both ends are off.
+pub fn join(one: &Namespace, one_end: &str, other: &Namespace, other_end: &str) {
+    let to = thread_of(&other.path);
+    one.run(&format!("ip link add {one_end} type veth peer name {other_end} netns {to}"));
 }
 
 /// The thread of a namespace, as `ip` wants it: any task's number will do.

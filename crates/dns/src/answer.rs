@@ -1,0 +1,265 @@
+//! What a question about the cluster is answered: the names of Kubernetes' DNS specification 1.1.
+//!
+//! ```text
+//! <service>.<namespace>.svc.<domain>                      addresses, or those of the ready endpoints, or another name
+//! _<port>._<protocol>.<service>.<namespace>.svc.<domain>  SRV
+//! <endpoint>.<service>.<namespace>.svc.<domain>           the address of one endpoint
+//! <address>.<namespace>.pod.<domain>                      the address, with dashes
+//! <address backwards>.in-addr.arpa, .ip6.arpa             PTR
+//! ```
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+
+use crate::zone::{Service, Target, Zone, undashed};
+
+/// How long an answer holds, in seconds.
+pub const TTL: u32 = 5;
+/// The version of the specification, which clients may ask for.
+const VERSION: &str = "1.1.0";
+
+/// What a question is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// These records.
+    Records {
+        /// What was asked for.
+        answers: Vec<Record>,
+        /// What will be asked next.
+        additionals: Vec<Record>,
+    },
+    /// The name exists, but has nothing of that type.
+    Nothing(Record),
+    /// The name does not exist.
+    NoName(Record),
+    /// Not everything is known yet.
+    NotYet,
+    /// Somebody else knows.
+    NotOurs,
+}
+
+/// Answers a question; `name` in any case, which the answer keeps.
+pub fn answer(zone: &Zone, name: &Name, kind: RecordType) -> Answer {
+    let lower = name.to_lowercase();
+    let found = if zone.domain().zone_of(&lower) {
+        let labels = labels(&lower, zone.domain().num_labels());
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        find(zone, name, &labels)
+    } else {
+        match reverse(zone, &lower) {
+            Some(names) => Some(names.into_iter().map(|name| RData::PTR(PTR(name))).collect::<Vec<_>>().into()),
+            None => return Answer::NotOurs,
+        }
+    };
+    if !zone.complete {
+        return Answer::NotYet;
+    }
+    let Some(found) = found else { return Answer::NoName(authority(zone)) };
+    let wanted = |data: &RData| match (data, kind) {
+        // Whoever asks for an address is told the other name, whose address it is for others to know.
+        (_, RecordType::ANY) | (RData::CNAME(_), RecordType::A | RecordType::AAAA) => true,
+        (data, kind) => data.record_type() == kind,
+    };
+    let record = |name: &Name, data: RData| Record::from_rdata(name.clone(), TTL, data);
+    let answers: Vec<Record> = found.data.into_iter().filter(wanted).map(|data| record(name, data)).collect();
+    if answers.is_empty() {
+        return Answer::Nothing(authority(zone));
+    }
+    let next = if kind == RecordType::SRV { found.next } else { Vec::new() };
+    Answer::Records { answers, additionals: next.into_iter().map(|(name, ip)| record(&name, address(ip))).collect() }
+}
+
+/// The record that says who is responsible, and for how long a negative answer holds.
+pub fn authority(zone: &Zone) -> Record {
+    let name = |text: &str| zone.domain().prepend_label(text).unwrap_or_else(|_| zone.domain().clone());
+    let server = name("dns").prepend_label("ns").unwrap_or_else(|_| zone.domain().clone());
+    // A serial number tells of zone transfers, of which there are none.
+    let soa = SOA::new(server, name("hostmaster"), 1, 7200, 1800, 86_400, TTL);
+    Record::from_rdata(zone.domain().clone(), TTL, RData::SOA(soa))
+}
+
+/// What a name has.
+#[derive(Default)]
+struct Found {
+    data: Vec<RData>,
+    /// Addresses of names that the data mentions.
+    next: Vec<(Name, IpAddr)>,
+}
+
+impl From<Vec<RData>> for Found {
+    fn from(data: Vec<RData>) -> Self {
+        Self { data, next: Vec::new() }
+    }
+}
+
+/// The labels before the last ones, as text; what is no text matches nothing.
+fn labels(name: &Name, last: u8) -> Vec<String> {
+    let count = usize::from(name.num_labels().saturating_sub(last));
+    name.iter().take(count).map(|label| String::from_utf8_lossy(label).into_owned()).collect()
+}
+
+fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<Found> {
+    match labels {
+        [] => {
+            let server = zone.domain().prepend_label("dns").ok()?.prepend_label("ns").ok()?;
+            Some(vec![authority(zone).data, RData::NS(NS(server))].into())
+        }
+        ["dns-version"] => Some(vec![RData::TXT(TXT::new(vec![VERSION.to_owned()]))].into()),
+        ["ns", "dns"] => Some(zone.servers.iter().map(|ip| address(*ip)).collect::<Vec<_>>().into()),
+        ["dns"] | ["svc"] | ["pod"] => Some(Found::default()),
+        [namespace, "svc" | "pod"] => zone.has_namespace(namespace).then(Found::default),
+        [label, namespace, "pod"] => {
+            let ip = undashed(label).filter(|_| zone.has_namespace(namespace))?;
+            Some(vec![address(ip)].into())
+        }
+        [service, namespace, "svc"] => {
+            let found = zone.service(namespace, service)?;
+            let mut all = of_service(zone, namespace, service, found);
+            all.merge(srv(zone, name, (namespace, service), found, None));
+            Some(all)
+        }
+        [endpoint, service, namespace, "svc"] => {
+            let found = zone.service(namespace, service)?;
+            if let Some(protocol) = endpoint.strip_prefix('_') {
+                let has = |port: &crate::zone::Port| port.protocol == protocol && !port.name.is_empty();
+                return found.ports.iter().any(has).then(Found::default);
+            }
+            let ips: Vec<RData> = endpoints(zone, namespace, service)
+                .filter(|(label, _)| label == endpoint)
+                .map(|(_, ip)| address(ip))
+                .collect();
+            (!ips.is_empty()).then(|| ips.into())
+        }
+        [port, protocol, service, namespace, "svc"] => {
+            let wanted = (port.strip_prefix('_')?, protocol.strip_prefix('_')?);
+            let found = zone.service(namespace, service)?;
+            let base = zone_name(zone, &[service, namespace, "svc"])?;
+            let srv = srv(zone, &base, (namespace, service), found, Some(wanted));
+            (!srv.data.is_empty()).then_some(srv)
+        }
+        _ => None,
+    }
+}
+
+fn of_service(zone: &Zone, namespace: &str, name: &str, service: &Service) -> Found {
+    let data: Vec<RData> = match &service.target {
+        Target::Addresses(ips) => ips.iter().map(|ip| address(*ip)).collect(),
+        Target::External(other) => vec![RData::CNAME(CNAME(other.clone()))],
+        Target::Endpoints => {
+            let mut ips: Vec<IpAddr> = endpoints(zone, namespace, name).map(|(_, ip)| ip).collect();
+            ips.sort_unstable();
+            ips.dedup();
+            ips.into_iter().map(address).collect()
+        }
+    };
+    data.into()
+}
+
+/// The ports of a service, or the one of a name and protocol: at the service itself, or at each endpoint.
+fn srv(zone: &Zone, base: &Name, of: (&str, &str), service: &Service, wanted: Option<(&str, &str)>) -> Found {
+    let matches = |port: &crate::zone::Port| match wanted {
+        Some((name, protocol)) => port.name == name && port.protocol == protocol,
+        None => true,
+    };
+    let mut found = Found::default();
+    match &service.target {
+        Target::External(_) => {}
+        Target::Addresses(ips) => {
+            for port in service.ports.iter().filter(|port| matches(port)) {
+                found.data.push(RData::SRV(SRV::new(0, 100, port.number, base.clone())));
+            }
+            found.next.extend(ips.iter().map(|ip| (base.clone(), *ip)));
+        }
+        Target::Endpoints => {
+            let mut places = Vec::new();
+            for slice in zone.slices(of.0, of.1) {
+                for port in slice.ports.iter().filter(|port| matches(port)) {
+                    places.extend(slice.endpoints.iter().map(|endpoint| (endpoint, port.number)));
+                }
+            }
+            // All are as good as each other, and together a hundred.
+            let weight = u16::try_from(100 / places.len().max(1)).unwrap_or(1).max(1);
+            for (endpoint, port) in places {
+                let Ok(target) = base.prepend_label(endpoint.label.as_str()) else { continue };
+                let data = RData::SRV(SRV::new(0, weight, port, target.clone()));
+                if !found.data.contains(&data) {
+                    found.data.push(data);
+                }
+                if !found.next.contains(&(target.clone(), endpoint.ip)) {
+                    found.next.push((target, endpoint.ip));
+                }
+            }
+        }
+    }
+    found
+}
+
+impl Found {
+    fn merge(&mut self, other: Self) {
+        self.data.extend(other.data);
+        self.next.extend(other.next);
+    }
+}
+
+fn endpoints<'a>(zone: &'a Zone, namespace: &str, service: &str) -> impl Iterator<Item = (&'a str, IpAddr)> {
+    zone.slices(namespace, service)
+        .flat_map(|slice| slice.endpoints.iter().map(|endpoint| (endpoint.label.as_str(), endpoint.ip)))
+}
+
+/// The names at an address, if the name is that of an address of the cluster.
+fn reverse(zone: &Zone, name: &Name) -> Option<Vec<Name>> {
+    let ip = address_of(name)?;
+    let services = zone.services_at(ip).filter_map(|key| zone_name(zone, &[&key.name, &key.namespace, "svc"]));
+    let mut names: Vec<Name> = services.collect();
+    if names.is_empty() {
+        let endpoints = zone.endpoints_at(ip);
+        names = endpoints
+            .filter_map(|(key, endpoint)| zone_name(zone, &[&endpoint.label, &key.name, &key.namespace, "svc"]))
+            .collect();
+        names.sort();
+        names.dedup();
+    }
+    // What the cluster does not know may be known elsewhere.
+    (!names.is_empty()).then_some(names)
+}
+
+/// The address that a name of `in-addr.arpa` or `ip6.arpa` is about.
+fn address_of(name: &Name) -> Option<IpAddr> {
+    let labels = labels(name, 0);
+    let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+    match labels.as_slice() {
+        [four @ .., "in-addr", "arpa"] if four.len() == 4 => {
+            let parts: Vec<&str> = four.iter().rev().copied().collect();
+            IpAddr::from_str(&parts.join(".")).ok()
+        }
+        [digits @ .., "ip6", "arpa"] if digits.len() == 32 => {
+            let mut bits = 0_u128;
+            for digit in digits.iter().rev() {
+                let value = u8::from_str_radix(digit, 16).ok().filter(|_| digit.len() == 1)?;
+                bits = bits << 4 | u128::from(value);
+            }
+            Some(std::net::Ipv6Addr::from(bits).into())
+        }
+        _ => None,
+    }
+}
+
+fn zone_name(zone: &Zone, labels: &[&str]) -> Option<Name> {
+    let prefix = Name::from_labels(labels.iter().map(|label| label.as_bytes())).ok()?;
+    let mut name = prefix;
+    name.set_fqdn(false);
+    name.append_domain(zone.domain()).ok()
+}
+
+fn address(ip: IpAddr) -> RData {
+    match ip {
+        IpAddr::V4(ip) => RData::A(A(ip)),
+        IpAddr::V6(ip) => RData::AAAA(AAAA(ip)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

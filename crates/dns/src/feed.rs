@@ -1,0 +1,94 @@
+//! Keeps the zone true: one watch a kind, and each change alone.
+
+use std::sync::{Arc, PoisonError};
+
+use client::Client;
+use client::cache::{self, Changed, Ended, Notices, Reader, Source};
+use machinery::meta::MetaMut;
+use machinery::{Key, Resource, Value};
+use reconcile::kinds;
+use tokio::task::JoinSet;
+
+use crate::serve::Knowledge;
+use crate::zone::Zone;
+
+/// Changes that may wait; more are looked at all together.
+const NOTICES_MAX: usize = 10_000;
+
+/// A kind that names come from, and what its objects do to the zone.
+struct Kind {
+    resource: &'static Resource,
+    set: fn(&mut Zone, &Key, Option<&Value>),
+}
+
+const KINDS: [Kind; 3] = [
+    Kind { resource: &kinds::SERVICES, set: Zone::set_service },
+    Kind { resource: &kinds::ENDPOINT_SLICES, set: Zone::set_slice },
+    Kind { resource: &kinds::NAMESPACES, set: |zone, key, object| zone.set_namespace(&key.name, object.is_some()) },
+];
+
+/// Follows the API server for as long as it is polled. The zone is complete as soon as everything is known once.
+pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), Ended> {
+    let mut watches = JoinSet::new();
+    let mut fed = Vec::new();
+    for kind in KINDS {
+        let source = Source::all(client.clone(), kind.resource.clone());
+        let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), small);
+        let notices = Notices::new(NOTICES_MAX);
+        reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
+        watches.spawn(reflector.run());
+        fed.push((kind, reader, notices));
+    }
+    for (kind, reader, _) in &fed {
+        reader.synced().await?;
+        refresh(&knowledge, kind, reader, Changed::Everything);
+    }
+    knowledge.zone.write().unwrap_or_else(PoisonError::into_inner).complete = true;
+    tracing::info!("the cluster's names are known");
+    let mut tasks = JoinSet::new();
+    for (kind, reader, notices) in fed {
+        let knowledge = Arc::clone(&knowledge);
+        tasks.spawn(async move {
+            loop {
+                let changed = notices.take().await;
+                refresh(&knowledge, &kind, &reader, changed);
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+    Err(Ended)
+}
+
+fn refresh(knowledge: &Knowledge, kind: &Kind, reader: &Reader<Value>, changed: Changed) {
+    let objects = reader.snapshot().objects;
+    let mut zone = knowledge.zone.write().unwrap_or_else(PoisonError::into_inner);
+    match changed {
+        Changed::Keys(keys) => {
+            for key in keys {
+                (kind.set)(&mut zone, &key, objects.get(&key));
+            }
+        }
+        Changed::Everything => {
+            for key in zone.known(kind.resource) {
+                if objects.get(&key).is_none() {
+                    (kind.set)(&mut zone, &key, None);
+                }
+            }
+            for entry in objects.iter() {
+                (kind.set)(&mut zone, &entry.key, Some(&entry.value));
+            }
+        }
+    }
+}
+
+/// What nobody needs here is the larger part of an object.
+fn small(mut object: Value) -> Value {
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.remove("managedFields");
+        meta.remove("annotations");
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    object
+}

@@ -1,0 +1,296 @@
+//! Asks the host's resolvers about the rest of the world, and remembers what they said for a while.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::{RData, RecordType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use crate::message::{PAYLOAD, question, reply};
+
+/// How long one server has to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an answer is kept at most, as the usual configuration of other servers has it.
+const KEPT_MAX: Duration = Duration::from_secs(30);
+/// How many answers are kept; each is a few hundred bytes.
+const ENTRIES_MAX: usize = 10_000;
+/// How many questions wait for others at once; more are told to come back.
+const ASKED_MAX: usize = 1_000;
+
+/// Knows whom to ask.
+pub struct Forwarder {
+    servers: Vec<SocketAddr>,
+    cache: Mutex<Cache>,
+    asking: Semaphore,
+}
+
+/// What was asked: the name in lower case, and what makes an answer different.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Asked {
+    name: String,
+    kind: u16,
+    class: u16,
+    dnssec_ok: bool,
+    checking_disabled: bool,
+}
+
+#[derive(Default)]
+struct Cache {
+    entries: BTreeMap<Asked, Entry>,
+    /// In the order in which they came, which is about that in which they go.
+    order: VecDeque<Asked>,
+}
+
+struct Entry {
+    message: Message,
+    since: Instant,
+    until: Instant,
+}
+
+impl Forwarder {
+    /// Asks these, one after another until one answers.
+    pub fn new(servers: Vec<SocketAddr>) -> Self {
+        Self { servers, cache: Mutex::new(Cache::default()), asking: Semaphore::new(ASKED_MAX) }
+    }
+
+    /// What the world says to a question.
+    pub async fn ask(&self, request: &Message) -> Message {
+        let Some(asked) = Asked::of(request) else { return reply(request, ResponseCode::FormErr) };
+        let now = Instant::now();
+        if let Some(known) = self.cache().find(&asked, now) {
+            return addressed(known, request);
+        }
+        let Ok(_permit) = self.asking.try_acquire() else { return reply(request, ResponseCode::ServFail) };
+        for server in &self.servers {
+            let answer = timeout(PATIENCE, exchange(*server, request)).await;
+            match answer {
+                Ok(Ok(answer)) if answer.metadata.response_code != ResponseCode::ServFail => {
+                    self.cache().keep(asked, &answer, Instant::now());
+                    return addressed(answer, request);
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::debug!(%server, %error, "a resolver cannot be asked"),
+                Err(_) => tracing::debug!(%server, "a resolver does not answer"),
+            }
+        }
+        reply(request, ResponseCode::ServFail)
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The servers that a `resolv.conf` names, without ourselves.
+pub fn nameservers(resolv_conf: &str, ourselves: &[SocketAddr]) -> Vec<SocketAddr> {
+    let lines = resolv_conf.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    let texts = lines.filter_map(|rest| rest.split_whitespace().next());
+    // A zone such as %eth0 is for addresses of one link, which are not worth a resolver.
+    let servers = texts.filter_map(|text| text.parse::<IpAddr>().ok()).map(|ip| SocketAddr::new(ip, 53));
+    servers.filter(|server| !ourselves.contains(server)).collect()
+}
+
+/// Asks one server, over a connection if its answer does not fit into a packet.
+async fn exchange(server: SocketAddr, request: &Message) -> std::io::Result<Message> {
+    let mut question = request.clone();
+    // A number that nobody can guess, from a port that nobody knows.
+    question.metadata.id = Message::query().metadata.id;
+    if let Some(edns) = &mut question.edns {
+        edns.set_max_payload(PAYLOAD);
+    }
+    let bytes = question.to_vec().map_err(std::io::Error::other)?;
+    let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0; 16], 0).into() };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(server).await?;
+    socket.send(&bytes).await?;
+    let mut buffer = vec![0; 4096];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        let Ok(answer) = Message::from_vec(&buffer[..length]) else { continue };
+        if answer.metadata.id == question.metadata.id && answer.queries == question.queries {
+            return if answer.metadata.truncation { over_tcp(server, &question, &bytes).await } else { Ok(answer) };
+        }
+    }
+}
+
+async fn over_tcp(server: SocketAddr, question: &Message, bytes: &[u8]) -> std::io::Result<Message> {
+    let mut stream = TcpStream::connect(server).await?;
+    let length = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), bytes].concat()).await?;
+    let length = stream.read_u16().await?;
+    let mut answer = vec![0; usize::from(length)];
+    stream.read_exact(&mut answer).await?;
+    let answer = Message::from_vec(&answer).map_err(std::io::Error::other)?;
+    if answer.metadata.id != question.metadata.id {
+        return Err(std::io::Error::other("an answer to another question"));
+    }
+    Ok(answer)
+}
+
+/// The same answer for somebody else's question.
+fn addressed(mut answer: Message, request: &Message) -> Message {
+    let shape = reply(request, answer.metadata.response_code);
+    answer.metadata.id = shape.metadata.id;
+    answer.metadata.recursion_desired = shape.metadata.recursion_desired;
+    answer.metadata.recursion_available = true;
+    answer.metadata.authoritative = false;
+    answer.queries = shape.queries;
+    answer.edns = shape.edns;
+    answer
+}
+
+impl Asked {
+    fn of(message: &Message) -> Option<Self> {
+        let query = question(message)?;
+        Some(Self {
+            name: query.name().to_lowercase().to_ascii(),
+            kind: query.query_type().into(),
+            class: query.query_class().into(),
+            dnssec_ok: message.edns.as_ref().is_some_and(|edns| edns.flags().dnssec_ok),
+            checking_disabled: message.metadata.checking_disabled,
+        })
+    }
+}
+
+impl Cache {
+    fn find(&self, asked: &Asked, now: Instant) -> Option<Message> {
+        let entry = self.entries.get(asked).filter(|entry| entry.until > now)?;
+        let mut message = entry.message.clone();
+        let age = u32::try_from(now.duration_since(entry.since).as_secs()).unwrap_or(u32::MAX);
+        for record in message.answers.iter_mut().chain(&mut message.authorities).chain(&mut message.additionals) {
+            record.ttl = record.ttl.saturating_sub(age);
+        }
+        Some(message)
+    }
+
+    fn keep(&mut self, asked: Asked, message: &Message, now: Instant) {
+        let Some(kept) = kept_for(message) else { return };
+        while self.entries.len() >= ENTRIES_MAX {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.entries.remove(&oldest);
+        }
+        let entry = Entry { message: message.clone(), since: now, until: now + kept };
+        if self.entries.insert(asked.clone(), entry).is_none() {
+            self.order.push_back(asked);
+        }
+    }
+}
+
+/// How long an answer holds; not at all if it is no answer.
+fn kept_for(message: &Message) -> Option<Duration> {
+    let seconds = match message.metadata.response_code {
+        ResponseCode::NoError if !message.answers.is_empty() => message.answers.iter().map(|record| record.ttl).min(),
+        // A negative answer holds as long as the responsible server says.
+        ResponseCode::NoError | ResponseCode::NXDomain => {
+            message.authorities.iter().filter(|record| record.record_type() == RecordType::SOA).find_map(|record| {
+                match &record.data {
+                    RData::SOA(soa) => Some(soa.minimum.min(record.ttl)),
+                    _ => None,
+                }
+            })
+        }
+        _ => None,
+    };
+    seconds.filter(|seconds| *seconds > 0).map(|seconds| Duration::from_secs(seconds.into()).min(KEPT_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hickory_proto::op::Query;
+    use hickory_proto::rr::rdata::A;
+    use hickory_proto::rr::{Name, Record};
+
+    use super::*;
+
+    /// A server that answers any question so, and counts how often it was asked.
+    async fn server(ttl: u32, code: ResponseCode) -> (SocketAddr, Arc<AtomicUsize>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (address, count) = (socket.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&count);
+        tokio::spawn(async move {
+            let mut buffer = vec![0; 4096];
+            loop {
+                let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
+                let request = Message::from_vec(&buffer[..length]).unwrap();
+                let mut answer = reply(&request, code);
+                let name = request.queries[0].name().clone();
+                answer.add_answer(Record::from_rdata(name, ttl, RData::A(A([192, 0, 2, 7].into()))));
+                socket.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+            }
+        });
+        (address, count)
+    }
+
+    fn request(name: &str) -> Message {
+        let mut message = Message::query();
+        message.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
+        message
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_is_not_asked_again() {
+        let (address, count) = server(10, ResponseCode::NoError).await;
+        let forwarder = Forwarder::new(vec![address]);
+        let first = forwarder.ask(&request("example.org.")).await;
+        assert_eq!(first.answers[0].data.to_string(), "192.0.2.7");
+        let again = request("EXAMPLE.org.");
+        let second = forwarder.ask(&again).await;
+        assert_eq!(second.metadata.id, again.metadata.id);
+        assert_eq!(second.queries, again.queries, "in the case in which it was asked");
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        forwarder.ask(&request("other.org.")).await;
+        assert_eq!(count.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn answers_are_remembered_for_as_long_as_they_hold() {
+        let mut cache = Cache::default();
+        let mut message = reply(&request("a."), ResponseCode::NoError);
+        message.add_answer(Record::from_rdata(Name::root(), 10, RData::A(A([0; 4].into()))));
+        let (asked, now) = (Asked::of(&request("a.")).unwrap(), Instant::now());
+        cache.keep(asked.clone(), &message, now);
+        let after = |seconds| cache.find(&asked, now + Duration::from_secs(seconds)).map(|found| found.answers[0].ttl);
+        assert_eq!([after(0), after(4), after(10)], [Some(10), Some(6), None]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_fails_is_passed_over() {
+        let (bad, _) = server(1, ResponseCode::ServFail).await;
+        let (good, _) = server(1, ResponseCode::NoError).await;
+        let answer = Forwarder::new(vec![bad, good]).ask(&request("a.b.")).await;
+        assert_eq!(answer.metadata.response_code, ResponseCode::NoError);
+        let none = Forwarder::new(vec![bad]).ask(&request("a.b.")).await;
+        assert_eq!(none.metadata.response_code, ResponseCode::ServFail);
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let mut cache = Cache::default();
+        let mut message = reply(&request("a."), ResponseCode::NoError);
+        message.add_answer(Record::from_rdata(Name::root(), 60, RData::A(A([0; 4].into()))));
+        let now = Instant::now();
+        for number in 0..ENTRIES_MAX + 500 {
+            let asked = Asked::of(&request(&format!("n{number}."))).unwrap();
+            cache.keep(asked, &message, now);
+        }
+        assert_eq!((cache.entries.len(), cache.order.len()), (ENTRIES_MAX, ENTRIES_MAX));
+    }
+
+    #[test]
+    fn resolvers_are_read_from_the_hosts_file() {
+        let text = "# x\nsearch a b\nnameserver 10.0.0.1\n nameserver fd00::1 \nnameserver fe80::1%eth0\nnameserver 10.0.0.2\n";
+        let ourselves = ["10.0.0.2:53".parse().unwrap()];
+        let expect: Vec<SocketAddr> = vec!["10.0.0.1:53".parse().unwrap(), "[fd00::1]:53".parse().unwrap()];
+        assert_eq!(nameservers(text, &ourselves), expect);
+    }
+}

@@ -1,0 +1,246 @@
+//! Bytes to bytes: reads a question, decides, and writes what fits into the answer.
+
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::DNSClass;
+
+use crate::answer::{Answer, answer};
+use crate::zone::Zone;
+
+/// What every client takes, over UDP, that says nothing else.
+const UDP_BYTES_MIN: usize = 512;
+/// What a message may be at most, whatever a client says: its length has 16 bits.
+const BYTES_MAX: usize = 65_535;
+/// What is sure to go over every network in one piece, which we tell others to send at most.
+pub const PAYLOAD: u16 = 1232;
+
+/// How a question came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// In one packet.
+    Udp,
+    /// Over a connection.
+    Tcp,
+}
+
+/// What is to be done about some bytes.
+#[derive(Debug)]
+pub enum Next {
+    /// They are answered so.
+    Reply(Vec<u8>),
+    /// They ask about the rest of the world.
+    Forward(Box<Message>),
+    /// They are no question, and whoever sent them is better not answered.
+    Ignore,
+}
+
+/// What to do about bytes that came. `turn` is any number: answers start from another one each time, so that not all clients
+/// take the first.
+pub fn respond(zone: &Zone, bytes: &[u8], transport: Transport, turn: usize) -> Next {
+    let Ok(request) = Message::from_vec(bytes) else { return refuse_unreadable(bytes) };
+    if request.metadata.message_type != MessageType::Query {
+        return Next::Ignore;
+    }
+    let fail = |code| Next::Reply(encode(&reply(&request, code), &request, transport));
+    if request.metadata.op_code != OpCode::Query {
+        return fail(ResponseCode::NotImp);
+    }
+    let [query] = request.queries.as_slice() else { return fail(ResponseCode::FormErr) };
+    if request.edns.as_ref().is_some_and(|edns| edns.version() > 0) {
+        return fail(ResponseCode::BADVERS);
+    }
+    if !matches!(query.query_class(), DNSClass::IN | DNSClass::ANY) {
+        return fail(ResponseCode::Refused);
+    }
+    match answer(zone, query.name(), query.query_type()) {
+        Answer::NotOurs => Next::Forward(Box::new(request)),
+        Answer::NotYet => fail(ResponseCode::ServFail),
+        decided => Next::Reply(encode(&decided_reply(&request, decided, turn), &request, transport)),
+    }
+}
+
+/// An answer without records.
+pub fn reply(request: &Message, code: ResponseCode) -> Message {
+    let mut reply = Message::response(request.metadata.id, request.metadata.op_code);
+    reply.metadata.recursion_desired = request.metadata.recursion_desired;
+    reply.metadata.recursion_available = true;
+    reply.metadata.checking_disabled = request.metadata.checking_disabled;
+    reply.metadata.response_code = code;
+    reply.queries = request.queries.clone();
+    if request.edns.is_some() {
+        let mut edns = Edns::new();
+        edns.set_max_payload(PAYLOAD);
+        edns.set_rcode_high(code.high());
+        reply.set_edns(edns);
+    }
+    reply
+}
+
+/// Writes an answer; what the client cannot take is left out, and it is told to ask again over a connection.
+pub fn encode(message: &Message, request: &Message, transport: Transport) -> Vec<u8> {
+    let told = request.edns.as_ref().map_or(UDP_BYTES_MIN, |edns| usize::from(edns.max_payload()));
+    let room = match transport {
+        Transport::Udp => told.clamp(UDP_BYTES_MIN, BYTES_MAX),
+        Transport::Tcp => BYTES_MAX,
+    };
+    let whole = message.to_vec().unwrap_or_default();
+    if !whole.is_empty() && whole.len() <= room {
+        return whole;
+    }
+    let mut shorter = message.clone();
+    // What was not asked for may be missing without a word.
+    shorter.additionals.clear();
+    loop {
+        let bytes = shorter.to_vec().unwrap_or_default();
+        if (!bytes.is_empty() && bytes.len() <= room) || shorter.answers.is_empty() {
+            return bytes;
+        }
+        shorter.metadata.truncation = true;
+        shorter.answers.truncate(shorter.answers.len() / 2);
+    }
+}
+
+fn decided_reply(request: &Message, decided: Answer, turn: usize) -> Message {
+    let mut reply = reply(request, ResponseCode::NoError);
+    reply.metadata.authoritative = true;
+    match decided {
+        Answer::Records { mut answers, additionals } => {
+            let start = turn % answers.len().max(1);
+            answers.rotate_left(start);
+            reply.answers = answers;
+            reply.additionals = additionals;
+        }
+        Answer::NoName(authority) => {
+            reply.metadata.response_code = ResponseCode::NXDomain;
+            reply.add_authority(authority);
+        }
+        Answer::Nothing(authority) => {
+            reply.add_authority(authority);
+        }
+        Answer::NotYet | Answer::NotOurs => unreachable!("these are no answers"),
+    }
+    reply
+}
+
+/// Whoever asks in a way that cannot be read is told so, if there is enough to tell whom.
+fn refuse_unreadable(bytes: &[u8]) -> Next {
+    let (Some(id), Some(flags)) = (bytes.get(..2), bytes.get(2)) else { return Next::Ignore };
+    let is_reply = flags & 0x80 != 0;
+    if bytes.len() < 12 || is_reply {
+        return Next::Ignore;
+    }
+    let id = u16::from_be_bytes([id[0], id[1]]);
+    let message = Message::error_msg(id, OpCode::Query, ResponseCode::FormErr);
+    message.to_vec().map_or(Next::Ignore, Next::Reply)
+}
+
+/// The question of a message that has one.
+pub fn question(message: &Message) -> Option<&Query> {
+    message.queries.first()
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_proto::rr::{Name, RecordType};
+    use machinery::{Key, Value, value};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn zone(endpoints: u8) -> Zone {
+        let mut zone = Zone::new(&Name::from_ascii("cluster.local").unwrap());
+        zone.complete = true;
+        zone.set_service(&Key::new("a", "b"), Some(&value!({"spec": {"clusterIP": "None"}})));
+        let list =
+            (0..endpoints).map(|last| value!({"addresses": [(format!("10.0.0.{last}"))]})).collect::<Vec<Value>>();
+        let slice = value!({"metadata": {"namespace": "a", "labels": {"kubernetes.io/service-name": "b"}},
+            "endpoints": list});
+        zone.set_slice(&Key::new("a", "b-1"), Some(&slice));
+        zone
+    }
+
+    fn request(name: &str, payload: Option<u16>) -> Message {
+        let mut message = Message::query();
+        message.metadata.recursion_desired = true;
+        message.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
+        if let Some(payload) = payload {
+            message.set_edns(Edns::new());
+            message.edns.as_mut().unwrap().set_max_payload(payload);
+        }
+        message
+    }
+
+    fn ask(zone: &Zone, message: &Message, transport: Transport, turn: usize) -> Message {
+        match respond(zone, &message.to_vec().unwrap(), transport, turn) {
+            Next::Reply(bytes) => Message::from_vec(&bytes).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_and_said_to_be() {
+        let zone = zone(100);
+        let name = "b.a.svc.cluster.local.";
+        let small = ask(&zone, &request(name, None), Transport::Udp, 0);
+        assert!(small.metadata.truncation && !small.answers.is_empty() && small.to_vec().unwrap().len() <= 512);
+        let large = ask(&zone, &request(name, Some(4096)), Transport::Udp, 0);
+        assert!(!large.metadata.truncation && large.edns.is_some());
+        assert_eq!(large.answers.len(), 100);
+        assert_eq!(ask(&zone, &request(name, None), Transport::Tcp, 0).answers.len(), 100);
+    }
+
+    #[test]
+    fn answers_take_turns_and_are_ours() {
+        let zone = zone(3);
+        let message = request("B.a.svc.cluster.local.", None);
+        let first = |turn| ask(&zone, &message, Transport::Udp, turn).answers[0].data.to_string();
+        assert_eq!([first(0), first(1), first(5)], ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
+        let reply = ask(&zone, &message, Transport::Udp, 0);
+        assert!(reply.metadata.authoritative && reply.metadata.recursion_desired);
+        assert_eq!(reply.queries, message.queries, "in the case in which it was asked");
+        assert_eq!(reply.metadata.id, message.metadata.id);
+    }
+
+    #[test]
+    fn negative_answers_say_who_is_responsible_and_for_how_long() {
+        let reply = ask(&zone(1), &request("c.a.svc.cluster.local.", None), Transport::Udp, 0);
+        assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
+        assert_eq!((reply.authorities.len(), reply.authorities[0].ttl), (1, 5));
+    }
+
+    #[test]
+    fn what_is_no_question_is_refused_or_ignored() {
+        let zone = zone(1);
+        let mut message = request("b.a.svc.cluster.local.", None);
+        message.metadata.op_code = OpCode::Notify;
+        assert_eq!(ask(&zone, &message, Transport::Udp, 0).metadata.response_code, ResponseCode::NotImp);
+        message = request("b.a.svc.cluster.local.", Some(512));
+        message.edns.as_mut().unwrap().set_version(1);
+        // The number has another name where it is about signatures.
+        let code = ask(&zone, &message, Transport::Udp, 0).metadata.response_code;
+        assert_eq!(u16::from(code), u16::from(ResponseCode::BADVERS));
+        message.metadata.message_type = MessageType::Response;
+        assert!(matches!(respond(&zone, &message.to_vec().unwrap(), Transport::Udp, 0), Next::Ignore));
+        assert!(matches!(respond(&zone, b"", Transport::Udp, 0), Next::Ignore));
+        assert!(matches!(respond(&zone, b"123456789012345", Transport::Udp, 0), Next::Reply(_)));
+        assert!(matches!(
+            respond(&zone, &request("example.org.", None).to_vec().unwrap(), Transport::Udp, 0),
+            Next::Forward(_)
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            respond(&zone(2), &bytes, Transport::Udp, 0);
+        }
+
+        #[test]
+        fn no_damaged_question_makes_it_panic(at in 0usize..60, byte in any::<u8>(), cut in 0usize..60) {
+            let mut bytes = request("b.a.svc.cluster.local.", Some(1232)).to_vec().unwrap();
+            let last = bytes.len() - 1;
+            bytes[at.min(last)] = byte;
+            bytes.truncate(bytes.len() - cut.min(last));
+            respond(&zone(2), &bytes, Transport::Udp, 0);
+        }
+    }
+}

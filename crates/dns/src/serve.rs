@@ -1,0 +1,151 @@
+//! Listens, and hands questions to whoever knows.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use hickory_proto::op::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::forward::Forwarder;
+use crate::message::{Next, Transport, encode, respond};
+use crate::zone::Zone;
+
+/// A client that says nothing for so long has gone.
+const IDLE: Duration = Duration::from_secs(10);
+/// How many connections there are at once.
+const CONNECTIONS_MAX: usize = 512;
+/// How many questions that came in packets wait for others at once.
+const WAITING_MAX: usize = 1024;
+
+/// What answers share.
+pub struct Knowledge {
+    /// The cluster.
+    pub zone: RwLock<Zone>,
+    /// The rest of the world.
+    pub forwarder: Forwarder,
+    turn: AtomicUsize,
+}
+
+/// Sockets that questions come to.
+pub struct Listeners(Vec<(UdpSocket, TcpListener)>);
+
+impl Knowledge {
+    /// The cluster, and whom to ask about the rest.
+    pub fn new(zone: Zone, forwarder: Forwarder) -> Self {
+        Self { zone: RwLock::new(zone), forwarder, turn: AtomicUsize::new(0) }
+    }
+
+    fn respond(&self, bytes: &[u8], transport: Transport) -> Next {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        respond(&self.zone.read().unwrap_or_else(PoisonError::into_inner), bytes, transport, turn)
+    }
+
+    async fn forward(&self, request: &Message, transport: Transport) -> Vec<u8> {
+        encode(&self.forwarder.ask(request).await, request, transport)
+    }
+}
+
+impl Listeners {
+    /// Takes these addresses, for packets and connections. Each is one of the machine's, not all of them, so that answers
+    /// come from where questions went.
+    pub async fn bind(addresses: &[SocketAddr]) -> io::Result<Self> {
+        let mut listeners = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let udp = UdpSocket::bind(address).await?;
+            let tcp = TcpListener::bind(udp.local_addr()?).await?;
+            listeners.push((udp, tcp));
+        }
+        Ok(Self(listeners))
+    }
+
+    /// Where they are.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.0.iter().map(|(udp, _)| udp.local_addr()).collect()
+    }
+
+    /// Answers for as long as it is polled.
+    pub async fn serve(self, knowledge: Arc<Knowledge>) {
+        let mut tasks = JoinSet::new();
+        for (udp, tcp) in self.0 {
+            tasks.spawn(packets(Arc::new(udp), Arc::clone(&knowledge)));
+            tasks.spawn(connections(tcp, Arc::clone(&knowledge)));
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
+    let waiting = Arc::new(Semaphore::new(WAITING_MAX));
+    let mut buffer = vec![0; 65_535];
+    loop {
+        let (length, from) = match socket.recv_from(&mut buffer).await {
+            Ok(received) => received,
+            Err(error) => {
+                // Somebody whom we answered is no longer there: nothing that concerns the next.
+                tracing::debug!(%error, "a packet was lost");
+                continue;
+            }
+        };
+        match knowledge.respond(&buffer[..length], Transport::Udp) {
+            Next::Ignore => {}
+            Next::Reply(bytes) => send(&socket, &bytes, from).await,
+            Next::Forward(request) => {
+                let Ok(permit) = Arc::clone(&waiting).try_acquire_owned() else { continue };
+                let (socket, knowledge) = (Arc::clone(&socket), Arc::clone(&knowledge));
+                tokio::spawn(async move {
+                    send(&socket, &knowledge.forward(&request, Transport::Udp).await, from).await;
+                    drop(permit);
+                });
+            }
+        }
+    }
+}
+
+async fn send(socket: &UdpSocket, bytes: &[u8], to: SocketAddr) {
+    if let Err(error) = socket.send_to(bytes, to).await {
+        tracing::debug!(%error, %to, "an answer was lost");
+    }
+}
+
+async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(permit) = Arc::clone(&places).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let knowledge = Arc::clone(&knowledge);
+                tokio::spawn(async move {
+                    // A connection that breaks is the client's business.
+                    let _ = converse(stream, &knowledge).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot take a connection");
+                // Out of descriptors, mostly: others must go first.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn converse(mut stream: TcpStream, knowledge: &Knowledge) -> io::Result<()> {
+    loop {
+        let length = timeout(IDLE, stream.read_u16()).await??;
+        let mut bytes = vec![0; usize::from(length)];
+        timeout(IDLE, stream.read_exact(&mut bytes)).await??;
+        let reply = match knowledge.respond(&bytes, Transport::Tcp) {
+            Next::Ignore => return Ok(()),
+            Next::Reply(reply) => reply,
+            Next::Forward(request) => knowledge.forward(&request, Transport::Tcp).await,
+        };
+        let length = u16::try_from(reply.len()).map_err(io::Error::other)?;
+        timeout(IDLE, stream.write_all(&[&length.to_be_bytes(), reply.as_slice()].concat())).await??;
+    }
+}

@@ -1,0 +1,95 @@
+//! The server over real sockets, asked by `dig` (Debian's dnsutils).
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+
+use dns::Zone;
+use dns::forward::Forwarder;
+use dns::serve::{Knowledge, Listeners};
+use machinery::{Key, Value, value};
+
+fn zone() -> Zone {
+    let mut zone = Zone::of("cluster.local").unwrap();
+    zone.complete = true;
+    zone.set_namespace("default", true);
+    let kubernetes = value!({"spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443}]}});
+    zone.set_service(&Key::new("default", "kubernetes"), Some(&kubernetes));
+    zone.set_service(&Key::new("default", "many"), Some(&value!({"spec": {"clusterIP": "None"}})));
+    let list: Vec<Value> = (0..200).map(|last| value!({"addresses": [(format!("10.1.0.{last}"))]})).collect();
+    let slice = value!({"metadata": {"namespace": "default", "labels": {"kubernetes.io/service-name": "many"}},
+        "endpoints": list});
+    zone.set_slice(&Key::new("default", "many-1"), Some(&slice));
+    zone
+}
+
+async fn start(zone: Zone, resolvers: Vec<SocketAddr>) -> SocketAddr {
+    let listeners = Listeners::bind(&["127.0.0.1:0".parse().unwrap()]).await.unwrap();
+    let address = listeners.addresses().unwrap()[0];
+    tokio::spawn(listeners.serve(Arc::new(Knowledge::new(zone, Forwarder::new(resolvers)))));
+    address
+}
+
+/// What `dig` prints; nothing if there is no `dig`.
+async fn dig(server: SocketAddr, question: &'static str) -> Option<String> {
+    let run = move || {
+        let mut command = Command::new("dig");
+        command.args([&format!("@{}", server.ip()), "-p", &server.port().to_string(), "+tries=1", "+time=3"]);
+        command.args(question.split_whitespace()).output()
+    };
+    match tokio::task::spawn_blocking(run).await.unwrap() {
+        Ok(output) => Some(String::from_utf8(output.stdout).unwrap()),
+        Err(_) => {
+            println!("skipped: there is no dig (Debian's dnsutils)");
+            None
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dig_is_told_the_clusters_names_and_the_worlds() {
+    let mut world = Zone::of("example.org").unwrap();
+    world.complete = true;
+    world.servers = vec!["192.0.2.7".parse().unwrap()];
+    let world = start(world, Vec::new()).await;
+    let server = start(zone(), vec![world]).await;
+    let check = async |question: &'static str, expect: &[&str]| {
+        let Some(said) = dig(server, question).await else { return };
+        for expect in expect {
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(said.contains(expect), "{question}: {expect:?} is not in\n{said}");
+        }
+    };
+    check(
+        "kubernetes.default.svc.cluster.local A",
+        &[
+            "status: NOERROR",
+            "kubernetes.default.svc.cluster.local. 5 IN A 10.96.0.1",
+            "flags: qr aa rd ra",
+            "EDNS: version: 0",
+        ],
+    )
+    .await;
+    check("+tcp +short kubernetes.default.svc.cluster.local A", &["10.96.0.1"]).await;
+    check(
+        "_https._tcp.kubernetes.default.svc.cluster.local SRV",
+        &["IN SRV 0 100 443 kubernetes.default.svc.cluster.local.", "ADDITIONAL: 2"],
+    )
+    .await;
+    check("+short -x 10.96.0.1", &["kubernetes.default.svc.cluster.local."]).await;
+    check(
+        "nothere.default.svc.cluster.local A",
+        &[
+            "status: NXDOMAIN",
+            "cluster.local. 5 IN SOA ns.dns.cluster.local. hostmaster.cluster.local. 1 7200 1800 86400 5",
+        ],
+    )
+    .await;
+    // Two hundred addresses fit no packet: dig asks again over a connection.
+    check("many.default.svc.cluster.local A", &["ANSWER: 200", "10.1.0.199"]).await;
+    check("+ignore +noedns many.default.svc.cluster.local A", &["flags: qr aa tc rd ra"]).await;
+    check("+short ns.dns.example.org A", &["192.0.2.7"]).await;
+    check("+noall +comments x.example.org A", &["status: NXDOMAIN"]).await;
+}

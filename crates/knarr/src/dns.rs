@@ -1,0 +1,81 @@
+//! `knarr dns`: the cluster's DNS server.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use dns::Zone;
+use dns::forward::{Forwarder, nameservers};
+use dns::serve::{Knowledge, Listeners};
+
+use crate::proxy::client_config;
+
+/// Its flags.
+pub fn arguments(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("kubeconfig")
+                .long("kubeconfig")
+                .value_name("PATH")
+                .value_parser(value_parser!(PathBuf))
+                .help("How to reach the API server and who to be; as a pod finds it if not given"),
+        )
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .value_name("ADDRESS:PORT")
+                .action(ArgAction::Append)
+                .value_parser(value_parser!(SocketAddr))
+                .default_value("127.0.0.1:53")
+                .help("An address of this machine; packets and connections"),
+        )
+        .arg(
+            Arg::new("cluster-domain")
+                .long("cluster-domain")
+                .default_value("cluster.local")
+                .help("The cluster's domain"),
+        )
+        .arg(
+            Arg::new("service-ip")
+                .long("service-ip")
+                .action(ArgAction::Append)
+                .value_parser(value_parser!(IpAddr))
+                .help("The address under which pods know this server"),
+        )
+        .arg(
+            Arg::new("resolv-conf")
+                .long("resolv-conf")
+                .value_name("PATH")
+                .value_parser(value_parser!(PathBuf))
+                .default_value("/etc/resolv.conf")
+                .help("Names the resolvers that know the rest of the world"),
+        )
+}
+
+/// Answers until SIGTERM or SIGINT.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let config = client_config(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None)?;
+    let domain = matches.get_one::<String>("cluster-domain").expect("it has a default");
+    let mut zone = Zone::of(domain).with_context(|| format!("--cluster-domain {domain}"))?;
+    zone.servers = matches.get_many::<IpAddr>("service-ip").into_iter().flatten().copied().collect();
+    let addresses: Vec<SocketAddr> = matches.get_many("listen").expect("it has a default").copied().collect();
+    let resolv_conf = matches.get_one::<PathBuf>("resolv-conf").expect("it has a default");
+    let resolvers = std::fs::read_to_string(resolv_conf).with_context(|| format!("read {}", resolv_conf.display()))?;
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    executor.block_on(async {
+        let listeners = Listeners::bind(&addresses).await.context("listen")?;
+        let ours = listeners.addresses()?;
+        let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours))));
+        let settings = client::Settings { user_agent: "knarr-dns".to_owned(), ..client::Settings::default() };
+        let client = client::Client::connect(&config, settings).context("reach the API server")?;
+        println!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+        tokio::select! {
+            () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners have ended"),
+            followed = dns::feed::follow(client, knowledge) => Ok(followed?),
+            signal = crate::etcd::signal() => signal,
+        }
+    })
+}

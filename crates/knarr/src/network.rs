@@ -1,0 +1,45 @@
+//! `knarr network`: the ways to other nodes' pods, and network policies on this node.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::{Arg, ArgMatches, Command, value_parser};
+
+use crate::proxy::client_config;
+
+/// Its flags.
+pub fn arguments(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("kubeconfig")
+                .long("kubeconfig")
+                .value_name("PATH")
+                .help("How to reach the API server and who to be; as a pod finds it if not given"),
+        )
+        .arg(Arg::new("hostname-override").long("hostname-override").required(true).help("The node's name"))
+        .arg(
+            Arg::new("mtu")
+                .long("mtu")
+                .value_parser(value_parser!(u32))
+                .default_value("1430")
+                .help("The largest packet through a tunnel between nodes"),
+        )
+}
+
+/// Keeps routes and policies until SIGTERM or SIGINT; they stay.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let reach = client_config(matches.get_one::<String>("kubeconfig").map(Path::new), None)?;
+    let node = matches.get_one::<String>("hostname-override").expect("it is required");
+    let mtu = *matches.get_one::<u32>("mtu").expect("it has a default");
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    executor.block_on(async {
+        let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
+        let client = client::Client::connect(&reach, settings).context("reach the API server")?;
+        tokio::select! {
+            ended = proxy::mesh::run(client.clone(), node, mtu) => Ok(ended?),
+            ended = proxy::policy::follow::run(client, node) => Ok(ended?),
+            signal = crate::etcd::signal() => signal,
+        }
+    })
+}

@@ -1,0 +1,207 @@
+//! `knarr kube-proxy`: services on this node, with upstream's flags.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+use anyhow::{Context, Result, ensure};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use client::config::Kubeconfig;
+use proxy::config::Config;
+use proxy::health::Told;
+
+/// Flags with a value that mean something, and what.
+const VALUES: &[(&str, &str)] = &[
+    ("kubeconfig", "How to reach the API server and who to be; as a pod finds it if not given"),
+    ("master", "Address of the API server, in place of the one in the kubeconfig"),
+    ("config", "A KubeProxyConfiguration; other flags are then ignored, but for --hostname-override"),
+    ("proxy-mode", "How packets get to endpoints"),
+    ("cluster-cidr", "Where pods are"),
+    ("hostname-override", "The node's name"),
+    ("nodeport-addresses", "Which addresses of the node have ports of services: blocks, or `primary`"),
+    ("healthz-bind-address", "Where the proxy tells whether it is well; port 0 for nowhere"),
+    ("iptables-masquerade-bit", "The bit of a packet's mark that asks for masquerading"),
+    ("detect-local-mode", "How pods of this node are told from others"),
+];
+
+/// Switches that mean something, and what.
+const SWITCHES: &[(&str, &str)] = &[
+    ("cleanup", "Take all rules away and end"),
+    ("init-only", "End at once: nothing here needs more rights than the proxy itself"),
+    ("masquerade-all", "Hide the addresses of all clients of a service's own address"),
+];
+
+/// Upstream's flags that are accepted and change nothing here.
+const WITHOUT_MEANING: &[&str] = &[
+    "bind-address",
+    "boot-id-file",
+    "config-sync-period",
+    "conntrack-max-per-core",
+    "conntrack-min",
+    "conntrack-tcp-timeout-close-wait",
+    "conntrack-tcp-timeout-established",
+    "conntrack-udp-timeout",
+    "conntrack-udp-timeout-stream",
+    "feature-gates",
+    "iptables-min-sync-period",
+    "iptables-sync-period",
+    "ipvs-exclude-cidrs",
+    "ipvs-min-sync-period",
+    "ipvs-scheduler",
+    "ipvs-sync-period",
+    "ipvs-tcp-timeout",
+    "ipvs-tcpfin-timeout",
+    "ipvs-udp-timeout",
+    "kube-api-burst",
+    "kube-api-content-type",
+    "kube-api-qps",
+    "log-flush-frequency",
+    "log-json-info-buffer-size",
+    "log-text-info-buffer-size",
+    "logging-format",
+    "machine-id-file",
+    "metrics-bind-address",
+    "oom-score-adj",
+    "pod-bridge-interface",
+    "pod-interface-name-prefix",
+    "show-hidden-metrics-for-version",
+    "v",
+    "vmodule",
+    "write-config-to",
+];
+
+/// Upstream's switches that are accepted and change nothing here.
+const SWITCHES_WITHOUT_MEANING: &[&str] = &[
+    "bind-address-hard-fail",
+    "conntrack-tcp-be-liberal",
+    "iptables-localhost-nodeports",
+    "ipvs-strict-arp",
+    "log-json-split-stream",
+    "log-text-split-stream",
+    "profiling",
+];
+
+/// Its flags.
+pub fn arguments(mut command: Command) -> Command {
+    for (name, help) in VALUES {
+        command = command.arg(Arg::new(*name).long(*name).help(*help));
+    }
+    for (name, help) in SWITCHES {
+        command = command.arg(switch(name).help(*help));
+    }
+    for name in WITHOUT_MEANING {
+        let ignored = Arg::new(*name).long(*name).action(ArgAction::Append).allow_hyphen_values(true).hide(true);
+        command = command.arg(if *name == "v" { ignored.short('v') } else { ignored });
+    }
+    SWITCHES_WITHOUT_MEANING.iter().fold(command, |command, name| command.arg(switch(name).hide(true)))
+}
+
+/// Proxies until SIGTERM or SIGINT; the rules stay.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    if is_on(matches, "cleanup") {
+        return proxy::follow::clean_up().context("take the rules away");
+    }
+    if is_on(matches, "init-only") {
+        return Ok(());
+    }
+    let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let flags: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
+    if !flags.is_empty() {
+        tracing::warn!(?flags, "these flags are accepted and change nothing");
+    }
+    let config = config(matches)?;
+    let kubeconfig = text(matches, "kubeconfig").map(str::to_owned).or_else(|| config.kubeconfig.clone());
+    let reach = client_config(kubeconfig.as_deref().map(Path::new), text(matches, "master"))?;
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    executor.block_on(async {
+        let settings = client::Settings { user_agent: "kube-proxy".to_owned(), ..client::Settings::default() };
+        let client = client::Client::connect(&reach, settings).context("reach the API server")?;
+        let well = Arc::new(RwLock::new(Told::default()));
+        if let Some(address) = config.healthz {
+            let listener =
+                tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+            tokio::spawn(proxy::health::serve(listener, Arc::clone(&well)));
+        }
+        tokio::select! {
+            ended = proxy::follow::run(client, config, well) => Ok(ended?),
+            signal = crate::etcd::signal() => signal,
+        }
+    })
+}
+
+/// Where the API server is: what the kubeconfig says, or what a pod is given.
+pub fn client_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<client::Config> {
+    const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let mut config = match (kubeconfig, master) {
+        (Some(file), _) => {
+            ensure!(file.is_file(), "--kubeconfig: there is no file {}", file.display());
+            Kubeconfig::load(&[file.to_owned()])?.config(None)?
+        }
+        (None, Some(master)) => client::Config::new(master.parse().context("--master")?),
+        (None, None) => {
+            let variable = |name: &str| {
+                std::env::var(name)
+                    .ok()
+                    .with_context(|| format!("{name} is not set: give --kubeconfig outside of a pod"))
+            };
+            let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+            client::Config::in_cluster(&host, &port, Path::new(ACCOUNT))?
+        }
+    };
+    if let Some(master) = master {
+        config.server = master.parse().with_context(|| format!("--master {master:?} is no address"))?;
+    }
+    Ok(config)
+}
+
+fn config(matches: &ArgMatches) -> Result<Config> {
+    let mut config = match text(matches, "config") {
+        Some(file) => {
+            let file = PathBuf::from(file);
+            let text = std::fs::read_to_string(&file).with_context(|| format!("--config: read {}", file.display()))?;
+            let object = machinery::yaml::parse(&text).with_context(|| format!("--config {}", file.display()))?;
+            Config::read(&object).with_context(|| format!("--config {}", file.display()))?
+        }
+        None => from_flags(matches)?,
+    };
+    if let Some(name) = text(matches, "hostname-override") {
+        config.node_name = name.to_owned();
+    }
+    if config.node_name.is_empty() {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("find the node's name")?;
+        config.node_name = name.trim().to_lowercase();
+    }
+    Ok(config)
+}
+
+fn from_flags(matches: &ArgMatches) -> Result<Config> {
+    let mut config = Config::default();
+    let given = |name| text(matches, name).unwrap_or_default();
+    config.set_mode(given("proxy-mode"), "--proxy-mode")?;
+    config.set_cluster_cidrs(given("cluster-cidr"), "--cluster-cidr")?;
+    config.set_detect_local(given("detect-local-mode"), "--detect-local-mode")?;
+    let addresses: Vec<&str> = given("nodeport-addresses").split(',').filter(|text| !text.is_empty()).collect();
+    config.set_node_port_addresses(&addresses, "--nodeport-addresses")?;
+    if let Some(bind) = text(matches, "healthz-bind-address") {
+        config.set_healthz(bind, "--healthz-bind-address")?;
+    }
+    if let Some(bit) = text(matches, "iptables-masquerade-bit") {
+        let bit = bit.parse().with_context(|| format!("--iptables-masquerade-bit {bit}"))?;
+        config.set_masquerade_bit(bit, "--iptables-masquerade-bit")?;
+    }
+    config.masquerade_all = is_on(matches, "masquerade-all");
+    Ok(config)
+}
+
+fn switch(name: &'static str) -> Arg {
+    Arg::new(name).long(name).num_args(0..=1).require_equals(true).default_missing_value("true")
+}
+
+fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
+    matches.get_one::<String>(name).map(String::as_str)
+}
+
+fn is_on(matches: &ArgMatches, name: &str) -> bool {
+    text(matches, name) == Some("true")
+}

@@ -1,0 +1,82 @@
+//! Connections that the kernel remembers: looked through, and forgotten where they lead to the wrong place.
+
+use std::net::IpAddr;
+
+use crate::netlink::{ACK, DUMP, Error, Protocol as Netlink, Reply, Request, Socket, attribute, attributes, read_ip};
+use crate::network::Protocol;
+
+const SUBSYSTEM: u16 = 1 << 8;
+const GET: u16 = 1;
+const DELETE: u16 = 2;
+const HEADER_LEN: usize = 4;
+const TUPLE_ORIGINAL: u16 = 1;
+const TUPLE_REPLY: u16 = 2;
+const ZONE: u16 = 18;
+
+/// A connection that was translated or not: how it began, and how answers come back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Where its first packet went.
+    pub to: (IpAddr, u16),
+    /// Who answers it.
+    pub answered_by: (IpAddr, u16),
+    /// The protocol's number.
+    pub protocol: u8,
+}
+
+/// Forgets the connections of a protocol for which `stale` says so; gives their number.
+pub fn forget(protocol: Protocol, stale: impl Fn(&Flow) -> bool) -> Result<usize, Error> {
+    let mut socket = Socket::open(Netlink::Netfilter)?;
+    let everything = Request::of(SUBSYSTEM | GET, DUMP, &[0; HEADER_LEN], |_| {});
+    let mut count = 0;
+    for reply in socket.ask("a list of connections", everything)? {
+        let Some(flow) = read(&reply).filter(|flow| flow.protocol == protocol.number()) else { continue };
+        if !stale(&flow) {
+            continue;
+        }
+        match socket.execute("the end of a connection", deletion(&reply)) {
+            Ok(()) => count += 1,
+            // It ended by itself.
+            Err(error) if error.errno() == Some(libc::ENOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+fn deletion(reply: &Reply) -> Request {
+    let family = reply.payload.first().copied().unwrap_or_default();
+    Request::of(SUBSYSTEM | DELETE, ACK, &[family, 0, 0, 0], |it| {
+        for (kind, value) in reply.attributes(HEADER_LEN).filter(|(kind, _)| [TUPLE_ORIGINAL, ZONE].contains(kind)) {
+            if kind == TUPLE_ORIGINAL {
+                it.nest(kind, |it| {
+                    it.raw(value);
+                });
+            } else {
+                it.put(kind, value);
+            }
+        }
+    })
+}
+
+fn read(reply: &Reply) -> Option<Flow> {
+    let rest = reply.payload.get(HEADER_LEN..)?;
+    let original = tuple(attribute(rest, TUPLE_ORIGINAL)?)?;
+    let back = tuple(attribute(rest, TUPLE_REPLY)?)?;
+    Some(Flow { to: original.to, answered_by: back.from, protocol: original.protocol })
+}
+
+struct Tuple {
+    from: (IpAddr, u16),
+    to: (IpAddr, u16),
+    protocol: u8,
+}
+
+fn tuple(bytes: &[u8]) -> Option<Tuple> {
+    let (addresses, ports) = (attribute(bytes, 1)?, attribute(bytes, 2)?);
+    // Sources have the odd numbers, destinations the even ones, IPv4 and then IPv6.
+    let ip =
+        |kinds: [u16; 2]| attributes(addresses).find(|(kind, _)| kinds.contains(kind)).and_then(|it| read_ip(it.1));
+    let port = |kind| Some(u16::from_be_bytes(attribute(ports, kind)?.try_into().ok()?));
+    Some(Tuple { from: (ip([1, 3])?, port(2)?), to: (ip([2, 4])?, port(3)?), protocol: *attribute(ports, 1)?.first()? })
+}

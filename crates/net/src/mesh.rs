@@ -1,0 +1,169 @@
+//! The way to other nodes' pods: by plain routes where nodes share a segment, through a tunnel where they do not.
+//!
+//! Everything a node must know of another follows from the other's addresses and blocks: the far end of a tunnel has a hardware
+//! address that follows from the first block. So nodes agree without telling each other anything.
+
+use std::net::IpAddr;
+
+use crate::cidr::Cidr;
+use crate::link::{Address, Hop, Links, Neighbour, Route, Routes, hardware_of};
+use crate::netlink::Error;
+
+/// The tunnel's name.
+pub const TUNNEL: &str = "knarr-vxlan";
+/// What a tunnel adds to a packet: its own header, and those of UDP, IP and Ethernet around it; the larger IP counts.
+pub const OVERHEAD: u32 = 8 + 8 + 40 + 14;
+/// The tunnel's number, as every node has it.
+const TUNNEL_ID: u32 = 1;
+/// The port that Linux has used for it before there was a standard, which most firewalls of clusters know.
+const TUNNEL_PORT: u16 = 8472;
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its addresses, the one to use first.
+    pub addresses: Vec<IpAddr>,
+    /// Where its pods are.
+    pub pod_cidrs: Vec<Cidr>,
+}
+
+/// The way to some pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reach {
+    /// The pods.
+    pub to: Cidr,
+    /// The way.
+    pub way: Way,
+}
+
+/// A way to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// It is a neighbour on a link.
+    Direct {
+        /// The link.
+        index: u32,
+        /// Its address there.
+        neighbour: IpAddr,
+    },
+    /// It is behind others.
+    Tunnel {
+        /// Its address.
+        node: IpAddr,
+        /// The hardware address of the tunnel's far end.
+        hardware: [u8; 6],
+    },
+}
+
+/// How to reach the pods of other nodes, given the addresses of this one.
+pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<Reach> {
+    let mut reaches = Vec::new();
+    for peer in peers {
+        for to in &peer.pod_cidrs {
+            let same_family = peer.addresses.iter().filter(|ip| ip.is_ipv4() == to.is_ipv4());
+            let mut direct = same_family.filter_map(|ip| {
+                let on_link = own.iter().find(|own| shares_segment(own, *ip))?;
+                Some(Way::Direct { index: on_link.index, neighbour: *ip })
+            });
+            let tunnel = || {
+                let hardware = hardware_of(peer.pod_cidrs.first()?.base());
+                Some(Way::Tunnel { node: *peer.addresses.first()?, hardware })
+            };
+            // A node without addresses cannot be reached yet.
+            if let Some(way) = direct.next().or_else(tunnel) {
+                reaches.push(Reach { to: *to, way });
+            }
+        }
+    }
+    reaches.sort();
+    reaches
+}
+
+/// Makes the kernel know these ways and no others. `own` is where this node's pods are, `mtu` what a tunnel takes.
+pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: u32) -> Result<(), Error> {
+    let mut links = Links::open()?;
+    let tunnels = reaches.iter().any(|reach| matches!(reach.way, Way::Tunnel { .. }));
+    let tunnel = match own.first() {
+        Some(first) if tunnels => Some(tunnel(&mut links, first.base(), own, mtu)?),
+        _ => None,
+    };
+    let mut wanted = Vec::new();
+    for reach in reaches {
+        let hop = match (reach.way, tunnel) {
+            (Way::Direct { index, neighbour }, _) => Hop::Via { index, neighbour },
+            (Way::Tunnel { node, hardware }, Some(index)) => {
+                // The first address of a block is nobody's, so that it can stand for the far end.
+                let ip = reach.to.base();
+                links.add_neighbour(index, &Neighbour::Address { ip, hardware })?;
+                links.add_neighbour(index, &Neighbour::Tunnel { ip: node, hardware })?;
+                Hop::Via { index, neighbour: ip }
+            }
+            (Way::Tunnel { .. }, None) => continue,
+        };
+        wanted.push(Route { to: reach.to, hop });
+    }
+    for route in &wanted {
+        links.add_route(route)?;
+    }
+    for old in links.routes(Routes::Ours)? {
+        if matches!(old.hop, Hop::Via { .. }) && !wanted.contains(&old) {
+            links.delete_route(&old)?;
+        }
+    }
+    if tunnel.is_none() {
+        links.delete(TUNNEL)?;
+    }
+    Ok(())
+}
+
+/// The tunnel's end on this node, with the address by which the node itself speaks through it.
+fn tunnel(links: &mut Links, first: IpAddr, own: &[Cidr], mtu: u32) -> Result<u32, Error> {
+    let link = links.ensure_vxlan(TUNNEL, TUNNEL_ID, TUNNEL_PORT, mtu, hardware_of(first))?;
+    for block in own {
+        let prefix = if block.is_ipv4() { 32 } else { 128 };
+        links.add_address(&Address { index: link.index, ip: block.base(), prefix })?;
+    }
+    Ok(link.index)
+}
+
+/// Whether an address is a neighbour on the link that has this address. One that stands alone has none.
+fn shares_segment(own: &Address, ip: IpAddr) -> bool {
+    let alone = if ip.is_ipv4() { 32 } else { 128 };
+    own.prefix < alone && own.ip != ip && Cidr::around(own.ip, own.prefix).contains(ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(addresses: &[&str], pods: &str) -> Peer {
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        Peer { addresses, pod_cidrs: Cidr::parse_list(pods).unwrap() }
+    }
+
+    fn own(ip: &str, prefix: u8) -> Address {
+        Address { index: 7, ip: ip.parse().unwrap(), prefix }
+    }
+
+    fn shown(own: &[Address], peer: &Peer) -> Vec<String> {
+        let reaches = plan(own, std::slice::from_ref(peer));
+        let line = |reach: &Reach| match reach.way {
+            Way::Direct { neighbour, .. } => format!("{} via {neighbour}", reach.to),
+            Way::Tunnel { node, .. } => format!("{} through {node}", reach.to),
+        };
+        reaches.iter().map(line).collect()
+    }
+
+    #[test]
+    fn neighbours_are_reached_directly_and_others_through_a_tunnel() {
+        let here = [own("192.0.2.1", 24), own("2001:db8::1", 64), own("10.9.9.9", 32)];
+        let near = peer(&["192.0.2.2", "2001:db8::2"], "10.244.2.0/24,fd00:2::/64");
+        assert_eq!(shown(&here, &near), ["10.244.2.0/24 via 192.0.2.2", "fd00:2::/64 via 2001:db8::2"]);
+        let far = peer(&["198.51.100.2"], "10.244.3.0/24,fd00:3::/64");
+        assert_eq!(shown(&here, &far), ["10.244.3.0/24 through 198.51.100.2", "fd00:3::/64 through 198.51.100.2"]);
+        let half = peer(&["192.0.2.3"], "10.244.4.0/24,fd00:4::/64");
+        assert_eq!(shown(&here, &half), ["10.244.4.0/24 via 192.0.2.3", "fd00:4::/64 through 192.0.2.3"]);
+        assert!(shown(&here, &peer(&[], "10.244.5.0/24")).is_empty(), "it has no address yet");
+        assert!(shown(&here, &peer(&["192.0.2.9"], "")).is_empty(), "it has no pods yet");
+    }
+}

@@ -1,0 +1,221 @@
+//! What a proxy is told at its start: by flags, or by a `KubeProxyConfiguration`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use machinery::Value;
+use net::Cidr;
+
+/// The version and kind of a configuration file.
+const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
+const KIND: &str = "KubeProxyConfiguration";
+
+/// How the proxy works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How packets get to endpoints.
+    pub mode: Mode,
+    /// The node's name.
+    pub node_name: String,
+    /// Where pods are.
+    pub cluster_cidrs: Vec<Cidr>,
+    /// How pods of this node are told from others.
+    pub detect_local: DetectLocal,
+    /// Which addresses of the node have ports of services; those of the node's object if there is none.
+    pub node_port_addresses: Vec<NodePortAddresses>,
+    /// Whether clients' addresses are always hidden.
+    pub masquerade_all: bool,
+    /// The bit of a packet's mark that asks for masquerading.
+    pub masquerade_bit: u8,
+    /// Where the proxy tells whether it is well.
+    pub healthz: Option<SocketAddr>,
+    /// The kubeconfig that a configuration names.
+    pub kubeconfig: Option<String>,
+}
+
+/// How packets get to endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By nf_tables.
+    Nftables,
+}
+
+/// How pods of this node are told from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DetectLocal {
+    /// They are where the cluster's pods are.
+    ClusterCidr,
+    /// They are where this node's pods are.
+    NodeCidr,
+}
+
+/// Addresses of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// The one that the node's object has, of each family.
+    Primary,
+    /// Those in a block.
+    Within(Cidr),
+}
+
+/// A configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct ConfigError {
+    /// Where.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Nftables,
+            node_name: String::new(),
+            cluster_cidrs: Vec::new(),
+            detect_local: DetectLocal::ClusterCidr,
+            node_port_addresses: Vec::new(),
+            masquerade_all: false,
+            // As upstream: 0x4000.
+            masquerade_bit: 14,
+            healthz: Some(SocketAddr::from(([0, 0, 0, 0], 10256))),
+            kubeconfig: None,
+        }
+    }
+}
+
+impl Config {
+    /// Takes what a configuration file says.
+    pub fn read(object: &Value) -> Result<Self, ConfigError> {
+        for (field, expect) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+            let given = object.str_at(&[field]).unwrap_or_default();
+            if given != expect {
+                return Err(error(field, format!("is {given:?}, and must be {expect:?}")));
+            }
+        }
+        let text = |path: &[&str]| object.str_at(path).filter(|text| !text.is_empty());
+        let mut config = Self::default();
+        config.set_mode(text(&["mode"]).unwrap_or_default(), "mode")?;
+        config.set_detect_local(text(&["detectLocalMode"]).unwrap_or_default(), "detectLocalMode")?;
+        config.node_name = text(&["hostnameOverride"]).unwrap_or_default().to_owned();
+        config.set_cluster_cidrs(text(&["clusterCIDR"]).unwrap_or_default(), "clusterCIDR")?;
+        config.kubeconfig = text(&["clientConnection", "kubeconfig"]).map(str::to_owned);
+        let addresses = object.get("nodePortAddresses").and_then(Value::as_array).unwrap_or_default();
+        let addresses: Vec<&str> = addresses.iter().filter_map(Value::as_str).collect();
+        config.set_node_port_addresses(&addresses, "nodePortAddresses")?;
+        if let Some(bind) = text(&["healthzBindAddress"]) {
+            config.set_healthz(bind, "healthzBindAddress")?;
+        }
+        // Both modes have the same two fields; that of the mode in use counts.
+        if let Some(all) = object.at(&["nftables", "masqueradeAll"]).and_then(Value::as_bool) {
+            config.masquerade_all = all;
+        }
+        if let Some(bit) = object.at(&["nftables", "masqueradeBit"]).and_then(Value::as_int) {
+            config.set_masquerade_bit(bit, "nftables.masqueradeBit")?;
+        }
+        Ok(config)
+    }
+
+    /// The mode by upstream's name.
+    // DEVIATION: the default mode is nftables on every kernel, and iptables and ipvs are served by it, where upstream has a mode for each.
+    pub fn set_mode(&mut self, name: &str, field: &str) -> Result<(), ConfigError> {
+        match name {
+            "" | "nftables" | "iptables" | "ipvs" => {
+                self.mode = Mode::Nftables;
+                Ok(())
+            }
+            other => Err(error(field, format!("{other:?} is no mode; there is nftables"))),
+        }
+    }
+
+    /// How pods of this node are told from others, by upstream's name.
+    pub fn set_detect_local(&mut self, name: &str, field: &str) -> Result<(), ConfigError> {
+        self.detect_local = match name {
+            "" | "ClusterCIDR" => DetectLocal::ClusterCidr,
+            "NodeCIDR" => DetectLocal::NodeCidr,
+            other => {
+                return Err(error(field, format!("{other:?} is not supported; there are ClusterCIDR and NodeCIDR")));
+            }
+        };
+        Ok(())
+    }
+
+    /// Where pods are.
+    pub fn set_cluster_cidrs(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
+        self.cluster_cidrs = Cidr::parse_list(text).map_err(|problem| error(field, problem.to_string()))?;
+        Ok(())
+    }
+
+    /// Which addresses have ports of services.
+    pub fn set_node_port_addresses(&mut self, texts: &[&str], field: &str) -> Result<(), ConfigError> {
+        let one = |text: &&str| match text.trim() {
+            "primary" => Ok(NodePortAddresses::Primary),
+            block => match block.parse() {
+                Ok(block) => Ok(NodePortAddresses::Within(block)),
+                Err(problem) => Err(error(field, net::cidr::CidrError::to_string(&problem))),
+            },
+        };
+        self.node_port_addresses = texts.iter().map(one).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Where the proxy tells whether it is well: an address with or without a port.
+    pub fn set_healthz(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
+        let address = text.parse().or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 10256)));
+        let address = address.map_err(|_| error(field, format!("{text:?} is no address and port")))?;
+        self.healthz = Some(address).filter(|address| address.port() != 0);
+        Ok(())
+    }
+
+    /// Which bit of a mark asks for masquerading.
+    pub fn set_masquerade_bit(&mut self, bit: i64, field: &str) -> Result<(), ConfigError> {
+        self.masquerade_bit = u8::try_from(bit)
+            .ok()
+            .filter(|bit| *bit < 32)
+            .ok_or_else(|| error(field, format!("{bit} is no bit; there are 0 to 31")))?;
+        Ok(())
+    }
+}
+
+fn error(field: &str, problem: impl Into<String>) -> ConfigError {
+    ConfigError { field: field.to_owned(), problem: problem.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    fn read(more: Value) -> Result<Config, String> {
+        let mut object = value!({"apiVersion": API_VERSION, "kind": KIND});
+        if let Value::Object(more) = more {
+            for (key, value) in more {
+                object.as_object_mut().unwrap().insert(key, value);
+            }
+        }
+        Config::read(&object).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn configurations_are_read() {
+        assert_eq!(read(value!({})), Ok(Config::default()));
+        let config =
+            read(value!({"mode": "nftables", "clusterCIDR": "10.244.0.0/16,fd00::/48", "hostnameOverride": "n",
+            "nodePortAddresses": ["primary", "192.0.2.0/24"], "healthzBindAddress": "127.0.0.1:0",
+            "nftables": {"masqueradeBit": 3, "masqueradeAll": true}, "clientConnection": {"kubeconfig": "/k"}}))
+            .unwrap();
+        assert_eq!((config.cluster_cidrs.len(), config.node_port_addresses.len()), (2, 2));
+        assert_eq!((config.masquerade_bit, config.masquerade_all, config.healthz), (3, true, None));
+        assert_eq!((config.node_name.as_str(), config.kubeconfig.as_deref()), ("n", Some("/k")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let check = |more: Value, expect: &str| assert_eq!(read(more).unwrap_err(), expect);
+        check(value!({"kind": "Pod"}), "kind: is \"Pod\", and must be \"KubeProxyConfiguration\"");
+        check(value!({"mode": "magic"}), "mode: \"magic\" is no mode; there is nftables");
+        check(value!({"clusterCIDR": "x"}), "clusterCIDR: \"x\" is no block of addresses such as 10.244.0.0/24");
+        check(value!({"nftables": {"masqueradeBit": 32}}), "nftables.masqueradeBit: 32 is no bit; there are 0 to 31");
+    }
+}

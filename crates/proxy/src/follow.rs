@@ -1,0 +1,283 @@
+//! The proxy at work: watches, decides, and sends what changed in one transaction.
+
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use client::Client;
+use client::cache::{self, Changed, Notices, Reader, Source};
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Key, Resource, Value, json, value};
+use net::link::Links;
+use net::{Cidr, conntrack, netlink};
+use reconcile::kinds;
+use tokio::task::JoinSet;
+
+use crate::config::{Config, DetectLocal, NodePortAddresses};
+use crate::health::{Ports, Told};
+use crate::model::Node;
+use crate::nftables::{Settings, Writer, no_rules};
+use crate::rules::{Changes, Rules};
+
+/// Changes that may wait; more are looked at all together.
+const NOTICES_MAX: usize = 10_000;
+/// How long after the kernel refused it is asked again.
+const RETRY: Duration = Duration::from_secs(5);
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Why a proxy ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its caches are no longer kept true.
+    #[error("the watches have ended")]
+    Ended(#[from] cache::Ended),
+}
+
+/// One kind that is watched.
+struct Watched {
+    reader: Reader<Value>,
+    notices: Notices,
+}
+
+/// Proxies for as long as it is polled. `well` is told how it goes.
+pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>) -> Result<(), Error> {
+    let mut watches = JoinSet::new();
+    let mut watch = |resource: &Resource, field_selector: String| {
+        let source = Source { field_selector, ..Source::all(client.clone(), resource.clone()) };
+        let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), small);
+        let notices = Notices::new(NOTICES_MAX);
+        reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
+        watches.spawn(reflector.run());
+        Watched { reader, notices }
+    };
+    let services = watch(&kinds::SERVICES, String::new());
+    let slices = watch(&kinds::ENDPOINT_SLICES, String::new());
+    let node = watch(&kinds::NODES, format!("metadata.name={}", config.node_name));
+    for watched in [&services, &slices, &node] {
+        watched.reader.synced().await?;
+    }
+    let mut proxy = Proxy::new(config, well);
+    // Rules of an earlier run stay until everything is known.
+    proxy.see_services(&services, Changed::Everything);
+    proxy.see_slices(&slices, Changed::Everything);
+    proxy.see_node(&node);
+    loop {
+        let retry = proxy.sync().await;
+        let again = async {
+            match retry {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = services.notices.take() => proxy.see_services(&services, changed),
+            changed = slices.notices.take() => proxy.see_slices(&slices, changed),
+            _ = node.notices.take() => proxy.see_node(&node),
+            () = again => {}
+        }
+        // What came at the same time goes together.
+        if let Some(changed) = services.notices.try_take() {
+            proxy.see_services(&services, changed);
+        }
+        if let Some(changed) = slices.notices.try_take() {
+            proxy.see_slices(&slices, changed);
+        }
+    }
+}
+
+/// Takes all rules away.
+pub fn clean_up() -> Result<(), netlink::Error> {
+    no_rules().commit()
+}
+
+struct Proxy {
+    config: Config,
+    rules: Rules,
+    writer: Writer,
+    settings: Settings,
+    /// The kernel has what we think it has.
+    in_step: bool,
+    ports: Ports,
+    well: Arc<RwLock<Told>>,
+}
+
+impl Proxy {
+    fn new(config: Config, well: Arc<RwLock<Told>>) -> Self {
+        let node = Node { name: config.node_name.clone(), zone: String::new() };
+        let rules = Rules::new(node, config.masquerade_all);
+        let settings = Settings { mark: 1 << config.masquerade_bit, ..Settings::default() };
+        Self { config, rules, writer: Writer::default(), settings, in_step: false, ports: Ports::default(), well }
+    }
+
+    fn see_services(&mut self, watched: &Watched, changed: Changed) {
+        let known = self.rules.known().0;
+        each(watched, changed, &known, |key, object| self.rules.set_service(key, object));
+    }
+
+    fn see_slices(&mut self, watched: &Watched, changed: Changed) {
+        let known = self.rules.known().1;
+        each(watched, changed, &known, |key, object| self.rules.set_slice(key, object));
+    }
+
+    fn see_node(&mut self, watched: &Watched) {
+        let objects = watched.reader.snapshot().objects;
+        let object = objects.get(&Key::cluster(self.config.node_name.as_str()));
+        let zone = object.and_then(|node| Meta::of(node).label(ZONE)).unwrap_or_default().to_owned();
+        self.rules.set_node(Node { name: self.config.node_name.clone(), zone });
+        let settings = Settings {
+            pods: pods(&self.config, object),
+            node_addresses: node_addresses(&self.config.node_port_addresses, object),
+            mark: self.settings.mark,
+        };
+        if settings != self.settings {
+            self.settings = settings;
+            self.in_step = false;
+        }
+    }
+
+    /// Makes the kernel do what the rules say; gives when to try again if it would not.
+    async fn sync(&mut self) -> Option<Duration> {
+        let begun = Instant::now();
+        let changes = self.rules.changes();
+        if self.in_step && changes.is_empty() {
+            return None;
+        }
+        let done = self.write(&changes).await;
+        self.ports.set(self.rules.health()).await;
+        self.tell(done.is_ok());
+        match done {
+            Ok(()) => {
+                forget_stale(&changes, &self.settings);
+                tracing::debug!(frontends = changes.frontends.len(), took = ?begun.elapsed(), "the rules are in place");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the kernel does not take the rules; all are sent again soon");
+                self.in_step = false;
+                Some(RETRY)
+            }
+        }
+    }
+
+    async fn write(&mut self, changes: &Changes) -> Result<(), netlink::Error> {
+        if self.in_step {
+            let change = self.writer.change(changes);
+            match commit(change).await {
+                Ok(()) => return Ok(()),
+                // Somebody else was at our rules.
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "the rules are not what we wrote; all are sent anew");
+                }
+            }
+        }
+        let everything = self.rules.everything();
+        let batch = self.writer.everything(self.settings.clone(), &everything);
+        commit(batch).await?;
+        self.in_step = true;
+        Ok(())
+    }
+
+    fn tell(&self, ok: bool) {
+        let body = json::to_string(&value!({"nodeEligible": true, "healthy": ok}));
+        *self.well.write().unwrap_or_else(PoisonError::into_inner) = Told { ok, body, weight: 0 };
+    }
+}
+
+async fn commit(batch: net::nft::Batch) -> Result<(), netlink::Error> {
+    let done = tokio::task::spawn_blocking(move || batch.commit()).await;
+    done.unwrap_or_else(|error| Err(netlink::Error::Socket(std::io::Error::other(error))))
+}
+
+fn each(watched: &Watched, changed: Changed, known: &[Key], mut set: impl FnMut(&Key, Option<&Value>)) {
+    let objects = watched.reader.snapshot().objects;
+    match changed {
+        Changed::Keys(keys) => keys.iter().for_each(|key| set(key, objects.get(key))),
+        Changed::Everything => {
+            known.iter().filter(|key| objects.get(key).is_none()).for_each(|key| set(key, None));
+            objects.iter().for_each(|entry| set(&entry.key, Some(&entry.value)));
+        }
+    }
+}
+
+/// Datagrams have no connections, but the kernel remembers where they went: those that go where nobody is any more start anew.
+fn forget_stale(changes: &Changes, settings: &Settings) {
+    let stale = changes.stale_datagrams();
+    if stale.is_empty() {
+        return;
+    }
+    let forgotten = conntrack::forget(net::Protocol::Udp, |flow| {
+        stale.iter().any(|(frontend, gone)| {
+            let own = settings.node_addresses.contains(&flow.to.0);
+            let same =
+                flow.to.1 == frontend.port && (flow.to.0 == frontend.address || (frontend.is_node_port() && own));
+            // One that was not translated is answered by whom it went to.
+            same && (gone.contains(&flow.answered_by) || flow.answered_by == flow.to)
+        })
+    });
+    if let Err(error) = forgotten {
+        tracing::warn!(error = chain(&error), "cannot forget connections that lead nowhere");
+    }
+}
+
+/// Where pods are that are spared from masquerading.
+fn pods(config: &Config, node: Option<&Value>) -> Vec<Cidr> {
+    match config.detect_local {
+        DetectLocal::ClusterCidr => config.cluster_cidrs.clone(),
+        DetectLocal::NodeCidr => {
+            let blocks = node.and_then(|node| node.at(&["spec", "podCIDRs"])).and_then(Value::as_array);
+            let texts = blocks.unwrap_or_default().iter().filter_map(Value::as_str);
+            texts.filter_map(|text| text.parse().ok()).collect()
+        }
+    }
+}
+
+/// The node's addresses that have ports of services.
+fn node_addresses(wanted: &[NodePortAddresses], node: Option<&Value>) -> Vec<IpAddr> {
+    let listed = node.and_then(|node| node.at(&["status", "addresses"])).and_then(Value::as_array).unwrap_or_default();
+    let internal = listed.iter().filter(|address| address.str_at(&["type"]) == Some("InternalIP"));
+    let primary: Vec<IpAddr> = internal.filter_map(|address| address.str_at(&["address"])?.parse().ok()).collect();
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    if wanted.is_empty() || wanted.contains(&NodePortAddresses::Primary) {
+        addresses.extend(&primary);
+    }
+    let blocks: Vec<Cidr> = wanted
+        .iter()
+        .filter_map(|one| match one {
+            NodePortAddresses::Within(block) => Some(*block),
+            NodePortAddresses::Primary => None,
+        })
+        .collect();
+    if !blocks.is_empty() {
+        match Links::open().and_then(|mut links| links.addresses()) {
+            Ok(own) => {
+                let own = own.into_iter().map(|address| address.ip).filter(|ip| !ip.is_loopback());
+                addresses.extend(own.filter(|ip| blocks.iter().any(|block| block.contains(*ip))));
+            }
+            Err(error) => tracing::warn!(error = chain(&error), "cannot list the node's addresses"),
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// What nobody needs here is the larger part of an object.
+fn small(mut object: Value) -> Value {
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.remove("managedFields");
+        meta.remove("annotations");
+    }
+    object
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,172 @@
+//! Tells load balancers whether a service has endpoints on this node, and anyone whether the proxy is well.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use machinery::{json, value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::rules::Health;
+
+/// Whoever asks asks at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+const CONNECTIONS_MAX: usize = 64;
+
+/// Servers of health check ports, one a port, kept as the rules say.
+#[derive(Default)]
+pub struct Ports {
+    servers: BTreeMap<u16, Server>,
+}
+
+struct Server {
+    told: Arc<RwLock<Told>>,
+    task: JoinHandle<()>,
+}
+
+/// What those who ask are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// 200 or 503.
+    pub ok: bool,
+    /// The body.
+    pub body: String,
+    /// Of how many endpoints.
+    pub weight: usize,
+}
+
+impl Ports {
+    /// Listens where it is wanted, and nowhere else.
+    pub async fn set(&mut self, wanted: &BTreeMap<u16, Health>) {
+        self.servers.retain(|port, server| {
+            let keep = wanted.contains_key(port);
+            if !keep {
+                server.task.abort();
+            }
+            keep
+        });
+        for (port, health) in wanted {
+            let told = Told::of_service(health);
+            if let Some(server) = self.servers.get(port) {
+                *server.told.write().unwrap_or_else(PoisonError::into_inner) = told;
+                continue;
+            }
+            // Both families, where there are two.
+            let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, *port));
+            let listener = match TcpListener::bind(any).await {
+                Ok(listener) => Ok(listener),
+                Err(_) => TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], *port))).await,
+            };
+            match listener {
+                Ok(listener) => {
+                    let told = Arc::new(RwLock::new(told));
+                    let task = tokio::spawn(serve(listener, Arc::clone(&told)));
+                    self.servers.insert(*port, Server { told, task });
+                }
+                Err(error) => {
+                    tracing::warn!(port, %error, service = ?health.service, "cannot listen for health checks");
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Ports {
+    fn drop(&mut self) {
+        for server in self.servers.values() {
+            server.task.abort();
+        }
+    }
+}
+
+impl Told {
+    /// What load balancers are told of a service.
+    pub fn of_service(health: &Health) -> Self {
+        let count = i64::try_from(health.local).unwrap_or(i64::MAX);
+        let service =
+            value!({"namespace": (health.service.namespace.as_str()), "name": (health.service.name.as_str())});
+        let body = value!({"service": service, "localEndpoints": count, "serviceProxyHealthy": true});
+        Self { ok: health.local > 0, body: json::to_string(&body), weight: health.local }
+    }
+}
+
+/// Answers every request with what is to be told, for as long as it is polled.
+pub async fn serve(listener: TcpListener, told: Arc<RwLock<Told>>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(permit) = Arc::clone(&places).acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let told = told.read().unwrap_or_else(PoisonError::into_inner).clone();
+        tokio::spawn(async move {
+            // Who leaves early did not want to know.
+            let _ = timeout(PATIENCE, answer(stream, &told)).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, told: &Told) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    let mut buffer = [0; 1024];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
+        let length = stream.read(&mut buffer).await?;
+        if length == 0 {
+            return Ok(());
+        }
+        request.extend_from_slice(&buffer[..length]);
+    }
+    let status = if told.ok { "200 OK" } else { "503 Service Unavailable" };
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n\
+         X-Load-Balancing-Endpoint-Weight: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+        told.weight,
+        told.body.len(),
+        told.body
+    );
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::Key;
+
+    use super::*;
+
+    async fn ask(port: u16) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        said
+    }
+
+    #[tokio::test]
+    async fn load_balancers_learn_of_endpoints_and_of_their_end() {
+        // A port that was free a moment ago.
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let mut ports = Ports::default();
+        let health = |local| BTreeMap::from([(free, Health { service: Key::new("a", "web"), local })]);
+        ports.set(&health(2)).await;
+        let said = ask(free).await;
+        assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
+        assert!(said.contains("X-Load-Balancing-Endpoint-Weight: 2"), "{said}");
+        ports.set(&health(0)).await;
+        let said = ask(free).await;
+        assert!(said.starts_with("HTTP/1.1 503"), "{said}");
+        assert!(
+            said.ends_with(
+                r#"{"localEndpoints":0,"service":{"name":"web","namespace":"a"},"serviceProxyHealthy":true}"#
+            ),
+            "{said}"
+        );
+    }
+}

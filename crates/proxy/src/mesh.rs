@@ -1,0 +1,85 @@
+//! Keeps the ways to other nodes' pods: watches nodes, plans, and makes the kernel know.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use client::Client;
+use client::cache::{self, Notices, Source};
+use machinery::Value;
+use machinery::meta::Meta;
+use net::link::Links;
+use net::mesh::{Peer, apply, plan};
+use net::{Cidr, netlink};
+use reconcile::kinds;
+use tokio::task::JoinSet;
+
+use crate::follow::Error;
+
+/// Nodes that may change before all are looked at.
+const NOTICES_MAX: usize = 1_000;
+/// How long after the kernel refused it is asked again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Keeps routes to the pods of all nodes but this one, for as long as it is polled. `mtu` is what a tunnel takes.
+pub async fn run(client: Client, node_name: &str, mtu: u32) -> Result<(), Error> {
+    let source = Source::all(client, kinds::NODES.clone());
+    // A heartbeat is no news here.
+    let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| {
+        (Meta::of(&object).name() != "").then(|| (Meta::of(&object).name().to_owned(), peer(&object)))
+    });
+    let notices = Notices::new(NOTICES_MAX);
+    reader.subscribe(&notices, |change, keys| {
+        if change.old != change.new {
+            keys.push(change.key.clone());
+        }
+    });
+    let mut watch = JoinSet::new();
+    watch.spawn(reflector.run());
+    reader.synced().await?;
+    loop {
+        let nodes = reader.snapshot().objects;
+        let all: Vec<(String, Peer)> = nodes.iter().filter_map(|entry| entry.value.clone()).collect();
+        let own = all.iter().find(|(name, _)| name == node_name).map(|(_, peer)| peer.pod_cidrs.clone());
+        let peers: Vec<Peer> = all.into_iter().filter(|(name, _)| name != node_name).map(|(_, peer)| peer).collect();
+        let done = tokio::task::spawn_blocking(move || keep(&peers, &own.unwrap_or_default(), mtu)).await;
+        match done {
+            Ok(Ok(())) => drop(notices.take().await),
+            failed => {
+                tracing::warn!(?failed, "cannot keep the routes to other nodes; tried again soon");
+                // A change is as good a reason to try again as time.
+                drop(tokio::time::timeout(RETRY, notices.take()).await);
+            }
+        }
+    }
+}
+
+fn keep(peers: &[Peer], own: &[Cidr], mtu: u32) -> Result<(), netlink::Error> {
+    let addresses = Links::open()?.addresses()?;
+    apply(&plan(&addresses, peers), own, mtu)
+}
+
+/// What a node is to others.
+fn peer(node: &Value) -> Peer {
+    let texts = |path: &[&str]| node.at(path).and_then(Value::as_array).unwrap_or_default();
+    let internal = texts(&["status", "addresses"]).iter().filter(|it| it.str_at(&["type"]) == Some("InternalIP"));
+    let addresses: Vec<IpAddr> = internal.filter_map(|it| it.str_at(&["address"])?.parse().ok()).collect();
+    let blocks = texts(&["spec", "podCIDRs"]).iter().filter_map(Value::as_str);
+    Peer { addresses, pod_cidrs: blocks.filter_map(|text| text.parse().ok()).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_its_addresses_and_its_pods() {
+        let node = json::parse(
+            br#"{"spec": {"podCIDRs": ["10.244.1.0/24", "fd00::/64"]}, "status": {"addresses": [
+                {"type": "Hostname", "address": "a"}, {"type": "InternalIP", "address": "192.0.2.1"}]}}"#,
+        );
+        let peer = peer(&node.unwrap());
+        assert_eq!((peer.addresses.len(), peer.pod_cidrs.len()), (1, 2));
+    }
+}

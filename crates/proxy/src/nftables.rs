@@ -1,0 +1,346 @@
+//! Rules as nf_tables: a few flat maps, and a chain for each number of endpoints.
+//!
+//! A map leads from protocol, address and port to the chain that picks one of so many endpoints; that chain draws a number and
+//! looks the endpoint up in another map, by the same key and the number. So a service is elements of two maps, and five thousand
+//! services are few chains: the kernel loads elements far faster than rules. Nothing is read back.
+//!
+//! ```text
+//! prerouting, output: services[protocol . address . port] ──> chain "address-3-foreign":
+//!                                                               mark, unless the client is a pod
+//!                                                               endpoints[protocol . address . port . random below 3] ──> dnat
+//! input, forward, output: refused[protocol . address . port] ──> reject, drop
+//! postrouting: mark ──> masquerade
+//! ```
+
+mod chains;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use net::Cidr;
+use net::nft::{
+    Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_MARK, Reg,
+    Reject, STATE_NEW, Set, Table, Verdict,
+};
+use net::table::{Side, destination, source, within};
+
+use crate::rules::{Backend, Changes, Frontend, Masquerade, Way};
+
+use chains::{Picking, View, mark_rule, picking_rules};
+
+/// The table's name: upstream's, so that one proxy takes the place of the other without a moment without rules.
+pub const TABLE: &str = "kube-proxy";
+
+const SERVICES: &str = "services";
+const SERVICES_INSIDE: &str = "services-inside";
+const ENDPOINTS: &str = "endpoints";
+const AFFINITY: &str = "affinity";
+const STICKY: &str = "sticky";
+const REFUSED: &str = "refused";
+const GUARDED: &str = "guarded";
+const ALLOWED: &str = "allowed";
+const ITSELF: &str = "itself";
+const NODE_ADDRESSES: &str = "node-addresses";
+/// The chain that refuses.
+const REJECT: &str = "reject";
+/// Where addresses are translated, and just before.
+const PRIORITY_DNAT: i32 = -100;
+const PRIORITY_FILTER: i32 = -110;
+const PRIORITY_SNAT: i32 = 100;
+
+/// How packets are treated, whatever the services are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Where pods are; empty if that is not known.
+    pub pods: Vec<Cidr>,
+    /// The node's addresses whose ports lead to services.
+    pub node_addresses: Vec<IpAddr>,
+    /// The bit of a packet's mark that asks for masquerading.
+    pub mark: u32,
+}
+
+/// Writes rules, and knows what it wrote.
+#[derive(Debug, Default)]
+pub struct Writer {
+    settings: Settings,
+    /// Chains that are there. They stay until all is written anew: there are as many as there are different numbers of
+    /// endpoints.
+    chains: BTreeSet<(Family, Picking)>,
+    /// How many frontends have each endpoint of this node.
+    itself: BTreeMap<IpAddr, usize>,
+}
+
+/// The elements of one family, by set.
+type Elements = BTreeMap<&'static str, BTreeSet<Element>>;
+
+impl Writer {
+    /// Writes nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// All rules, whatever was there before.
+    pub fn everything(&mut self, settings: Settings, changes: &Changes) -> Batch {
+        *self = Self::new(settings);
+        let mut batch = Batch::new();
+        for family in [Family::Ip, Family::Ip6] {
+            base(&mut batch.table(family, TABLE), family, &self.settings);
+        }
+        self.write(&mut batch, changes);
+        batch
+    }
+
+    /// What a change adds and takes.
+    pub fn change(&mut self, changes: &Changes) -> Batch {
+        let mut batch = Batch::new();
+        self.write(&mut batch, changes);
+        batch
+    }
+
+    fn write(&mut self, batch: &mut Batch, changes: &Changes) {
+        for family in [Family::Ip, Family::Ip6] {
+            let (mut before, mut now) = (Elements::new(), Elements::new());
+            let mut counts = BTreeMap::<IpAddr, isize>::new();
+            let ours = changes.frontends.iter().filter(|(frontend, _)| Family::of(frontend.address) == family);
+            let mut table = batch.table(family, TABLE);
+            for (frontend, (old, new)) in ours {
+                if let Some(old) = old {
+                    add_elements(&mut before, frontend, old);
+                    old.here.iter().for_each(|ip| *counts.entry(*ip).or_default() -= 1);
+                }
+                if let Some(new) = new {
+                    for picking in add_elements(&mut now, frontend, new) {
+                        if self.chains.insert((family, picking)) {
+                            add_chain(&mut table, family, &self.settings, picking);
+                        }
+                    }
+                    new.here.iter().for_each(|ip| *counts.entry(*ip).or_default() += 1);
+                }
+            }
+            self.count_itself(&counts, &mut before, &mut now);
+            for (set, old) in &before {
+                let none = BTreeSet::new();
+                table.delete_elements(set, old.difference(now.get(set).unwrap_or(&none)));
+            }
+            for (set, new) in &now {
+                let none = BTreeSet::new();
+                table.add_elements(set, new.difference(before.get(set).unwrap_or(&none)));
+            }
+        }
+    }
+
+    fn count_itself(&mut self, counts: &BTreeMap<IpAddr, isize>, before: &mut Elements, now: &mut Elements) {
+        for (ip, by) in counts {
+            let count = self.itself.entry(*ip).or_default();
+            let old = *count;
+            *count = count.saturating_add_signed(*by);
+            let new = *count;
+            if new == 0 {
+                self.itself.remove(ip);
+            }
+            let element = Element::member(Key::new().ip(*ip).ip(*ip));
+            match (old, new) {
+                (0, 1..) => now.entry(ITSELF).or_default().insert(element),
+                (1.., 0) => before.entry(ITSELF).or_default().insert(element),
+                _ => false,
+            };
+        }
+    }
+}
+
+/// No rules.
+pub fn no_rules() -> Batch {
+    let mut batch = Batch::new();
+    for family in [Family::Ip, Family::Ip6] {
+        batch.table(family, TABLE).add().delete();
+    }
+    batch
+}
+
+fn key(frontend: &Frontend) -> Key {
+    Key::new().protocol(frontend.protocol.number()).ip(frontend.address).port(frontend.port)
+}
+
+/// What a frontend puts into the sets; gives the chains that it needs.
+fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend) -> Vec<Picking> {
+    let mut needed = Vec::new();
+    let mut add = |set, element| {
+        elements.entry(set).or_default().insert(element);
+    };
+    let views = [(View::Outside, Some(&backend.outside)), (View::Inside, backend.inside.as_ref())];
+    for (view, way) in views.into_iter().filter_map(|(view, way)| Some((view, way?))) {
+        match way {
+            Way::To { places, masquerade, affinity_seconds } => {
+                let picking = Picking::new(frontend, view, places.len(), *masquerade, *affinity_seconds);
+                let into = match view {
+                    View::Outside => SERVICES,
+                    View::Inside => SERVICES_INSIDE,
+                };
+                add(into, Element::entry(key(frontend), Held::Verdict(Verdict::Goto(picking.name()))));
+                for (number, (ip, port)) in (view.first()..).zip(places) {
+                    let place = Held::Value(Key::new().ip(*ip).port(*port).done());
+                    add(ENDPOINTS, Element::entry(key(frontend).number(number), place));
+                    if affinity_seconds.is_some() {
+                        add(STICKY, Element::member(key(frontend).ip(*ip).port(*port)));
+                    }
+                }
+                needed.push(picking);
+            }
+            // Those from inside who find nobody are treated as those from outside.
+            Way::Refuse | Way::Drop if view == View::Inside => {}
+            Way::Refuse => add(REFUSED, Element::entry(key(frontend), Held::Verdict(Verdict::Goto(REJECT.to_owned())))),
+            Way::Drop => add(REFUSED, Element::entry(key(frontend), Held::Verdict(Verdict::Drop))),
+        }
+    }
+    if !backend.allowed.is_empty() {
+        add(GUARDED, Element::member(key(frontend)));
+        for range in &backend.allowed {
+            let end = key(frontend).ip(range.last()).done();
+            add(ALLOWED, Element { key_end: Some(end), ..Element::member(key(frontend).ip(range.base())) });
+        }
+    }
+    needed
+}
+
+/// The sets, and the chains that every packet passes.
+fn base(table: &mut Table<'_>, family: Family, settings: &Settings) {
+    table.replace();
+    let front = || vec![Field::Protocol, family.address(), Field::Port];
+    let place = || vec![family.address(), Field::Port];
+    let plus = |more: &[Field]| [front().as_slice(), more].concat();
+    let set = |name, key, holds| Set { name, key, holds, ranges: false, dynamic: false };
+    table.set(&set(SERVICES, front(), Holds::Verdicts));
+    table.set(&set(SERVICES_INSIDE, front(), Holds::Verdicts));
+    table.set(&set(REFUSED, front(), Holds::Verdicts));
+    table.set(&set(ENDPOINTS, plus(&[Field::Number]), Holds::Values(place())));
+    table.set(&Set { dynamic: true, ..set(AFFINITY, plus(&[family.address()]), Holds::Values(place())) });
+    table.set(&set(STICKY, plus(&place()), Holds::Nothing));
+    table.set(&set(GUARDED, front(), Holds::Nothing));
+    table.set(&Set { ranges: true, ..set(ALLOWED, plus(&[family.address()]), Holds::Nothing) });
+    table.set(&set(ITSELF, vec![family.address(), family.address()], Holds::Nothing));
+    table.set(&set(NODE_ADDRESSES, vec![family.address()], Holds::Nothing));
+    let addresses = settings.node_addresses.iter().filter(|ip| Family::of(**ip) == family);
+    let addresses: Vec<Element> = addresses.map(|ip| Element::member(Key::new().ip(*ip))).collect();
+    table.add_elements(NODE_ADDRESSES, &addresses);
+    translate(table, family, settings);
+    filter(table, family);
+    postrouting(table, family, settings.mark);
+}
+
+/// What a rule loads first: the key of a frontend into the first registers.
+fn load_key(family: Family, node_port: bool) -> [Expression; 3] {
+    let (offset, length, words) = destination(family);
+    let address = match node_port {
+        true => Expression::Load(Reg(1), vec![0; length as usize]),
+        false => Expression::Network(offset, length, Reg(1)),
+    };
+    [Expression::Meta(net::nft::META_L4PROTO, Reg(0)), address, Expression::Transport(2, 2, Reg(1 + words))]
+}
+
+/// Decides by a map: for the packet's own address, then for a port of the node.
+fn decide(table: &mut Table<'_>, chain: &str, family: Family, map: &'static str, first: &[Expression]) {
+    let (offset, length, _) = destination(family);
+    let to_node = [
+        Expression::Network(offset, length, Reg(0)),
+        Expression::Member { set: NODE_ADDRESSES, key: Reg(0), present: true },
+    ];
+    for node_port in [false, true] {
+        let mut rule = first.to_vec();
+        rule.extend(to_node.iter().filter(|_| node_port).cloned());
+        rule.extend(load_key(family, node_port));
+        rule.push(Expression::Decide { map, key: Reg(0) });
+        table.rule(chain, &rule);
+    }
+}
+
+fn translate(table: &mut Table<'_>, family: Family, settings: &Settings) {
+    table.base_chain("nat-prerouting", ChainKind::Nat, Hook::Prerouting, PRIORITY_DNAT);
+    table.base_chain("nat-output", ChainKind::Nat, Hook::Output, PRIORITY_DNAT);
+    for pods in settings.pods.iter().filter(|pods| Family::of(pods.base()) == family) {
+        let from_pods = within(family, Side::Source, pods, Compare::Equal);
+        decide(table, "nat-prerouting", family, SERVICES_INSIDE, &from_pods);
+    }
+    decide(table, "nat-output", family, SERVICES_INSIDE, &[]);
+    for chain in ["nat-prerouting", "nat-output"] {
+        decide(table, chain, family, SERVICES, &[]);
+    }
+}
+
+fn filter(table: &mut Table<'_>, family: Family) {
+    table.chain(REJECT);
+    table.rule(REJECT, &[Expression::Reject(family, Reject::PortUnreachable)]);
+    let state = STATE_NEW.to_ne_bytes().to_vec();
+    let first = [
+        Expression::Ct(CT_STATE, Reg(0)),
+        Expression::Mask { from: Reg(0), to: Reg(0), mask: state.clone(), flip: vec![0; 4] },
+        Expression::Compare(Reg(0), Compare::Equal, state),
+    ];
+    for (chain, hook) in
+        [("filter-input", Hook::Input), ("filter-forward", Hook::Forward), ("filter-output", Hook::Output)]
+    {
+        table.base_chain(chain, ChainKind::Filter, hook, PRIORITY_FILTER);
+        decide(table, chain, family, REFUSED, &first);
+    }
+    let chain = "filter-prerouting";
+    let (offset, length, words) = source(family);
+    table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_FILTER);
+    let mut rule = first.to_vec();
+    rule.extend(load_key(family, false));
+    rule.push(Expression::Member { set: GUARDED, key: Reg(0), present: true });
+    rule.push(Expression::Network(offset, length, Reg(2 + words)));
+    rule.push(Expression::Member { set: ALLOWED, key: Reg(0), present: false });
+    rule.push(Expression::Verdict(Verdict::Drop));
+    table.rule(chain, &rule);
+}
+
+fn postrouting(table: &mut Table<'_>, family: Family, mark: u32) {
+    let chain = "nat-postrouting";
+    let (from, length, words) = source(family);
+    let (to, ..) = destination(family);
+    table.base_chain(chain, ChainKind::Nat, Hook::Postrouting, PRIORITY_SNAT);
+    // An endpoint that came to itself would not take an answer from itself.
+    table.rule(
+        chain,
+        &[
+            Expression::Network(from, length, Reg(0)),
+            Expression::Network(to, length, Reg(words)),
+            Expression::Member { set: ITSELF, key: Reg(0), present: true },
+            Expression::Masquerade,
+        ],
+    );
+    let bit = mark.to_ne_bytes().to_vec();
+    let others = (!mark).to_ne_bytes().to_vec();
+    table.rule(
+        chain,
+        &[
+            Expression::Meta(META_MARK, Reg(0)),
+            Expression::Mask { from: Reg(0), to: Reg(1), mask: bit.clone(), flip: vec![0; 4] },
+            Expression::Compare(Reg(1), Compare::Equal, bit),
+            // A packet that goes through a tunnel comes by here again.
+            Expression::Mask { from: Reg(0), to: Reg(0), mask: others, flip: vec![0; 4] },
+            Expression::SetMeta(META_MARK, Reg(0)),
+            Expression::Masquerade,
+        ],
+    );
+}
+
+/// A chain that picks one of so many endpoints.
+fn add_chain(table: &mut Table<'_>, family: Family, settings: &Settings, picking: Picking) {
+    let name = picking.name();
+    table.chain(&name);
+    let pods: Vec<Cidr> = settings.pods.iter().filter(|pods| Family::of(pods.base()) == family).copied().collect();
+    match picking.masquerade {
+        Masquerade::Never => {}
+        // Where nobody says where pods are, everyone may be one.
+        Masquerade::Foreign if pods.is_empty() => {}
+        Masquerade::Foreign => {
+            table.rule(&name, &mark_rule(family, settings.mark, &pods));
+        }
+        Masquerade::Always => {
+            table.rule(&name, &mark_rule(family, settings.mark, &[]));
+        }
+    }
+    for rule in picking_rules(family, picking) {
+        table.rule(&name, &rule);
+    }
+}

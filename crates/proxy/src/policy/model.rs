@@ -1,0 +1,232 @@
+//! What policies need to know of pods, and what they say.
+
+use std::net::IpAddr;
+
+use machinery::labels::{self, Selector};
+use machinery::meta::Meta;
+use machinery::{Key, Object, Value};
+use net::{Cidr, Protocol};
+
+use super::{Cluster, Ports, Range, after};
+
+/// A side of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Who comes.
+    Ingress,
+    /// Where one goes.
+    Egress,
+}
+
+/// A pod that has addresses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pod {
+    /// Its labels.
+    pub labels: Object,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// Its node.
+    pub node: String,
+    /// It has the node's addresses.
+    pub host_network: bool,
+    /// Ports with names.
+    pub ports: Vec<(String, Protocol, u16)>,
+}
+
+/// A policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Whom it limits.
+    pub selector: Selector,
+    ingress: Option<Vec<Rule>>,
+    egress: Option<Vec<Rule>>,
+}
+
+/// One thing that a policy allows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// With whom; everyone if nothing is said.
+    pub peers: Option<Vec<Who>>,
+    /// At which ports; all if nothing is said.
+    pub ports: Option<Vec<PortWish>>,
+}
+
+/// A peer, as a policy describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Who {
+    /// Addresses, without some.
+    Block {
+        /// These.
+        block: Cidr,
+        /// But not those.
+        except: Vec<Cidr>,
+    },
+    /// Pods.
+    Pods {
+        /// Of such namespaces; of the policy's own if nothing is said.
+        namespaces: Option<Selector>,
+        /// Such ones; all if nothing is said.
+        pods: Option<Selector>,
+    },
+}
+
+/// A port, as a policy describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortWish {
+    /// By number.
+    Numbers(Ports),
+    /// By a name that containers have.
+    Name(Protocol, String),
+}
+
+impl Pod {
+    /// Reads a pod; none if it has no address, or has ended.
+    pub fn read(object: &Value) -> Option<Self> {
+        if matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
+            return None;
+        }
+        let ips = list(object.at(&["status", "podIPs"])).iter();
+        let mut ips: Vec<IpAddr> = ips.filter_map(|ip| ip.str_at(&["ip"])?.parse().ok()).collect();
+        if ips.is_empty() {
+            ips.push(object.str_at(&["status", "podIP"])?.parse().ok()?);
+        }
+        let containers = list(object.at(&["spec", "containers"])).iter();
+        let ports = containers.flat_map(|container| list(container.get("ports"))).filter_map(|port| {
+            let protocol = Protocol::parse(port.str_at(&["protocol"]).unwrap_or_default())?;
+            let number = u16::try_from(port.get("containerPort")?.as_int()?).ok()?;
+            Some((port.str_at(&["name"])?.to_owned(), protocol, number))
+        });
+        Some(Self {
+            labels: Meta::of(object).labels().cloned().unwrap_or_default(),
+            ips,
+            node: object.str_at(&["spec", "nodeName"]).unwrap_or_default().to_owned(),
+            host_network: object.at(&["spec", "hostNetwork"]).and_then(Value::as_bool).unwrap_or_default(),
+            ports: ports.collect(),
+        })
+    }
+
+    /// The numbers of a port with a name.
+    pub fn named(&self, protocol: Protocol, name: &str) -> Vec<Ports> {
+        let ports = self.ports.iter().filter(|(have, kind, _)| have == name && *kind == protocol);
+        ports.map(|(_, _, number)| Ports { protocol, first: *number, last: *number }).collect()
+    }
+}
+
+impl Policy {
+    /// Reads a policy; none if it cannot be understood, which the API server does not let happen.
+    pub fn read(object: &Value) -> Option<Self> {
+        let spec = object.get("spec")?;
+        let types: Vec<&str> = list(spec.get("policyTypes")).iter().filter_map(Value::as_str).collect();
+        let rules = |field: &str, side: &str| {
+            let rules = list(spec.get(field)).iter().map(|rule| Rule::read(rule, side)).collect::<Option<Vec<_>>>();
+            rules.unwrap_or_default()
+        };
+        // Without types it is about who comes, and about where one goes if it says anything of that.
+        let has = |name: &str, usual: bool| if types.is_empty() { usual } else { types.contains(&name) };
+        let egress_said = spec.get("egress").is_some_and(|egress| !egress.is_null());
+        Some(Self {
+            selector: labels::from_object(Some(spec.get("podSelector").unwrap_or(&Value::object()))).ok()?,
+            ingress: has("Ingress", true).then(|| rules("ingress", "from")),
+            egress: has("Egress", egress_said).then(|| rules("egress", "to")),
+        })
+    }
+
+    /// What it allows in a direction; nothing if it does not limit it.
+    pub fn rules(&self, direction: Direction) -> Option<&[Rule]> {
+        match direction {
+            Direction::Ingress => self.ingress.as_deref(),
+            Direction::Egress => self.egress.as_deref(),
+        }
+    }
+}
+
+impl Rule {
+    fn read(value: &Value, side: &str) -> Option<Self> {
+        // An empty list says nothing, as none does.
+        let some = |field: &str| Some(list(value.get(field))).filter(|list| !list.is_empty());
+        let peers = match some(side) {
+            Some(peers) => Some(peers.iter().map(Who::read).collect::<Option<Vec<_>>>()?),
+            None => None,
+        };
+        let ports = match some("ports") {
+            Some(ports) => Some(ports.iter().map(PortWish::read).collect::<Option<Vec<_>>>()?),
+            None => None,
+        };
+        Some(Self { peers, ports })
+    }
+}
+
+impl Who {
+    fn read(value: &Value) -> Option<Self> {
+        if let Some(block) = value.get("ipBlock").filter(|block| !block.is_null()) {
+            let except = list(block.get("except")).iter().filter_map(Value::as_str);
+            return Some(Self::Block {
+                block: block.str_at(&["cidr"])?.parse().ok()?,
+                except: except.filter_map(|text| text.parse().ok()).collect(),
+            });
+        }
+        let selector = |field: &str| match value.get(field).filter(|it| !it.is_null()) {
+            Some(selector) => labels::from_object(Some(selector)).ok().map(Some),
+            None => Some(None),
+        };
+        Some(Self::Pods { namespaces: selector("namespaceSelector")?, pods: selector("podSelector")? })
+    }
+
+    /// Whether it describes a pod, for a policy of a namespace.
+    pub fn is(&self, cluster: &Cluster, namespace: &str, key: &Key, pod: &Pod) -> bool {
+        let Self::Pods { namespaces, pods } = self else { return false };
+        let there = match namespaces {
+            None => key.namespace == namespace,
+            Some(selector) => selector.matches_labels(cluster.namespaces.get(key.namespace.as_str())),
+        };
+        there && pods.as_ref().is_none_or(|selector| selector.matches_labels(Some(&pod.labels)))
+    }
+
+    /// The addresses of a block, without those that are taken out; none for pods.
+    pub fn block_ranges(&self) -> Vec<Range> {
+        let Self::Block { block, except } = self else { return Vec::new() };
+        let mut holes: Vec<Range> = except.iter().map(|hole| (hole.base(), hole.last())).collect();
+        holes.sort_unstable();
+        let (mut start, end) = (Some(block.base()), block.last());
+        let mut ranges = Vec::new();
+        for (first, last) in holes {
+            let Some(from) = start.filter(|from| *from <= end && first.is_ipv4() == from.is_ipv4()) else { break };
+            if let Some(before) = before(first).filter(|before| from <= *before && first <= end) {
+                ranges.push((from, before));
+            }
+            if last >= from {
+                start = after(last);
+            }
+        }
+        if let Some(from) = start.filter(|from| *from <= end) {
+            ranges.push((from, end));
+        }
+        ranges
+    }
+}
+
+impl PortWish {
+    fn read(value: &Value) -> Option<Self> {
+        let protocol = Protocol::parse(value.str_at(&["protocol"]).unwrap_or_default())?;
+        let number = |field: &str| value.get(field).and_then(Value::as_int).and_then(|port| u16::try_from(port).ok());
+        if let Some(name) = value.str_at(&["port"]) {
+            return Some(Self::Name(protocol, name.to_owned()));
+        }
+        let (first, last) = match number("port") {
+            Some(first) => (first, number("endPort").unwrap_or(first)),
+            None => (0, u16::MAX),
+        };
+        Some(Self::Numbers(Ports { protocol, first, last }))
+    }
+}
+
+fn before(ip: IpAddr) -> Option<IpAddr> {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).checked_sub(1).map(|bits| IpAddr::V4(bits.into())),
+        IpAddr::V6(ip) => u128::from(ip).checked_sub(1).map(|bits| IpAddr::V6(bits.into())),
+    }
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).unwrap_or_default()
+}
