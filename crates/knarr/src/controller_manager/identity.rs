@@ -102,11 +102,8 @@ impl AsAccount {
 
     async fn make_account(&self) -> Result<(), Error> {
         let options = WriteOptions::default();
-        let namespace = value!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         let account = value!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"namespace": NAMESPACE, "name": (self.account)}});
-        let made = self.root.create(&Target::all(&kinds::NAMESPACES), &namespace, &options).await;
-        made.map(drop).or_else(already_there)?;
         let target = Target::within(&kinds::SERVICE_ACCOUNTS, NAMESPACE);
         self.root.create(&target, &account, &options).await.map(drop).or_else(already_there)
     }
