@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, controller_manager, convert, cri, down, etcd, image, scheduler, shim, store, up};
+use crate::{apiserver, controller_manager, convert, cri, down, etcd, image, kubelet, scheduler, shim, store, up};
 
 /// A command of the binary.
 pub struct Command {
@@ -60,6 +60,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The scheduler, started alone, with upstream's flags",
         arguments: scheduler::arguments,
         run: scheduler::run,
+    },
+    Command {
+        name: "kubelet",
+        about: "The node's agent, with the runtime inside or another one's socket, with upstream's flags",
+        arguments: kubelet::arguments,
+        run: kubelet::run,
     },
     Command {
         name: "shim",

@@ -10,6 +10,7 @@ mod down;
 mod etcd;
 mod health;
 mod image;
+mod kubelet;
 mod scheduler;
 mod shim;
 mod store;
