@@ -5,13 +5,20 @@ use std::task::{Context, Poll};
 
 use api::catalogue;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use machinery::status::Status;
 use machinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
-use registry::accept::{Accepted, Encoding};
+use registry::accept::{Accepted, Encoding, Form};
 use tokio::sync::mpsc;
+
+/// Answers up to so many bytes are sent as they are; upstream's limit.
+const COMPRESSED_FROM: usize = 128 * 1024;
+/// What a client gets of whom nothing else is known.
+pub const PLAIN: Accepted = Accepted { encoding: Encoding::Json, form: Form::Whole, pretty: false };
 
 /// A response of this server.
 pub type Answer = Response<Body>;
@@ -61,9 +68,8 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Begun(Some(_), _) => SizeHint::default(),
             Self::Foreign(body) => body.size_hint(),
-            Self::Begun(Some(_), _) => SizeHint::default(),
             Self::Begun(None, rest) => rest.size_hint(),
         }
     }
@@ -121,6 +127,42 @@ pub fn as_protobuf(value: &Value, schema: Option<Schema<'_>>) -> Option<Vec<u8>>
     };
     protobuf::encode_object(value, schema, &mut out).ok()?;
     Some(out)
+}
+
+/// Too many others are being served.
+pub fn too_many(retry_after_seconds: u32) -> Answer {
+    let mut answer = text(429, "Too many requests, please try again later.\n");
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds));
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+/// An answer that is worth it made smaller; to be asked only for clients that can read it.
+pub async fn compressed(answer: Answer) -> Answer {
+    let is_whole = matches!(answer.body(), Body::Whole(bytes) if bytes.len() > COMPRESSED_FROM);
+    if !is_whole || answer.headers().contains_key(CONTENT_ENCODING) {
+        return answer;
+    }
+    let (mut parts, body) = answer.into_parts();
+    let Body::Whole(bytes) = body else { unreachable!("just looked") };
+    // It takes long: others must not wait for it.
+    let packed = tokio::task::spawn_blocking(move || gzip(&bytes).map_or(Err(bytes), Ok)).await;
+    match packed {
+        Ok(Ok(packed)) => {
+            parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+            Response::from_parts(parts, Body::Whole(packed.into()))
+        }
+        Ok(Err(bytes)) => Response::from_parts(parts, Body::Whole(bytes)),
+        Err(_) => status(&Status::internal_error("the answer could not be compressed"), PLAIN),
+    }
+}
+
+fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    use std::io::Write;
+    let mut packed = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 8), flate2::Compression::fast());
+    packed.write_all(bytes)?;
+    packed.finish()
 }
 
 /// Adds warnings to an answer, as the headers that kubectl shows.

@@ -1,6 +1,9 @@
 //! Who asks: each way of proving it is asked in turn.
 
+mod issuers;
+
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use auth::keys::PrivateKey;
 use auth::service_account::bound::{self, Found, Lookup};
@@ -9,26 +12,36 @@ use auth::service_account::token::Checker;
 use auth::token_review::Answer;
 use auth::{User, bearer, bootstrap_token, request_header};
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HeaderName, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use machinery::status::Status;
 use machinery::{Str, Value};
 use registry::admission::View;
 
-use crate::state::now;
+pub use issuers::Issuers;
+
+use crate::life::Asked;
+use crate::reload::Reloaded;
+use crate::state::{State, now};
 
 /// The ways of proving who one is that are configured.
 #[derive(Default)]
 pub struct Authenticators {
-    /// Static tokens (`--token-auth-file`), and the one that the server gives itself.
+    /// Tokens that are given at start.
     pub tokens: BTreeMap<Str, User>,
+    /// Static tokens of a file: `--token-auth-file`.
+    pub token_file: Option<Reloaded<BTreeMap<Str, User>>>,
     /// Tokens of service accounts.
     pub service_accounts: Option<ServiceAccounts>,
     /// Whether secrets of the bootstrap kind are tokens.
     pub bootstrap_tokens: bool,
     /// Whom a proxy in front of the server may speak for.
     pub request_header: Option<request_header::Config>,
+    /// Issuers outside the cluster: `--oidc-*`, `--authentication-config`.
+    pub issuers: Option<Issuers>,
     /// Whether those who prove nothing are let through to authorization.
     pub anonymous: bool,
+    /// If there are any, only for these paths.
+    pub anonymous_paths: Vec<Str>,
 }
 
 /// What makes and checks the tokens of service accounts.
@@ -39,6 +52,8 @@ pub struct ServiceAccounts {
     pub config: request::Config,
     /// Checks tokens.
     pub checker: Checker,
+    /// Where others find the keys, if not here.
+    pub keys_uri: Str,
 }
 
 /// Who a connection's certificate says is at its other end.
@@ -48,32 +63,46 @@ pub struct Peer {
     pub user: Option<User>,
     /// The common name of a certificate that the authority of front proxies signed.
     pub proxy: Option<Str>,
+    /// Whether it showed a certificate that nobody vouches for.
+    pub is_unproved: bool,
+    /// Where it is.
+    pub address: Option<SocketAddr>,
 }
 
 /// What is said of a token that nobody knows.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";
 
 impl Authenticators {
-    /// Who asks. A wrong proof is refused; none at all is anonymous, where that is allowed.
-    pub fn identify(&self, headers: &HeaderMap, peer: &Peer, view: &dyn View) -> Result<User, Status> {
-        if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy) {
-            let pairs = pairs(headers);
-            if let Some(user) = config.authenticate(proxy, &pairs).map_err(|_| unauthorized())? {
-                return Ok(user);
-            }
+    /// Who asks. A wrong proof is refused; none at all is anonymous, where that is allowed. Nobody behind sees what was shown.
+    pub async fn identify(&self, asked: &mut Asked, peer: &Peer, state: &State) -> Result<User, Status> {
+        if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy)
+            && let Ok(Some(user)) = config.authenticate(proxy, &pairs(&asked.headers))
+        {
+            asked.forget(|header| config.owns(header));
+            return Ok(user);
         }
+        let shown = shown_token(&mut asked.headers).map_err(|_| unauthorized())?;
         if let Some(user) = &peer.user {
             return Ok(user.clone());
         }
-        let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        match authorization.map(bearer::from_header) {
-            Some(Some(token)) => {
-                let found = self.by_token(token, self.audiences(), view);
+        match shown {
+            Some(token) => {
+                let found = self.by_token(&token, self.audiences(), state).await;
                 found.map(|answer| answer.user).map_err(|_| unauthorized())
             }
-            None if self.anonymous && !headers.contains_key(AUTHORIZATION) => Ok(User::anonymous()),
-            Some(None) | None => Err(unauthorized()),
+            None if !peer.is_unproved && self.lets_anybody(&asked.info.path) => Ok(User::anonymous()),
+            None => Err(unauthorized()),
         }
+    }
+
+    fn static_token(&self, token: &str) -> Option<User> {
+        let from_file = || self.token_file.as_ref()?.current().get(token).cloned();
+        self.tokens.get(token).cloned().or_else(from_file)
+    }
+
+    fn lets_anybody(&self, path: &str) -> bool {
+        self.anonymous
+            && (self.anonymous_paths.is_empty() || self.anonymous_paths.iter().any(|allowed| allowed == path))
     }
 
     /// The server's own audiences.
@@ -82,9 +111,9 @@ impl Authenticators {
     }
 
     /// Whose token this is, for one of `audiences`; or why nobody's.
-    pub fn by_token(&self, token: &str, audiences: &[Str], view: &dyn View) -> Result<Answer, String> {
-        if let Some(user) = self.tokens.get(token) {
-            return Ok(Answer { user: known(user.clone()), audiences: audiences.to_vec() });
+    pub async fn by_token(&self, token: &str, audiences: &[Str], state: &State) -> Result<Answer, String> {
+        if let Some(user) = self.static_token(token) {
+            return Ok(Answer { user: known(user), audiences: audiences.to_vec() });
         }
         if let Some(accounts) = &self.service_accounts
             && let Some(checked) = accounts
@@ -92,19 +121,49 @@ impl Authenticators {
                 .check(token, audiences, now())
                 .map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
-            let verdict = judge(&checked.bound, view).map_err(|refusal| format!("[{UNKNOWN_TOKEN}, {refusal}]"))?;
+            let verdict = judge(&checked.bound, state).map_err(|refusal| format!("[{UNKNOWN_TOKEN}, {refusal}]"))?;
             return Ok(Answer { user: known(verdict.user), audiences: checked.audiences });
         }
         if self.bootstrap_tokens
             && let Some(token) = bootstrap_token::Token::parse(token)
-            && let Some(secret) = view.object("", "secrets", "kube-system", &token.secret_name())
+            && let Some(secret) = state.object("", "secrets", "kube-system", &token.secret_name())
             && let Ok(user) = token.user(&secret, now())
+        {
+            return Ok(Answer { user: known(user), audiences: audiences.to_vec() });
+        }
+        if let Some(issuers) = &self.issuers
+            && let Some(user) = issuers.check(token).await.map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
             return Ok(Answer { user: known(user), audiences: audiences.to_vec() });
         }
         Err(UNKNOWN_TOKEN.to_owned())
     }
 }
+
+/// The token that a request shows, taken out of its headers.
+///
+/// # Errors
+/// The protocols of a WebSocket should hold one and do not.
+fn shown_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
+    if let Some(value) = headers.remove(AUTHORIZATION) {
+        // Another scheme proves nothing here, as if it were not there.
+        return Ok(value.to_str().ok().and_then(bearer::from_header).map(str::to_owned));
+    }
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !text(&UPGRADE).eq_ignore_ascii_case("websocket") {
+        return Ok(None);
+    }
+    let Some((token, others)) = bearer::from_protocols(text(&SEC_WEBSOCKET_PROTOCOL)).map_err(|_| NoToken)? else {
+        return Ok(None);
+    };
+    let others = others.join(", ").parse().map_err(|_| NoToken)?;
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, others);
+    Ok(Some(token))
+}
+
+/// There is no token where there should be one.
+#[derive(Debug)]
+struct NoToken;
 
 /// Whether what a token is bound to still exists.
 fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::Verdict, bound::Refusal> {

@@ -9,9 +9,9 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETA
 use machinery::{Object, Str, Value, json};
 use openapi::discovery::{self, Aggregated};
 use openapi::{Packed, merged, v2, v3};
-use registry::query::Query;
 
 use crate::answer::{self, Answer};
+use crate::health;
 use crate::life::Asked;
 use crate::state::State;
 
@@ -41,7 +41,6 @@ pub fn serve(state: &State, asked: &Asked) -> Option<Answer> {
     let path = asked.info.path.trim_end_matches('/');
     match path {
         "/version" => Some(plain(&version())),
-        "/healthz" | "/livez" | "/readyz" => Some(health(state, path, &asked.query)),
         "/openapi/v2" => Some(swagger(state, asked)),
         "/openapi/v3" => {
             let own = with_table(state, v3::index);
@@ -52,7 +51,8 @@ pub fn serve(state: &State, asked: &Asked) -> Option<Answer> {
         "" => Some(with_table(state, |table| plain(&paths(table)))),
         _ => match path.strip_prefix("/openapi/v3/") {
             Some(document) => with_table(state, |table| openapi3(state, asked, table, document)),
-            None => with_table(state, |table| described(state, asked, table, path)),
+            None => health::serve(state, path, &asked.query)
+                .or_else(|| with_table(state, |table| described(state, asked, table, path))),
         },
     }
 }
@@ -192,7 +192,8 @@ fn issuer(state: &State, path: &str) -> Option<Answer> {
         let body = json::to_vec(&auth::keys::jwks(&keys));
         return Some(cached(answer::bytes(200, "application/jwk-set+json", body)));
     }
-    let document = openid::discovery(&accounts.config.issuer, "", &state.external_address, &keys).ok()?;
+    let document =
+        openid::discovery(&accounts.config.issuer, &accounts.keys_uri, &state.external_address, &keys).ok()?;
     Some(cached(plain(&document)))
 }
 
@@ -248,38 +249,7 @@ fn version() -> Value {
     Value::Object(fields.into_iter().map(|(key, value)| (key, Str::from(value))).collect())
 }
 
-/// Health by named checks, each of which can be left out or shown.
-fn health(state: &State, path: &str, query: &Query) -> Answer {
-    let excluded = query.all("exclude");
-    let ready = state.started.load(std::sync::atomic::Ordering::Relaxed);
-    let checks = [("ping", true), ("etcd", state.cache.reached() > 0), ("poststarthook/bootstrap", ready)];
-    let failed = checks.iter().any(|(name, well)| !well && !excluded.contains(name));
-    if !failed && !query.has("verbose") {
-        return answer::text(200, "ok");
-    }
-    let mut lines: String = checks
-        .iter()
-        .map(|(name, well)| match (excluded.contains(name), well) {
-            (true, _) => format!("[+]{name} excluded: ok\n"),
-            (false, true) => format!("[+]{name} ok\n"),
-            (false, false) => format!("[-]{name} failed: reason withheld\n"),
-        })
-        .collect();
-    let name = path.trim_start_matches('/');
-    lines.push_str(&format!("{name} check {}\n", if failed { "failed" } else { "passed" }));
-    answer::text(if failed { 500 } else { 200 }, lines)
-}
-
-/// The main series, under upstream's names.
+/// Everything that is measured.
 fn metrics(state: &State) -> Answer {
-    let table = state.table();
-    let mut out = String::from(
-        "# HELP apiserver_storage_objects Number of stored objects at the time of last check split by kind.\n\
-         # TYPE apiserver_storage_objects gauge\n",
-    );
-    for kind in table.kinds.iter().filter(|kind| matches!(kind.keeping, api::kind::Keeping::Stored { .. })) {
-        let count = state.cache.shelf(kind).len();
-        out.push_str(&format!("apiserver_storage_objects{{resource=\"{}\"}} {count}\n", kind.qualified_resource()));
-    }
-    answer::bytes(200, "text/plain; version=0.0.4; charset=utf-8", out)
+    answer::bytes(200, "text/plain; version=0.0.4; charset=utf-8", state.metrics.text(state))
 }

@@ -1,22 +1,31 @@
 //! The life of a request, in the order in which it happens.
 
+mod course;
+
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
-use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderMap, Method, Request, Uri};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
+use machinery::Value;
 use machinery::status::{Reason, Status};
-use registry::accept::{Accepted, Encoding, Form, Refused, negotiate};
+use registry::accept::{Accepted, Refused, negotiate};
+use registry::admission::Notes;
 use registry::query::Query;
 use registry::route::{Info, Resource};
+use tokio::time::Instant;
 
-use crate::answer::{self, Answer};
+pub use course::{Course, Sent};
+
+use crate::answer::{self, Answer, PLAIN};
 use crate::authentication::{Peer, pairs};
-use crate::proxy::Stream;
+use crate::proxy::{Outgoing, Stream};
 use crate::state::State;
 use crate::table::Found;
 use crate::verbs::{self, Call};
@@ -26,9 +35,6 @@ use crate::{aggregation, documents};
 const BODY_BYTES_MAX: usize = 3 << 20;
 /// What is read of a body that is too large, at most.
 const DRAINED_BYTES_MAX: usize = 16 << 20;
-
-/// A failure is told in JSON if nothing else is known of the client.
-const PLAIN: Accepted = Accepted { encoding: Encoding::Json, form: Form::Whole, pretty: false };
 
 /// What is known of a request before its body is read.
 pub struct Asked {
@@ -44,75 +50,175 @@ pub struct Asked {
     pub info: Info,
 }
 
-/// Answers a request, whatever becomes of it: a panic in a handler is one request's failure.
-pub async fn serve<B>(state: Arc<State>, peer: Peer, request: Request<B>) -> Answer
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let guarded = std::panic::AssertUnwindSafe(live(&state, &peer, request)).catch_unwind().await;
-    guarded.unwrap_or_else(|_| {
-        let message = "This request caused apiserver to panic. Look in the logs for details.";
-        answer::status(&Status::internal_error(message), PLAIN)
-    })
+/// Why a request goes no further.
+pub enum Refusal {
+    /// It failed.
+    Status(Box<Status>),
+    /// Too many others are there; it may come back after so many seconds.
+    TooMany(u32),
+    /// What happens to it cannot be written down, and must be.
+    Unwritten,
+    /// There is nothing.
+    NotFound,
 }
 
-async fn live<B>(state: &Arc<State>, peer: &Peer, mut request: Request<B>) -> Answer
+/// Answers a request, whatever becomes of it: a panic in a handler is one request's failure.
+pub async fn serve<B>(state: Arc<State>, peer: Peer, mut request: Request<B>) -> Response<Sent>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let upgrade = request.extensions_mut().remove();
-    let (parts, body) = request.into_parts();
-    let query = Query::parse(parts.uri.query().unwrap_or_default());
-    let info = Info::of(parts.method.as_str(), parts.uri.path(), &query);
-    let asked = Asked { method: parts.method, uri: parts.uri, headers: parts.headers, query, info };
-    let user = match identify(state, &asked, peer) {
-        Ok(user) => user,
-        Err(status) => return answer::status(&status, PLAIN),
+    let (mut asked, body) = Asked::of(request);
+    let mut stream = Some(Stream::new(body, upgrade));
+    let mut course = Course::begin(&state, &asked, &peer);
+    let guarded = AssertUnwindSafe(in_time(&state, &peer, &mut asked, &mut stream, &mut course)).catch_unwind().await;
+    let answer = match guarded {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(refusal)) => refusal.answer(&asked),
+        Err(panic) => {
+            course.panicked(&*panic);
+            let message = "This request caused apiserver to panic. Look in the logs for details.";
+            answer::status(&Status::internal_error(message), PLAIN)
+        }
     };
-    if let Err(status) = authorize(state, &asked, &user) {
-        return answer::status(&status, PLAIN);
+    course.sends(answer, stream)
+}
+
+/// Lets a request live until its deadline. Those that stay open have none.
+async fn in_time(
+    state: &Arc<State>,
+    peer: &Peer,
+    asked: &mut Asked,
+    stream: &mut Option<Stream>,
+    course: &mut Course,
+) -> Result<Answer, Refusal> {
+    if asked.info.is_long_running() {
+        return live(state, peer, asked, stream, course).await;
     }
+    course.deadline = Some(course.arrived + time_allowed(asked, state.request_timeout)?);
+    let deadline = course.deadline.expect("just set");
+    match tokio::time::timeout_at(deadline, live(state, peer, asked, stream, course)).await {
+        Ok(lived) => lived,
+        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0).into()),
+    }
+}
+
+/// The life of a request. Each step may end it.
+async fn live(
+    state: &Arc<State>,
+    peer: &Peer,
+    asked: &mut Asked,
+    stream: &mut Option<Stream>,
+    course: &mut Course,
+) -> Result<Answer, Refusal> {
+    // Who asks: everything after depends on it.
+    let user = match authenticate(state, asked, peer).await {
+        Ok(user) => user,
+        Err(status) => return Err(course.unauthenticated(asked, status)),
+    };
+    // From here on it is written down, under the name that was proved, also if it is refused.
+    course.audit(asked, &user)?;
+    // Whom they act as counts for all that follows.
+    let user = impersonate(state, asked, user, course)?;
+    // A seat before authorization: refusing costs work too.
+    course.take_seat(asked, &user).await?;
+    authorize(state, asked, &user, course)?;
+    verb(state, asked, user, stream, course).await
+}
+
+/// What the request asks for.
+async fn verb(
+    state: &Arc<State>,
+    asked: &Asked,
+    user: User,
+    stream: &mut Option<Stream>,
+    course: &mut Course,
+) -> Result<Answer, Refusal> {
     if let Some(remote) = state.aggregation.remote(&asked.info) {
-        return aggregation::serve(state, &remote, &asked, &user, Stream::new(body, upgrade)).await;
+        let stream = stream.take().expect("nobody took it before");
+        return Ok(aggregation::serve(state, &remote, asked, &user, stream).await);
     }
     let Some(resource) = &asked.info.resource else {
-        return documents::serve(state, &asked).unwrap_or_else(not_found_page);
+        let answer = documents::serve(state, asked).ok_or(Refusal::NotFound)?;
+        course.found_document(asked);
+        return Ok(answer);
     };
     let kind = match state.table().find(&resource.group, &resource.version, &resource.plural) {
         Found::Kind(kind) => kind,
-        Found::NotServed => return answer::status(&not_served(), PLAIN),
-        Found::NoGroup => return not_found_page(),
+        Found::NotServed => return Err(not_served().into()),
+        Found::NoGroup => return Err(Refusal::NotFound),
     };
+    course.found(asked, &kind, resource);
     let streams = verbs::is_stream(&kind, resource);
-    let accepted = match accept(&asked) {
-        Ok(accepted) => accepted,
+    let accepted = match accept(asked) {
         // Whatever a stream carries, it is not for this server to choose.
         Err(_) if streams => PLAIN,
-        Err(status) => return answer::status(&status, PLAIN),
+        accepted => accepted?,
     };
     let (body, stream) = if streams {
-        (Bytes::new(), Some(Stream::new(body, upgrade)))
+        (Bytes::new(), stream.take())
     } else {
-        match read(body).await {
+        match read(&mut stream.as_mut().expect("nobody took it before").body).await {
             Ok(body) => (body, None),
-            Err(status) => return answer::status(&status, accepted),
+            Err(status) => return Ok(answer::status(&status, accepted)),
         }
     };
+    course.received(asked, &kind, resource, &body);
     let deprecation = kind.version(&resource.version).and_then(|version| version.deprecation.as_ref());
-    let warnings = Mutex::new(deprecation.map(ToString::to_string).into_iter().collect());
-    let stream = Mutex::new(stream);
-    let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted, user, body, stream, warnings };
+    let notes = Notes { warnings: deprecation.map(ToString::to_string).into_iter().collect(), audit: Vec::new() };
+    let (stream, notes) = (Mutex::new(stream), Mutex::new(notes));
+    let call = Call { state: state.clone(), asked, resource, kind, accepted, user, body, stream, notes };
     let served = verbs::serve(&call).await;
     let mut answer = served.unwrap_or_else(|status| answer::status(&status, accepted));
-    answer::warn(&mut answer, &call.warnings.into_inner().expect("no holder panics"));
-    answer
+    let notes = call.notes.into_inner().expect("no holder panics");
+    answer::warn(&mut answer, &notes.warnings);
+    course.annotate(notes.audit);
+    Ok(compress(asked, answer).await)
 }
 
-/// Who asks, and as whom they act.
-fn identify(state: &State, asked: &Asked, peer: &Peer) -> Result<User, Status> {
-    let user = state.authenticators.identify(&asked.headers, peer, state)?;
+/// A request of the server's own, by its own name and past the filters: the way of a write that no client asked for.
+pub async fn own(
+    state: &Arc<State>,
+    method: Method,
+    uri: Uri,
+    content_type: &'static str,
+    object: &Value,
+) -> Result<Answer, Status> {
+    let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, content_type);
+    let request = request.body(()).map_err(Status::internal_error)?;
+    let (asked, ()) = Asked::of(request);
+    let resource = asked.info.resource.as_ref().ok_or_else(not_served)?;
+    let Found::Kind(kind) = state.table().find(&resource.group, &resource.version, &resource.plural) else {
+        return Err(not_served());
+    };
+    let user = User::authenticated("system:apiserver", [auth::user::MASTERS.into()]);
+    let body = Bytes::from(machinery::json::to_vec(object));
+    let (stream, notes) = (Mutex::default(), Mutex::default());
+    let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted: PLAIN, user, body, stream, notes };
+    verbs::serve(&call).await
+}
+
+/// How long a request may take: what the client allows, at most what the server does.
+fn time_allowed(asked: &Asked, most: Duration) -> Result<Duration, Status> {
+    let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
+    let wanted: machinery::time::Duration = text
+        .parse()
+        .map_err(|error| Status::bad_request(format!("invalid timeout specified in the request URL: {error}")))?;
+    let wanted = u64::try_from(wanted.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
+    Ok(if wanted.is_zero() { most } else { wanted.min(most) })
+}
+
+/// Who asks, by what they proved.
+async fn authenticate(state: &State, asked: &mut Asked, peer: &Peer) -> Result<User, Status> {
+    let began = Instant::now();
+    let found = state.authenticators.identify(asked, peer, state).await;
+    state.metrics.authenticated(found.as_ref().ok(), began.elapsed());
+    found
+}
+
+/// As whom they act.
+fn impersonate(state: &State, asked: &mut Asked, user: User, course: &mut Course) -> Result<User, Status> {
     let Some(wanted) = impersonation::wanted(&pairs(&asked.headers)).map_err(|status| *status)? else {
         return Ok(user);
     };
@@ -120,6 +226,8 @@ fn identify(state: &State, asked: &Asked, peer: &Peer) -> Result<User, Status> {
     let attributes = attributes(&asked.info, &user, &selectors);
     let trial = Trial::new(&wanted, &attributes, Gate::default());
     let acted = trial.run(|attributes| state.authorization.authorize(attributes)).map_err(|status| *status)?;
+    course.impersonates(&acted);
+    asked.forget(impersonation::owns);
     Ok(acted.user)
 }
 
@@ -156,10 +264,14 @@ fn attributes<'a>(info: &'a Info, user: &'a User, selectors: &'a Selectors) -> A
 }
 
 /// Refuses what no authorizer allows.
-fn authorize(state: &State, asked: &Asked, user: &User) -> Result<(), Status> {
+fn authorize(state: &State, asked: &Asked, user: &User, course: &mut Course) -> Result<(), Status> {
     let selectors = Selectors::of(&asked.info, &asked.query);
     let attributes = attributes(&asked.info, user, &selectors);
-    match state.authorization.authorize(&attributes) {
+    let began = Instant::now();
+    let decision = state.authorization.authorize(&attributes);
+    state.metrics.authorized(&decision, began.elapsed());
+    course.authorized(&decision);
+    match decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(attributes.forbidden(&reason)),
     }
@@ -170,9 +282,7 @@ fn accept(asked: &Asked) -> Result<Accepted, Status> {
     const REPRESENTATIONS: &str = "406: Not Acceptable\n\nAvailable representations: application/json, \
         application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
         application/vnd.kubernetes.protobuf;stream=watch";
-    let header = asked.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let pretty = asked.query.flag("pretty");
-    negotiate(header, pretty).map_err(|refused| match refused {
+    negotiate(asked.header(ACCEPT), asked.query.flag("pretty")).map_err(|refused| match refused {
         Refused::Form => Status::not_acceptable(&registry::body::MEDIA_TYPES),
         Refused::Encoding => Status::failure(Reason::NotAcceptable, REPRESENTATIONS).with_details(Default::default()),
     })
@@ -180,16 +290,10 @@ fn accept(asked: &Asked) -> Result<Accepted, Status> {
 
 /// The whole body, if it is not too large. What is too much is read and dropped for a while, because a client that is
 /// still sending does not hear the answer.
-async fn read<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let mut body = std::pin::pin!(body);
+async fn read(body: &mut Outgoing) -> Result<Bytes, Status> {
     let (mut read, mut whole) = (0, BytesMut::new());
-    while let Some(frame) = body.as_mut().frame().await {
-        let frame =
-            frame.map_err(|error| Status::bad_request(format!("the body could not be read: {}", error.into())))?;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Status::bad_request(format!("the body could not be read: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         read += data.len();
         if read <= BODY_BYTES_MAX {
@@ -205,8 +309,13 @@ where
     Ok(whole.freeze())
 }
 
-fn not_found_page() -> Answer {
-    answer::text(404, "404 page not found\n")
+/// Makes a large answer small for clients that can read it so.
+async fn compress(asked: &Asked, answer: Answer) -> Answer {
+    let gzip = asked
+        .header(ACCEPT_ENCODING)
+        .split(',')
+        .any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip");
+    if gzip { answer::compressed(answer).await } else { answer }
 }
 
 /// The group is there, the resource or version is not.
@@ -215,15 +324,56 @@ pub fn not_served() -> Status {
     Status::failure(Reason::NotFound, message).with_details(Default::default())
 }
 
+impl Refusal {
+    fn answer(self, asked: &Asked) -> Answer {
+        match self {
+            Self::Status(status) => answer::status(&status, PLAIN),
+            Self::TooMany(seconds) => answer::too_many(seconds),
+            Self::Unwritten => {
+                let path = machinery::go::quote(&asked.uri.to_string());
+                answer::text(500, format!("Internal Server Error: {path}: failed to store audit event\n"))
+            }
+            Self::NotFound => answer::text(404, "404 page not found\n"),
+        }
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
 impl Asked {
+    /// Reads all but the body.
+    fn of<B>(request: Request<B>) -> (Self, B) {
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = Info::of(parts.method.as_str(), parts.uri.path(), &query);
+        (Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info }, body)
+    }
+
+    /// Drops headers that were read and that nobody behind may see.
+    pub fn forget(&mut self, owned: impl Fn(&str) -> bool) {
+        let names: Vec<HeaderName> = self.headers.keys().filter(|name| owned(name.as_str())).cloned().collect();
+        for name in names {
+            self.headers.remove(name);
+        }
+    }
+
+    /// The text of a header, empty if it is not there.
+    pub fn header(&self, name: impl AsHeaderName) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
     /// What the `Content-Type` says, empty if nothing.
     pub fn content_type(&self) -> &str {
-        self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.header(CONTENT_TYPE)
     }
 
     /// The program that asks.
     pub fn user_agent(&self) -> &str {
-        self.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.header(USER_AGENT)
     }
 
     /// The name that the URL has, for a resource.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use api::kind::Kind;
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use registry::admission;
 use store::client::Client;
 use tokio::net::{TcpListener, TcpStream};
@@ -19,23 +19,30 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::aggregation::{self, Aggregation};
+use crate::audit::Audit;
 use crate::authentication::{Authenticators, Peer};
 use crate::authorization::{self, Authorization};
 use crate::backend::{Pools, Routing};
 use crate::cache::{self, Cache};
 use crate::documents::Kept;
+use crate::fairness::Fairness;
 use crate::followers::Followers;
+use crate::metrics::Metrics;
+use crate::patient::Patient;
 use crate::proxy::Kubelets;
 use crate::sealed::Store;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
+use crate::tls::Tls;
 use crate::vault::{self, Vault};
-use crate::webhooks::Webhooks;
-use crate::{bootstrap, claims, compaction, custom, life, tls};
+use crate::webhooks::{self, Webhooks};
+use crate::{audit, bootstrap, claims, compaction, custom, fairness, life, tls};
 
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A client that takes nothing of its answers for so long is cut off.
+const STALLED: Duration = Duration::from_secs(60);
 /// Headers may take so many bytes; upstream's limit.
 const HEADER_BYTES_MAX: u32 = 1 << 20;
 /// How long a client may take to send the headers of a request.
@@ -79,6 +86,31 @@ pub struct Config {
     pub compaction_interval: Option<Duration>,
     /// The built-in kinds, with the versions that are served.
     pub kinds: Vec<Arc<Kind>>,
+    /// What every request passes.
+    pub filters: Filters,
+}
+
+/// What every request passes besides authentication and authorization.
+pub struct Filters {
+    /// `--request-timeout`: how long a request may take that does not stay open.
+    pub request_timeout: Duration,
+    /// `--min-request-timeout`: how long a watch goes on at least whose client does not say.
+    pub watch_time: Duration,
+    /// How many are served at a time.
+    pub fairness: fairness::Config,
+    /// What is written down.
+    pub audit: audit::Config,
+}
+
+impl Default for Filters {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(60),
+            watch_time: Duration::from_secs(1800),
+            fairness: fairness::Config::default(),
+            audit: audit::Config::default(),
+        }
+    }
 }
 
 impl Config {
@@ -105,6 +137,7 @@ impl Config {
             event_life: Duration::from_secs(3600),
             compaction_interval: Some(Duration::from_secs(300)),
             kinds: api::kinds::all(),
+            filters: Filters::default(),
         }
     }
 }
@@ -122,6 +155,8 @@ pub enum Mode {
     Node,
     /// A file of policies.
     Abac(auth::abac::Policies),
+    /// Another server.
+    Webhook(Box<authorization::Webhook>),
 }
 
 /// Why a server could not start.
@@ -136,6 +171,9 @@ pub enum StartError {
     /// Values cannot be encrypted as configured.
     #[error("values cannot be encrypted at rest")]
     Vault(#[from] vault::Error),
+    /// A plug-in that asks another server has no way to it.
+    #[error(transparent)]
+    Webhooks(#[from] webhooks::ConfigError),
     /// A flag names a plug-in that does not exist.
     #[error(transparent)]
     Admission(#[from] admission::Unknown),
@@ -151,8 +189,9 @@ pub struct Server {
 impl Server {
     /// Starts to listen, to fill the cache, and to make what a cluster starts with.
     pub async fn start(config: Config, store: Client) -> Result<Self, StartError> {
-        let tls = tls::server_config(&config.tls, &config.names, &config.addresses)?;
+        let tls = Tls::new(&config.tls, &config.names, &config.addresses)?;
         let admission = admission::Chain::of(&config.admission)?;
+        let webhooks = Webhooks::of(&admission, &config.admission)?;
         let listener = TcpListener::bind(config.address).await;
         let listener = listener.map_err(|error| StartError::Listen(config.address, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(config.address, error))?;
@@ -165,6 +204,7 @@ impl Server {
                 Mode::AlwaysAllow => authorization.add(Box::new(auth::AlwaysAllow)),
                 Mode::AlwaysDeny => authorization.add(Box::new(auth::AlwaysDeny)),
                 Mode::Abac(policies) => authorization.add(Box::new(policies)),
+                Mode::Webhook(webhook) => authorization.add(webhook),
                 Mode::Node => {
                     let node = Arc::new(RwLock::new(auth::node::Node::new()));
                     let kinds = rows(&config.kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));
@@ -189,6 +229,8 @@ impl Server {
         }
         let store = Arc::new(Store::new(store, vault, config.event_life));
         tasks.spawn(cache::run(cache.clone(), store.clone(), layout.clone()));
+        let metrics = Arc::new(Metrics::default());
+        let audit = Audit::start(config.filters.audit, metrics.clone(), &mut tasks);
         let state = Arc::new(State {
             table: RwLock::new(Arc::new(Table::new(config.kinds))),
             store,
@@ -199,7 +241,7 @@ impl Server {
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
-            webhooks: Webhooks::of(&admission),
+            webhooks,
             aggregation: Aggregation::new(config.aggregation),
             followers: Followers::default(),
             kubelets: config.kubelets,
@@ -207,6 +249,11 @@ impl Server {
             written: AtomicI64::new(0),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
             documents: Kept::default(),
+            request_timeout: config.filters.request_timeout,
+            watch_time: config.filters.watch_time,
+            fairness: Fairness::new(config.filters.fairness),
+            audit,
+            metrics,
             started: AtomicBool::new(false),
         });
         let starting = state.clone();
@@ -216,7 +263,9 @@ impl Server {
         });
         tasks.spawn(custom::run(state.clone()));
         tasks.spawn(aggregation::run(state.clone()));
-        tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), state.clone()));
+        tasks.spawn(state.fairness.clone().run());
+        tasks.spawn(fairness::settings::run(state.clone()));
+        tasks.spawn(accept(listener, Arc::new(tls), state.clone()));
         Ok(Self { address, state, tasks })
     }
 
@@ -251,12 +300,12 @@ fn rows(kinds: &[Arc<Kind>], wanted: impl Fn(&Kind) -> bool) -> Vec<Arc<Kind>> {
 }
 
 /// Takes connections for as long as the server runs.
-async fn accept(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
+async fn accept(listener: TcpListener, tls: Arc<Tls>, state: Arc<State>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(connection(stream, tls.clone(), state.clone()))),
+                Ok((stream, from)) => drop(connections.spawn(connection(stream, from, tls.clone(), state.clone()))),
                 Err(error) => {
                     // Out of descriptors, mostly: others will close theirs.
                     tracing::warn!(%error, "a connection could not be taken");
@@ -269,25 +318,41 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
 }
 
 /// Serves one connection.
-async fn connection(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) {
+async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: Arc<State>) {
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
+    let offer = tls.offer();
+    let acceptor = TlsAcceptor::from(offer.config.clone());
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(Patient::new(stream, STALLED))).await else {
+        state.metrics.handshake_errors.with(&[]).add(1);
+        return;
+    };
     let (_, session) = stream.get_ref();
-    let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    let peer = Peer { user: certificate.and_then(tls::user_of), proxy: None };
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let peer = Peer { address: Some(from), ..offer.peer(session.peer_certificates().unwrap_or_default()) };
+    let headers_in = HEADER_TIME.min(state.request_timeout);
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (state, peer) = (state.clone(), peer.clone());
         async move { Ok::<_, Infallible>(life::serve(state, peer, request).await) }
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(HEADER_BYTES_MAX as usize);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEADER_BYTES_MAX)
-        .keep_alive_interval(Duration::from_secs(30));
-    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+    // Which protocol it is was settled at the handshake: nobody is waited for to show it.
+    let served = if is_http2 {
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEADER_BYTES_MAX)
+            .keep_alive_interval(Duration::from_secs(30))
+            .serve_connection(TokioIo::new(stream), service)
+            .await
+    } else {
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(headers_in)
+            .max_buf_size(HEADER_BYTES_MAX as usize)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades()
+            .await
+    };
+    if let Err(error) = served {
         tracing::debug!(%error, "a connection ended");
     }
 }

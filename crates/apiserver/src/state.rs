@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::core::service::allocation::Config;
 use api::kind::Kind;
@@ -13,12 +13,15 @@ use registry::write::Draw;
 use store::client::ClientError;
 
 use crate::aggregation::Aggregation;
+use crate::audit::Audit;
 use crate::authentication::Authenticators;
 use crate::authorization::Authorization;
 use crate::backend::Pools;
 use crate::cache::Cache;
 use crate::documents::Kept;
+use crate::fairness::Fairness;
 use crate::followers::Followers;
+use crate::metrics::Metrics;
 use crate::proxy::Kubelets;
 use crate::sealed::{self, Store};
 use crate::storage::{self, Layout};
@@ -62,6 +65,16 @@ pub struct State {
     pub external_address: String,
     /// Documents that were asked for.
     pub documents: Kept,
+    /// How long a request may take.
+    pub request_timeout: Duration,
+    /// How long a watch goes on at least whose client does not say.
+    pub watch_time: Duration,
+    /// Which requests run now.
+    pub fairness: Arc<Fairness>,
+    /// What is written down about requests.
+    pub audit: Audit,
+    /// What is measured.
+    pub metrics: Arc<Metrics>,
     /// The highest revision that this server wrote.
     pub written: AtomicI64,
     /// Whether everything that a cluster starts with is there.
@@ -74,9 +87,16 @@ impl State {
         self.table.read().expect("no holder panics").clone()
     }
 
+    /// Whether everything that a cluster starts with is there.
+    pub fn is_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
     /// Submits a transaction: the revision it made, or none if its compares did not hold.
     pub async fn submit(&self, txn: Txn) -> Result<Option<Revision>, Status> {
+        let began = Instant::now();
         let outcome = self.store.txn(txn).await.map_err(|error| unavailable(&error))?;
+        self.metrics.store_seconds.with(&["txn", ""]).observe(began.elapsed().as_secs_f64());
         match outcome.reply {
             Reply::Txn { succeeded: true, .. } => {
                 self.written.fetch_max(outcome.revision, Ordering::Relaxed);

@@ -1,4 +1,8 @@
-//! The server's certificate and the authority of its clients.
+//! The server's certificates and the authorities of its clients, as their files say now.
+
+mod ciphers;
+mod names;
+mod peers;
 
 use std::fs;
 use std::io;
@@ -6,14 +10,20 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use auth::User;
 use auth::x509::Subject;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, SupportedProtocolVersion};
 
+use crate::authentication::Peer;
+use crate::reload::Reloaded;
 use crate::state::now;
+pub use ciphers::choose;
+use names::Shown;
+use peers::Authority;
 
 /// Where certificates are.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +36,35 @@ pub struct Files {
     pub key: Option<PathBuf>,
     /// `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
+    /// `--requestheader-client-ca-file`.
+    pub request_header_ca: Option<PathBuf>,
+    /// `--tls-sni-cert-key`.
+    pub sni: Vec<Sni>,
+    /// `--tls-min-version`.
+    pub min_version: MinVersion,
+    /// `--tls-cipher-suites`; empty for all that are sound.
+    pub cipher_suites: Vec<String>,
+}
+
+/// A certificate for clients that ask for certain names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sni {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The names, perhaps with a star as their first part; those that the certificate has if there are none.
+    pub names: Vec<String>,
+}
+
+/// The oldest version that clients may speak. Older ones than these are not spoken at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinVersion {
+    /// 1.2
+    #[default]
+    Tls12,
+    /// 1.3
+    Tls13,
 }
 
 /// Why TLS cannot be offered.
@@ -47,41 +86,88 @@ pub enum Error {
     #[error("the certificate cannot be used")]
     Rustls(#[from] rustls::Error),
     /// The authority of clients cannot be used.
-    #[error("the authority of clients cannot be used")]
-    Verifier(#[from] rustls::server::VerifierBuilderError),
+    #[error("{0} holds no usable authority of clients")]
+    Verifier(PathBuf, #[source] rustls::server::VerifierBuilderError),
+    /// No cipher suite is left.
+    #[error("--tls-cipher-suites: {0}")]
+    Ciphers(String),
 }
 
-/// What a server shows and asks of its clients. Makes a certificate if none is given.
-pub fn server_config(files: &Files, names: &[String], addresses: &[IpAddr]) -> Result<ServerConfig, Error> {
-    let (certificate, key) = match (&files.certificate, &files.key) {
-        (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
-        (None, None) => own_certificate(&files.cert_dir, names, addresses)?,
-        _ => return Err(Error::Half),
-    };
-    let chain = certificates(&certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&key).map_err(|error| Error::Pem(key, error))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let builder = match &files.client_ca {
-        None => builder.with_no_client_auth(),
-        Some(file) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(file)? {
-                roots.add(certificate)?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            // Others may prove who they are by a token.
-            builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+/// TLS as it is offered now: certificates and authorities are read again when their files change.
+pub struct Tls(Reloaded<Offer>);
+
+/// What a server shows, and whom it believes.
+pub struct Offer {
+    /// For handshakes.
+    pub config: Arc<ServerConfig>,
+    clients: Option<Authority>,
+    proxies: Option<Authority>,
+}
+
+impl Tls {
+    /// Reads everything; makes a certificate if none is given.
+    pub fn new(files: &Files, names: &[String], addresses: &[IpAddr]) -> Result<Self, Error> {
+        let pair = match (&files.certificate, &files.key) {
+            (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
+            (None, None) => own_certificate(&files.cert_dir, names, addresses)?,
+            _ => return Err(Error::Half),
+        };
+        let mut watched = vec![pair.0.clone(), pair.1.clone()];
+        watched.extend(files.sni.iter().flat_map(|sni| [sni.certificate.clone(), sni.key.clone()]));
+        watched.extend(files.client_ca.iter().chain(&files.request_header_ca).cloned());
+        let files = files.clone();
+        Ok(Self(Reloaded::new(watched, move || Offer::read(&files, &pair))?))
+    }
+
+    /// What is offered to a connection that begins now.
+    pub fn offer(&self) -> Arc<Offer> {
+        self.0.current()
+    }
+}
+
+impl Offer {
+    fn read(files: &Files, (certificate, key): &(PathBuf, PathBuf)) -> Result<Self, Error> {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        choose(&mut provider.cipher_suites, &files.cipher_suites)?;
+        let provider = Arc::new(provider);
+        let mut shown = Shown::new(certified(certificate, key, &provider)?);
+        for sni in &files.sni {
+            shown.add(certified(&sni.certificate, &sni.key, &provider)?, &sni.names);
         }
-    };
-    let mut config = builder.with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+        let authority =
+            |file: &Option<PathBuf>| file.as_deref().map(|file| Authority::read(file, &provider)).transpose();
+        let (clients, proxies) = (authority(&files.client_ca)?, authority(&files.request_header_ca)?);
+        let versions: &[&SupportedProtocolVersion] = match files.min_version {
+            MinVersion::Tls12 => &[&TLS13, &TLS12],
+            MinVersion::Tls13 => &[&TLS13],
+        };
+        let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
+        let builder = if clients.is_none() && proxies.is_none() {
+            builder.with_no_client_auth()
+        } else {
+            builder.with_client_cert_verifier(Arc::new(peers::Shown::new([&clients, &proxies], provider)))
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(shown));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), clients, proxies })
+    }
+
+    /// Who is at the other end of a connection, by the certificates that it showed.
+    pub fn peer(&self, chain: &[CertificateDer<'_>]) -> Peer {
+        let Some((own, between)) = chain.split_first() else { return Peer::default() };
+        let subject = || Subject::read(own, now()).ok();
+        let trusts =
+            |authority: &Option<Authority>| authority.as_ref().is_some_and(|one| one.vouches_for(own, between));
+        let user = if trusts(&self.clients) { subject().and_then(Subject::user) } else { None };
+        let proxy = if trusts(&self.proxies) { subject().map(|subject| subject.common_name) } else { None };
+        Peer { is_unproved: user.is_none() && proxy.is_none(), user, proxy, ..Peer::default() }
+    }
 }
 
-/// Whom a verified client certificate names.
-pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
-    Subject::read(certificate, now()).ok()?.user()
+fn certified(certificate: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, Error> {
+    let chain = certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| Error::Pem(key.to_owned(), error))?;
+    Ok(CertifiedKey::from_der(chain, key, provider)?)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {

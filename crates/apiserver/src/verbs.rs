@@ -18,8 +18,9 @@ mod view;
 mod watch;
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use api::kind::{Connect, Does, Keeping, Kind, Requester, Subresource, Verb, Version};
+use api::kind::{Connect, Does, Keeping, Kind, ReplicaPaths, Requester, Subresource, Verb, Version};
 use auth::User;
 use bytes::Bytes;
 use http::Method;
@@ -27,15 +28,18 @@ use machinery::Value;
 use machinery::status::{Reason, Status};
 use mvcc::Revision;
 use registry::accept::Accepted;
+use registry::admission::webhooks::Request;
+use registry::admission::{Attributes, Notes, Operation};
 use registry::body::Media;
 use registry::route::Resource;
 use registry::write::Target;
 
 use crate::answer::Answer;
+use crate::conversion;
 use crate::life::{Asked, not_served};
 use crate::proxy::Stream;
 use crate::state::{State, unavailable};
-use crate::storage;
+use crate::{storage, webhooks};
 
 /// A request that may be served.
 pub struct Call<'a> {
@@ -55,15 +59,15 @@ pub struct Call<'a> {
     pub body: Bytes,
     /// The body and the connection, where they are passed on.
     pub stream: Mutex<Option<Stream>>,
-    /// What the client is to be told besides, whatever comes of the request.
-    pub warnings: Mutex<Vec<String>>,
+    /// What the client and the audit log are to be told besides, whatever comes of the request.
+    pub notes: Mutex<Notes>,
 }
 
 /// An object as it is in the store.
 pub struct Current {
     /// Whether it should be written again though nothing changed, because another key seals now.
     pub stale: bool,
-    /// The object, in the stored version, with its resourceVersion.
+    /// The object, in the stored version (where a webhook converts: in the request's), with its resourceVersion.
     pub object: Value,
     /// Its revision.
     pub revision: Revision,
@@ -178,7 +182,59 @@ impl Call<'_> {
 
     /// Tells the client something besides.
     fn warn(&self, warnings: Vec<String>) {
-        self.warnings.lock().expect("no holder panics").extend(warnings);
+        self.note(Notes { warnings, audit: Vec::new() });
+    }
+
+    /// Takes in what admission had to say besides.
+    fn note(&self, notes: Notes) {
+        let mut all = self.notes.lock().expect("no holder panics");
+        all.warnings.extend(notes.warnings);
+        all.audit.extend(notes.audit);
+    }
+
+    /// Lets admission change the object, and notes what it says.
+    async fn admit(
+        &self,
+        request: &Request<'_>,
+        scale: Option<&ReplicaPaths>,
+        object: &mut Value,
+    ) -> Result<(), Status> {
+        let (began, mut notes) = (Instant::now(), Notes::default());
+        let admitted = webhooks::admit_part(&self.state, request, scale, object, &mut notes).await;
+        self.judged(&request.attributes, "admit", began, admitted, notes)
+    }
+
+    /// Lets admission judge the object, and notes what it says.
+    async fn validate(
+        &self,
+        request: &Request<'_>,
+        scale: Option<&ReplicaPaths>,
+        object: &Value,
+    ) -> Result<(), Status> {
+        let (began, mut notes) = (Instant::now(), Notes::default());
+        let admitted = webhooks::validate_part(&self.state, request, scale, object, &mut notes).await;
+        self.judged(&request.attributes, "validate", began, admitted, notes)
+    }
+
+    fn judged(
+        &self,
+        attributes: &Attributes<'_>,
+        step: &str,
+        began: Instant,
+        judged: Result<(), Status>,
+        notes: Notes,
+    ) -> Result<(), Status> {
+        let operation = match attributes.operation {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        };
+        let rejected = if judged.is_err() { "true" } else { "false" };
+        let seconds = self.state.metrics.admission_seconds.with(&[operation, rejected, step]);
+        seconds.observe(began.elapsed().as_secs_f64());
+        self.note(notes);
+        judged
     }
 
     /// The subresource as the kind's rules see it: a scale is a write to the object itself.
@@ -217,7 +273,11 @@ impl Call<'_> {
         let key = self.state.layout.key(kind, namespace, name);
         let found = self.state.store.get(key).await.map_err(|error| unavailable(&error))?;
         let Some((value, revision, stale)) = found else { return Ok(None) };
-        let object = storage::decode(&value, revision).map_err(Status::internal_error)?;
+        let mut object = storage::decode(&value, revision).map_err(Status::internal_error)?;
+        let stale = stale || conversion::is_outdated(kind, &object);
+        if kind.converter.is_some() {
+            object = conversion::served(&self.state, kind, self.version(), object).await?;
+        }
         Ok(Some(Current { object, revision, stale }))
     }
 

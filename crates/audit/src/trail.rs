@@ -108,6 +108,11 @@ impl Trail {
         Some(Self { event, verdict, length, has_response: false })
     }
 
+    /// How much is written down.
+    pub const fn level(&self) -> Level {
+        self.event.level
+    }
+
     /// The event of its arrival. If that cannot be written and the log is strict, the request fails.
     pub fn received(&mut self) -> Option<Event> {
         let at = self.event.received_at;

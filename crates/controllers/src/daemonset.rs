@@ -48,6 +48,12 @@ impl Controller for DaemonSet {
         }
     }
 
+    /// Where pods belong depends on labels and taints of a node, not on how it feels.
+    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+        let labels = |node: &Value| Meta::of(node).value("labels").cloned();
+        kind != "nodes" || labels(old) != labels(new) || old.get("spec") != new.get("spec")
+    }
+
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
         let set = cache.get("daemonsets.apps", key)?;
         let uid = Meta::of(set).uid();

@@ -4,9 +4,11 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 
 use crate::{
-    clusterrole_aggregation, daemonset, deployment, endpoints, endpointslice, endpointslice_mirroring, garbage,
-    namespace, node_ipam, node_lifecycle, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller,
-    resourcequota, root_ca, serviceaccount, statefulset, taint_eviction,
+    clusterrole_aggregation, cronjob, csr_cleaner, daemonset, deployment, disruption, endpoints, endpointslice,
+    endpointslice_mirroring, ephemeral_volume, garbage, horizontal_pod_autoscaler, job, namespace, node_ipam,
+    node_lifecycle, podgc, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller, resourcequota,
+    root_ca, service_cidr, serviceaccount, serviceaccount_token, statefulset, taint_eviction, token_cleaner,
+    ttl_after_finished, vac_protection,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -49,25 +51,39 @@ macro_rules! table {
 }
 
 table! {
+    "certificatesigningrequest-cleaner-controller", "certificate-controller", 1 [""] => csr_cleaner::CsrCleaner;
     "clusterrole-aggregation-controller", "clusterrole-aggregation-controller", 5 [""] => clusterrole_aggregation::ClusterRoleAggregation;
+    "cronjob-controller", "cronjob-controller", 5 ["concurrent-cron-job-syncs"] => cronjob::CronJob;
     "daemonset-controller", "daemon-set-controller", 2 ["concurrent-daemonset-syncs"] => daemonset::DaemonSet;
     "deployment-controller", "deployment-controller", 5 ["concurrent-deployment-syncs"] => deployment::Deployment;
+    "disruption-controller", "disruption-controller", 1 [""] => disruption::Disruption;
     "endpoints-controller", "endpoint-controller", 5 ["concurrent-endpoint-syncs"] => endpoints::Endpoints;
     "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice;
     "endpointslice-mirroring-controller", "endpointslicemirroring-controller", 5 ["mirroring-concurrent-service-endpoint-syncs"] => endpointslice_mirroring::EndpointSliceMirroring;
+    "ephemeral-volume-controller", "ephemeral-volume-controller", 5 ["concurrent-ephemeralvolume-syncs"] => ephemeral_volume::EphemeralVolume;
+    "horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler", 5 ["concurrent-horizontal-pod-autoscaler-syncs"] =>
+        horizontal_pod_autoscaler::HorizontalPodAutoscaler;
+    "job-controller", "job-controller", 5 ["concurrent-job-syncs"] => job::Job;
     "node-ipam-controller", "node-controller", 1 [""] => node_ipam::NodeIpam;
     "node-lifecycle-controller", "node-controller", 8 [""] => node_lifecycle::NodeLifecycle;
     "persistentvolume-binder-controller", "persistent-volume-binder", 5 [""] => pv_binder::PersistentVolumeBinder;
     "persistentvolume-protection-controller", "pv-protection-controller", 1 [""] => pv_protection::VolumeProtection;
     "persistentvolumeclaim-protection-controller", "pvc-protection-controller", 1 [""] => pvc_protection::ClaimProtection;
+    "pod-garbage-collector-controller", "pod-garbage-collector", 5 [""] => podgc::PodGc;
     "replicaset-controller", "replicaset-controller", 5 ["concurrent-replicaset-syncs"] => replicaset::ReplicaSet;
     "replicationcontroller-controller", "replication-controller", 5 ["concurrent-rc-syncs"] =>
         replicationcontroller::ReplicationController;
     "resourcequota-controller", "resourcequota-controller", 5 ["concurrent-resource-quota-syncs"] => resourcequota::ResourceQuota;
     "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
+    "service-cidr-controller", "service-cidrs-controller", 1 [""] => service_cidr::ServiceCidr;
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
+    "serviceaccount-token-controller", "tokens-controller", 5 ["concurrent-serviceaccount-token-syncs"] => serviceaccount_token::ServiceAccountToken;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
     "taint-eviction-controller", "node-controller", 8 [""] => taint_eviction::TaintEviction;
+    "token-cleaner-controller", "token-cleaner", 1 [""] => token_cleaner::TokenCleaner;
+    "ttl-after-finished-controller", "ttl-after-finished-controller", 5 ["concurrent-ttl-after-finished-syncs"] =>
+        ttl_after_finished::TtlAfterFinished;
+    "volumeattributesclass-protection-controller", "volumeattributesclass-protection-controller", 1 [""] => vac_protection::AttributesClassProtection;
 }
 
 /// Those that look at objects of every kind.

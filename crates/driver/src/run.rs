@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use client::backoff::Backoff;
 use client::cache::{Changed, Notices};
-use client::{Client, Error};
-use machinery::Key;
-use reconcile::{Action, Controller, Plan, Refusal, decide};
+use client::{Client, Error, ListOptions, Target};
+use machinery::{Key, Value, value};
+use reconcile::{Action, Answers, Ask, Controller, Plan, Refusal, decide};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -22,6 +22,8 @@ use crate::queue::{Outcome, Queue};
 
 /// Keys that are remembered one by one before everything is looked at again.
 pub(crate) const NOTICES_MAX: usize = 100_000;
+/// How often a controller may ask on after it got answers.
+const ASK_ROUNDS_MAX: usize = 4;
 /// Actions of one plan under way at once.
 const ACTIONS_MAX: usize = 64;
 /// Upstream's waits after a failure.
@@ -44,6 +46,7 @@ pub(crate) struct Finished {
     pub outcome: Outcome,
     pub effects: Vec<Effect>,
     pub refusal: Option<Refusal>,
+    pub remember: Option<Value>,
 }
 
 /// What is remembered of a key between two looks.
@@ -51,6 +54,7 @@ pub(crate) struct Finished {
 pub(crate) struct Memory {
     pub effects: Vec<Effect>,
     pub refusal: Option<Refusal>,
+    pub remember: Option<Value>,
 }
 
 /// Runs a controller, `workers` keys at once, and does not end; dropping it stops it, between any two actions or in one.
@@ -133,13 +137,14 @@ impl Loop {
             // Decisions are guarded where they are made: this is a fault of the driver itself, and still one of one key.
             Err(error) => {
                 tracing::error!(controller = self.name, error = %error, "a key was dropped in the middle");
-                let nothing = Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal: None };
+                let nothing = Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal: None, remember: None };
                 (error.id(), nothing)
             }
         };
         let Some(key) = self.keys.remove(&id) else { return };
-        if !finished.effects.is_empty() || finished.refusal.is_some() {
-            let memory = Memory { effects: finished.effects, refusal: finished.refusal };
+        if !finished.effects.is_empty() || finished.refusal.is_some() || finished.remember.is_some() {
+            let Finished { effects, refusal, remember, .. } = finished;
+            let memory = Memory { effects, refusal, remember };
             self.memories.insert(key.clone(), memory);
         }
         self.queue.done(&key, finished.outcome, Instant::now(), client::backoff::random());
@@ -152,6 +157,11 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
     let caches = Arc::downgrade(caches);
     reader.subscribe(notices, move |change, keys| {
         let Some(caches) = caches.upgrade() else { return };
+        if let (Some(old), Some(new)) = (change.old, change.new)
+            && catch_unwind(AssertUnwindSafe(|| !C::matters(kind, old, new))).unwrap_or(false)
+        {
+            return;
+        }
         for object in [change.old, change.new].into_iter().flatten() {
             let asked = catch_unwind(AssertUnwindSafe(|| {
                 let mut concerned = Vec::new();
@@ -171,22 +181,51 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
     for effect in &memory.effects {
         effect.seen(&driver.caches).await;
     }
-    let refusal = memory.refusal;
+    let Memory { refusal, remember, .. } = memory;
+    let answers = ask::<C>(&driver, &key).await;
     let decided = catch_unwind(AssertUnwindSafe(|| {
-        decide::<C>(&driver.caches.view(C::READS).refused(refusal.clone()), &key, clock::now())
+        let view = driver.caches.view(C::READS).refused(refusal.clone()).reminded(remember.clone()).answered(answers);
+        decide::<C>(&view, &key, clock::now())
     }));
     let Ok(plan) = decided else {
         tracing::error!(controller = C::NAME, key = %key, "the decision panicked; the key is tried again later");
-        return Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal };
+        return Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal, remember };
     };
     if let Some(why) = &plan.waiting {
         tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
     }
     let (effects, failure) = carry_out(C::NAME, &driver, &key, &plan).await;
+    let remember = plan.remember;
     match failure {
-        None => Finished { outcome: Outcome::Done(plan.wake_at.map(clock::instant)), effects, refusal: None },
-        Some(failure) => Finished { outcome: Outcome::Failed, effects, refusal: failure.or(refusal) },
+        None => Finished { outcome: Outcome::Done(plan.wake_at.map(clock::instant)), effects, refusal: None, remember },
+        Some(failure) => Finished { outcome: Outcome::Failed, effects, refusal: failure.or(refusal), remember },
     }
+}
+
+/// Asks the server for what the controller wants to know and no cache holds.
+async fn ask<C: Controller>(driver: &Driver, key: &Key) -> Answers {
+    let mut answers = Answers::default();
+    for _ in 0..ASK_ROUNDS_MAX {
+        let view = || driver.caches.view(C::READS).answered(answers.clone());
+        let asks = catch_unwind(AssertUnwindSafe(|| C::asks(&view(), key))).unwrap_or_default();
+        let open: Vec<Ask> = asks.into_iter().filter(|ask| answers.of(ask).is_none()).collect();
+        if open.is_empty() {
+            break;
+        }
+        for ask in open {
+            let answer = fetch(&driver.client, &ask).await;
+            answers.insert(&ask, answer.map_err(|error| error.to_string()));
+        }
+    }
+    answers
+}
+
+async fn fetch(client: &Client, ask: &Ask) -> Result<Value, Error> {
+    let target = Target::object(&ask.resource, &ask.key).subresource(ask.subresource.clone());
+    let Some(labels) = &ask.labels else { return client.get(&target).await };
+    let options = ListOptions { label_selector: labels.clone(), ..ListOptions::default() };
+    let list = client.list(&target, &options).await?;
+    Ok(value!({"items": (list.items)}))
 }
 
 /// Begins the actions in order, one first and then twice as many at a time, and none after one has failed: what the server refuses

@@ -2,7 +2,10 @@
 
 use clap::ArgMatches;
 
-use crate::{apiserver, controller_manager, convert, cri, down, etcd, image, kubelet, scheduler, shim, store, up};
+use crate::{
+    apiserver, certs, controller_manager, convert, cri, down, etcd, hollow, image, kubelet, scheduler, shim, status,
+    store, up,
+};
 
 /// A command of the binary.
 pub struct Command {
@@ -18,6 +21,12 @@ pub struct Command {
 
 /// Every command, sorted by name.
 pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "certs",
+        about: "The certificates of this machine's cluster: list, rotate",
+        arguments: certs::arguments,
+        run: certs::run,
+    },
     Command {
         name: "convert",
         about: "Write objects in another encoding: JSON, YAML or Kubernetes protobuf",
@@ -36,6 +45,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The store, started alone, with etcd's own flags",
         arguments: etcd::arguments,
         run: etcd::run,
+    },
+    Command {
+        name: "hollow",
+        about: "Simulated nodes, on which pods run without containers",
+        arguments: hollow::arguments,
+        run: hollow::run,
     },
     Command {
         name: "image",
@@ -72,6 +87,12 @@ pub const COMMANDS: &[Command] = &[
         about: "Keep the containers of one sandbox (started by the runtime)",
         arguments: shim::arguments,
         run: shim::run,
+    },
+    Command {
+        name: "status",
+        about: "How the cluster of this machine is",
+        arguments: status::arguments,
+        run: status::run,
     },
     Command {
         name: "store",

@@ -1,6 +1,7 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
 mod apiserver;
+mod certs;
 mod commands;
 mod component;
 mod controller_manager;
@@ -9,10 +10,12 @@ mod cri;
 mod down;
 mod etcd;
 mod health;
+mod hollow;
 mod image;
 mod kubelet;
 mod scheduler;
 mod shim;
+mod status;
 mod store;
 mod up;
 

@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use machinery::collection::{Collection, IndexBy};
 use machinery::meta::Meta;
-use machinery::{Key, Str, Value};
+use machinery::{Key, Resource, Str, Value};
 
 use crate::config::Configs;
 
@@ -19,6 +20,47 @@ pub struct Cache<'s> {
     snapshot: Box<dyn Fn(&str) -> Objects + 's>,
     refusal: Option<Refusal>,
     configs: Configs,
+    answers: Answers,
+    memory: Option<Value>,
+}
+
+/// Something to ask the server for that no cache holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The kind.
+    pub resource: Resource,
+    /// Which one; all of the namespace if it has no name.
+    pub key: Key,
+    /// `scale` and the like; empty for the object itself.
+    pub subresource: Str,
+    /// Only what has such labels; a list is what comes back, also if there is a name. Not a list if absent.
+    pub labels: Option<String>,
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, key, subresource, labels } = self;
+        write!(out, "{resource}/{}/{key}/{subresource}?{}", resource.version, labels.as_deref().unwrap_or("-"))
+    }
+}
+
+/// What the server said to an [`Ask`]: an object, or a list as an object with `items`, or why there is none.
+pub type Answer = Result<Value, String>;
+
+/// What the server said, by what it was asked.
+#[derive(Clone, Debug, Default)]
+pub struct Answers(BTreeMap<String, Answer>);
+
+impl Answers {
+    /// Takes in an answer.
+    pub fn insert(&mut self, ask: &Ask, answer: Answer) {
+        self.0.insert(ask.to_string(), answer);
+    }
+
+    /// The answer to an ask; `None` if it was not asked yet.
+    pub fn of(&self, ask: &Ask) -> Option<&Answer> {
+        self.0.get(&ask.to_string())
+    }
 }
 
 /// How the server refused an action of the last plan for the same key. Known to the process that was refused, and only until a
@@ -39,7 +81,14 @@ impl<'s> Cache<'s> {
     /// A view of these kinds, of which `snapshot` gives the objects.
     pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> Objects + 's) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, OnceCell::new())).collect();
-        Self { kinds, snapshot: Box::new(snapshot), refusal: None, configs: Configs::default() }
+        Self {
+            kinds,
+            snapshot: Box::new(snapshot),
+            refusal: None,
+            configs: Configs::default(),
+            answers: Answers::default(),
+            memory: None,
+        }
     }
 
     /// The same view, with how the last plan was refused.
@@ -52,6 +101,28 @@ impl<'s> Cache<'s> {
     #[must_use]
     pub fn configured(self, configs: Configs) -> Self {
         Self { configs, ..self }
+    }
+
+    /// The same view, with what the server said to [`crate::Controller::asks`].
+    #[must_use]
+    pub fn answered(self, answers: Answers) -> Self {
+        Self { answers, ..self }
+    }
+
+    /// What the server said when it was asked; `None` if it was not asked yet.
+    pub fn answer(&self, ask: &Ask) -> Option<&Answer> {
+        self.answers.of(ask)
+    }
+
+    /// The same view, with what the last plan for the key wanted to be reminded of.
+    #[must_use]
+    pub fn reminded(self, memory: Option<Value>) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// What the last plan for the key wanted to be reminded of. Lost with the process.
+    pub const fn memory(&self) -> Option<&Value> {
+        self.memory.as_ref()
     }
 
     /// What the controller was told at start, if anything.

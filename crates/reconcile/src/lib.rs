@@ -22,7 +22,7 @@ use machinery::time::Time;
 use machinery::{Key, Value};
 
 pub use action::{Action, EventType, Patch, Preconditions, Propagation, Regarding, Told};
-pub use cache::{Cache, Objects, Refusal, index_by, orphans_of};
+pub use cache::{Answer, Answers, Ask, Cache, Objects, Refusal, index_by, orphans_of};
 pub use config::Configs;
 pub use plan::Plan;
 
@@ -40,6 +40,18 @@ pub trait Controller: 'static {
 
     /// Which keys an object of a kind in `READS` concerns. Asked about an object as it was and as it is, whenever it changed.
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>);
+
+    /// Whether a change of an object of a kind in `READS` can make a difference at all. Nodes say every few seconds that they are
+    /// well: whoever looks at all pods for a node does not want to hear of that.
+    fn matters(_kind: &str, _old: &Value, _new: &Value) -> bool {
+        true
+    }
+
+    /// What to ask the server for before deciding, where what counts has no watch, such as metrics. Called again with the answers
+    /// until nothing new is asked for.
+    fn asks(_cache: &Cache, _key: &Key) -> Vec<Ask> {
+        Vec::new()
+    }
 
     /// What there is to decide on for a key; `None` if there is nothing.
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Self::Observed<'a>>;

@@ -7,11 +7,13 @@ mod always;
 mod always_pull_images;
 mod certificates;
 mod claim_resize;
+pub mod configuration;
 mod default_class;
 mod event_rate_limit;
 mod extended_resource_toleration;
 mod external_ips;
 mod hard_anti_affinity;
+pub mod image_policy;
 mod limit_ranger;
 mod namespace_exists;
 mod namespace_lifecycle;
@@ -25,6 +27,7 @@ mod pod_topology_labels;
 mod pods;
 mod policies;
 mod priority;
+mod privileged;
 mod rbac_escalation;
 mod resource_quota;
 mod runtime_class;
@@ -173,7 +176,7 @@ impl Chain {
         let none = Value::Null;
         let config = |row: &table::Row| flags.config.get(row.name).unwrap_or(&none);
         let made = rows.iter().filter_map(|row| Some(row.make?(config(row))));
-        Ok(Self { plugins: table::always().into_iter().chain(made).collect(), names })
+        Ok(Self { plugins: table::always(flags).into_iter().chain(made).collect(), names })
     }
 
     /// Whether a plug-in is on, also one that is not made here.

@@ -22,6 +22,11 @@ const TASKS: &[Task] = &[
     Task { name: "bench", about: "measure a part as it is released: api, store (beside a real etcd)", run: bench::run },
     Task { name: "bench", about: "measure: the store beside a real etcd, the scheduler", run: bench::run },
     Task {
+        name: "bench",
+        about: "measure a part as it is released: api, controllers, scheduler, store (beside a real etcd)",
+        run: bench::run,
+    },
+    Task {
         name: "bootstrap",
         about: "write the roles, bindings, flow schemas and priority levels of a fresh cluster into the tree, from [folder]",
         run: bootstrap::run,

@@ -30,6 +30,8 @@ struct Inner {
     entries: BTreeMap<Str, Arc<Entry>>,
     changes: VecDeque<Arc<Change>>,
     change_bytes: usize,
+    /// What the entries weigh.
+    entry_bytes: usize,
     /// Changes after this revision are all kept.
     floor: Revision,
     /// The entries are those of this revision.
@@ -82,6 +84,12 @@ impl Shelf {
         self.inner.read().expect("no holder panics").entries.len()
     }
 
+    /// How many entries there are, and what they weigh in bytes.
+    pub fn weight(&self) -> (usize, usize) {
+        let inner = self.inner.read().expect("no holder panics");
+        (inner.entries.len(), inner.entry_bytes)
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -100,7 +108,8 @@ impl Shelf {
     /// Begins anew with what the store has at `revision`.
     pub(super) fn reset(&self, entries: BTreeMap<Str, Arc<Entry>>, revision: Revision) {
         let mut inner = self.inner.write().expect("no holder panics");
-        *inner = Inner { entries, floor: revision, revision, ..Inner::default() };
+        let entry_bytes = entries.values().map(|entry| entry.size()).sum();
+        *inner = Inner { entries, entry_bytes, floor: revision, revision, ..Inner::default() };
         drop(inner);
         self.filled.send_replace(true);
     }
@@ -131,6 +140,8 @@ impl Shelf {
         if before.is_none() && after.is_none() {
             return;
         }
+        inner.entry_bytes += after.as_ref().map_or(0, |entry| entry.size());
+        inner.entry_bytes -= before.as_ref().map_or(0, |entry| entry.size());
         inner.revision = revision;
         let change = Arc::new(Change::new(revision, before, after));
         inner.change_bytes += change.shown().size();

@@ -6,7 +6,7 @@ use machinery::Value;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::{Reason, Status};
 use registry::admission::webhooks::{Request, write_options};
-use registry::admission::{Attributes, Effect, Notes, Operation};
+use registry::admission::{Attributes, Effect, Operation};
 use registry::body::{self, resource_name};
 use registry::conversion::to_stored;
 use registry::options::{WriteKind, WriteOptions};
@@ -15,7 +15,7 @@ use registry::write::{self, Draw, Target};
 use super::{Call, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
-use crate::{claims, storage, webhooks};
+use crate::{claims, conversion, storage};
 
 /// How often another name is made up when the one that was is taken.
 const NAMES_MAX: usize = 8;
@@ -74,10 +74,8 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
         uid: &draw.uid,
     };
     call.state.see_own_writes().await?;
-    let mut notes = Notes::default();
     let request = Request { attributes, options: write_options("CreateOptions", options) };
-    webhooks::admit(&call.state, &request, &mut object, &mut notes).await?;
-    call.warn(notes.warnings);
+    call.admit(&request, None, &mut object).await?;
     // Whoever changed the object must not have moved it.
     write::address(&Target { name: "", ..call.target("") }, &mut object)?;
     // Others may take the same meanwhile: then everything is planned anew.
@@ -103,18 +101,18 @@ async fn finish(
     let requester = call.requester();
     let context =
         Context { version: call.version(), subresource: "", now: request.attributes.now, requester: &requester };
-    let mut notes = Notes { warnings: write::create(kind, &mut object, draw, &context)?, ..Notes::default() };
+    let warnings = write::create(kind, &mut object, draw, &context)?;
     let name = Meta::of(&object).name().to_owned();
     let attributes = Attributes { name: &name, ..request.attributes };
     let request = Request { attributes, options: request.options.clone() };
-    webhooks::validate(&call.state, &request, &object, &mut notes).await?;
+    call.validate(&request, None, &object).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
     let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
     call.state.followers.follow_up(kind, revision).await;
     if let (Some(mut meta), false) = (MetaMut::of(&mut object), options.dry_run) {
         meta.set_resource_version(revision.unsigned_abs());
     }
-    call.warn(notes.warnings);
+    call.warn(warnings);
     Ok(Some(object))
 }
 
@@ -133,7 +131,8 @@ async fn store(
         return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(Some(0)) };
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    let mut txn = call.state.layout.along(storage::create(key, storage::encode(object)), effects);
+    let kept = conversion::kept(&call.state, &call.kind, object).await?;
+    let mut txn = call.state.layout.along(storage::create(key, storage::encode(&kept)), effects);
     txn = call.state.lease(&call.kind, txn).await?;
     claims::join(&call.state, &mut txn, claims, object);
     if let Some(revision) = call.state.submit(txn).await? {

@@ -5,7 +5,7 @@ use machinery::meta::MetaMut;
 use machinery::status::Status;
 use machinery::{GroupVersionKind, Value};
 use registry::admission::webhooks::{Request, delete_options};
-use registry::admission::{Attributes, Notes, Operation};
+use registry::admission::{Attributes, Operation};
 use registry::body;
 use registry::deletion::{self, Plan};
 use registry::options::{DeleteOptions, ListOptions};
@@ -15,7 +15,7 @@ use registry::write;
 use super::{Call, list, shown};
 use crate::answer::{self, Answer};
 use crate::state::{draw, now};
-use crate::{claims, storage, webhooks};
+use crate::{claims, conversion, storage};
 
 /// How often a delete is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -77,11 +77,11 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
             match planned {
                 Plan::Keep => return Ok(Outcome::Going(current.object)),
                 Plan::Mark(object) => {
-                    let value = storage::encode(&object);
-                    if value == storage::encode(&current.object) {
+                    if storage::encode(&object) == storage::encode(&current.object) {
                         return Ok(Outcome::Going(object));
                     }
-                    (storage::replace(key, value, current.revision), Outcome::Going(object))
+                    let kept = conversion::kept(&call.state, kind, &object).await?;
+                    (storage::replace(key, storage::encode(&kept), current.revision), Outcome::Going(object))
                 }
                 Plan::Remove(object) => {
                     let mut txn = storage::remove(key, current.revision);
@@ -116,12 +116,10 @@ async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOpti
         suffix: &draw.suffix,
         uid: &draw.uid,
     };
-    let (mut nothing, mut notes) = (Value::Null, Notes::default());
+    let mut nothing = Value::Null;
     let request = Request { attributes, options: delete_options(options) };
-    webhooks::admit(&call.state, &request, &mut nothing, &mut notes).await?;
-    webhooks::validate(&call.state, &request, &nothing, &mut notes).await?;
-    call.warn(notes.warnings);
-    Ok(())
+    call.admit(&request, None, &mut nothing).await?;
+    call.validate(&request, None, &nothing).await
 }
 
 /// The options, from the body if there is one.

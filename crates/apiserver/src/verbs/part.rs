@@ -4,12 +4,11 @@ use api::kind::Kind;
 use machinery::Value;
 use machinery::status::Status;
 use registry::admission::webhooks::{Request, write_options};
-use registry::admission::{Attributes, Notes, Operation};
+use registry::admission::{Attributes, Operation};
 use registry::options::WriteOptions;
 
 use super::Call;
 use crate::state::{draw, now};
-use crate::webhooks;
 
 /// Lets admission change and judge `object`, which is a part of the object `name`: created, or the options of a stream.
 pub async fn admit(
@@ -37,15 +36,12 @@ pub async fn admit(
         uid: &draw.uid,
     };
     call.state.see_own_writes().await?;
-    let mut notes = Notes::default();
     // Who connects has no options but the object itself.
     let options = match operation {
         Operation::Connect => Value::Null,
         _ => write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() }),
     };
     let request = Request { attributes, options };
-    webhooks::admit(&call.state, &request, object, &mut notes).await?;
-    webhooks::validate(&call.state, &request, object, &mut notes).await?;
-    call.warn(notes.warnings);
-    Ok(())
+    call.admit(&request, None, object).await?;
+    call.validate(&request, None, object).await
 }

@@ -44,7 +44,7 @@ pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status
         Question::LocalSubjectAccessReview => access(call, Review::LocalSubject, &sent)?,
         Question::SelfSubjectAccessReview => access(call, Review::SelfSubject, &sent)?,
         Question::SelfSubjectRulesReview => rules(call, &sent)?,
-        Question::TokenReview => token(call, &sent)?,
+        Question::TokenReview => token(call, &sent).await?,
         Question::Binding | Question::ComponentStatus => return Err(method_not_allowed()),
     };
     if let Value::Object(fields) = &mut asked {
@@ -71,9 +71,9 @@ fn rules(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
     Ok(rules_review::status(&rules_review::Known { rules, errors, incomplete }))
 }
 
-fn token(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
+async fn token(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
     let asked = token_review::read(sent, call.state.authenticators.audiences())?;
-    let found = call.state.authenticators.by_token(&asked.token, &asked.audiences, &*call.state);
+    let found = call.state.authenticators.by_token(&asked.token, &asked.audiences, &call.state).await;
     token_review::status(&asked, found.map(Some))
 }
 

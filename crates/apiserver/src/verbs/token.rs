@@ -4,7 +4,7 @@ use auth::service_account::request::{self, Kind, Reference};
 use machinery::field_validation::FieldValidation;
 use machinery::status::{GroupName, Status};
 use machinery::{GroupVersionKind, Value, apply};
-use registry::admission::{Operation, View};
+use registry::admission::{Notes, Operation, View};
 use registry::body;
 use registry::options::{WriteKind, WriteOptions};
 
@@ -38,7 +38,8 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let claims = request::claims(&account, bound, node.as_ref(), &draw().uid)?;
     let answered = request::answer(&mut asked, claims, &issuer.key, &issuer.config, now())
         .map_err(|error| Status::internal_error(format!("failed to generate token: {error}")))?;
-    call.warn(answered.warnings);
+    let audit = answered.annotations.into_iter().map(|(key, text)| (key.to_owned(), text)).collect();
+    call.note(Notes { warnings: answered.warnings, audit });
     shown::formed(call, 201, &asked, &[])
 }
 

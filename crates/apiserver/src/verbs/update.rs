@@ -7,7 +7,7 @@ use machinery::status::Status;
 use machinery::time::Time;
 use machinery::{Value, apply};
 use registry::admission::webhooks::{Request, write_options};
-use registry::admission::{Attributes, Effect, Notes, Operation};
+use registry::admission::{Attributes, Effect, Operation};
 use registry::body::{self, Received};
 use registry::conversion::{from_stored, to_stored};
 use registry::deletion;
@@ -17,7 +17,7 @@ use registry::write;
 use super::{Call, Current, create, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
-use crate::{claims, storage, webhooks};
+use crate::{claims, conversion, storage};
 
 /// How often a write that names no version is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -121,18 +121,16 @@ async fn prepare(
         suffix: &draw.suffix,
         uid: &draw.uid,
     };
-    let mut notes = Notes::default();
     let request = Request { attributes, options: write_options("UpdateOptions", options) };
-    webhooks::admit_part(&call.state, &request, scale_of(call), &mut object, &mut notes).await?;
+    call.admit(&request, scale_of(call), &mut object).await?;
     let claims =
         if subresource.is_empty() { claims::plan(&call.state, kind, &mut object, Some(old))? } else { Plan::default() };
     let requester = call.requester();
     let context = Context { version: call.version(), subresource, now, requester: &requester };
     let warnings = write::update(kind, &mut object, old, &context)?;
-    webhooks::validate_part(&call.state, &request, scale_of(call), &object, &mut notes).await?;
+    call.validate(&request, scale_of(call), &object).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
-    notes.warnings.extend(warnings);
-    Ok(Prepared { object, claims, effects, warnings: notes.warnings })
+    Ok(Prepared { object, claims, effects, warnings })
 }
 
 /// Where the number of replicas is, if it is the scale of the object that is written.
@@ -154,14 +152,17 @@ async fn submit(
 ) -> Result<Option<Value>, Status> {
     // What changes nothing but the time of a manager is no change.
     apply::keep_times(&current.object, &mut object);
-    let value = storage::encode(&object);
     let ends = deletion::ends(&call.kind, &object, &current.object);
-    if options.dry_run || (!ends && !current.stale && value == storage::encode(&current.object)) {
+    if options.dry_run || (!ends && !current.stale && storage::encode(&object) == storage::encode(&current.object)) {
         return Ok(Some(object));
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
-    let mut txn =
-        if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
+    let mut txn = if ends {
+        storage::remove(key, current.revision)
+    } else {
+        let kept = conversion::kept(&call.state, &call.kind, &object).await?;
+        storage::replace(key, storage::encode(&kept), current.revision)
+    };
     txn = call.state.lease(&call.kind, call.state.layout.along(txn, effects)).await?;
     let releases = claims::releases(&call.kind, &current.object);
     claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);

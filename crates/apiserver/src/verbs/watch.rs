@@ -12,7 +12,7 @@ use machinery::table::{self, IncludeObject};
 use machinery::{Object, Value, json};
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
-use registry::conversion::{from_stored, is_stored};
+use registry::conversion::from_stored;
 use registry::options::ListOptions;
 use registry::selection::Selection;
 use tokio::sync::mpsc;
@@ -21,11 +21,11 @@ use tokio::time::{Instant, timeout_at};
 use super::read::{parse_version, wait};
 use super::{Call, list, shown};
 use crate::answer::{Answer, Body, as_protobuf};
-use crate::cache::{Entry, FrameKey, Shelf, What};
+use crate::cache::{Change, Entry, FrameKey, Shelf, What};
+use crate::conversion;
+use crate::metrics::Events;
 use crate::state::{State, now};
 
-/// Without a wish of the client a watch ends after this long and up to as long again, so that not all end at once.
-const LIFE: Duration = Duration::from_secs(1800);
 /// How often a client that wants bookmarks is told how far it is.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A client that takes nothing for so long is cut off.
@@ -48,6 +48,8 @@ struct Watching {
     pieces: mpsc::Sender<Bytes>,
     /// Everything up to here was sent.
     at: Revision,
+    /// What it counts under.
+    events: Events,
     /// Whether columns were described already: a table says it once.
     described: bool,
 }
@@ -88,9 +90,10 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         bookmarks: options.allow_watch_bookmarks,
         pieces,
         at: from.unwrap_or_default(),
+        events: call.state.metrics.events(&call.kind, &call.resource.version),
         described: false,
     };
-    let end = Instant::now() + life(&options);
+    let end = Instant::now() + life(&options, call.state.watch_time);
     // A watch of one object by name, under `/watch/`, sees only that object.
     let name = (call.resource.in_url).then(|| call.resource.name.clone());
     let first = initial.then_some(options.send_initial_events.is_some());
@@ -102,13 +105,14 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     Ok(answer)
 }
 
-fn life(options: &ListOptions) -> Duration {
+/// Without a wish of the client a watch ends after a while and up to as long again, so that not all end at once.
+fn life(options: &ListOptions, least: Duration) -> Duration {
     match options.timeout_seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
         _ => {
             let mut random = [0_u8; 2];
             aws_lc_rs::rand::fill(&mut random).expect("the kernel gives random bytes");
-            LIFE + LIFE * u32::from(u16::from_le_bytes(random)) / u32::from(u16::MAX)
+            least + least * u32::from(u16::from_le_bytes(random)) / u32::from(u16::MAX)
         }
     }
 }
@@ -157,8 +161,15 @@ impl Watching {
         // Read first: the shelf is at least as new.
         let reached = self.state.cache.reached();
         let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.sees(entry, name));
-        for entry in entries {
-            let frame = self.frame(What::Added, &entry, entry.revision);
+        let converted = match self.converted_all(&entries).await {
+            Ok(converted) => converted,
+            Err(status) => {
+                self.send(self.event("ERROR", status.to_value())).await?;
+                return Err(Gone);
+            }
+        };
+        for (at, entry) in entries.iter().enumerate() {
+            let frame = self.frame(What::Added, entry, entry.revision, converted.get(at));
             self.send(frame).await?;
         }
         self.at = self.at.max(reached).max(revision);
@@ -176,10 +187,18 @@ impl Watching {
             let Some(last) = changes.last().map(|change| change.revision) else { break };
             for change in &changes {
                 let Some((what, entry)) = change.seen_by(|entry| self.sees(entry, name)) else { continue };
+                let converted = match self.converted(change, entry).await {
+                    Ok(converted) => converted,
+                    Err(status) => {
+                        self.send(self.event("ERROR", status.to_value())).await?;
+                        return Ok(false);
+                    }
+                };
                 let key = self.key(what);
+                let make = || self.frame(what, entry, change.revision, converted.as_deref());
                 let frame = match self.form == Form::Table && !self.described {
-                    true => self.frame(what, entry, change.revision),
-                    false => change.frame(&key, || self.frame(what, entry, change.revision)),
+                    true => make(),
+                    false => change.frame(&key, make),
                 };
                 self.send(frame).await?;
             }
@@ -187,6 +206,26 @@ impl Watching {
         }
         self.at = self.at.max(now);
         Ok(true)
+    }
+
+    /// The object of a change in the version that is watched, where a webhook must make it.
+    async fn converted(&self, change: &Change, entry: &Entry) -> Result<Option<Arc<Value>>, Status> {
+        let api_version = self.kind.gvk(&self.version).api_version();
+        if self.kind.converter.is_none() || entry.is_of(&api_version) {
+            return Ok(None);
+        }
+        let make = conversion::served(&self.state, &self.kind, self.version(), entry.object());
+        change.converted(entry, &api_version, make).await.map(Some)
+    }
+
+    /// All objects in the version that is watched, in one call; none where nothing is to be converted.
+    async fn converted_all(&self, entries: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
+        let api_version = self.kind.gvk(&self.version).api_version();
+        if self.kind.converter.is_none() || entries.iter().all(|entry| entry.is_of(&api_version)) {
+            return Ok(Vec::new());
+        }
+        let objects = entries.iter().map(|entry| entry.object()).collect();
+        conversion::served_all(&self.state, &self.kind, self.version(), objects).await
     }
 
     fn sees(&self, entry: &Entry, name: Option<&str>) -> bool {
@@ -197,6 +236,7 @@ impl Watching {
 
     async fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
         self.described = true;
+        self.events.sent(piece.len());
         let sent = tokio::time::timeout(STALLED, self.pieces.send(piece)).await;
         sent.map_err(|_| Gone)?.map_err(|_| Gone)
     }
@@ -243,16 +283,20 @@ impl Watching {
     }
 
     /// One change in the form that the client asked for.
-    fn frame(&self, what: What, entry: &Entry, revision: Revision) -> Bytes {
+    fn frame(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Bytes {
         let version = self.version();
-        if self.encoding == Encoding::Json && self.form == Form::Whole && is_stored(&self.kind, version) {
+        if self.encoding == Encoding::Json
+            && self.form == Form::Whole
+            && converted.is_none()
+            && conversion::is_servable(&self.kind, version, &entry.bytes)
+        {
             let mut out = Vec::with_capacity(entry.size() + 40);
             out.extend_from_slice(format!("{{\"type\":\"{}\",\"object\":", what.name()).as_bytes());
             entry.write(revision, &mut out);
             out.extend_from_slice(b"}\n");
             return Bytes::from(out);
         }
-        let mut object = entry.object();
+        let mut object = converted.cloned().unwrap_or_else(|| entry.object());
         if let Some(mut meta) = machinery::meta::MetaMut::of(&mut object) {
             meta.set_resource_version(revision.unsigned_abs());
         }

@@ -14,7 +14,8 @@ use spdy::{Session, Side, Stream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use crate::server::{Backend, Seen};
 
@@ -52,9 +53,9 @@ fn switch(mut request: Request<Incoming>) -> Option<Response<Full<Bytes>>> {
     tokio::spawn(async move {
         let session = Session::new(TokioIo::new(upgrade.await.unwrap()), Side::Server);
         if path.starts_with("/portForward/") {
-            ports(session).await
+            ports(session).await;
         } else {
-            process(session, path.contains("error=1")).await
+            process(session, path.contains("error=1")).await;
         }
     });
     answer.header("upgrade", "SPDY/3.1").header("x-stream-protocol-version", chosen).body(Full::default()).ok()
@@ -74,7 +75,8 @@ async fn by_websocket(upgrade: OnUpgrade) {
         let last = answer[0] == 3;
         socket.send(Message::Binary(answer.into())).await.unwrap();
         if last {
-            let _ = socket.close(None).await;
+            let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+            let _ = socket.close(Some(end)).await;
         }
     }
 }

@@ -29,6 +29,9 @@ pub struct Seen {
 /// What answers. A request that asks for another protocol keeps its connection in its extensions.
 pub type Answer = Arc<dyn Fn(Request<Incoming>) -> Option<Response<Full<Bytes>>> + Send + Sync>;
 
+/// What answers requests that ask for nothing but HTTP.
+type Plain = dyn Fn(&Seen) -> Response<Full<Bytes>> + Send + Sync;
+
 /// A running server; it stops when it is dropped.
 pub struct Backend {
     pub address: SocketAddr,
@@ -87,7 +90,7 @@ impl Backend {
 #[derive(Clone)]
 struct Serving {
     switch: Answer,
-    plain: Arc<dyn Fn(&Seen) -> Response<Full<Bytes>> + Send + Sync>,
+    plain: Arc<Plain>,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 

@@ -166,6 +166,8 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("tls-private-key-file", file("apiserver.key")),
         ("client-ca-file", path(pki.authority(Authority::Cluster))),
         ("authorization-mode", "Node,RBAC".into()),
+        // What is needed on a node, such as storage and network, cannot do without.
+        ("allow-privileged", "true".into()),
         ("service-account-issuer", "https://kubernetes.default.svc.cluster.local".into()),
         ("service-account-signing-key-file", path(pki.service_account_key())),
         ("service-account-key-file", path(pki.service_account_key())),

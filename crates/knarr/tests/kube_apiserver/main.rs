@@ -1,7 +1,11 @@
 //! The real API server, the real kubectl and a real etcd.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod abuse;
 mod clients;
+mod filters;
+mod identity;
+mod outside;
 mod server;
 mod storage;
 

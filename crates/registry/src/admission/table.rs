@@ -28,6 +28,7 @@ use super::pod_toleration_restriction::PodTolerationRestriction;
 use super::pod_topology_labels::PodTopologyLabels;
 use super::policies::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 use super::priority::Priority;
+use super::privileged::NoPrivileged;
 use super::rbac_escalation::RbacEscalation;
 use super::resource_quota::ResourceQuota;
 use super::runtime_class::RuntimeClass;
@@ -42,6 +43,8 @@ pub struct Flags {
     pub enable: Vec<String>,
     /// Off, also if on by default.
     pub disable: Vec<String>,
+    /// Whether privileged containers are refused: `--allow-privileged=false`.
+    pub refuse_privileged: bool,
     /// The configuration of plug-ins by name, from `--admission-control-config-file`.
     pub config: BTreeMap<String, Value>,
 }
@@ -103,10 +106,10 @@ const ROWS: &[Row] = rows![
     AlwaysPullImages: Off = |_| AlwaysPullImages,
     ImagePolicyWebhook: Off,
     PodSecurity: On = |config| PodSecurity::of(config),
-    PodNodeSelector: Off = |_| PodNodeSelector,
+    PodNodeSelector: Off = |config| PodNodeSelector::of(config),
     Priority: On = |_| Priority,
     DefaultTolerationSeconds: On = |_| DefaultTolerationSeconds,
-    PodTolerationRestriction: Off = |_| PodTolerationRestriction,
+    PodTolerationRestriction: Off = |config| PodTolerationRestriction::of(config),
     EventRateLimit: Off = |config| EventRateLimit::of(config),
     ExtendedResourceToleration: Off = |_| ExtendedResourceToleration,
     DefaultStorageClass: On = |_| DefaultStorageClass,
@@ -125,7 +128,7 @@ const ROWS: &[Row] = rows![
     MutatingAdmissionWebhook: On,
     ValidatingAdmissionPolicy: On = |_| ValidatingAdmissionPolicy::default(),
     ValidatingAdmissionWebhook: On,
-    ResourceQuota: On = |_| ResourceQuota,
+    ResourceQuota: On = |config| ResourceQuota::of(config),
     AlwaysDeny: Off = |_| AlwaysDeny,
 ];
 
@@ -148,9 +151,18 @@ pub(super) fn rows(flags: &Flags) -> Result<Vec<Row>, Unknown> {
     Ok(ROWS.iter().filter(on).copied().collect())
 }
 
+/// Whether there is a plug-in of this name.
+pub(super) fn is_known(name: &str) -> bool {
+    ROWS.iter().any(|row| row.name == name)
+}
+
 /// What no flag turns off.
-pub(super) fn always() -> Vec<Box<dyn Plugin>> {
-    vec![Box::new(RbacEscalation)]
+pub(super) fn always(flags: &Flags) -> Vec<Box<dyn Plugin>> {
+    let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation)];
+    if flags.refuse_privileged {
+        plugins.push(Box::new(NoPrivileged));
+    }
+    plugins
 }
 
 #[cfg(test)]

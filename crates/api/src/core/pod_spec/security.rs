@@ -22,7 +22,6 @@ const LOCALHOST_PROFILE_MAX: usize = 4095;
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 
 /// What is wrong with the context of a container.
-// DEVIATION: privileged containers are allowed; upstream refuses them unless started with --allow-privileged.
 pub(crate) fn container(context: &At<'_>, host_users: bool, errors: &mut Errors) {
     if context.is_absent() {
         return;

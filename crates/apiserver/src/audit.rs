@@ -1,0 +1,216 @@
+//! Where events of the audit log go: a file, standard output, or another server.
+
+mod file;
+mod queue;
+mod webhook;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ::audit::batch;
+use ::audit::log::rotation::Rotation;
+use ::audit::log::{Format, line};
+use ::audit::options::Mode;
+use ::audit::truncate::{Limits, cut};
+use ::audit::{Attributes, Event, Level, Policy, User, Verdict};
+use tokio::task::JoinSet;
+
+use crate::metrics::Metrics;
+use file::LogFile;
+use queue::Queue;
+pub use webhook::Webhook;
+
+/// What is written down and where; given at start.
+#[derive(Default)]
+pub struct Config {
+    /// `--audit-policy-file`, read. Without it nothing is written.
+    pub policy: Option<Policy>,
+    /// `--audit-log-*`
+    pub log: Option<LogConfig>,
+    /// `--audit-webhook-*`
+    pub webhook: Option<WebhookConfig>,
+}
+
+/// A log in a file.
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    /// The file; `-` is standard output.
+    pub path: PathBuf,
+    /// How a line is written.
+    pub format: Format,
+    /// How files are kept.
+    pub rotation: Rotation,
+    /// Whether requests wait for their events.
+    pub mode: Mode,
+    /// How events are gathered, if requests do not wait.
+    pub batch: batch::Config,
+    /// How large events may be, if that is limited.
+    pub limits: Option<Limits>,
+}
+
+/// Another server that is told.
+pub struct WebhookConfig {
+    /// How it is reached.
+    pub webhook: Webhook,
+    /// Whether requests wait for their events.
+    pub mode: Mode,
+    /// How events are gathered.
+    pub batch: batch::Config,
+    /// How large events may be, if that is limited.
+    pub limits: Option<Limits>,
+    /// How long it waits before it tries again, the first time.
+    pub initial_backoff: Duration,
+}
+
+/// The audit log of a server.
+pub struct Audit {
+    policy: Option<Policy>,
+    sinks: Vec<Sink>,
+    metrics: Arc<Metrics>,
+}
+
+/// An event could not be written, and its request must not go on.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("failed to store audit event")]
+pub struct Unwritten;
+
+struct Sink {
+    name: &'static str,
+    mode: Mode,
+    limits: Option<Limits>,
+    to: Destination,
+}
+
+enum Destination {
+    /// Written where it happens.
+    Log(Format, Mutex<LogFile>),
+    /// Handed to a task.
+    Queue(Queue),
+}
+
+impl Audit {
+    /// Opens what events go to. Tasks that carry them live in `tasks`.
+    pub fn start(config: Config, metrics: Arc<Metrics>, tasks: &mut JoinSet<()>) -> Self {
+        let mut sinks = Vec::new();
+        if let Some(log) = config.log {
+            sinks.push(log_sink(&log, &metrics, tasks));
+        }
+        if let Some(webhook) = config.webhook {
+            sinks.push(webhook_sink(webhook, &metrics, tasks));
+        }
+        if config.policy.is_none() && !sinks.is_empty() {
+            tracing::warn!("no audit policy file is given: no events are recorded");
+        }
+        Self { policy: config.policy, sinks, metrics }
+    }
+
+    /// Whether anything can be written down at all.
+    pub fn is_on(&self) -> bool {
+        self.policy.is_some() && !self.sinks.is_empty()
+    }
+
+    /// What is to be written down about a request; none if nothing is.
+    pub fn verdict(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
+        Some(self.policy.as_ref()?.evaluate(attributes)).filter(|verdict| verdict.level != Level::None)
+    }
+
+    /// Writes an event; what cannot be written is counted.
+    pub fn write(&self, event: &Event) {
+        let _ = self.send(event);
+    }
+
+    /// Writes the event of a request's arrival. Fails where the request must not go on without it.
+    pub fn write_first(&self, event: &Event) -> Result<(), Unwritten> {
+        self.send(event).inspect_err(|_| self.metrics.audit_rejected.with(&[]).add(1))
+    }
+
+    fn send(&self, event: &Event) -> Result<(), Unwritten> {
+        self.metrics.audit_events.with(&[]).add(1);
+        let mut result = Ok(());
+        for sink in &self.sinks {
+            if !sink.send(event.clone()) {
+                self.metrics.audit_errors.with(&[sink.name]).add(1);
+                if sink.mode == Mode::BlockingStrict {
+                    result = Err(Unwritten);
+                }
+            }
+        }
+        result
+    }
+}
+
+impl Sink {
+    fn send(&self, event: Event) -> bool {
+        match &self.to {
+            Destination::Queue(queue) => queue.offer(event),
+            Destination::Log(format, file) => {
+                let events = limited(vec![event], self.limits);
+                let mut file = file.lock().expect("no holder panics");
+                let written = events.iter().try_for_each(|event| file.write(&line(event, *format)));
+                written.inspect_err(|error| tracing::error!(%error, "an audit event was not written")).is_ok()
+            }
+        }
+    }
+}
+
+fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, tasks: &mut JoinSet<()>) -> Sink {
+    let mut file = LogFile::new(&config.path, config.rotation);
+    let format = config.format;
+    let to = if config.mode == Mode::Batch {
+        let limits = config.limits;
+        let (queue, waiting) = queue::new(config.batch);
+        let metrics = metrics.clone();
+        tasks.spawn(waiting.run(move |events: Vec<Event>| {
+            for event in limited(events, limits) {
+                if let Err(error) = file.write(&line(&event, format)) {
+                    tracing::error!(%error, "an audit event was not written");
+                    metrics.audit_errors.with(&["log"]).add(1);
+                }
+            }
+            std::future::ready(())
+        }));
+        Destination::Queue(queue)
+    } else {
+        Destination::Log(format, Mutex::new(file))
+    };
+    Sink { name: "log", mode: config.mode, limits: config.limits, to }
+}
+
+// DEVIATION: in the modes blocking and blocking-strict a webhook is told one event at a time by a task, and a request does not wait
+// for its answer; it counts as told when there is room in the queue.
+fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, tasks: &mut JoinSet<()>) -> Sink {
+    let batch = match config.mode {
+        Mode::Batch => config.batch,
+        Mode::Blocking | Mode::BlockingStrict => batch::Config { batch_size_max: 1, throttle: None, ..config.batch },
+    };
+    let (queue, waiting) = queue::new(batch);
+    let (webhook, metrics) = (Arc::new(config.webhook), metrics.clone());
+    let (limits, backoff) = (config.limits, config.initial_backoff);
+    tasks.spawn(waiting.run(move |events| {
+        let (webhook, metrics) = (webhook.clone(), metrics.clone());
+        async move {
+            let events = limited(events, limits);
+            if let Err(error) = webhook.send(&events, backoff).await {
+                tracing::error!(%error, events = events.len(), "audit events were not sent");
+                metrics.audit_errors.with(&["webhook"]).add(events.len() as u64);
+            }
+        }
+    }));
+    Sink { name: "webhook", mode: config.mode, limits: None, to: Destination::Queue(queue) }
+}
+
+/// Events cut to size, where that is asked for.
+fn limited(events: Vec<Event>, limits: Option<Limits>) -> Vec<Event> {
+    let Some(limits) = limits else { return events };
+    let cut = cut(events, limits);
+    for _ in &cut.lost {
+        tracing::error!("event is too large even after truncating");
+    }
+    cut.batches.into_iter().flatten().collect()
+}
+
+/// A user as events show one.
+pub fn user_of(user: &auth::User) -> User {
+    User { username: user.name.clone(), uid: user.uid.clone(), groups: user.groups.clone(), extra: user.extra.clone() }
+}

@@ -1,0 +1,139 @@
+//! The file of the audit log, which is renamed when it is full.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ::audit::log::rotation::{Before, Clean, Rotation, backup_name};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::state::now;
+
+/// A file that lines are appended to.
+pub struct LogFile {
+    path: PathBuf,
+    rotation: Rotation,
+    open: Option<(File, u64)>,
+}
+
+impl LogFile {
+    /// A file that is opened with the first line.
+    pub fn new(path: &Path, rotation: Rotation) -> Self {
+        Self { path: path.to_owned(), rotation, open: None }
+    }
+
+    /// Appends a line. After a failure the file is opened anew.
+    pub fn write(&mut self, line: &str) -> io::Result<()> {
+        if self.path == Path::new("-") {
+            return io::stdout().lock().write_all(line.as_bytes());
+        }
+        let written = self.append(line);
+        if written.is_err() {
+            self.open = None;
+        }
+        written
+    }
+
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        let bytes = line.len() as u64;
+        let before = match &self.open {
+            Some((_, size)) => self.rotation.before_write(*size, bytes).map_err(io::Error::other)?,
+            None => {
+                let size = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+                self.rotation.before_first_write(size, bytes)
+            }
+        };
+        if before == Before::Rotate {
+            self.rotate()?;
+        }
+        let (file, size) = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(open(&self.path)?),
+        };
+        file.write_all(line.as_bytes())?;
+        *size += bytes;
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.open = None;
+        let (folder, name) = (self.folder(), self.name());
+        if self.path.exists() {
+            fs::rename(&self.path, folder.join(backup_name(&name, now())))?;
+        }
+        let listing: Vec<String> =
+            fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        for clean in self.rotation.clean(&name, listing.iter().map(String::as_str), now()) {
+            match clean {
+                Clean::Remove(name) => fs::remove_file(folder.join(name))?,
+                Clean::Compress(name) => compress(&folder.join(name))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+    }
+
+    fn name(&self) -> String {
+        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    // What is asked of a cluster is nobody's business but its operator's.
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let size = file.metadata()?.len();
+    Ok((file, size))
+}
+
+fn compress(path: &Path) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".gz");
+    let target = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(name)?;
+    let mut packed = GzEncoder::new(target, Compression::default());
+    io::copy(&mut File::open(path)?, &mut packed)?;
+    packed.finish()?.sync_all()?;
+    fs::remove_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_file_is_renamed_and_few_old_ones_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs/audit.log");
+        let rotation = Rotation { megabytes_max: 1, backups_max: 1, ..Rotation::default() };
+        let mut file = LogFile::new(&path, rotation);
+        let line = format!("{}\n", "x".repeat(600 * 1024));
+        for _ in 0..3 {
+            file.write(&line).unwrap();
+        }
+        let mut names: Vec<String> = fs::read_dir(folder.path().join("logs"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(names[1], "audit.log");
+        assert_eq!(fs::metadata(&path).unwrap().len(), line.len() as u64);
+        assert!(file.write(&"y".repeat(2 << 20)).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_there_is_continued() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        fs::write(&path, "before\n").unwrap();
+        LogFile::new(&path, Rotation::default()).write("after\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before\nafter\n");
+    }
+}

@@ -1,0 +1,385 @@
+//! What is measured, under the names that upstream's series have.
+
+mod family;
+mod process;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use api::kind::{Keeping, Kind};
+use auth::{Decision, User};
+use http::Method;
+use machinery::Str;
+use registry::route::Resource;
+
+use crate::life::Asked;
+use crate::state::State;
+pub use family::{Counter, Family, Gauge, Histogram};
+use family::{Printed, buckets_of, head, sample};
+
+const SECONDS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+const STORE_SECONDS: [f64; 13] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
+const ADMISSION_SECONDS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+/// Doubling from a millisecond.
+const SHORT_SECONDS: [f64; 15] =
+    [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
+const ANSWER_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+const EVENT_BYTES: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
+/// Paths that are counted by name: whoever asks for others must not make series.
+const COUNTED_PATHS: [&str; 9] =
+    ["/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/api", "/apis"];
+
+/// What is measured.
+pub struct Metrics {
+    requests: Family<Counter>,
+    durations: Family<Histogram>,
+    sizes: Family<Histogram>,
+    long_running: Family<Gauge>,
+    deprecated: Family<Gauge>,
+    watch_events: Family<Counter>,
+    watch_event_sizes: Family<Histogram>,
+    attempts: Family<Counter>,
+    attempt_seconds: Family<Histogram>,
+    users: Family<Counter>,
+    authorizations: Family<Counter>,
+    authorization_seconds: Family<Histogram>,
+    /// Each step of admission: operation, whether it was refused, and `admit` or `validate`.
+    pub admission_seconds: Family<Histogram>,
+    /// Requests to the store, by what they do.
+    pub store_seconds: Family<Histogram>,
+    /// Handshakes that failed.
+    pub handshake_errors: Family<Counter>,
+    /// Events that were written to the audit log.
+    pub audit_events: Family<Counter>,
+    /// Events that could not be, by backend.
+    pub audit_errors: Family<Counter>,
+    /// Requests that were refused because their event could not be.
+    pub audit_rejected: Family<Counter>,
+}
+
+/// What the events of a watch count under.
+pub struct Events {
+    count: Arc<Counter>,
+    sizes: Arc<Histogram>,
+}
+
+/// What a request is counted under. Only what leads somewhere is named: clients cannot make series.
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    verb: &'static str,
+    dry_run: &'static str,
+    group: Str,
+    version: Str,
+    resource: Str,
+    subresource: Str,
+    scope: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        const REQUEST: [&str; 8] =
+            ["component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version"];
+        const CODED: [&str; 9] =
+            ["code", "component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version"];
+        const PLAIN: [&str; 7] = ["component", "group", "resource", "scope", "subresource", "verb", "version"];
+        const DEPRECATED: [&str; 5] = ["group", "removed_release", "resource", "subresource", "version"];
+        const KIND: [&str; 3] = ["group", "resource", "version"];
+        const STEP: [&str; 3] = ["operation", "rejected", "type"];
+        const RESULT: [&str; 1] = ["result"];
+        let short = || Histogram::new(&SHORT_SECONDS);
+        Self {
+            requests: counter("apiserver_request_total", "Requests that were answered.", &CODED),
+            durations: spread("apiserver_request_duration_seconds", "How long requests took.", &REQUEST, || {
+                Histogram::new(&SECONDS)
+            }),
+            sizes: spread("apiserver_response_sizes", "How large answers to reads were.", &PLAIN, || {
+                Histogram::new(&ANSWER_BYTES)
+            }),
+            long_running: gauge("apiserver_longrunning_requests", "Requests that are open and stay so.", &PLAIN),
+            deprecated: gauge("apiserver_requested_deprecated_apis", "Versions that go away.", &DEPRECATED),
+            watch_events: counter("apiserver_watch_events_total", "Events that were sent to watchers.", &KIND),
+            watch_event_sizes: spread("apiserver_watch_events_sizes", "How large these events were.", &KIND, || {
+                Histogram::new(&EVENT_BYTES)
+            }),
+            attempts: counter("authentication_attempts", "Attempts to prove who one is.", &RESULT),
+            attempt_seconds: spread("authentication_duration_seconds", "How long these took.", &RESULT, short),
+            users: counter("authenticated_user_requests", "Requests by who made them.", &["username"]),
+            authorizations: counter("authorization_attempts_total", "Decisions of the authorizers.", &RESULT),
+            authorization_seconds: spread("authorization_duration_seconds", "How long these took.", &RESULT, short),
+            admission_seconds: spread(
+                "apiserver_admission_step_admission_duration_seconds",
+                "How long the steps of admission took.",
+                &STEP,
+                || Histogram::new(&ADMISSION_SECONDS),
+            ),
+            store_seconds: spread(
+                "etcd_request_duration_seconds",
+                "How long the store took.",
+                &["operation", "type"],
+                || Histogram::new(&STORE_SECONDS),
+            ),
+            handshake_errors: counter("apiserver_tls_handshake_errors_total", "Handshakes that failed.", &[]),
+            audit_events: counter("apiserver_audit_event_total", "Events for the audit log.", &[]),
+            audit_errors: counter("apiserver_audit_error_total", "Events that a backend lost.", &["plugin"]),
+            audit_rejected: counter(
+                "apiserver_audit_requests_rejected_total",
+                "Requests that were lost with them.",
+                &[],
+            ),
+        }
+    }
+}
+
+type LabelNames = &'static [&'static str];
+
+const fn counter(name: &'static str, help: &'static str, labels: LabelNames) -> Family<Counter> {
+    Family::new(name, help, labels, Counter::default)
+}
+
+const fn gauge(name: &'static str, help: &'static str, labels: LabelNames) -> Family<Gauge> {
+    Family::new(name, help, labels, Gauge::default)
+}
+
+const fn spread(
+    name: &'static str,
+    help: &'static str,
+    labels: LabelNames,
+    make: fn() -> Histogram,
+) -> Family<Histogram> {
+    Family::new(name, help, labels, make)
+}
+
+impl Metrics {
+    /// Somebody was authenticated, or not.
+    pub fn authenticated(&self, user: Option<&User>, took: Duration) {
+        let result = if user.is_some() { "success" } else { "failure" };
+        self.attempts.with(&[result]).add(1);
+        self.attempt_seconds.with(&[result]).observe(took.as_secs_f64());
+        if let Some(user) = user {
+            self.users.with(&[counted_user(user)]).add(1);
+        }
+    }
+
+    /// Somebody was allowed something, or not.
+    pub fn authorized(&self, decision: &Decision, took: Duration) {
+        let result = match decision {
+            Decision::Allow(_) => "allowed",
+            Decision::Deny(_) => "denied",
+            Decision::NoOpinion(_) => "no-opinion",
+        };
+        self.authorizations.with(&[result]).add(1);
+        self.authorization_seconds.with(&[result]).observe(took.as_secs_f64());
+    }
+
+    /// A request begins that stays open.
+    pub fn begins(&self, labels: &Labels) {
+        self.long_running.with(&labels.plain()).add(1);
+    }
+
+    /// A request is over.
+    pub fn ends(&self, labels: &Labels, code: u16, bytes: u64, took: Duration, is_long_running: bool) {
+        let code = code.to_string();
+        let [component, group, resource, scope, subresource, verb, version] = labels.plain();
+        let dry_run = labels.dry_run;
+        self.requests.with(&[&code, component, dry_run, group, resource, scope, subresource, verb, version]).add(1);
+        let request = [component, dry_run, group, resource, scope, subresource, verb, version];
+        self.durations.with(&request).observe(took.as_secs_f64());
+        if is_long_running && !labels.resource.is_empty() {
+            self.long_running.with(&labels.plain()).add(-1);
+        } else if matches!(verb, "GET" | "LIST") {
+            self.sizes.with(&labels.plain()).observe(bytes as f64);
+        }
+    }
+
+    /// What the events of a watch count under.
+    pub fn events(&self, kind: &Kind, version: &str) -> Events {
+        let labels = [kind.group.as_str(), kind.plural.as_str(), version];
+        Events { count: self.watch_events.with(&labels), sizes: self.watch_event_sizes.with(&labels) }
+    }
+
+    /// Somebody asks for a version that goes away.
+    pub fn asked_for_deprecated(&self, labels: &Labels, removed_release: &str) {
+        let Labels { group, resource, subresource, version, .. } = labels;
+        self.deprecated.with(&[group, removed_release, resource, subresource, version]).set(1);
+    }
+
+    /// Everything as text.
+    pub fn text(&self, state: &State) -> String {
+        let mut out = String::with_capacity(1 << 16);
+        self.requests.print(&mut out);
+        self.durations.print(&mut out);
+        self.sizes.print(&mut out);
+        self.long_running.print(&mut out);
+        self.deprecated.print(&mut out);
+        self.watch_events.print(&mut out);
+        self.watch_event_sizes.print(&mut out);
+        self.attempts.print(&mut out);
+        self.attempt_seconds.print(&mut out);
+        self.users.print(&mut out);
+        self.authorizations.print(&mut out);
+        self.authorization_seconds.print(&mut out);
+        self.admission_seconds.print(&mut out);
+        self.store_seconds.print(&mut out);
+        self.handshake_errors.print(&mut out);
+        self.audit_events.print(&mut out);
+        self.audit_errors.print(&mut out);
+        self.audit_rejected.print(&mut out);
+        stored(state, &mut out);
+        webhooks(state, &mut out);
+        flow(state, &mut out);
+        build(&mut out);
+        process::print(&mut out);
+        out
+    }
+}
+
+impl Events {
+    /// One was sent.
+    pub fn sent(&self, bytes: usize) {
+        self.count.add(1);
+        self.sizes.observe(bytes as f64);
+    }
+}
+
+impl Labels {
+    /// What is known before it is known where the request leads.
+    pub fn of(asked: &Asked) -> Self {
+        let dry_run = if asked.query.all("dryRun").contains(&"All") { "All" } else { "" };
+        Self { verb: verb(asked), dry_run, ..Self::default() }
+    }
+
+    /// The request leads to a kind.
+    pub fn found(&mut self, asked: &Asked, kind: &Kind, resource: &Resource) {
+        let known = kind.subresource(&resource.subresource).is_some();
+        self.group = kind.group.clone();
+        self.version = resource.version.as_str().into();
+        self.resource = kind.plural.clone();
+        self.subresource = if known { resource.subresource.as_str().into() } else { Str::default() };
+        self.scope = match resource {
+            resource if !resource.name.is_empty() || asked.info.verb == "create" => "resource",
+            resource if !resource.namespace.is_empty() => "namespace",
+            _ => "cluster",
+        };
+    }
+
+    /// The request leads to a document.
+    pub fn found_document(&mut self, asked: &Asked) {
+        let path = asked.info.path.trim_end_matches('/');
+        if let Some(counted) = COUNTED_PATHS.iter().find(|counted| **counted == path) {
+            self.subresource = Str::from(*counted);
+        }
+    }
+
+    fn plain(&self) -> [&str; 7] {
+        ["apiserver", &self.group, &self.resource, self.scope, &self.subresource, self.verb, &self.version]
+    }
+}
+
+/// The verb as upstream's series have it.
+fn verb(asked: &Asked) -> &'static str {
+    match (asked.info.verb, &asked.method) {
+        ("list", _) => "LIST",
+        ("watch", _) => "WATCH",
+        ("deletecollection", _) => "DELETECOLLECTION",
+        ("patch", _) if asked.content_type().starts_with("application/apply-patch") => "APPLY",
+        (_, &Method::GET | &Method::HEAD) => "GET",
+        (_, &Method::POST) => "POST",
+        (_, &Method::PUT) => "PUT",
+        (_, &Method::PATCH) => "PATCH",
+        (_, &Method::DELETE) => "DELETE",
+        _ => "other",
+    }
+}
+
+/// Names of people and workloads are not for everybody who may read metrics.
+fn counted_user(user: &User) -> &str {
+    match user.name.as_str() {
+        name @ ("admin"
+        | "system:anonymous"
+        | "system:apiserver"
+        | "system:kube-controller-manager"
+        | "system:kube-proxy"
+        | "system:kube-scheduler"
+        | "kube-apiserver-legacy-service-account-token-controller") => name,
+        _ => "other",
+    }
+}
+
+fn stored(state: &State, out: &mut String) {
+    let table = state.table();
+    let kinds = || table.kinds.iter().filter(|kind| matches!(kind.keeping, Keeping::Stored { .. }));
+    let help = "Objects that are stored.";
+    head("apiserver_storage_objects", help, "gauge", out);
+    for kind in kinds() {
+        let resource = kind.qualified_resource();
+        let labels = Printed::of([("resource", resource.as_str())]);
+        sample("apiserver_storage_objects", &labels, state.cache.shelf(kind).len(), out);
+    }
+    head("apiserver_resource_objects", help, "gauge", out);
+    for kind in kinds() {
+        let labels = Printed::of([("group", kind.group.as_str()), ("resource", kind.plural.as_str())]);
+        sample("apiserver_resource_objects", &labels, state.cache.shelf(kind).len(), out);
+    }
+    head("apiserver_watch_cache_resource_version", "The revision that the watch cache has reached.", "gauge", out);
+    sample("apiserver_watch_cache_resource_version", &Printed::of([]), state.cache.reached(), out);
+}
+
+fn webhooks(state: &State, out: &mut String) {
+    let counters = &state.webhooks.counters;
+    let counted = [
+        ("apiserver_admission_webhook_request_total", "Calls of webhooks.", &counters.calls),
+        ("apiserver_admission_webhook_rejection_count", "Requests that a webhook refused.", &counters.rejected),
+        ("apiserver_admission_webhook_fail_open_count", "Calls that failed, and did no harm.", &counters.failed_open),
+    ];
+    for (name, help, count) in counted {
+        head(name, help, "counter", out);
+        sample(name, &Printed::of([]), count.load(Ordering::Relaxed), out);
+    }
+}
+
+fn flow(state: &State, out: &mut String) {
+    let snapshot = state.fairness.snapshot();
+    let mut samples = snapshot.samples();
+    samples.sort_by_key(|one| one.name);
+    let mut name = "";
+    for one in &samples {
+        if one.name != name {
+            name = one.name;
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            head(name, "Measured by priority and fairness.", kind, out);
+        }
+        sample(name, &Printed::of(one.labels.iter().map(|(label, value)| (*label, value.as_str()))), one.value, out);
+    }
+    let name = "apiserver_flowcontrol_request_wait_duration_seconds";
+    head(name, "How long requests waited for a seat.", "histogram", out);
+    for series in &snapshot.series {
+        for (execute, waited) in [("true", &series.wait_executed), ("false", &series.wait_rejected)] {
+            let labels = [
+                ("execute", execute),
+                ("flow_schema", series.flow_schema.as_str()),
+                ("priority_level", series.priority_level.as_str()),
+            ];
+            if waited.count > 0 {
+                buckets_of(name, &Printed::of(labels), waited.buckets(), waited.sum, waited.count, out);
+            }
+        }
+    }
+    let name = "apiserver_flowcontrol_request_execution_seconds";
+    head(name, "How long requests had a seat.", "histogram", out);
+    for series in snapshot.series.iter().filter(|series| series.execution.count > 0) {
+        let labels = [("flow_schema", series.flow_schema.as_str()), ("priority_level", series.priority_level.as_str())];
+        let ran = &series.execution;
+        buckets_of(name, &Printed::of(labels), ran.buckets(), ran.sum, ran.count, out);
+    }
+}
+
+fn build(out: &mut String) {
+    let help = "What this server is.";
+    head("kubernetes_build_info", help, "gauge", out);
+    let labels = [("git_version", crate::documents::VERSION), ("major", "1"), ("minor", "36"), ("compiler", "rustc")];
+    sample("kubernetes_build_info", &Printed::of(labels), 1, out);
+}

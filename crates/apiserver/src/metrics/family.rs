@@ -1,0 +1,244 @@
+//! Families of series: counters, gauges and histograms by their labels, and the text that they make.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+use machinery::Str;
+
+/// The series of a family, at most: labels are ours and bounded, and this holds where one is not.
+const SERIES_MAX: usize = 10_000;
+
+/// One value that changes.
+pub trait Measure: Send + Sync {
+    /// `counter`, `gauge` or `histogram`.
+    const KIND: &'static str;
+    /// Prints the series.
+    fn print(&self, name: &str, labels: &Printed, out: &mut String);
+}
+
+/// All series of one name.
+pub struct Family<M> {
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    make: fn() -> M,
+    series: RwLock<BTreeMap<Vec<Str>, Arc<M>>>,
+}
+
+/// How often something happened.
+#[derive(Default)]
+pub struct Counter(AtomicU64);
+
+/// How many there are now.
+#[derive(Default)]
+pub struct Gauge(AtomicI64);
+
+/// How values are spread.
+pub struct Histogram {
+    bounds: &'static [f64],
+    counts: Vec<AtomicU64>,
+    count: AtomicU64,
+    /// The bits of a float.
+    sum: AtomicU64,
+}
+
+/// Labels as text: `a="b",c="d"`.
+pub struct Printed(String);
+
+impl<M: Measure> Family<M> {
+    /// A family without series.
+    pub const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str], make: fn() -> M) -> Self {
+        Self { name, help, labels, make, series: RwLock::new(BTreeMap::new()) }
+    }
+
+    /// The series with these values of the labels. One too many counts nowhere.
+    pub fn with(&self, values: &[&str]) -> Arc<M> {
+        debug_assert_eq!(values.len(), self.labels.len(), "{}", self.name);
+        let key: Vec<Str> = values.iter().map(|value| Str::from(*value)).collect();
+        if let Some(found) = self.series.read().expect("no holder panics").get(&key) {
+            return found.clone();
+        }
+        let mut series = self.series.write().expect("no holder panics");
+        if series.len() >= SERIES_MAX && !series.contains_key(&key) {
+            return Arc::new((self.make)());
+        }
+        series.entry(key).or_insert_with(|| Arc::new((self.make)())).clone()
+    }
+
+    /// Prints all series.
+    pub fn print(&self, out: &mut String) {
+        let series = self.series.read().expect("no holder panics");
+        if series.is_empty() {
+            return;
+        }
+        head(self.name, self.help, M::KIND, out);
+        for (values, measure) in series.iter() {
+            let labels = Printed::of(self.labels.iter().copied().zip(values.iter().map(Str::as_str)));
+            measure.print(self.name, &labels, out);
+        }
+    }
+}
+
+impl Counter {
+    /// It happened.
+    pub fn add(&self, times: u64) {
+        self.0.fetch_add(times, Ordering::Relaxed);
+    }
+}
+
+impl Gauge {
+    /// There are so many more, or fewer.
+    pub fn add(&self, more: i64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// There are so many.
+    pub fn set(&self, value: i64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+impl Histogram {
+    /// No values yet.
+    pub fn new(bounds: &'static [f64]) -> Self {
+        let counts = bounds.iter().map(|_| AtomicU64::default()).collect();
+        Self { bounds, counts, count: AtomicU64::default(), sum: AtomicU64::default() }
+    }
+
+    /// Takes a value in.
+    pub fn observe(&self, value: f64) {
+        let at = self.bounds.partition_point(|bound| *bound < value);
+        if let Some(count) = self.counts.get(at) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let add = |bits| Some((f64::from_bits(bits) + value).to_bits());
+        let _ = self.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+impl Measure for Counter {
+    const KIND: &'static str = "counter";
+
+    fn print(&self, name: &str, labels: &Printed, out: &mut String) {
+        sample(name, labels, self.0.load(Ordering::Relaxed), out);
+    }
+}
+
+impl Measure for Gauge {
+    const KIND: &'static str = "gauge";
+
+    fn print(&self, name: &str, labels: &Printed, out: &mut String) {
+        sample(name, labels, self.0.load(Ordering::Relaxed), out);
+    }
+}
+
+impl Measure for Histogram {
+    const KIND: &'static str = "histogram";
+
+    fn print(&self, name: &str, labels: &Printed, out: &mut String) {
+        let mut below = 0;
+        let buckets = self.bounds.iter().zip(&self.counts).map(|(bound, count)| {
+            below += count.load(Ordering::Relaxed);
+            (*bound, below)
+        });
+        let sum = f64::from_bits(self.sum.load(Ordering::Relaxed));
+        buckets_of(name, labels, buckets, sum, self.count.load(Ordering::Relaxed), out);
+    }
+}
+
+impl Printed {
+    /// The text of these labels.
+    pub fn of<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut text = String::new();
+        for (at, (name, value)) in labels.into_iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            write!(text, "{comma}{name}=\"{value}\"").expect("writing into memory cannot fail");
+        }
+        Self(text)
+    }
+
+    fn with(&self, name: &str, value: &str) -> Self {
+        let comma = if self.0.is_empty() { "" } else { "," };
+        Self(format!("{}{comma}{name}=\"{value}\"", self.0))
+    }
+}
+
+/// What stands above the series of a name.
+pub fn head(name: &str, help: &str, kind: &str, out: &mut String) {
+    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing into memory cannot fail");
+}
+
+/// One line.
+pub fn sample(name: &str, labels: &Printed, value: impl std::fmt::Display, out: &mut String) {
+    let written = match labels.0.as_str() {
+        "" => writeln!(out, "{name} {value}"),
+        labels => writeln!(out, "{name}{{{labels}}} {value}"),
+    };
+    written.expect("writing into memory cannot fail");
+}
+
+/// The lines of a histogram, from how many values did not exceed each bound.
+pub fn buckets_of(
+    name: &str,
+    labels: &Printed,
+    buckets: impl IntoIterator<Item = (f64, u64)>,
+    sum: f64,
+    count: u64,
+    out: &mut String,
+) {
+    let bucket = format!("{name}_bucket");
+    for (bound, below) in buckets {
+        sample(&bucket, &labels.with("le", &bound.to_string()), below, out);
+    }
+    sample(&bucket, &labels.with("le", "+Inf"), count, out);
+    sample(&format!("{name}_sum"), labels, sum, out);
+    sample(&format!("{name}_count"), labels, count, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_print_as_prometheus_reads_them() {
+        let family = Family::new("requests_total", "How many.", &["verb", "path"], Counter::default);
+        family.with(&["GET", "a\"b\\c\nd"]).add(2);
+        family.with(&["GET", "a\"b\\c\nd"]).add(1);
+        let mut out = String::new();
+        family.print(&mut out);
+        assert_eq!(
+            out,
+            "# HELP requests_total How many.\n# TYPE requests_total counter\nrequests_total{verb=\"GET\",path=\"a\\\"b\\\\c\\nd\"} 3\n"
+        );
+    }
+
+    #[test]
+    fn buckets_count_what_does_not_exceed_them() {
+        let family = Family::new("t", "T.", &[], || Histogram::new(&[0.5, 1.0]));
+        for value in [0.5, 0.75, 7.0] {
+            family.with(&[]).observe(value);
+        }
+        let mut out = String::new();
+        family.print(&mut out);
+        let lines: Vec<&str> = out.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            ["t_bucket{le=\"0.5\"} 1", "t_bucket{le=\"1\"} 2", "t_bucket{le=\"+Inf\"} 3", "t_sum 8.25", "t_count 3"]
+        );
+    }
+
+    #[test]
+    fn a_family_has_an_end() {
+        let family = Family::new("t", "T.", &["a"], Gauge::default);
+        for value in 0..SERIES_MAX + 10 {
+            family.with(&[&value.to_string()]).set(1);
+        }
+        let mut out = String::new();
+        family.print(&mut out);
+        assert_eq!(out.lines().count(), SERIES_MAX + 2);
+    }
+}

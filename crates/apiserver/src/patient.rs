@@ -1,0 +1,101 @@
+//! A connection whose other end must read: one that takes nothing for a minute is cut off, so that answers nobody reads do not stay in
+//! memory.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// A stream whose writes do not wait for ever.
+pub struct Patient<S> {
+    stream: S,
+    /// How long the other end may take nothing.
+    patience: Duration,
+    /// When patience ends; runs while a write waits.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    /// Guards a stream whose other end may take nothing for so long.
+    pub const fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, patience, end: None }
+    }
+
+    /// What a write makes of its outcome: one that waits too long fails.
+    fn judge<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.end = None;
+            return outcome;
+        }
+        let patience = self.patience;
+        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        match end.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(context, outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.judge(context, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_flush(context);
+        self.judge(context, outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.judge(context, outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_does_not_read_is_cut_off_and_whoever_reads_is_not() {
+        let (ours, mut theirs) = tokio::io::duplex(16);
+        let mut ours = Patient::new(ours, Duration::from_millis(20));
+        let reads = tokio::spawn(async move {
+            theirs.read_exact(&mut [0; 64]).await.unwrap();
+            theirs
+        });
+        ours.write_all(&[1; 64]).await.unwrap();
+        let _theirs = reads.await.unwrap();
+        let failed = ours.write_all(&[1; 64]).await.unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+    }
+}

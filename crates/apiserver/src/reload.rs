@@ -1,0 +1,115 @@
+//! What is read from files, and read again when they were written again.
+//!
+//! Nothing watches and nothing polls: whoever uses the value looks whether the files are still those that it was read
+//! from, at most once a second.
+
+use std::error::Error;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How often files are looked at, at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Reads the value; what is wrong is said to the operator.
+type Load<T> = Box<dyn Fn() -> Result<T, Box<dyn Error + Send + Sync>> + Send + Sync>;
+
+/// A value that is what its files say.
+pub struct Reloaded<T> {
+    files: Vec<PathBuf>,
+    load: Load<T>,
+    inner: Mutex<Inner<T>>,
+}
+
+struct Inner<T> {
+    value: Arc<T>,
+    stamps: Vec<Option<Stamp>>,
+    looked_at: Instant,
+}
+
+/// What tells one state of a file from another: where it is, how long, when it was written.
+type Stamp = (u64, u64, i64, i64);
+
+impl<T> Reloaded<T> {
+    /// Reads the value for the first time; then whatever is wrong is an error.
+    pub fn new<E, F>(files: Vec<PathBuf>, load: F) -> Result<Self, E>
+    where
+        E: Error + Send + Sync + 'static,
+        F: Fn() -> Result<T, E> + Send + Sync + 'static,
+    {
+        let stamps = files.iter().map(|file| stamp(file)).collect();
+        let value = Arc::new(load()?);
+        let inner = Mutex::new(Inner { value, stamps, looked_at: Instant::now() });
+        Ok(Self { files, load: Box::new(move || load().map_err(Into::into)), inner })
+    }
+
+    /// The value. If files changed and cannot be used, that is said once, and the old value stays.
+    pub fn current(&self) -> Arc<T> {
+        let mut inner = self.inner.lock().expect("no holder panics");
+        if inner.looked_at.elapsed() >= LOOK_EVERY {
+            self.look(&mut inner);
+        }
+        inner.value.clone()
+    }
+
+    fn look(&self, inner: &mut Inner<T>) {
+        inner.looked_at = Instant::now();
+        let stamps: Vec<_> = self.files.iter().map(|file| stamp(file)).collect();
+        if stamps == inner.stamps {
+            return;
+        }
+        inner.stamps = stamps;
+        match (self.load)() {
+            Ok(value) => {
+                inner.value = Arc::new(value);
+                tracing::info!(files = ?self.files, "changed files were read again");
+            }
+            Err(error) => {
+                let cause = error.source().map(ToString::to_string).unwrap_or_default();
+                tracing::error!(files = ?self.files, %error, cause, "changed files cannot be used, the old ones count");
+            }
+        }
+    }
+}
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(file: &Path) -> Result<u32, std::io::Error> {
+        std::fs::read_to_string(file)?.trim().parse().map_err(std::io::Error::other)
+    }
+
+    /// As if a second had passed.
+    fn later(reloaded: &Reloaded<u32>) -> u32 {
+        let mut inner = reloaded.inner.lock().unwrap();
+        reloaded.look(&mut inner);
+        *inner.value
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again_and_a_broken_one_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("n");
+        std::fs::write(&file, "1").unwrap();
+        let read = file.clone();
+        let reloaded = Reloaded::new(vec![file.clone()], move || number(&read)).unwrap();
+        assert_eq!(*reloaded.current(), 1);
+        std::fs::write(&file, "22").unwrap();
+        assert_eq!(later(&reloaded), 22);
+        std::fs::write(&file, "broken").unwrap();
+        assert_eq!(later(&reloaded), 22);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(later(&reloaded), 22);
+        std::fs::write(&file, "3").unwrap();
+        assert_eq!(later(&reloaded), 3);
+        let missing = folder.path().join("missing");
+        assert!(Reloaded::new(vec![missing.clone()], move || number(&missing)).is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! `--runtime-config`: which versions and resources are served, besides those that are anyway.
+
+use std::sync::Arc;
+
+use api::kind::{Kind, Version};
+
+/// What is wrong with the flag.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A value is no boolean.
+    #[error("invalid value of {key}={value}, it must be true or false")]
+    Value {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// A key names nothing.
+    #[error("unknown api groups {0}")]
+    Group(String),
+    /// A key has too many parts, or too few.
+    #[error("runtime-config invalid key {0}")]
+    Key(String),
+}
+
+/// Which versions a key is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    All,
+    Ga,
+    Beta,
+    Alpha,
+}
+
+/// What one entry is about.
+enum What<'a> {
+    Stage(Stage),
+    Version { group: &'a str, version: &'a str },
+    Resource { group: &'a str, version: &'a str, plural: &'a str },
+}
+
+/// The kinds with the versions that are served: first what is said of all, then of versions, then of resources.
+pub fn apply(kinds: Vec<Arc<Kind>>, entries: &[String]) -> Result<Vec<Arc<Kind>>, Error> {
+    let mut rules: Vec<(What<'_>, bool)> = entries.iter().map(|entry| read(entry)).collect::<Result<_, _>>()?;
+    if rules.is_empty() {
+        return Ok(kinds);
+    }
+    for (what, _) in &rules {
+        let (What::Version { group, .. } | What::Resource { group, .. }) = what else { continue };
+        if !kinds.iter().any(|kind| kind.group == *group) {
+            return Err(Error::Group((*group).to_owned()));
+        }
+    }
+    rules.sort_by_key(|(what, _)| match what {
+        What::Stage(_) => 0,
+        What::Version { .. } => 1,
+        What::Resource { .. } => 2,
+    });
+    let with = |kind: Arc<Kind>| {
+        let mut changed = (*kind).clone();
+        for at in 0..changed.versions.len() {
+            for (what, served) in &rules {
+                if what.is_about(&changed, &changed.versions[at]) {
+                    changed.versions[at].served = *served;
+                }
+            }
+        }
+        Arc::new(changed)
+    };
+    Ok(kinds.into_iter().map(with).collect())
+}
+
+fn read(entry: &str) -> Result<(What<'_>, bool), Error> {
+    let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
+    let served = match value {
+        "" | "true" => true,
+        "false" => false,
+        _ => return Err(Error::Value { key: key.to_owned(), value: value.to_owned() }),
+    };
+    let what = match key.split('/').collect::<Vec<_>>().as_slice() {
+        ["api", "all"] => What::Stage(Stage::All),
+        ["api", "ga"] => What::Stage(Stage::Ga),
+        ["api", "beta"] => What::Stage(Stage::Beta),
+        ["api", "alpha"] => What::Stage(Stage::Alpha),
+        ["v1"] | ["api", "v1"] => What::Version { group: "", version: "v1" },
+        [group, version] => What::Version { group, version },
+        [group, version, plural] => What::Resource { group, version, plural },
+        _ => return Err(Error::Key(key.to_owned())),
+    };
+    Ok((what, served))
+}
+
+impl What<'_> {
+    fn is_about(&self, kind: &Kind, version: &Version) -> bool {
+        match self {
+            Self::Stage(stage) => *stage == Stage::All || *stage == stage_of(&version.name),
+            Self::Version { group, version: name } => kind.group == *group && version.name == *name,
+            Self::Resource { group, version: name, plural } => {
+                kind.group == *group && version.name == *name && kind.plural == *plural
+            }
+        }
+    }
+}
+
+fn stage_of(version: &str) -> Stage {
+    match version {
+        version if version.contains("alpha") => Stage::Alpha,
+        version if version.contains("beta") => Stage::Beta,
+        _ => Stage::Ga,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(entries: &[&str], group: &str, version: &str, plural: &str) -> bool {
+        let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
+        let kinds = apply(api::kinds::all(), &entries).unwrap();
+        let kind = kinds.iter().find(|kind| kind.group == group && kind.plural == plural).unwrap();
+        kind.version(version).is_some_and(|version| version.served)
+    }
+
+    #[test]
+    fn the_closer_rule_counts_whatever_the_order() {
+        assert!(served(&[], "apps", "v1", "deployments"));
+        assert!(!served(&["apps/v1=false"], "apps", "v1", "deployments"));
+        assert!(!served(&["api/all=false"], "apps", "v1", "deployments"));
+        assert!(served(&["apps/v1/deployments=true", "apps/v1=false"], "apps", "v1", "deployments"));
+        assert!(!served(&["apps/v1/deployments=true", "apps/v1=false"], "apps", "v1", "daemonsets"));
+        assert!(!served(&["api/ga=false"], "", "v1", "pods"));
+        assert!(served(&["api/ga=false", "v1"], "", "v1", "pods"));
+    }
+
+    #[test]
+    fn what_names_nothing_is_an_error() {
+        let check = |entry: &str, expect: &str| {
+            assert_eq!(apply(api::kinds::all(), &[entry.to_owned()]).unwrap_err().to_string(), expect);
+        };
+        check("nonsense.io/v1=true", "unknown api groups nonsense.io");
+        check("apps/v1=maybe", "invalid value of apps/v1=maybe, it must be true or false");
+        check("a/b/c/d=true", "runtime-config invalid key a/b/c/d");
+    }
+}

@@ -1,0 +1,69 @@
+//! `--tls-cipher-suites`: the suites of TLS 1.2 by their names in Go; those of 1.3 are not for choosing, there as here.
+
+use rustls::{CipherSuite, SupportedCipherSuite};
+
+use super::Error;
+
+/// Names that Go knows and the suites that they mean here. Those without one are unsound, and are never spoken.
+const NAMES: [(&str, Option<CipherSuite>); 22] = [
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256)),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256)),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Some(CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256)),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Some(CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384)),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", Some(CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256)),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256)),
+    ("TLS_AES_128_GCM_SHA256", Some(CipherSuite::TLS13_AES_128_GCM_SHA256)),
+    ("TLS_AES_256_GCM_SHA384", Some(CipherSuite::TLS13_AES_256_GCM_SHA384)),
+    ("TLS_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256)),
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", None),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", None),
+    ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", None),
+    ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", None),
+    ("TLS_RSA_WITH_AES_128_CBC_SHA", None),
+    ("TLS_RSA_WITH_AES_128_GCM_SHA256", None),
+    ("TLS_RSA_WITH_AES_256_CBC_SHA", None),
+    ("TLS_RSA_WITH_AES_256_GCM_SHA384", None),
+    ("TLS_RSA_WITH_3DES_EDE_CBC_SHA", None),
+    ("TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA", None),
+    ("TLS_RSA_WITH_RC4_128_SHA", None),
+];
+
+/// Leaves the suites of TLS 1.2 that are named, and all of 1.3.
+// DEVIATION: cipher suites without forward secrecy or with CBC may be named, and are not offered.
+pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), Error> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut wanted = Vec::new();
+    for name in names {
+        let known = NAMES.iter().find(|(known, _)| known == name);
+        let (_, suite) =
+            known.ok_or_else(|| Error::Ciphers(format!("Cipher suite {name} not supported or doesn't exist")))?;
+        match suite {
+            Some(suite) => wanted.push(*suite),
+            None => tracing::warn!(name, "a cipher suite is unsound and is not offered"),
+        }
+    }
+    suites.retain(|suite| suite.tls13().is_some() || wanted.contains(&suite.suite()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_suites_are_offered_and_no_others_of_their_version() {
+        let chosen = |names: &[&str]| {
+            let mut suites = rustls::crypto::aws_lc_rs::default_provider().cipher_suites;
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            choose(&mut suites, &names).map(|()| suites.iter().filter(|suite| suite.tls13().is_none()).count())
+        };
+        assert_eq!(chosen(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_256_CBC_SHA"]).unwrap(), 1);
+        assert!(chosen(&[]).unwrap() > 3);
+        let said = chosen(&["TLS_NONSENSE"]).unwrap_err().to_string();
+        assert_eq!(said, "--tls-cipher-suites: Cipher suite TLS_NONSENSE not supported or doesn't exist");
+    }
+}

@@ -1,0 +1,82 @@
+//! Which certificate is shown to whom: by the name that a client asks for.
+
+use std::sync::Arc;
+
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use x509_parser::extensions::GeneralName;
+
+/// The certificates of a server.
+#[derive(Debug)]
+pub struct Shown {
+    otherwise: Arc<CertifiedKey>,
+    by_name: Vec<(String, Arc<CertifiedKey>)>,
+}
+
+impl Shown {
+    /// One certificate for everybody.
+    pub fn new(otherwise: CertifiedKey) -> Self {
+        Self { otherwise: Arc::new(otherwise), by_name: Vec::new() }
+    }
+
+    /// One more, for those who ask for these names, or for those that it has itself.
+    pub fn add(&mut self, certificate: CertifiedKey, names: &[String]) {
+        let certificate = Arc::new(certificate);
+        let names = if names.is_empty() { own_names(&certificate) } else { names.to_vec() };
+        self.by_name.extend(names.into_iter().map(|name| (name.to_ascii_lowercase(), certificate.clone())));
+    }
+
+    /// The certificate for a name: one that has it before one that matches it, the earlier before the later.
+    fn find(&self, asked: &str) -> Option<&Arc<CertifiedKey>> {
+        let asked = asked.to_ascii_lowercase();
+        let exact = self.by_name.iter().find(|(name, _)| *name == asked);
+        let found = exact.or_else(|| self.by_name.iter().find(|(name, _)| matches(name, &asked)));
+        found.map(|(_, certificate)| certificate)
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let found = hello.server_name().and_then(|name| self.find(name));
+        Some(found.unwrap_or(&self.otherwise).clone())
+    }
+}
+
+/// A star stands for one part of a name, the first.
+fn matches(pattern: &str, name: &str) -> bool {
+    let rest = name.split_once('.').map(|(_, rest)| rest);
+    pattern.strip_prefix("*.").is_some_and(|pattern| rest == Some(pattern))
+}
+
+fn own_names(certificate: &CertifiedKey) -> Vec<String> {
+    let Some(Ok((_, parsed))) = certificate.cert.first().map(|der| x509_parser::parse_x509_certificate(der)) else {
+        return Vec::new();
+    };
+    let alternatives = parsed.subject_alternative_name().ok().flatten();
+    let names = alternatives.iter().flat_map(|names| &names.value.general_names);
+    let mut names: Vec<String> = names
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+        .collect();
+    if names.is_empty() {
+        names.extend(parsed.subject().iter_common_name().filter_map(|name| Some(name.as_str().ok()?.to_owned())));
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_one_part() {
+        let check =
+            |pattern: &str, name: &str, expect: bool| assert_eq!(matches(pattern, name), expect, "{pattern} {name}");
+        check("*.example.com", "a.example.com", true);
+        check("*.example.com", "example.com", false);
+        check("*.example.com", "a.b.example.com", false);
+        check("a.example.com", "b.example.com", false);
+    }
+}

@@ -1,0 +1,90 @@
+//! Who vouches for clients. Any certificate is taken at the handshake, if its owner has the key; whom it names is believed only if
+//! an authority vouches for it, so that a client with a strange certificate gets an answer instead of a closed connection.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+
+use super::{Error, certificates};
+
+/// Who vouches for clients.
+pub struct Authority(Arc<dyn ClientCertVerifier>);
+
+/// Takes what clients show.
+#[derive(Debug)]
+pub struct Shown {
+    hints: Vec<DistinguishedName>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Authority {
+    /// The authorities in a file.
+    pub fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(file)? {
+            roots.add(certificate)?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+        Ok(Self(verifier.map_err(|error| Error::Verifier(file.to_owned(), error))?))
+    }
+
+    /// Whether it vouches for a certificate now.
+    pub fn vouches_for(&self, own: &CertificateDer<'_>, between: &[CertificateDer<'_>]) -> bool {
+        self.0.verify_client_cert(own, between, UnixTime::now()).is_ok()
+    }
+}
+
+impl Shown {
+    /// Clients that have several certificates are told which authorities count.
+    pub fn new(authorities: [&Option<Authority>; 2], provider: Arc<CryptoProvider>) -> Self {
+        let hints = authorities.into_iter().flatten().flat_map(|one| one.0.root_hint_subjects().to_vec()).collect();
+        Self { hints, provider }
+    }
+}
+
+impl ClientCertVerifier for Shown {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

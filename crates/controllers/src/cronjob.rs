@@ -1,0 +1,259 @@
+//! Starts the Jobs of a CronJob at their times, and drops the oldest that are over.
+
+mod next;
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::time::{Duration, Time};
+use machinery::{Key, Object, Value, value};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Propagation, Regarding, Told, kinds};
+
+use crate::{claim, job};
+use next::Due;
+
+/// The time that a Job was meant for.
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+/// The controller.
+pub struct CronJob;
+
+/// A CronJob and its Jobs.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    cron: &'a Value,
+    jobs: Vec<&'a Value>,
+}
+
+impl Controller for CronJob {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "cronjob-controller";
+    const READS: &'static [&'static str] = &["cronjobs.batch", "jobs.batch"];
+    const WRITES: &'static [&'static str] = &["jobs.batch", "cronjobs.batch/status", "events"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let meta = Meta::of(object);
+        match kind {
+            "jobs.batch" => {
+                let owner = meta.controller().filter(|owner| owner.kind() == "CronJob");
+                keys.extend(owner.map(|owner| Key::new(meta.namespace(), owner.name())));
+            }
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let cron = cache.get("cronjobs.batch", key)?;
+        Some(Observed { cron, jobs: cache.controlled_by("jobs.batch", Meta::of(cron).uid()).collect() })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let (cron, jobs) = (observed.cron, observed.jobs.as_slice());
+        let mut plan = Plan { actions: beyond_history(cron, jobs), ..Plan::default() };
+        let status = status(cron, jobs);
+        plan.actions.extend(gone_or_done(cron, jobs));
+        if let Some(update) = status.update {
+            // What is due follows from the status: look again when it is stored.
+            plan.push(update);
+            return plan;
+        }
+        let suspended = cron.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
+        if Meta::of(cron).is_deleting() || suspended {
+            return plan;
+        }
+        let text = |field| cron.str_at(&["spec", field]);
+        match Due::parse(text("schedule").unwrap_or_default(), text("timeZone")) {
+            Ok(due) => start(&mut plan, cron, jobs, &due, now),
+            Err(why) => {
+                let reason =
+                    if why.starts_with("invalid timeZone") { "UnknownTimeZone" } else { "UnparseableSchedule" };
+                plan.push(event(cron, EventType::Warning, reason, why.clone()));
+                plan.waiting = Some(why);
+            }
+        }
+        plan
+    }
+}
+
+/// Starts a Job if one is due, and looks again when the next one is.
+fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
+    if let Some(next) = due.after(now) {
+        plan.wake(next);
+    }
+    let deadline = cron.at(&["spec", "startingDeadlineSeconds"]).and_then(Value::as_int);
+    let last = time(cron.str_at(&["status", "lastScheduleTime"]));
+    let born = Meta::of(cron).creation_timestamp();
+    let mut from = last.or(born).unwrap_or(now);
+    if let Some(seconds) = deadline {
+        // What is too late to be started is not looked for.
+        from = from.max(now.plus(Duration::from_seconds(seconds.saturating_neg())));
+    }
+    let Some((at, too_many)) = due.latest(from, now) else { return };
+    if too_many {
+        let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+        plan.push(event(cron, EventType::Warning, "TooManyMissedTimes", message.to_owned()));
+    }
+    let name = name(cron, at);
+    if last == Some(at) || jobs.iter().any(|job| Meta::of(job).name() == name) {
+        return;
+    }
+    let active: Vec<&Value> = jobs.iter().copied().filter(|job| !job::is_finished(job)).collect();
+    match cron.str_at(&["spec", "concurrencyPolicy"]) {
+        Some("Forbid") if !active.is_empty() => {
+            plan.waiting = Some("the Job before it still runs".to_owned());
+            if plan.actions.is_empty() {
+                let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
+                plan.push(event(cron, EventType::Normal, "JobAlreadyActive", message.to_owned()));
+            }
+        }
+        Some("Replace") if !active.is_empty() => {
+            let alive = active.iter().filter(|job| !Meta::of(job).is_deleting());
+            plan.actions.extend(alive.map(|job| delete(cron, job)));
+            plan.waiting = Some("the Jobs that are replaced are being deleted".to_owned());
+        }
+        _ => plan.push(create(cron, &name, due, at)),
+    }
+}
+
+fn create(cron: &Value, name: &str, due: &Due, at: Time) -> Action {
+    let template = cron.at(&["spec", "jobTemplate"]).unwrap_or(&Value::Null);
+    let of_template = Meta::of(template);
+    let mut metadata = Object::new();
+    metadata.insert("namespace", Meta::of(cron).namespace());
+    metadata.insert("name", name);
+    for field in ["labels", "annotations"] {
+        if let Some(value) = of_template.value(field) {
+            metadata.insert(field, value.clone());
+        }
+    }
+    metadata.insert("ownerReferences", vec![claim::reference(cron)]);
+    let spec = template.get("spec").cloned().unwrap_or_else(Value::object);
+    let mut object = value!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec});
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.set_annotation(SCHEDULED, &due.written(at));
+    }
+    let told = Told {
+        regarding: Regarding::object(cron),
+        done_reason: "SuccessfulCreate",
+        done_message: format!("Created job {name}"),
+        failed: Some(("FailedCreate", "Error creating job".into())),
+    };
+    Action::Create { resource: kinds::JOBS.clone(), object, told: Some(Box::new(told)) }
+}
+
+fn delete(cron: &Value, job: &Value) -> Action {
+    let mut action = Action::delete(&kinds::JOBS, job);
+    if let Action::Delete { told, propagation, .. } = &mut action {
+        *propagation = Some(Propagation::Background);
+        *told = Some(Box::new(Told {
+            regarding: Regarding::object(cron),
+            done_reason: "SuccessfulDelete",
+            done_message: format!("Deleted job {}", Meta::of(job).name()),
+            failed: Some(("FailedDelete", "Deleted job".into())),
+        }));
+    }
+    action
+}
+
+/// The name of the Job for a time: the same whoever decides, so that nothing is started twice.
+fn name(cron: &Value, at: Time) -> String {
+    format!("{}-{}", Meta::of(cron).name(), at.unix_seconds() / 60)
+}
+
+/// Jobs that are over, beyond those that are to be kept.
+fn beyond_history(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
+    let over = |kind: &str, limit: &str| {
+        let limit = cron.at(&["spec", limit]).and_then(Value::as_int).and_then(|limit| usize::try_from(limit).ok());
+        let is = |job: &&&Value| job::finished(job).and_then(|have| have.str_at(&["type"])) == Some(kind);
+        let mut over: Vec<&Value> = jobs.iter().filter(is).copied().collect();
+        over.sort_by_cached_key(|job| (time(job.str_at(&["status", "startTime"])), Meta::of(job).name().to_owned()));
+        let surplus = limit.map_or(0, |limit| over.len().saturating_sub(limit));
+        over.truncate(surplus);
+        over
+    };
+    let all =
+        over("Complete", "successfulJobsHistoryLimit").into_iter().chain(over("Failed", "failedJobsHistoryLimit"));
+    all.filter(|job| !Meta::of(job).is_deleting()).map(|job| delete(cron, job)).collect()
+}
+
+/// Tells people what became of the Jobs that were active.
+fn gone_or_done(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
+    let mut events = Vec::new();
+    for entry in active(cron) {
+        let (uid, name) = (entry.str_at(&["uid"]), entry.str_at(&["name"]).unwrap_or_default());
+        match jobs.iter().find(|job| Some(Meta::of(job).uid()) == uid) {
+            None => {
+                let message = format!("Active job went missing: {name}");
+                events.push(event(cron, EventType::Normal, "MissingJob", message));
+            }
+            Some(job) => {
+                if let Some(done) = job::finished(job) {
+                    let kind = done.str_at(&["type"]).unwrap_or_default();
+                    let message = format!("Saw completed job: {name}, condition: {kind}");
+                    events.push(event(cron, EventType::Normal, "SawCompletedJob", message));
+                }
+            }
+        }
+    }
+    events
+}
+
+struct Status {
+    update: Option<Action>,
+}
+
+/// What the Jobs say about the CronJob.
+// DEVIATION: upstream keeps a Job that it did not start out of the list of active ones; here every Job that a CronJob controls and that runs is in it.
+fn status(cron: &Value, jobs: &[&Value]) -> Status {
+    let old = cron.get("status").cloned().unwrap_or_else(Value::object);
+    let mut status = old.as_object().cloned().unwrap_or_default();
+    let mut running: Vec<&Value> = jobs.iter().copied().filter(|job| !job::is_finished(job)).collect();
+    running.sort_by_cached_key(|job| (Meta::of(job).creation_timestamp(), Meta::of(job).name().to_owned()));
+    let entries: Vec<Value> =
+        running.iter().map(|job| known(cron, job).cloned().unwrap_or_else(|| reference(job))).collect();
+    if entries.is_empty() {
+        status.remove("active");
+    } else {
+        status.insert("active", entries);
+    }
+    let told = |field: &str| time(old.str_at(&[field]));
+    let scheduled = jobs.iter().filter_map(|job| time(Meta::of(job).annotation(SCHEDULED))).max();
+    let is_success = |job: &&&Value| job::finished(job).and_then(|have| have.str_at(&["type"])) == Some("Complete");
+    let success =
+        jobs.iter().filter(is_success).filter_map(|job| time(job.str_at(&["status", "completionTime"]))).max();
+    for (field, seen) in [("lastScheduleTime", scheduled), ("lastSuccessfulTime", success)] {
+        if let Some(time) = seen.filter(|seen| told(field).is_none_or(|told| told < *seen)) {
+            status.insert(field, time.to_string());
+        }
+    }
+    let status = Value::Object(status);
+    let update = (status != old).then(|| {
+        let mut object = cron.clone();
+        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        Action::UpdateStatus { resource: kinds::CRON_JOBS.clone(), object }
+    });
+    Status { update }
+}
+
+fn active(cron: &Value) -> &[Value] {
+    cron.at(&["status", "active"]).and_then(Value::as_array).unwrap_or_default()
+}
+
+fn known<'a>(cron: &'a Value, job: &Value) -> Option<&'a Value> {
+    active(cron).iter().find(|entry| entry.str_at(&["uid"]) == Some(Meta::of(job).uid()))
+}
+
+fn reference(job: &Value) -> Value {
+    let meta = Meta::of(job);
+    value!({"apiVersion": "batch/v1", "kind": "Job", "namespace": (meta.namespace()), "name": (meta.name()),
+        "uid": (meta.uid()), "resourceVersion": (meta.resource_version())})
+}
+
+fn event(cron: &Value, kind: EventType, reason: &'static str, message: String) -> Action {
+    Action::Event { regarding: Regarding::object(cron), kind, reason, message }
+}
+
+fn time(text: Option<&str>) -> Option<Time> {
+    text.and_then(|text| Time::parse(text).ok())
+}
+
+#[cfg(test)]
+mod tests;

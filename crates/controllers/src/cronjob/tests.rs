@@ -1,0 +1,130 @@
+use machinery::patch::merge;
+use proptest::prelude::*;
+use reconcile::decide;
+use reconcile::testing::{World, obeys_laws};
+
+use super::*;
+
+/// Midnight of 2026-01-01.
+const START: Time = Time::from_unix(1_767_225_600, 0);
+
+fn world(spec: Value) -> World {
+    let mut world = World::new(START);
+    let base = value!({"schedule": "*/5 * * * *", "concurrencyPolicy": "Allow", "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 1, "jobTemplate": {"metadata": {"labels": {"of": "cron"}}, "spec": {"template": {}}}});
+    world.add(
+        &kinds::CRON_JOBS,
+        value!({"metadata": {"namespace": "a", "name": "c"}, "spec": (merge::apply(base, spec))}),
+    );
+    world
+}
+
+fn key() -> Key {
+    Key::new("a", "c")
+}
+
+/// Looks at the CronJob at its times for so many minutes; Jobs end as `end` says.
+fn pass(world: &mut World, minutes: i64, end: Option<&str>) {
+    let until = world.now.plus(Duration::from_seconds(minutes * 60));
+    for _ in 0..1000 {
+        let plan = decide::<CronJob>(&world.cache::<CronJob>(), &key(), world.now);
+        let wrote = plan.actions.iter().any(|action| !matches!(action, Action::Event { .. }));
+        plan.actions.iter().for_each(|action| drop(world.execute(action)));
+        let ended = end.is_some_and(|end| finish(world, end));
+        if wrote || ended {
+            continue;
+        }
+        match plan.wake_at.filter(|at| *at <= until) {
+            Some(at) => world.now = at,
+            None => break,
+        }
+    }
+    world.now = until;
+}
+
+fn finish(world: &mut World, kind: &str) -> bool {
+    let open: Vec<Key> =
+        world.of("jobs.batch").iter().filter(|one| !job::is_finished(&one.value)).map(|one| one.key.clone()).collect();
+    let now = world.now.to_string();
+    for key in &open {
+        let status = value!({"startTime": (now.as_str()), "completionTime": (now.as_str()), "conditions": [{"type": kind, "status": "True"}]});
+        world.change(&kinds::JOBS, key, |job| *job = merge::apply(job.take(), value!({"status": status})));
+    }
+    !open.is_empty()
+}
+
+fn jobs(world: &World) -> Vec<String> {
+    let minute =
+        |name: &str| (name.strip_prefix("c-").unwrap().parse::<i64>().unwrap() - START.unix_seconds() / 60).to_string();
+    world.of("jobs.batch").iter().map(|one| minute(&one.key.name)).collect()
+}
+
+fn status(world: &World) -> Value {
+    world.get(&kinds::CRON_JOBS, &key()).unwrap()["status"].clone()
+}
+
+#[test]
+fn jobs_start_at_their_times_and_the_oldest_that_are_over_go() {
+    let mut world = world(value!({}));
+    pass(&mut world, 21, Some("Complete"));
+    assert_eq!(jobs(&world), ["10", "15", "20"], "three are kept");
+    assert_eq!(status(&world)["lastScheduleTime"], "2026-01-01T00:20:00Z".into());
+    assert_eq!(status(&world)["lastSuccessfulTime"], "2026-01-01T00:20:00Z".into());
+    assert!(status(&world).get("active").is_none());
+    let pods = world.of("jobs.batch");
+    let job = &pods.iter().next().unwrap().value;
+    assert_eq!(Meta::of(job).annotation(SCHEDULED), Some("2026-01-01T00:10:00Z"));
+    assert_eq!(Meta::of(job).label("of"), Some("cron"));
+    pass(&mut world, 20, Some("Failed"));
+    assert_eq!(jobs(&world), ["10", "15", "20", "40"], "one that failed is kept");
+}
+
+#[test]
+fn what_runs_already_counts_as_the_policy_says() {
+    for (policy, expect) in [("Allow", vec!["5", "10", "15"]), ("Forbid", vec!["5"]), ("Replace", vec!["15"])] {
+        let mut world = world(value!({"concurrencyPolicy": policy}));
+        pass(&mut world, 17, None);
+        assert_eq!(jobs(&world), expect, "{policy}");
+        assert_eq!(status(&world)["active"].as_array().unwrap().len(), expect.len());
+    }
+}
+
+#[test]
+fn after_an_absence_one_job_makes_up_for_all_unless_it_is_too_late() {
+    let mut away = world(value!({}));
+    away.now = START.plus(Duration::from_seconds(3600 + 240));
+    pass(&mut away, 0, None);
+    assert_eq!(jobs(&away), ["60"]);
+    let mut late = world(value!({"startingDeadlineSeconds": 60}));
+    late.now = START.plus(Duration::from_seconds(3600 + 240));
+    pass(&mut late, 0, None);
+    assert_eq!(jobs(&late), [""; 0]);
+}
+
+#[test]
+fn a_suspended_one_sleeps_and_nonsense_is_told() {
+    let mut world = world(value!({"suspend": true}));
+    pass(&mut world, 30, None);
+    assert_eq!(jobs(&world), [""; 0]);
+    world.change(&kinds::CRON_JOBS, &key(), |cron| {
+        *cron = merge::apply(cron.take(), value!({"spec": {"suspend": false, "schedule": "x"}}));
+    });
+    let plan = decide::<CronJob>(&world.cache::<CronJob>(), &key(), world.now).to_string();
+    assert!(plan.starts_with("event CronJob a/c Warning UnparseableSchedule: unparseable schedule: \"x\""), "{plan}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_obeys_the_laws_in_generated_worlds(
+        policy in prop::sample::select(vec!["Allow", "Forbid", "Replace"]),
+        end in prop::option::of(prop::sample::select(vec!["Complete", "Failed"])), minutes in 0..20i64, keep in 0..3i64,
+    ) {
+        let mut world = world(value!({"concurrencyPolicy": policy, "successfulJobsHistoryLimit": keep}));
+        pass(&mut world, minutes, end);
+        // Nothing new comes due: only what is there is put right.
+        world.change(&kinds::CRON_JOBS, &key(), |cron| *cron = merge::apply(cron.take(), value!({"spec": {"suspend": true}})));
+        obeys_laws::<CronJob>(&world, |_| false);
+    }
+}

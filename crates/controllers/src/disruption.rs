@@ -1,0 +1,298 @@
+//! Says how many pods of a PodDisruptionBudget may be evicted now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::labels::Selector;
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Object, Value, value};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
+
+use crate::{condition, pod, share};
+
+/// How long a pod whose eviction was granted may take to begin to go.
+const DELETION_TIMEOUT: Duration = Duration::from_seconds(120);
+/// The kinds that say how many pods there should be.
+const WORKLOADS: &[&str] = &["replicasets.apps", "deployments.apps", "statefulsets.apps", "replicationcontrollers"];
+
+/// The controller.
+pub struct Disruption;
+
+/// A budget, its pods, and how many pods there should be.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    budget: &'a Value,
+    pods: Vec<&'a Value>,
+    /// The sizes of the workloads of the pods, or the name of a pod of which nobody knows how many there should be.
+    expected: Result<i64, String>,
+}
+
+impl Controller for Disruption {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "controllermanager";
+    const READS: &'static [&'static str] = &[
+        "poddisruptionbudgets.policy",
+        "pods",
+        "replicasets.apps",
+        "deployments.apps",
+        "statefulsets.apps",
+        "replicationcontrollers",
+    ];
+    const WRITES: &'static [&'static str] = &["poddisruptionbudgets.policy/status", "events"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        if kind == "poddisruptionbudgets.policy" {
+            keys.push(Key::of(object));
+            return;
+        }
+        let labels = if kind == "pods" { Some(object) } else { object.at(&["spec", "template"]) };
+        let Some(labels) = labels else { return };
+        for entry in cache.of("poddisruptionbudgets.policy").in_namespace(Meta::of(object).namespace()) {
+            if selector(&entry.value).is_some_and(|selector| selector.matches_labels(Meta::of(labels).labels())) {
+                keys.push(entry.key.clone());
+            }
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let budget = cache.get("poddisruptionbudgets.policy", key)?;
+        let selector = selector(budget);
+        let in_namespace = cache.in_namespace("pods", &key.namespace);
+        let is_selected = |pod: &&Value| selector.as_ref().is_some_and(|selector| selector.matches_object(pod));
+        let pods: Vec<&Value> = in_namespace.filter(is_selected).collect();
+        let expected = expected(cache, &pods);
+        Some(Observed { budget, pods, expected })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let Observed { budget, pods, expected } = observed;
+        let mut plan = Plan::default();
+        let disrupted = disrupted(budget, pods, now, &mut plan);
+        let (expected, desired) = match needed(budget, pods, expected) {
+            Ok(counts) => counts,
+            Err(why) => return failed(budget, &why, now),
+        };
+        let is_healthy = |pod: &&&Value| {
+            !Meta::of(pod).is_deleting() && !disrupted.contains_key(Meta::of(pod).name()) && pod::is_ready(pod)
+        };
+        let healthy = i64::try_from(pods.iter().filter(is_healthy).count()).unwrap_or(i64::MAX);
+        // A budget without pods allows nothing: the first pods may come before it is looked at again.
+        let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
+        let mut status = Object::new();
+        status.insert("currentHealthy", healthy);
+        status.insert("desiredHealthy", desired);
+        status.insert("disruptionsAllowed", allowed);
+        status.insert("expectedPods", expected);
+        status.insert("observedGeneration", Meta::of(budget).generation());
+        if !disrupted.is_empty() {
+            status.insert("disruptedPods", disrupted.into_iter().collect::<Object>());
+        }
+        let reason = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+        let update = write(budget, status, reason, "", now);
+        if pods.is_empty() && update.is_some() {
+            plan.push(event(budget, EventType::Normal, "NoPods", "No matching pods found".to_owned()));
+        }
+        plan.actions.extend(update);
+        plan
+    }
+}
+
+/// An empty selector selects all pods, an absent one none.
+fn selector(budget: &Value) -> Option<Selector> {
+    let selector = budget.at(&["spec", "selector"]).filter(|selector| !selector.is_null())?;
+    machinery::labels::from_object(Some(selector)).ok()
+}
+
+/// How many pods there should be, and how many of them healthy.
+fn needed(budget: &Value, pods: &[&Value], expected: &Result<i64, String>) -> Result<(i64, i64), String> {
+    let stated = |field| budget.at(&["spec", field]).filter(|value| !value.is_null());
+    if let Some(unavailable) = stated("maxUnavailable") {
+        let expected = expected.clone()?;
+        return Ok((expected, (expected - share::up(Some(unavailable), expected)).max(0)));
+    }
+    match stated("minAvailable") {
+        Some(Value::Int(number)) => Ok((i64::try_from(pods.len()).unwrap_or(i64::MAX), *number)),
+        some => {
+            let expected = expected.clone()?;
+            Ok((expected, share::up(some, expected)))
+        }
+    }
+}
+
+/// The sizes of all workloads that the pods are of. Pods of nobody do not count.
+fn expected(cache: &Cache, pods: &[&Value]) -> Result<i64, String> {
+    let mut seen = BTreeSet::new();
+    let mut total = 0;
+    for pod in pods {
+        let meta = Meta::of(pod);
+        let Some(owner) = meta.controller() else { continue };
+        if !seen.insert(owner.uid().to_owned()) {
+            continue;
+        }
+        let found = WORKLOADS.iter().find_map(|kind| {
+            let workload = cache.get(kind, &Key::new(meta.namespace(), owner.name()))?;
+            (Meta::of(workload).uid() == owner.uid()).then_some(workload)
+        });
+        let Some(found) = found else { return Err(format!("found no controllers for pod {:?}", meta.name())) };
+        // A ReplicaSet of a Deployment is only a part of what is wanted.
+        let whole = Meta::of(found).controller().filter(|owner| owner.kind() == "Deployment").and_then(|owner| {
+            let deployment = cache.get("deployments.apps", &Key::new(meta.namespace(), owner.name()))?;
+            (Meta::of(deployment).uid() == owner.uid()).then_some(deployment)
+        });
+        let counted = whole.is_none_or(|whole| seen.insert(Meta::of(whole).uid().to_owned()));
+        if counted {
+            total += whole.unwrap_or(found).at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1);
+        }
+    }
+    Ok(total)
+}
+
+/// Pods whose eviction was granted and that have not begun to go, for as long as that may take.
+fn disrupted(budget: &Value, pods: &[&Value], now: Time, plan: &mut Plan) -> BTreeMap<String, Value> {
+    let mut kept = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !Meta::of(pod).is_deleting()) {
+        let name = Meta::of(pod).name();
+        let Some(granted) = budget.at(&["status", "disruptedPods", name]) else { continue };
+        let until = granted.as_str().and_then(|text| Time::parse(text).ok()).map(|at| at.plus(DELETION_TIMEOUT));
+        if let Some(until) = until.filter(|until| *until > now) {
+            plan.wake(until);
+            kept.insert(name.to_owned(), granted.clone());
+        } else {
+            let (namespace, budget_name) = (Meta::of(budget).namespace(), Meta::of(budget).name());
+            let message = format!("Pod was expected by PDB {namespace}/{budget_name} to be deleted but it wasn't");
+            let regarding = Regarding::object(pod);
+            plan.push(Action::Event { regarding, kind: EventType::Warning, reason: "NotDeleted", message });
+        }
+    }
+    kept
+}
+
+/// When nobody knows how many pods there should be, none may go.
+fn failed(budget: &Value, why: &str, now: Time) -> Plan {
+    let mut status = budget.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    status.insert("disruptionsAllowed", 0);
+    status.insert("observedGeneration", Meta::of(budget).generation());
+    let mut plan = Plan::waiting(why);
+    if let Some(update) = write(budget, status, ("False", "SyncFailed"), why, now) {
+        let message = format!("Failed to calculate the number of expected pods: {why}");
+        plan.push(event(budget, EventType::Warning, "CalculateExpectedPodCountFailed", message));
+        plan.push(update);
+    }
+    plan
+}
+
+fn write(budget: &Value, mut status: Object, reason: (&str, &str), message: &str, now: Time) -> Option<Action> {
+    let mut conditions = budget.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let old = condition::in_list(&conditions, "DisruptionAllowed").cloned();
+    let kept = old.filter(|old| old.str_at(&["status"]) == Some(reason.0));
+    let since = kept.and_then(|old| old.str_at(&["lastTransitionTime"]).map(str::to_owned));
+    condition::remove(&mut conditions, "DisruptionAllowed");
+    conditions.push(value!({"type": "DisruptionAllowed", "status": (reason.0), "reason": (reason.1), "message": message,
+        "lastTransitionTime": (since.unwrap_or_else(|| now.to_string())), "observedGeneration": (Meta::of(budget).generation())}));
+    status.insert("conditions", conditions);
+    let status = Value::Object(status);
+    (budget.get("status") != Some(&status)).then(|| {
+        let mut object = budget.clone();
+        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        Action::UpdateStatus { resource: kinds::POD_DISRUPTION_BUDGETS.clone(), object }
+    })
+}
+
+fn event(budget: &Value, kind: EventType, reason: &'static str, message: String) -> Action {
+    Action::Event { regarding: Regarding::object(budget), kind, reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::patch::merge;
+    use proptest::prelude::*;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    fn pod(name: &str, owner: Option<&str>, ready: bool) -> Value {
+        let status = if ready { "True" } else { "False" };
+        let owners = owner.map(|uid| value!({"uid": uid, "controller": true, "kind": "ReplicaSet", "name": "web"}));
+        value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": "web"}, "ownerReferences": (owners.into_iter().collect::<Vec<_>>())},
+            "spec": {"nodeName": "n"}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]}})
+    }
+
+    /// A ReplicaSet of three with so many pods, of which so many are ready.
+    fn world(spec: Value, pods: usize, ready: usize) -> World {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let set = value!({"metadata": {"namespace": "a", "name": "web"}, "spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "web"}}}}});
+        let key = world.add(&kinds::REPLICA_SETS, set);
+        let uid = Meta::of(world.get(&kinds::REPLICA_SETS, &key).unwrap()).uid().to_owned();
+        for at in 0..pods {
+            world.add(&kinds::PODS, pod(&format!("p{at}"), Some(&uid), at < ready));
+        }
+        let spec = merge::apply(value!({"selector": {"matchLabels": {"app": "web"}}}), spec);
+        world.add(&kinds::POD_DISRUPTION_BUDGETS, value!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec}));
+        world
+    }
+
+    fn status(world: &World) -> Value {
+        world.get(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b")).unwrap()["status"].clone()
+    }
+
+    #[test]
+    fn as_many_may_go_as_are_healthy_beyond_those_needed() {
+        let check = |spec: Value, ready: usize, expect: [i64; 4]| {
+            let mut world = world(spec.clone(), 3, ready);
+            settle::<Disruption>(&mut world, |_| false);
+            let told = status(&world);
+            let fields = ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"];
+            assert_eq!(fields.map(|field| told[field].as_int().unwrap()), expect, "{spec}");
+            let reason = if expect[2] > 0 { "SufficientPods" } else { "InsufficientPods" };
+            assert_eq!(told["conditions"][0]["reason"], reason.into());
+        };
+        check(value!({"maxUnavailable": 1}), 3, [3, 2, 1, 3]);
+        check(value!({"maxUnavailable": 1}), 2, [2, 2, 0, 3]);
+        check(value!({"maxUnavailable": "50%"}), 3, [3, 1, 2, 3]);
+        check(value!({"minAvailable": 2}), 3, [3, 2, 1, 3]);
+        check(value!({"minAvailable": "80%"}), 3, [3, 3, 0, 3]);
+        check(value!({"minAvailable": 5}), 3, [3, 5, 0, 3]);
+    }
+
+    #[test]
+    fn an_eviction_that_was_granted_counts_until_the_pod_goes_or_it_takes_too_long() {
+        let mut world = world(value!({"maxUnavailable": 1}), 3, 3);
+        let granted = value!({"status": {"disruptedPods": {"p0": (world.now.to_string())}}});
+        world.change(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b"), |budget| {
+            *budget = merge::apply(budget.take(), granted);
+        });
+        let plan = reconcile::decide::<Disruption>(&world.cache::<Disruption>(), &Key::new("a", "b"), world.now);
+        plan.actions.iter().for_each(|action| world.execute(action).unwrap());
+        assert_eq!(status(&world)["disruptionsAllowed"], 0.into());
+        settle::<Disruption>(&mut world, |_| false);
+        assert_eq!(status(&world)["disruptionsAllowed"], 1.into());
+        assert!(world.log.iter().any(|line| line.ends_with("Pod was expected by PDB a/b to be deleted but it wasn't")));
+    }
+
+    #[test]
+    fn if_nobody_knows_how_many_there_should_be_none_may_go() {
+        let mut world = world(value!({"maxUnavailable": 1}), 1, 1);
+        world.add(&kinds::PODS, pod("stray", Some("nobody"), true));
+        settle::<Disruption>(&mut world, |_| false);
+        assert_eq!(status(&world)["disruptionsAllowed"], 0.into());
+        let condition = &status(&world)["conditions"][0];
+        assert_eq!(
+            (condition["reason"].as_str(), condition["message"].as_str()),
+            (Some("SyncFailed"), Some("found no controllers for pod \"stray\""))
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_obeys_the_laws_in_generated_worlds(pods in 0..5usize, ready in 0..5usize, field in prop::sample::select(vec!["maxUnavailable", "minAvailable"]), number in 0..4i64, orphan in any::<bool>()) {
+            let spec = Value::Object([(field, Value::from(number))].into_iter().collect());
+            let mut world = world(spec, pods, ready);
+            if orphan {
+                world.add(&kinds::PODS, pod("own", None, true));
+            }
+            obeys_laws::<Disruption>(&world, |_| false);
+        }
+    }
+}

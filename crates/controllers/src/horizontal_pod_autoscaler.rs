@@ -1,0 +1,308 @@
+//! Sizes a workload so that what is measured of its pods meets its targets.
+//!
+//! ```text
+//!   scale of the target ─> what each metric proposes, the largest ─> stabilized ─> within rates and bounds ─> new size
+//! ```
+
+mod limits;
+mod metrics;
+mod usage;
+
+use machinery::labels::Selector;
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Object, Resource, Value, value};
+use reconcile::{
+    Action, Answer, Ask, Cache, Controller, EventType, Patch, Plan, Preconditions, Refusal, Regarding, kinds,
+};
+
+use crate::condition;
+use limits::Memory;
+use metrics::Proposals;
+
+/// What the controller is told at start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// How often autoscalers look.
+    pub sync: Duration,
+    /// For how long larger sizes are remembered, where the autoscaler does not say.
+    pub downscale_stabilization: Duration,
+    /// What difference does not count.
+    pub tolerance: f64,
+    /// For how long after its start the load of a pod may mislead.
+    pub cpu_initialization: Duration,
+    /// For how long after its start a pod may still become ready for the first time.
+    pub initial_readiness: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sync: Duration::from_seconds(15),
+            downscale_stabilization: Duration::from_seconds(300),
+            tolerance: 0.1,
+            cpu_initialization: Duration::from_seconds(300),
+            initial_readiness: Duration::from_seconds(30),
+        }
+    }
+}
+
+/// The controller.
+pub struct HorizontalPodAutoscaler;
+
+/// An autoscaler, its target, and what is measured.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    hpa: &'a Value,
+    scale: Answer,
+    pods: Vec<&'a Value>,
+    /// For each metric what was measured.
+    measured: Vec<Option<Answer>>,
+    config: Config,
+    memory: Option<&'a Value>,
+    refusal: Option<&'a Refusal>,
+}
+
+impl Controller for HorizontalPodAutoscaler {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "horizontal-pod-autoscaler";
+    const READS: &'static [&'static str] = &["horizontalpodautoscalers.autoscaling", "pods"];
+    const WRITES: &'static [&'static str] = &[
+        "horizontalpodautoscalers.autoscaling/status",
+        "deployments.apps/scale",
+        "replicasets.apps/scale",
+        "replicationcontrollers/scale",
+        "statefulsets.apps/scale",
+        "events",
+    ];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        if kind == "horizontalpodautoscalers.autoscaling" {
+            keys.push(Key::of(object));
+        }
+    }
+
+    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+        let Some(hpa) = cache.get("horizontalpodautoscalers.autoscaling", key) else { return Vec::new() };
+        let ask = scale_of(hpa);
+        let mut asks = vec![ask.clone()];
+        if let Some(Ok(scale)) = cache.answer(&ask) {
+            let selector = scale.str_at(&["status", "selector"]).unwrap_or_default();
+            asks.extend(specs(hpa).iter().filter_map(|spec| metrics::ask(spec, &key.namespace, selector)));
+        }
+        asks
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let hpa = cache.get("horizontalpodautoscalers.autoscaling", key)?;
+        let scale = cache.answer(&scale_of(hpa)).cloned().unwrap_or_else(|| Err("it was not asked for".to_owned()));
+        let selector = scale.as_ref().ok().and_then(|scale| scale.str_at(&["status", "selector"])).unwrap_or_default();
+        let selects = Selector::parse(selector).ok().filter(|selector| !selector.is_everything());
+        let pods = cache.in_namespace("pods", &key.namespace);
+        let is_selected = |pod: &&Value| selects.as_ref().is_some_and(|selector| selector.matches_object(pod));
+        let measured =
+            specs(hpa).iter().map(|spec| cache.answer(&metrics::ask(spec, &key.namespace, selector)?).cloned());
+        Some(Observed {
+            hpa,
+            pods: pods.filter(is_selected).collect(),
+            measured: measured.collect(),
+            scale,
+            config: cache.config::<Config>().copied().unwrap_or_default(),
+            memory: cache.memory(),
+            refusal: cache.refusal(),
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        if Meta::of(observed.hpa).is_deleting() {
+            return Plan::default();
+        }
+        let mut report = Report::of(observed.hpa, now);
+        let mut memory = Memory::read(observed.memory);
+        let mut plan = Plan::default();
+        match &observed.scale {
+            Err(why) => {
+                let message = format!("the HPA controller was unable to get the target's current scale: {why}");
+                report.set("AbleToScale", false, "FailedGetScale", &message);
+                report.tell(EventType::Warning, "FailedGetScale", why.clone());
+            }
+            Ok(scale) => size(observed, scale, &mut report, &mut memory, &mut plan),
+        }
+        plan.actions.extend(report.into_actions());
+        plan.remember = Some(memory.into_value());
+        plan.wake(now.plus(observed.config.sync));
+        plan
+    }
+}
+
+/// Decides how large the target should be, and makes it so.
+fn size(observed: &Observed<'_>, scale: &Value, report: &mut Report<'_>, memory: &mut Memory, plan: &mut Plan) {
+    let hpa = observed.hpa;
+    let current = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0);
+    report.set(
+        "AbleToScale",
+        true,
+        "SucceededGetScale",
+        "the HPA controller was able to get the target's current scale",
+    );
+    report.current = current;
+    if scale.str_at(&["status", "selector"]).unwrap_or_default().is_empty() {
+        let message = "the HPA target's scale is missing a selector";
+        report.set("ScalingActive", false, "InvalidSelector", message);
+        report.tell(EventType::Warning, "SelectorRequired", "selector is required".to_owned());
+        return;
+    }
+    let bounds = limits::Bounds::of(hpa);
+    let (desired, reason) = if current == 0 && bounds.min != 0 {
+        let message = "scaling is disabled since the replica count of the target is zero";
+        report.set("ScalingActive", false, "ScalingDisabled", message);
+        (0, String::new())
+    } else if current > bounds.max {
+        (bounds.max, "Current number of replicas above Spec.MaxReplicas".to_owned())
+    } else if current < bounds.min {
+        (bounds.min, "Current number of replicas below Spec.MinReplicas".to_owned())
+    } else {
+        let proposals =
+            Proposals::of(specs(hpa), &observed.measured, &observed.pods, scale, &observed.config, report.now);
+        report.metrics = Some(proposals.told.clone());
+        let proposed = match proposals.largest(current) {
+            Ok(proposed) => proposed,
+            Err((reason, why)) => {
+                let message = format!("the HPA was unable to compute the replica count: {why}");
+                report.set("ScalingActive", false, reason, &message);
+                report.tell(EventType::Warning, reason, why);
+                return;
+            }
+        };
+        let found = format!("the HPA was able to successfully calculate a replica count from {}", proposed.metric);
+        report.set("ScalingActive", true, "ValidMetricFound", &found);
+        let desired = bounds.normalize(hpa, current, proposed.replicas, memory, &observed.config, report);
+        let reason = if desired > current {
+            format!("{} above target", proposed.metric)
+        } else {
+            "All metrics below target".to_owned()
+        };
+        (desired, reason)
+    };
+    report.desired = desired;
+    if desired == current {
+        return;
+    }
+    if let Some(refusal) = observed.refusal.filter(|refusal| refusal.writes.ends_with("/scale")) {
+        let message = format!("the HPA controller was unable to update the target scale: {}", refusal.message);
+        report.set("AbleToScale", false, "FailedUpdateScale", &message);
+    } else {
+        let message = format!("the HPA controller was able to update the target scale to {desired}");
+        report.set("AbleToScale", true, "SucceededRescale", &message);
+        report.scaled = true;
+    }
+    memory.resized(report.now, desired - current);
+    let ask = scale_of(hpa);
+    plan.push(Action::Patch {
+        resource: ask.resource,
+        key: ask.key,
+        subresource: "scale",
+        only_if: Preconditions { uid: None, resource_version: Some(Meta::of(scale).resource_version().into()) },
+        patch: Patch::Merge(value!({"spec": {"replicas": desired}})),
+    });
+    report.tell(EventType::Normal, "SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
+}
+
+fn specs(hpa: &Value) -> &[Value] {
+    hpa.at(&["spec", "metrics"]).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// Where the scale of the target is found. Kinds that are not known are called by the rule that most kinds follow.
+// DEVIATION: upstream looks up by discovery what a custom resource that is scaled is called; here it is the kind in small letters with an s.
+fn scale_of(hpa: &Value) -> Ask {
+    let target = |field| hpa.str_at(&["spec", "scaleTargetRef", field]).unwrap_or_default();
+    let (group, version) = target("apiVersion").split_once('/').unwrap_or(("", target("apiVersion")));
+    let known = kinds::ALL.iter().find(|have| have.kind == target("kind") && have.group == group);
+    let resource = known.map_or_else(
+        || Resource {
+            group: group.into(),
+            version: version.into(),
+            plural: format!("{}s", target("kind").to_ascii_lowercase()).into(),
+            kind: target("kind").into(),
+            scope: machinery::meta::Scope::Namespaced,
+        },
+        |known| (*known).clone(),
+    );
+    let key = Key::new(Meta::of(hpa).namespace(), target("name"));
+    Ask { resource, key, subresource: "scale".into(), labels: None }
+}
+
+/// What the status will say.
+struct Report<'a> {
+    hpa: &'a Value,
+    now: Time,
+    current: i64,
+    desired: i64,
+    /// What was measured; as before if absent.
+    metrics: Option<Vec<Value>>,
+    scaled: bool,
+    conditions: Vec<Value>,
+    events: Vec<Action>,
+}
+
+impl<'a> Report<'a> {
+    fn of(hpa: &'a Value, now: Time) -> Self {
+        let told = |field| hpa.at(&["status", field]);
+        let number = |field| told(field).and_then(Value::as_int).unwrap_or(0);
+        Self {
+            hpa,
+            now,
+            current: number("currentReplicas"),
+            desired: number("desiredReplicas"),
+            metrics: None,
+            scaled: false,
+            conditions: told("conditions").and_then(Value::as_array).unwrap_or_default().to_vec(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Sets a condition in its place in the list.
+    fn set(&mut self, kind: &str, holds: bool, reason: &str, message: &str) {
+        let status = if holds { "True" } else { "False" };
+        let old = condition::in_list(&self.conditions, kind).cloned();
+        let since = old.as_ref().filter(|old| old.str_at(&["status"]) == Some(status));
+        let since = since.and_then(|old| old.str_at(&["lastTransitionTime"]).map(str::to_owned));
+        let new = value!({"type": kind, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": (since.unwrap_or_else(|| self.now.to_string()))});
+        match self.conditions.iter_mut().find(|have| have.str_at(&["type"]) == Some(kind)) {
+            Some(have) => *have = new,
+            None => self.conditions.push(new),
+        }
+    }
+
+    /// Has people told, if the status says anything new.
+    fn tell(&mut self, kind: EventType, reason: &'static str, message: String) {
+        self.events.push(Action::Event { regarding: Regarding::object(self.hpa), kind, reason, message });
+    }
+
+    fn into_actions(self) -> Vec<Action> {
+        let mut status = Object::new();
+        status.insert("currentReplicas", self.current);
+        status.insert("desiredReplicas", self.desired);
+        let before = self.hpa.at(&["status", "currentMetrics"]).cloned().unwrap_or_default();
+        let metrics = self.metrics.filter(|metrics| !metrics.is_empty()).map_or(Value::Null, Value::Array);
+        status.insert("currentMetrics", if metrics.is_null() && before.is_null() { before } else { metrics });
+        let last = self.hpa.at(&["status", "lastScaleTime"]).cloned();
+        if let Some(last) = if self.scaled { Some(self.now.to_string().into()) } else { last } {
+            status.insert("lastScaleTime", last);
+        }
+        status.insert("conditions", self.conditions);
+        let status = Value::Object(status);
+        if self.hpa.get("status") == Some(&status) {
+            return Vec::new();
+        }
+        let mut object = self.hpa.clone();
+        object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+        let mut actions = self.events;
+        actions.push(Action::UpdateStatus { resource: kinds::HORIZONTAL_POD_AUTOSCALERS.clone(), object });
+        actions
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! What each metric of an autoscaler proposes, and what the status tells of it.
+
+use std::collections::BTreeMap;
+
+use machinery::quantity::{Format, Quantity};
+use machinery::time::{Duration, Time};
+use machinery::{Key, Resource, Value, value};
+use reconcile::{Answer, Ask};
+
+use super::Config;
+use super::usage::{self, Sample, Target};
+
+static POD_METRICS: Resource = Resource::namespaced("metrics.k8s.io", "v1beta1", "pods", "PodMetrics");
+
+/// What a metric proposes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposed {
+    pub replicas: i64,
+    /// What it is called in messages.
+    pub metric: String,
+}
+
+/// What all metrics propose.
+pub struct Proposals {
+    all: Vec<Result<Proposed, (&'static str, String)>>,
+    /// What the status tells of them.
+    pub told: Vec<Value>,
+}
+
+/// What must be asked for to measure a metric.
+pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
+    let custom = |plural: &str| Resource {
+        group: "custom.metrics.k8s.io".into(),
+        version: "v1beta2".into(),
+        plural: plural.into(),
+        kind: "MetricValue".into(),
+        scope: machinery::meta::Scope::Namespaced,
+    };
+    let labels = |kind: &str| {
+        let of_metric = spec.at(&[kind, "metric", "selector"]).filter(|selector| !selector.is_null());
+        of_metric.and_then(|selector| machinery::labels::from_object(Some(selector)).ok()).map(|it| it.to_string())
+    };
+    let metric = |kind: &str| spec.str_at(&[kind, "metric", "name"]).map(str::to_owned);
+    Some(match spec.str_at(&["type"])? {
+        "Resource" | "ContainerResource" => Ask {
+            resource: POD_METRICS.clone(),
+            key: Key::new(namespace, ""),
+            subresource: "".into(),
+            labels: Some(selector.to_owned()),
+        },
+        "Pods" => Ask {
+            resource: custom("pods"),
+            key: Key::new(namespace, "*"),
+            subresource: metric("pods")?.into(),
+            labels: Some(selector.to_owned()),
+        },
+        "Object" => {
+            let object = |field| spec.str_at(&["object", "describedObject", field]);
+            let plural = format!("{}s", object("kind")?.to_ascii_lowercase());
+            let group = object("apiVersion").and_then(|version| version.split_once('/')).map(|(group, _)| group);
+            let plural = group.map_or(plural.clone(), |group| format!("{plural}.{group}"));
+            Ask {
+                resource: custom(&plural),
+                key: Key::new(namespace, object("name")?),
+                subresource: metric("object")?.into(),
+                labels: Some(labels("object").unwrap_or_default()),
+            }
+        }
+        "External" => Ask {
+            resource: Resource {
+                group: "external.metrics.k8s.io".into(),
+                version: "v1beta1".into(),
+                plural: metric("external")?.into(),
+                ..custom("")
+            },
+            key: Key::new(namespace, ""),
+            subresource: "".into(),
+            labels: Some(labels("external").unwrap_or_default()),
+        },
+        _ => return None,
+    })
+}
+
+impl Proposals {
+    pub fn of(
+        specs: &[Value],
+        measured: &[Option<Answer>],
+        pods: &[&Value],
+        scale: &Value,
+        config: &Config,
+        now: Time,
+    ) -> Self {
+        let mut proposals = Self { all: Vec::new(), told: Vec::new() };
+        for (spec, measured) in specs.iter().zip(measured) {
+            let context = Context { spec, measured: measured.as_ref(), pods, scale, config, now };
+            match context.propose() {
+                Ok((proposed, told)) => {
+                    proposals.all.push(Ok(proposed));
+                    proposals.told.push(told);
+                }
+                Err(failed) => proposals.all.push(Err(failed)),
+            }
+        }
+        proposals
+    }
+
+    /// The largest, unless so much is unknown that shrinking would be rash.
+    pub fn largest(&self, current: i64) -> Result<Proposed, (&'static str, String)> {
+        let best = self.all.iter().flatten().max_by_key(|proposed| proposed.replicas);
+        let failed = self.all.iter().find_map(|one| one.as_ref().err());
+        match (best, failed) {
+            (Some(best), None) => Ok(best.clone()),
+            (Some(best), Some(_)) if best.replicas >= current => Ok(best.clone()),
+            (_, Some(failed)) => Err(failed.clone()),
+            (None, None) => Err(("InvalidMetricSourceType", "there are no metrics".to_owned())),
+        }
+    }
+}
+
+struct Context<'a> {
+    spec: &'a Value,
+    measured: Option<&'a Answer>,
+    pods: &'a [&'a Value],
+    scale: &'a Value,
+    config: &'a Config,
+    now: Time,
+}
+
+type Outcome = Result<(Proposed, Value), (&'static str, String)>;
+
+impl Context<'_> {
+    fn propose(&self) -> Outcome {
+        match self.spec.str_at(&["type"]).unwrap_or_default() {
+            "Resource" => self.resource("resource", "FailedGetResourceMetric"),
+            "ContainerResource" => self.resource("containerResource", "FailedGetContainerResourceMetric"),
+            "Pods" => self.of_pods().map_err(|why| ("FailedGetPodsMetric", why)),
+            "Object" => self.of_object().map_err(|why| ("FailedGetObjectMetric", why)),
+            "External" => self.external().map_err(|why| ("FailedGetExternalMetric", why)),
+            other => Err(("InvalidMetricSourceType", format!("invalid metric source type {other:?}"))),
+        }
+    }
+
+    fn resource(&self, field: &'static str, reason: &'static str) -> Outcome {
+        let name = self.spec.str_at(&[field, "name"]).unwrap_or_default();
+        let container = self.spec.str_at(&[field, "container"]);
+        let percent = self.spec.at(&[field, "target", "averageUtilization"]).and_then(Value::as_int);
+        let what = if percent.is_some() { "utilization" } else { "usage" };
+        let failed = |why: String| (reason, format!("failed to get {name} {what}: {why}"));
+        let groups = self.pod_usage(name, container).map_err(failed)?;
+        let mean = mean(&groups.samples);
+        let (replicas, used) = match percent {
+            Some(percent) => {
+                let requests = usage::requests(self.pods, name, container).map_err(failed)?;
+                usage::replicas(
+                    groups,
+                    Target::Utilization { percent, requests: &requests },
+                    self.current(),
+                    self.config.tolerance,
+                )
+            }
+            None => {
+                let target = self.target(field, "averageValue").map_err(failed)?;
+                usage::replicas(groups, Target::Average(target), self.current(), self.config.tolerance)
+            }
+        }
+        .map_err(failed)?;
+        let mut current = value!({"averageValue": (amount(mean, name))});
+        if let (Some(_), Some(current)) = (percent, current.as_object_mut()) {
+            current.insert("averageUtilization", used);
+        }
+        let mut told = value!({"name": name, "current": current});
+        let mut metric = format!("{name} resource");
+        if let (Some(container), Some(told)) = (container, told.as_object_mut()) {
+            told.insert("container", container);
+            metric = format!("{name} container resource");
+        }
+        let how = if percent.is_some() { "utilization (percentage of request)" } else { "" };
+        let metric = format!("{metric} {how}").trim_end().to_owned();
+        let kind = self.spec.str_at(&["type"]).unwrap_or_default();
+        let told: Value = Value::Object([("type", Value::from(kind)), (field, told)].into_iter().collect());
+        Ok((Proposed { replicas, metric }, told))
+    }
+
+    /// The load of pods, sorted by what is known of them.
+    fn pod_usage(&self, name: &str, container: Option<&str>) -> Result<usage::Groups, String> {
+        let unable = |why: &str| format!("unable to get metrics for resource {name}: {why}");
+        let items =
+            self.items().map_err(|why| unable(&format!("unable to fetch metrics from resource metrics API: {why}")))?;
+        let mut samples = BTreeMap::new();
+        for item in items {
+            let containers = item.get("containers").and_then(Value::as_array).unwrap_or_default();
+            let mine = containers.iter().filter(|one| container.is_none_or(|only| one.str_at(&["name"]) == Some(only)));
+            let used: Option<i64> = mine.map(|one| one.at(&["usage", name]).and_then(usage::quantity)).sum();
+            if let Some(value) = used.filter(|_| !containers.is_empty()) {
+                samples.insert(item.str_at(&["metadata", "name"]).unwrap_or_default().to_owned(), sample(item, value));
+            }
+        }
+        if samples.is_empty() {
+            return Err(unable("no metrics returned from resource metrics API"));
+        }
+        if self.pods.is_empty() {
+            return Err("no pods returned by selector while calculating replica count".to_owned());
+        }
+        Ok(usage::group(self.pods, samples, name == "cpu", self.config, self.now))
+    }
+
+    fn of_pods(&self) -> Result<(Proposed, Value), String> {
+        let name = self.spec.str_at(&["pods", "metric", "name"]).unwrap_or_default();
+        let unable = |why: String| format!("failed to get pods metric value: unable to get metric {name}: {why}");
+        let items =
+            self.items().map_err(|why| unable(format!("unable to fetch metrics from custom metrics API: {why}")))?;
+        let read = |item: &Value| {
+            let pod = item.str_at(&["describedObject", "name"])?.to_owned();
+            Some((pod, sample(item, usage::quantity(item.get("value")?)?)))
+        };
+        let groups = usage::group(self.pods, items.iter().filter_map(read).collect(), false, self.config, self.now);
+        let target = self.target("pods", "averageValue")?;
+        let (replicas, used) = usage::replicas(groups, Target::Average(target), self.current(), self.config.tolerance)?;
+        let told = value!({"type": "Pods", "pods": {"metric": (self.metric("pods")), "current": {"averageValue": (amount(used, name))}}});
+        Ok((Proposed { replicas, metric: format!("pods metric {name}") }, told))
+    }
+
+    fn of_object(&self) -> Result<(Proposed, Value), String> {
+        let name = self.spec.str_at(&["object", "metric", "name"]).unwrap_or_default();
+        let why = |why: &str| {
+            format!(
+                "failed to get object metric value: unable to get metric {name}: unable to fetch metrics from custom metrics API: {why}"
+            )
+        };
+        let items = self.items().map_err(|error| why(&error))?;
+        let value =
+            items.first().and_then(|item| usage::quantity(item.get("value")?)).ok_or_else(|| why("no value"))?;
+        let (replicas, current) = self.of_total("object", value)?;
+        let object = self.spec.at(&["object", "describedObject"]).cloned().unwrap_or_default();
+        let told = value!({"type": "Object", "object": {"metric": (self.metric("object")), "describedObject": object, "current": current}});
+        Ok((Proposed { replicas, metric: format!("Object metric {name}") }, told))
+    }
+
+    fn external(&self) -> Result<(Proposed, Value), String> {
+        let name = self.spec.str_at(&["external", "metric", "name"]).unwrap_or_default();
+        let why = |why: &str| {
+            format!(
+                "failed to get {name} external metric value: unable to get external metric {name}: unable to fetch metrics from external metrics API: {why}"
+            )
+        };
+        let items = self.items().map_err(|error| why(&error))?;
+        if items.is_empty() {
+            return Err(why("no metrics returned from external metrics API"));
+        }
+        let value = items.iter().filter_map(|item| usage::quantity(item.get("value")?)).sum();
+        let (replicas, current) = self.of_total("external", value)?;
+        let told = value!({"type": "External", "external": {"metric": (self.metric("external")), "current": current}});
+        Ok((Proposed { replicas, metric: format!("external metric {name}") }, told))
+    }
+
+    /// What one number calls for, compared as such or as a share of each pod.
+    fn of_total(&self, field: &str, value: i64) -> Result<(i64, Value), String> {
+        let status = self.scale.at(&["status", "replicas"]).and_then(Value::as_int).unwrap_or(0);
+        if self.spec.at(&[field, "target", "averageValue"]).is_some() {
+            let target = self.target(field, "averageValue")?;
+            let ratio = value as f64 / (target as f64 * status.max(1) as f64);
+            let is_near = (ratio - 1.0).abs() <= self.config.tolerance && status > 0;
+            let replicas = if is_near { status } else { (value as f64 / target as f64).ceil() as i64 };
+            let each = value / status.max(1);
+            return Ok((replicas, value!({"averageValue": (amount(each, ""))})));
+        }
+        let target = self.target(field, "value")?;
+        let replicas = usage::by_ratio(value as f64 / target as f64, self.pods, self.current(), self.config.tolerance);
+        Ok((replicas, value!({"value": (amount(value, ""))})))
+    }
+
+    fn current(&self) -> i64 {
+        self.scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0)
+    }
+
+    fn items(&self) -> Result<&[Value], String> {
+        match self.measured {
+            None => Err("it was not asked for".to_owned()),
+            Some(Err(why)) => Err(why.clone()),
+            Some(Ok(list)) => Ok(list.get("items").and_then(Value::as_array).unwrap_or_default()),
+        }
+    }
+
+    fn metric(&self, field: &str) -> Value {
+        self.spec.at(&[field, "metric"]).cloned().unwrap_or_else(Value::object)
+    }
+
+    fn target(&self, field: &str, kind: &str) -> Result<i64, String> {
+        let stated = self.spec.at(&[field, "target", kind]).and_then(usage::quantity).filter(|target| *target != 0);
+        stated.ok_or_else(|| "neither a value target nor an average value target was set".to_owned())
+    }
+}
+
+fn sample(item: &Value, value: i64) -> Sample {
+    let window = item.str_at(&["window"]).and_then(|text| text.parse().ok()).unwrap_or(Duration::from_seconds(60));
+    Sample { value, at: item.str_at(&["timestamp"]).and_then(|text| Time::parse(text).ok()), window }
+}
+
+fn mean(samples: &BTreeMap<String, Sample>) -> i64 {
+    let count = i64::try_from(samples.len()).unwrap_or(i64::MAX).max(1);
+    samples.values().map(|sample| sample.value).sum::<i64>() / count
+}
+
+/// Thousandths as people write them: memory in bytes, the rest in decimal.
+fn amount(milli: i64, resource: &str) -> String {
+    if resource == "memory" {
+        (milli / 1000).to_string()
+    } else {
+        Quantity::milli(milli, Format::DecimalSI).to_string()
+    }
+}

@@ -1,0 +1,159 @@
+use machinery::patch::merge;
+use reconcile::testing::{World, obeys_laws};
+use reconcile::{Answers, decide};
+
+use super::*;
+
+const NOW: Time = Time::from_unix(1_767_225_600, 0);
+
+/// A Deployment of so many pods of one CPU each, and an autoscaler that wants 50 % of it used.
+struct Scene {
+    world: World,
+    replicas: i64,
+    /// What each pod uses, in thousandths of a CPU; `None` without a metrics API.
+    used: Option<Vec<i64>>,
+    memory: Option<Value>,
+}
+
+impl Scene {
+    fn new(replicas: i64, used: Option<&[i64]>, spec: Value) -> Self {
+        let mut world = World::new(NOW);
+        let metric = value!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}});
+        let base = value!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 10, "metrics": [metric]});
+        let hpa = value!({"metadata": {"namespace": "a", "name": "h"}, "spec": (merge::apply(base, spec))});
+        world.add(&kinds::HORIZONTAL_POD_AUTOSCALERS, hpa);
+        let long_ago = "2025-01-01T00:00:00Z";
+        for at in 0..replicas {
+            let container = value!({"name": "c", "resources": {"requests": {"cpu": "1"}}});
+            let ready = value!({"type": "Ready", "status": "True", "lastTransitionTime": long_ago});
+            world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": (format!("p{at}")), "labels": {"app": "web"}},
+                "spec": {"containers": [container]}, "status": {"phase": "Running", "startTime": long_ago, "conditions": [ready]}}));
+        }
+        Self { world, replicas, used: used.map(<[i64]>::to_vec), memory: None }
+    }
+
+    fn answers(&self) -> Answers {
+        let hpa = self.hpa();
+        let mut answers = Answers::default();
+        let scale = value!({"metadata": {"resourceVersion": "7"}, "spec": {"replicas": (self.replicas)},
+            "status": {"replicas": (self.replicas), "selector": "app=web"}});
+        answers.insert(&scale_of(&hpa), Ok(scale));
+        let measured = match &self.used {
+            None => Err("the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned()),
+            Some(used) => {
+                let item = |(at, used): (usize, &i64)| {
+                    value!({"metadata": {"name": (format!("p{at}"))}, "timestamp": (NOW.to_string()), "window": "30s",
+                        "containers": [{"name": "c", "usage": {"cpu": (format!("{used}m"))}}]})
+                };
+                Ok(value!({"items": (used.iter().enumerate().map(item).collect::<Vec<_>>())}))
+            }
+        };
+        answers.insert(&metrics::ask(&specs(&hpa)[0], "a", "app=web").unwrap(), measured);
+        answers
+    }
+
+    fn hpa(&self) -> Value {
+        self.world.get(&kinds::HORIZONTAL_POD_AUTOSCALERS, &Key::new("a", "h")).unwrap().clone()
+    }
+
+    /// Looks once, carries out what concerns the autoscaler, and gives the new size.
+    fn look(&mut self) -> i64 {
+        let key = Key::new("a", "h");
+        let cache =
+            self.world.cache::<HorizontalPodAutoscaler>().answered(self.answers()).reminded(self.memory.clone());
+        let plan = decide::<HorizontalPodAutoscaler>(&cache, &key, self.world.now);
+        drop(cache);
+        for action in &plan.actions {
+            match action {
+                Action::Patch { patch, .. } => self.replicas = patch.value()["spec"]["replicas"].as_int().unwrap(),
+                other => self.world.execute(other).unwrap(),
+            }
+        }
+        self.memory = plan.remember;
+        self.world.now = self.world.now.plus(Duration::from_seconds(15));
+        self.replicas
+    }
+
+    fn told(&self) -> Vec<String> {
+        let hpa = self.hpa();
+        let conditions = hpa["status"]["conditions"].as_array().unwrap();
+        let text = |have: &Value, field: &str| have.str_at(&[field]).unwrap().to_owned();
+        conditions
+            .iter()
+            .map(|have| format!("{} {} {}", text(have, "type"), text(have, "status"), text(have, "reason")))
+            .collect()
+    }
+}
+
+#[test]
+fn without_the_metrics_api_that_is_said_and_nothing_is_done() {
+    let mut scene = Scene::new(3, None, value!({}));
+    assert_eq!(scene.look(), 3);
+    assert_eq!(scene.told(), ["AbleToScale True SucceededGetScale", "ScalingActive False FailedGetResourceMetric"]);
+    let message = "the HPA was unable to compute the replica count: failed to get cpu utilization: unable to get metrics for \
+        resource cpu: unable to fetch metrics from resource metrics API: the server could not find the requested resource \
+        (get pods.metrics.k8s.io)";
+    assert_eq!(scene.hpa()["status"]["conditions"][1]["message"], message.into());
+    assert_eq!(scene.hpa()["status"]["currentReplicas"], 3.into());
+}
+
+#[test]
+fn the_size_follows_the_load_within_bounds_and_rates() {
+    let check = |used: &[i64], spec: Value, expect: i64, limited: &str| {
+        let mut scene = Scene::new(i64::try_from(used.len()).unwrap(), Some(used), spec);
+        assert_eq!(scene.look(), expect, "{used:?} {:?}", scene.told());
+        assert_eq!(scene.told()[2], format!("ScalingLimited {limited}"), "{used:?}");
+    };
+    check(&[500, 500], value!({}), 2, "False DesiredWithinRange");
+    check(&[540, 540], value!({}), 2, "False DesiredWithinRange");
+    check(&[900, 900], value!({}), 4, "False DesiredWithinRange");
+    check(&[1000, 1000, 1000], value!({}), 6, "False DesiredWithinRange");
+    check(&[5000], value!({"maxReplicas": 20}), 4, "True ScaleUpLimit");
+    check(&[1000, 1000, 1000], value!({"maxReplicas": 5}), 5, "True TooManyReplicas");
+}
+
+#[test]
+fn shrinking_waits_until_nothing_larger_was_proposed_for_a_while() {
+    let mut scene = Scene::new(4, Some(&[100, 100, 100, 100]), value!({}));
+    assert_eq!(scene.look(), 4);
+    assert_eq!(scene.told()[0], "AbleToScale True ScaleDownStabilized");
+    for _ in 0..19 {
+        scene.look();
+    }
+    assert_eq!(scene.look(), 1, "after five minutes: {:?}", scene.told());
+    assert_eq!(scene.hpa()["status"]["desiredReplicas"], 1.into());
+}
+
+#[test]
+fn behaviour_says_how_fast() {
+    let policies =
+        value!({"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]});
+    let mut scene = Scene::new(4, Some(&[100, 100, 100, 100]), value!({"behavior": {"scaleDown": policies}}));
+    assert_eq!(scene.look(), 3);
+    assert_eq!(scene.told()[2], "ScalingLimited True ScaleDownLimit");
+    assert_eq!(scene.look(), 3, "one a minute");
+    for _ in 0..3 {
+        scene.look();
+    }
+    assert_eq!(scene.replicas, 2);
+    let off = value!({"scaleUp": {"selectPolicy": "Disabled"}});
+    let mut scene = Scene::new(1, Some(&[5000]), value!({"behavior": off}));
+    assert_eq!(scene.look(), 1);
+}
+
+#[test]
+fn pods_of_which_nothing_is_known_make_it_careful() {
+    let mut scene = Scene::new(4, Some(&[900, 900]), value!({"maxReplicas": 20}));
+    assert_eq!(scene.look(), 4, "the two that say nothing may use nothing");
+    let mut none = Scene::new(0, Some(&[]), value!({}));
+    assert_eq!(none.look(), 0);
+    assert_eq!(none.told()[1], "ScalingActive False ScalingDisabled");
+    let mut many = Scene::new(12, Some(&[1]), value!({}));
+    assert_eq!(many.look(), 10, "above the largest size it shrinks whatever is measured");
+}
+
+#[test]
+fn it_obeys_the_laws() {
+    obeys_laws::<HorizontalPodAutoscaler>(&Scene::new(2, None, value!({})).world, |_| false);
+}

@@ -1,0 +1,186 @@
+//! What is measured of pods, and how many pods that calls for.
+
+use std::collections::BTreeMap;
+
+use machinery::Value;
+use machinery::meta::Meta;
+use machinery::quantity::Quantity;
+use machinery::time::{Duration, Time};
+
+use super::Config;
+use crate::{condition, pod};
+
+/// A measurement of one pod, in thousandths, with the time and the window that it is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub value: i64,
+    pub at: Option<Time>,
+    pub window: Duration,
+}
+
+/// Pods by what is known of them.
+#[derive(Debug, Default)]
+pub struct Groups {
+    pub samples: BTreeMap<String, Sample>,
+    ready: usize,
+    unready: Vec<String>,
+    missing: Vec<String>,
+}
+
+/// What a target compares with.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// The sum of samples in percent of the sum of these requests.
+    Utilization { percent: i64, requests: &'a BTreeMap<String, i64> },
+    /// The mean of samples.
+    Average(i64),
+}
+
+impl Target<'_> {
+    /// How much of the target is used, and how much that is in the words of the status.
+    fn ratio(self, samples: &BTreeMap<String, Sample>) -> Option<(f64, i64)> {
+        match self {
+            Self::Utilization { percent, requests } => {
+                let known = || samples.iter().filter_map(|(name, sample)| Some((sample.value, *requests.get(name)?)));
+                let (used, requested) = known().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                if requested == 0 || percent == 0 {
+                    return None;
+                }
+                let now = used.saturating_mul(100) / requested;
+                Some((now as f64 / percent as f64, now))
+            }
+            Self::Average(target) => {
+                let count = i64::try_from(samples.len()).ok().filter(|count| *count > 0)?;
+                let mean = samples.values().map(|sample| sample.value).sum::<i64>() / count;
+                (target != 0).then(|| (mean as f64 / target as f64, mean))
+            }
+        }
+    }
+
+    /// What a pod that says nothing is taken to use when the others use too little.
+    fn full(self, name: &str) -> i64 {
+        match self {
+            Self::Utilization { percent, requests } => {
+                requests.get(name).copied().unwrap_or(0) * percent.max(100) / 100
+            }
+            Self::Average(target) => target,
+        }
+    }
+}
+
+/// Sorts pods into those that count, those too young to count, and those of which nothing is known.
+pub fn group(
+    pods: &[&Value],
+    mut samples: BTreeMap<String, Sample>,
+    is_cpu: bool,
+    config: &Config,
+    now: Time,
+) -> Groups {
+    let mut groups = Groups::default();
+    for pod in pods {
+        let name = Meta::of(pod).name().to_owned();
+        if Meta::of(pod).is_deleting() || pod::phase(pod) == "Failed" {
+            samples.remove(&name);
+        } else if pod::phase(pod) == "Pending" {
+            samples.remove(&name);
+            groups.unready.push(name);
+        } else if let Some(sample) = samples.get(&name) {
+            if is_cpu && misleads(pod, *sample, config, now) {
+                samples.remove(&name);
+                groups.unready.push(name);
+            } else {
+                groups.ready += 1;
+            }
+        } else {
+            groups.missing.push(name);
+        }
+    }
+    let known = |name: &String| pods.iter().any(|pod| Meta::of(pod).name() == name);
+    samples.retain(|name, _| known(name));
+    groups.samples = samples;
+    groups
+}
+
+/// How many pods there should be, and how much is used now.
+pub fn replicas(mut groups: Groups, target: Target<'_>, current: i64, tolerance: f64) -> Result<(i64, i64), String> {
+    if groups.samples.is_empty() {
+        return Err("did not receive metrics for targeted pods (pods might be unready)".to_owned());
+    }
+    let (ratio, used) = target.ratio(&groups.samples).ok_or("no metrics returned matched known pods")?;
+    let is_near = |ratio: f64| (ratio - 1.0).abs() <= tolerance;
+    let grows_with_unready = !groups.unready.is_empty() && ratio > 1.0;
+    if !grows_with_unready && groups.missing.is_empty() {
+        let wanted = if is_near(ratio) { current } else { (ratio * groups.ready as f64).ceil() as i64 };
+        return Ok((wanted, used));
+    }
+    let mut suppose = |name: &String, value: i64| {
+        groups.samples.insert(name.clone(), Sample { value, at: None, window: Duration::default() });
+    };
+    for name in &groups.missing {
+        match ratio.total_cmp(&1.0) {
+            std::cmp::Ordering::Less => suppose(name, target.full(name)),
+            std::cmp::Ordering::Greater => suppose(name, 0),
+            std::cmp::Ordering::Equal => {}
+        }
+    }
+    if grows_with_unready {
+        groups.unready.iter().for_each(|name| suppose(name, 0));
+    }
+    let (again, _) = target.ratio(&groups.samples).ok_or("no metrics returned matched known pods")?;
+    let turned = (ratio < 1.0 && again > 1.0) || (ratio > 1.0 && again < 1.0);
+    let wanted = (again * groups.samples.len() as f64).ceil() as i64;
+    let against = (again < 1.0 && wanted > current) || (again > 1.0 && wanted < current);
+    Ok((if is_near(again) || turned || against { current } else { wanted }, used))
+}
+
+/// How many pods a measurement of something else calls for, by how many are ready.
+pub fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerance: f64) -> i64 {
+    if (ratio - 1.0).abs() <= tolerance && current != 0 {
+        return current;
+    }
+    let ready = pods.iter().filter(|pod| pod::phase(pod) == "Running" && pod::is_ready(pod)).count();
+    if current == 0 { ratio.ceil() as i64 } else { (ratio * ready as f64).ceil() as i64 }
+}
+
+/// What the containers of a pod, or one of them, ask for.
+pub fn requests(pods: &[&Value], resource: &str, container: Option<&str>) -> Result<BTreeMap<String, i64>, String> {
+    let mut all = BTreeMap::new();
+    for pod in pods {
+        let name = Meta::of(pod).name();
+        let sidecar = |one: &&Value| one.str_at(&["restartPolicy"]) == Some("Always");
+        let list = |field| pod.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default().iter();
+        let mut sum = 0;
+        for one in list("containers").chain(list("initContainers").filter(sidecar)) {
+            let of = one.str_at(&["name"]).unwrap_or_default();
+            if container.is_some_and(|only| only != of) {
+                continue;
+            }
+            let asked = one.at(&["resources", "requests", resource]).and_then(quantity);
+            let missing = || format!("missing request for {resource} in container {of} of Pod {name}");
+            sum += asked.ok_or_else(missing)?;
+        }
+        all.insert(name.to_owned(), sum);
+    }
+    Ok(all)
+}
+
+/// A quantity in thousandths.
+pub fn quantity(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => number.checked_mul(1000),
+        other => other.as_str()?.parse::<Quantity>().ok().map(Quantity::milli_value),
+    }
+}
+
+/// Whether the load of a pod is that of its start.
+fn misleads(pod: &Value, sample: Sample, config: &Config, now: Time) -> bool {
+    let time = |text: Option<&str>| text.and_then(|text| Time::parse(text).ok());
+    let start = time(pod.str_at(&["status", "startTime"]));
+    let (Some(start), Some(ready)) = (start, condition::find(pod, "Ready")) else { return true };
+    let since = time(ready.str_at(&["lastTransitionTime"])).unwrap_or(start);
+    let is_unready = ready.str_at(&["status"]) == Some("False");
+    if start.plus(config.cpu_initialization) > now {
+        return is_unready || sample.at.is_some_and(|at| at < since.plus(sample.window));
+    }
+    is_unready && start.plus(config.initial_readiness) > since
+}

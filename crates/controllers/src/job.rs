@@ -1,0 +1,188 @@
+//! Runs the pods of a Job to completion, and counts each that ended exactly once.
+//!
+//! A pod carries a finalizer until it is counted. What is being counted is first written down in the status, then the finalizer
+//! is taken off, and only then the number grows:
+//!
+//! ```text
+//!   ended, with finalizer ──> uid in uncountedTerminatedPods ──> finalizer off ──> uid out, counter up
+//! ```
+//!
+//! A Job that is done or has failed says so twice: first what it is about to be (`SuccessCriteriaMet`, `FailureTarget`), and, when no
+//! pod is left that could change the numbers, what it is (`Complete`, `Failed`).
+
+mod finish;
+mod indexes;
+mod make;
+mod policy;
+mod status;
+mod tally;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+
+use crate::{claim, condition, pod};
+use finish::Finish;
+use tally::Tally;
+
+/// What keeps a pod until it is counted.
+const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+/// Who runs a Job if it does not say who.
+const MANAGED_BY: &str = "kubernetes.io/job-controller";
+
+/// The controller.
+pub struct Job;
+
+/// A Job and its pods, or the pods that a Job left behind.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    job: Option<&'a Value>,
+    pods: Vec<&'a Value>,
+    orphans: Vec<&'a Value>,
+}
+
+impl Controller for Job {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "job-controller";
+    const READS: &'static [&'static str] = &["jobs.batch", "pods"];
+    const WRITES: &'static [&'static str] = &["pods", "jobs.batch/status", "events"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "pods" => claim::concerned(object, "Job", cache.of("jobs.batch"), keys),
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let Some(job) = cache.get("jobs.batch", key) else {
+            let of_job = |pod: &&Value| {
+                has_finalizer(pod)
+                    && Meta::of(pod).controller().is_some_and(|it| it.kind() == "Job" && it.name() == key.name.as_str())
+            };
+            let left = cache.in_namespace("pods", &key.namespace).filter(of_job).collect();
+            return Some(Observed { job: None, pods: left, orphans: Vec::new() });
+        };
+        Some(Observed {
+            job: Some(job),
+            pods: cache.controlled_by("pods", Meta::of(job).uid()).collect(),
+            orphans: cache.orphans("pods", &key.namespace).collect(),
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let Some(job) = observed.job else { return let_go(&observed.pods) };
+        if job.str_at(&["spec", "managedBy"]).is_some_and(|by| by != MANAGED_BY) {
+            return Plan::waiting("another controller runs it");
+        }
+        if is_finished(job) {
+            return let_go(&observed.pods);
+        }
+        let Some(selector) = claim::selector(job) else { return Plan::waiting("the selector selects everything") };
+        let adopted = value!({"metadata": {"ownerReferences": [(claim::reference(job))], "finalizers": [FINALIZER]}});
+        let (pods, orphans) = (observed.pods.iter().copied(), observed.orphans.iter().copied());
+        let claims = claim::claim_by(job, &selector, &kinds::PODS, pods, orphans, &adopted);
+        if !claims.actions.is_empty() {
+            return Plan { actions: claims.actions, ..Plan::default() };
+        }
+        run(job, &claims.owned, now)
+    }
+}
+
+/// Whether a Job is over.
+pub fn is_finished(job: &Value) -> bool {
+    finished(job).is_some()
+}
+
+/// The condition that says that a Job is over.
+pub fn finished(job: &Value) -> Option<&Value> {
+    let is_true = |kind| condition::find(job, kind).filter(|have| have.str_at(&["status"]) == Some("True"));
+    is_true("Complete").or_else(|| is_true("Failed"))
+}
+
+fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
+    let tally = Tally::of(job, owned);
+    let finish = Finish::of(job, owned, &tally, now);
+    let mut plan = Plan { actions: tally.uncounted_no_more(job, owned, finish.is_some()), ..Plan::default() };
+    match &finish {
+        Some(_) => plan.actions.extend(make::stop(job, owned)),
+        None if Meta::of(job).is_deleting() => {}
+        None => {
+            let managed = make::manage(job, owned, &tally, now);
+            plan.actions.extend(managed.actions);
+            if let Some(time) = managed.wake_at {
+                plan.wake(time);
+            }
+        }
+    }
+    if let Some(deadline) = finish::deadline(job).filter(|deadline| *deadline > now) {
+        plan.wake(deadline);
+    }
+    plan.actions.extend(status::of(job, owned, &tally, finish, now));
+    plan
+}
+
+/// Takes the finalizer off pods that nobody will count any more.
+fn let_go(pods: &[&Value]) -> Plan {
+    Plan { actions: pods.iter().filter(|pod| has_finalizer(pod)).map(|pod| release(pod)).collect(), ..Plan::default() }
+}
+
+fn release(pod: &Value) -> Action {
+    Action::Patch {
+        resource: kinds::PODS.clone(),
+        key: Key::of(pod),
+        subresource: "",
+        only_if: Preconditions::same(pod),
+        patch: Patch::Strategic(value!({"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}})),
+    }
+}
+
+fn has_finalizer(pod: &Value) -> bool {
+    Meta::of(pod).finalizers().any(|name| name == FINALIZER)
+}
+
+/// Whether a pod failed, or counts as failed because it is being deleted and need not be waited for.
+fn is_failed(job: &Value, pod: &Value) -> bool {
+    match pod::phase(pod) {
+        "Failed" => true,
+        "Succeeded" => false,
+        _ => Meta::of(pod).is_deleting() && !replaces_only_failed(job),
+    }
+}
+
+/// Whether a pod that is being deleted must have ended before another takes its place.
+fn replaces_only_failed(job: &Value) -> bool {
+    job.str_at(&["spec", "podReplacementPolicy"]) == Some("Failed") || job.at(&["spec", "podFailurePolicy"]).is_some()
+}
+
+fn is_suspended(job: &Value) -> bool {
+    job.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true)
+}
+
+fn is_indexed(job: &Value) -> bool {
+    job.str_at(&["spec", "completionMode"]) == Some("Indexed")
+}
+
+/// How often an index may fail, if each has a limit of its own.
+fn limit_per_index(job: &Value) -> Option<i64> {
+    spec_number(job, "backoffLimitPerIndex")
+}
+
+fn spec_number(job: &Value, field: &str) -> Option<i64> {
+    job.at(&["spec", field]).and_then(Value::as_int)
+}
+
+/// How many completions an indexed Job has.
+fn completions(job: &Value) -> u32 {
+    spec_number(job, "completions").and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
+}
+
+/// The index that a pod works on, if it is one of the Job's.
+fn index_of(job: &Value, pod: &Value) -> Option<u32> {
+    let text = Meta::of(pod).annotation(make::INDEX)?;
+    text.parse().ok().filter(|index| *index < completions(job))
+}
+
+#[cfg(test)]
+mod tests;

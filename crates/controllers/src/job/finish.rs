@@ -1,0 +1,111 @@
+//! Whether a Job is done or has failed, and why.
+
+use machinery::Value;
+use machinery::time::{Duration, Time};
+
+use super::policy::{Verdict, judge, succeeds};
+use super::tally::Tally;
+use super::{completions, is_failed, is_indexed, is_suspended, limit_per_index, spec_number};
+use crate::{condition, pod};
+
+/// How a Job ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finish {
+    pub success: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+impl Finish {
+    /// What the Job has said already, or what is to be said now.
+    pub fn of(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Option<Self> {
+        said(job).or_else(|| fails(job, owned, tally, now)).or_else(|| succeeded(job, owned, tally))
+    }
+
+    /// The condition that says what the Job is about to be.
+    pub const fn interim(&self) -> &'static str {
+        if self.success { "SuccessCriteriaMet" } else { "FailureTarget" }
+    }
+
+    /// The condition that says what it is.
+    pub const fn terminal(&self) -> &'static str {
+        if self.success { "Complete" } else { "Failed" }
+    }
+
+    fn failure(reason: &str, message: impl Into<String>) -> Self {
+        Self { success: false, reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+/// When a Job has been active for as long as it may.
+pub fn deadline(job: &Value) -> Option<Time> {
+    let seconds = spec_number(job, "activeDeadlineSeconds").filter(|_| !is_suspended(job))?;
+    let start = Time::parse(job.str_at(&["status", "startTime"])?).ok()?;
+    Some(start.plus(Duration::from_seconds(seconds)))
+}
+
+fn said(job: &Value) -> Option<Finish> {
+    let read = |kind, success| {
+        let have = condition::find(job, kind).filter(|have| have.str_at(&["status"]) == Some("True"))?;
+        let text = |field| have.str_at(&[field]).unwrap_or_default().to_owned();
+        Some(Finish { success, reason: text("reason"), message: text("message") })
+    };
+    read("SuccessCriteriaMet", true).or_else(|| read("FailureTarget", false))
+}
+
+fn fails(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Option<Finish> {
+    let by_policy = owned.iter().filter(|pod| is_failed(job, pod)).find_map(|pod| match judge(job, pod) {
+        Verdict::FailJob(why) => Some(why),
+        _ => None,
+    });
+    if let Some(why) = by_policy {
+        return Some(Finish::failure("PodFailurePolicy", why));
+    }
+    let limit = spec_number(job, "backoffLimit").unwrap_or(6);
+    if tally.failed_total() > limit || restarts_exceed(job, owned, limit) {
+        return Some(Finish::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+    }
+    if deadline(job).is_some_and(|deadline| deadline <= now) {
+        return Some(Finish::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
+    }
+    limit_per_index(job).filter(|_| is_indexed(job))?;
+    let (given_up, done) = (tally.given_up.len(), tally.done.len());
+    let most = spec_number(job, "maxFailedIndexes").and_then(|most| usize::try_from(most).ok());
+    if most.is_some_and(|most| given_up > most) {
+        let message = "Job has exceeded the specified maximal number of failed indexes";
+        return Some(Finish::failure("MaxFailedIndexesExceeded", message));
+    }
+    let all = usize::try_from(completions(job)).unwrap_or(usize::MAX);
+    (given_up > 0 && given_up + done >= all).then(|| Finish::failure("FailedIndexes", "Job has failed indexes"))
+}
+
+fn succeeded(job: &Value, owned: &[&Value], tally: &Tally) -> Option<Finish> {
+    let success = |reason: &str, message: String| Finish { success: true, reason: reason.to_owned(), message };
+    if is_indexed(job)
+        && let Some(message) = succeeds(job, &tally.done, completions(job))
+    {
+        return Some(success("SuccessPolicy", message));
+    }
+    let total = tally.succeeded_total();
+    let complete = match spec_number(job, "completions") {
+        // Any success says that the work is done; whoever still runs is waited for.
+        None => total > 0 && !owned.iter().any(|pod| pod::is_active(pod)),
+        Some(wanted) => total >= wanted,
+    };
+    complete.then(|| success("CompletionsReached", "Reached expected number of succeeded pods".to_owned()))
+}
+
+/// Where containers are restarted in place their restarts count instead of pods.
+fn restarts_exceed(job: &Value, owned: &[&Value], limit: i64) -> bool {
+    if job.str_at(&["spec", "template", "spec", "restartPolicy"]) != Some("OnFailure") {
+        return false;
+    }
+    let restarts = |pod: &Value| -> i64 {
+        let lists = ["initContainerStatuses", "containerStatuses"].map(|field| pod.at(&["status", field]));
+        let statuses = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
+        statuses.filter_map(|status| status.get("restartCount")?.as_int()).sum()
+    };
+    let alive = owned.iter().filter(|pod| matches!(pod::phase(pod), "Running" | "Pending"));
+    let total: i64 = alive.map(|pod| restarts(pod)).sum();
+    if limit == 0 { total > 0 } else { total >= limit }
+}

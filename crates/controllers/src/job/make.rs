@@ -1,0 +1,233 @@
+//! Makes and stops the pods of a Job: as many at once as it may have, each index once, later after failures.
+
+use std::collections::BTreeSet;
+
+use machinery::meta::{Meta, MetaMut, NAME_SUFFIX_LENGTH};
+use machinery::time::{Duration, Time};
+use machinery::{Value, value};
+use reconcile::{Action, Plan, Regarding, Told, kinds};
+
+use super::policy::{Verdict, judge};
+use super::tally::Tally;
+use super::{
+    FINALIZER, completions, has_finalizer, index_of, is_failed, is_indexed, is_suspended, limit_per_index, release,
+    replaces_only_failed, spec_number,
+};
+use crate::{claim, names, pod};
+
+/// The index that a pod works on, as annotation and as label.
+pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// How often pods of the index failed before this one.
+const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+const INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+/// Pods created or deleted by one plan at most, as upstream bounds it.
+const BURST_MAX: usize = 500;
+/// The wait after the first failure, and the longest.
+const BACKOFF: Duration = Duration::from_seconds(10);
+const BACKOFF_MAX: Duration = Duration::from_seconds(600);
+/// What a name may have at most, so that a suffix fits behind it.
+const PREFIX_MAX: usize = 63 - NAME_SUFFIX_LENGTH;
+
+/// As many pods as there should be, and no more.
+pub fn manage(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Plan {
+    let mut active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
+    active.sort_by(|a, b| {
+        let by_name = || Meta::of(a).name().cmp(Meta::of(b).name());
+        pod::deletion_order((a, 0), (b, 0), now).then_with(by_name)
+    });
+    // Without its finalizer a pod is not counted: that is how one that is not wanted any more is told apart.
+    let (held, unwanted): (Vec<&Value>, Vec<&Value>) = active.iter().copied().partition(|pod| has_finalizer(pod));
+    let mut plan = Plan::default();
+    plan.actions.extend(unwanted.into_iter().map(|pod| delete(job, pod)));
+    let surplus = surplus(job, &held, wanted(job, &held, tally));
+    if !surplus.is_empty() {
+        plan.actions.extend(surplus.into_iter().take(BURST_MAX).map(release));
+        return plan;
+    }
+    if is_suspended(job) {
+        return plan;
+    }
+    let going = owned.iter().filter(|pod| pod::is_terminating(pod)).count();
+    let going = if replaces_only_failed(job) { going } else { 0 };
+    let missing = wanted(job, &held, tally).saturating_sub(held.len() + going).min(BURST_MAX);
+    if missing > 0 {
+        create(&mut plan, job, owned, tally, missing, now);
+    }
+    plan
+}
+
+/// Deletes what still runs of a Job that is over.
+pub fn stop(job: &Value, owned: &[&Value]) -> Vec<Action> {
+    owned.iter().filter(|pod| pod::is_active(pod)).map(|pod| delete(job, pod)).collect()
+}
+
+/// How often pods of the same index failed before this one.
+pub fn failures_before(pod: &Value) -> i64 {
+    Meta::of(pod).annotation(INDEX_FAILURES).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// How many pods should run.
+fn wanted(job: &Value, held: &[&Value], tally: &Tally) -> usize {
+    if is_suspended(job) {
+        return 0;
+    }
+    let parallelism = spec_number(job, "parallelism").unwrap_or(1);
+    let wanted = match spec_number(job, "completions") {
+        // After the first success nothing new is begun, and what runs goes on.
+        None if tally.succeeded_total() > 0 => return held.len(),
+        None => parallelism,
+        Some(completions) => (completions - tally.succeeded_total()).min(parallelism),
+    };
+    usize::try_from(wanted).unwrap_or(0)
+}
+
+/// The pods that go: those of an index that has one already, then those that do the least.
+fn surplus<'a>(job: &Value, held: &[&'a Value], wanted: usize) -> Vec<&'a Value> {
+    let mut seen = BTreeSet::new();
+    let mut rest = Vec::new();
+    let mut surplus = Vec::new();
+    // The one that does most comes last in the order of deletion: it is the one to keep.
+    for pod in held.iter().rev().copied() {
+        if is_indexed(job) && !index_of(job, pod).is_some_and(|index| seen.insert(index)) {
+            surplus.push(pod);
+        } else {
+            rest.push(pod);
+        }
+    }
+    let too_many = rest.len().saturating_sub(wanted);
+    surplus.extend(rest.into_iter().rev().take(too_many));
+    surplus
+}
+
+fn create(plan: &mut Plan, job: &Value, owned: &[&Value], tally: &Tally, missing: usize, now: Time) {
+    if !is_indexed(job) || limit_per_index(job).is_none() {
+        let failed: Vec<&Value> = failures_since_success(job, owned);
+        if let Some(until) = back_off(&failed, failed.len()).filter(|until| *until > now) {
+            plan.wake(until);
+            return;
+        }
+    }
+    if !is_indexed(job) {
+        let prefix = format!("{}-", Meta::of(job).name());
+        let made = names::fresh(job, &prefix, owned, missing);
+        plan.actions.extend(made.iter().map(|name| make(job, name, &prefix, None)));
+        return;
+    }
+    for index in pending(job, owned, tally).take(missing) {
+        let last = last_failure(job, owned, index).filter(|_| limit_per_index(job).is_some());
+        if let Some(last) = last {
+            let failures = usize::try_from(failures_before(last)).unwrap_or(0) + 1;
+            if let Some(until) = back_off(&[last], failures).filter(|until| *until > now) {
+                plan.wake(until);
+                continue;
+            }
+        }
+        let prefix = indexed_prefix(Meta::of(job).name(), index);
+        let name = names::fresh(job, &prefix, owned, 1).remove(0);
+        plan.push(make(job, &name, &prefix, Some((index, last))));
+    }
+}
+
+/// Indexes that nobody works on, the lowest first.
+fn pending<'a>(job: &Value, owned: &[&Value], tally: &'a Tally) -> impl Iterator<Item = u32> + use<'a> {
+    let busy = |pod: &&&Value| pod::is_active(pod) || (replaces_only_failed(job) && pod::is_terminating(pod));
+    let busy: BTreeSet<u32> = owned.iter().filter(busy).filter_map(|pod| index_of(job, pod)).collect();
+    (0..completions(job))
+        .filter(move |index| !busy.contains(index) && !tally.done.has(*index) && !tally.given_up.has(*index))
+}
+
+/// The failure of an index that knows of all before it.
+fn last_failure<'a>(job: &Value, owned: &[&'a Value], index: u32) -> Option<&'a Value> {
+    let failed = owned.iter().copied().filter(|pod| is_failed(job, pod) && index_of(job, pod) == Some(index));
+    failed.max_by_key(|pod| (failures_before(pod), pod::ended_at(pod)))
+}
+
+/// Failures that no success came after.
+fn failures_since_success<'a>(job: &Value, owned: &[&'a Value]) -> Vec<&'a Value> {
+    let success = owned.iter().filter(|pod| pod::phase(pod) == "Succeeded").filter_map(|pod| pod::ended_at(pod)).max();
+    let counts = |pod: &&&Value| pod::phase(pod) == "Failed" && judge(job, pod) != Verdict::Ignore;
+    owned.iter().filter(counts).copied().filter(|pod| pod::ended_at(pod) > success).collect()
+}
+
+/// When there may be another try: ten seconds after the last failure, and twice as long after each.
+fn back_off(failed: &[&Value], failures: usize) -> Option<Time> {
+    let last = failed.iter().filter_map(|pod| pod::ended_at(pod)).max()?;
+    let doubled = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+    let wait = BACKOFF.nanos().saturating_mul(1 << doubled).min(BACKOFF_MAX.nanos());
+    Some(last.plus(Duration::from_nanos(wait)))
+}
+
+fn indexed_prefix(job: &str, index: u32) -> String {
+    let suffix = format!("-{index}-");
+    format!("{}{suffix}", &job[..job.floor_char_boundary(PREFIX_MAX - suffix.len())])
+}
+
+/// A pod of the Job; for an index, with the failure that it comes after.
+fn make(job: &Value, name: &str, prefix: &str, index: Option<(u32, Option<&Value>)>) -> Action {
+    let template = job.at(&["spec", "template"]).unwrap_or(&Value::Null);
+    let mut object = pod::from_template(template, Meta::of(job).namespace(), name, prefix, claim::reference(job));
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.add_finalizer(FINALIZER);
+        if let Some((index, last)) = index {
+            meta.set_annotation(INDEX, &index.to_string());
+            meta.set_label(INDEX, &index.to_string());
+            if limit_per_index(job).is_some() {
+                count_failures(job, &mut meta, last);
+            }
+        }
+    }
+    if let Some((index, _)) = index {
+        tell_index(&mut object, Meta::of(job).name(), index);
+    }
+    let told = told(job, "SuccessfulCreate", format!("Created pod: {name}"), "FailedCreate", "Error creating");
+    Action::Create { resource: kinds::PODS.clone(), object, told }
+}
+
+fn count_failures(job: &Value, meta: &mut MetaMut<'_>, last: Option<&Value>) {
+    let ignored = last.is_some_and(|last| judge(job, last) == Verdict::Ignore);
+    let before = last.map_or(0, failures_before);
+    let ignored_before =
+        last.and_then(|last| Meta::of(last).annotation(INDEX_IGNORED)?.parse::<i64>().ok()).unwrap_or(0);
+    meta.set_annotation(INDEX_FAILURES, &(before + i64::from(last.is_some() && !ignored)).to_string());
+    if ignored_before > 0 || ignored {
+        meta.set_annotation(INDEX_IGNORED, &(ignored_before + i64::from(ignored)).to_string());
+    }
+}
+
+/// Tells the pod its index: by its host name, and by a variable in each container.
+fn tell_index(pod: &mut Value, job: &str, index: u32) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    spec.insert("hostname", format!("{job}-{index}"));
+    for field in ["containers", "initContainers"] {
+        let containers = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
+        for container in containers.filter_map(Value::as_object_mut) {
+            let variables = container.get_or_insert_with("env", || Value::Array(Vec::new()));
+            let Some(variables) = variables.as_array_mut() else { continue };
+            if !variables.iter().any(|have| have.str_at(&["name"]) == Some("JOB_COMPLETION_INDEX")) {
+                let path = format!("metadata.labels['{INDEX}']");
+                variables
+                    .push(value!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}}));
+            }
+        }
+    }
+}
+
+fn delete(job: &Value, pod: &Value) -> Action {
+    let mut action = Action::delete(&kinds::PODS, pod);
+    if let Action::Delete { told: said, .. } = &mut action {
+        let message = format!("Deleted pod: {}", Meta::of(pod).name());
+        *said = told(job, "SuccessfulDelete", message, "FailedDelete", "Error deleting");
+    }
+    action
+}
+
+fn told(
+    job: &Value,
+    done_reason: &'static str,
+    done_message: String,
+    failed_reason: &'static str,
+    failed_prefix: &'static str,
+) -> Option<Box<Told>> {
+    let regarding = Regarding::object(job);
+    Some(Box::new(Told { regarding, done_reason, done_message, failed: Some((failed_reason, failed_prefix.into())) }))
+}

@@ -1,0 +1,136 @@
+//! What the failure of a pod means, and when a Job counts as done although not all is: the policies of a Job.
+
+use machinery::Value;
+use machinery::meta::Meta;
+
+use super::indexes::Indexes;
+use crate::condition;
+
+/// What becomes of a failed pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It counts towards the limit.
+    Count,
+    /// It does not, and is replaced.
+    Ignore,
+    /// Its index has failed.
+    FailIndex,
+    /// The Job has failed, because of this.
+    FailJob(String),
+}
+
+/// What the policy of a Job says about a pod that failed.
+pub fn judge(job: &Value, pod: &Value) -> Verdict {
+    let rules = job.at(&["spec", "podFailurePolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
+    for (at, rule) in rules.iter().enumerate() {
+        let Some(why) = matched(rule, pod) else { continue };
+        return match rule.str_at(&["action"]).unwrap_or_default() {
+            "Ignore" => Verdict::Ignore,
+            "FailIndex" => Verdict::FailIndex,
+            "FailJob" => Verdict::FailJob(format!("{why} matching FailJob rule at index {at}")),
+            _ => Verdict::Count,
+        };
+    }
+    Verdict::Count
+}
+
+/// The first rule of success that is met.
+pub fn succeeds(job: &Value, succeeded: &Indexes, completions: u32) -> Option<String> {
+    let rules = job.at(&["spec", "successPolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
+    let met = |rule: &&Value| {
+        let count = rule.get("succeededCount").and_then(Value::as_int).and_then(|count| usize::try_from(count).ok());
+        match rule.str_at(&["succeededIndexes"]) {
+            Some(text) => {
+                let asked = Indexes::parse(text, completions);
+                succeeded.in_common(&asked) >= count.unwrap_or(asked.len())
+            }
+            None => count.is_some_and(|count| succeeded.len() >= count),
+        }
+    };
+    let at = rules.iter().position(|rule| met(&rule))?;
+    Some(format!("Matched rules at index {at}"))
+}
+
+/// In what a pod matches a rule.
+fn matched(rule: &Value, pod: &Value) -> Option<String> {
+    let meta = Meta::of(pod);
+    let pod_name = format!("{}/{}", meta.namespace(), meta.name());
+    if let Some(codes) = rule.get("onExitCodes").filter(|codes| !codes.is_null()) {
+        let (container, code) = exit_code(codes, pod)?;
+        return Some(format!("Container {container} for pod {pod_name} failed with exit code {code}"));
+    }
+    let patterns = rule.get("onPodConditions").and_then(Value::as_array).unwrap_or_default();
+    let found = patterns.iter().find_map(|pattern| {
+        let kind = pattern.str_at(&["type"])?;
+        let status = condition::find(pod, kind)?.str_at(&["status"])?;
+        (pattern.str_at(&["status"]).unwrap_or("True") == status).then_some(kind)
+    })?;
+    Some(format!("Pod {pod_name} has condition {found}"))
+}
+
+/// The first container that ended with one of the codes. Success is no failure, whatever the rule says.
+fn exit_code<'a>(codes: &Value, pod: &'a Value) -> Option<(&'a str, i64)> {
+    let only = codes.str_at(&["containerName"]);
+    let values = codes.get("values").and_then(Value::as_array).unwrap_or_default();
+    let wants = |code: i64| {
+        let listed = values.iter().any(|value| value.as_int() == Some(code));
+        match codes.str_at(&["operator"]) {
+            Some("In") => listed,
+            Some("NotIn") => !listed,
+            _ => false,
+        }
+    };
+    let lists = ["containerStatuses", "initContainerStatuses"].map(|field| pod.at(&["status", field]));
+    let statuses = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
+    statuses
+        .filter_map(|status| {
+            let name = status.str_at(&["name"])?;
+            Some((name, status.at(&["state", "terminated", "exitCode"])?.as_int()?))
+        })
+        .find(|(name, code)| *code != 0 && only.is_none_or(|only| only == *name) && wants(*code))
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let pod = value!({"metadata": {"namespace": "a", "name": "p"}, "status": {
+            "conditions": [{"type": "DisruptionTarget", "status": "True"}],
+            "containerStatuses": [{"name": "ok", "state": {"terminated": {"exitCode": 0}}},
+                {"name": "c", "state": {"terminated": {"exitCode": 42}}}]}});
+        let check = |rules: Value, expect: Verdict| {
+            assert_eq!(judge(&value!({"spec": {"podFailurePolicy": {"rules": rules}}}), &pod), expect);
+        };
+        let exit = |action: &str, operator: &str, code: i64| value!({"action": action, "onExitCodes": {"operator": operator, "values": [code]}});
+        let told = |why: &str| Verdict::FailJob(format!("{why} matching FailJob rule at index 0"));
+        check(value!([]), Verdict::Count);
+        check(value!([(exit("FailJob", "In", 42))]), told("Container c for pod a/p failed with exit code 42"));
+        check(value!([(exit("FailJob", "In", 7)), (exit("Ignore", "NotIn", 7))]), Verdict::Ignore);
+        check(value!([(exit("FailJob", "In", 0))]), Verdict::Count);
+        check(
+            value!([{"action": "FailIndex", "onExitCodes": {"containerName": "ok", "operator": "NotIn", "values": [1]}}]),
+            Verdict::Count,
+        );
+        let disrupted =
+            value!([{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]);
+        check(disrupted, told("Pod a/p has condition DisruptionTarget"));
+    }
+
+    #[test]
+    fn success_is_enough_indexes_of_those_that_count() {
+        let check = |rule: Value, succeeded: &str, expect: bool| {
+            let job = value!({"spec": {"successPolicy": {"rules": [rule]}}});
+            assert_eq!(succeeds(&job, &Indexes::parse(succeeded, 10), 10).is_some(), expect, "{job} {succeeded}");
+        };
+        check(value!({"succeededCount": 2}), "0", false);
+        check(value!({"succeededCount": 2}), "0,7", true);
+        check(value!({"succeededIndexes": "0,3-4"}), "0,3", false);
+        check(value!({"succeededIndexes": "0,3-4"}), "0,3,4", true);
+        check(value!({"succeededIndexes": "0,3-4", "succeededCount": 1}), "4,9", true);
+        check(value!({"succeededIndexes": "0,3-4", "succeededCount": 1}), "9", false);
+    }
+}

@@ -1,0 +1,142 @@
+//! The status of a Job, as a function of its pods and of what is said of them already.
+
+use std::collections::BTreeSet;
+
+use machinery::time::Time;
+use machinery::{Object, Value, value};
+use reconcile::{Action, EventType, Regarding, kinds};
+
+use super::finish::Finish;
+use super::tally::Tally;
+use super::{is_indexed, is_suspended, limit_per_index};
+use crate::{condition, pod};
+
+/// What to write, and what to tell people about it.
+pub fn of(job: &Value, owned: &[&Value], tally: &Tally, finish: Option<Finish>, now: Time) -> Vec<Action> {
+    let mut events = Vec::new();
+    let mut status = numbers(job, owned, tally);
+    let mut conditions = job.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let mut start = job.at(&["status", "startTime"]).cloned();
+    if start.is_none() && !is_suspended(job) {
+        start = Some(now.to_string().into());
+    }
+    match finish {
+        Some(finish) => end(job, owned, tally, &finish, &mut status, &mut conditions, &mut events, now),
+        None => {
+            if suspend(job, &mut conditions, &mut events, now) == Some(false) {
+                // Time does not count while a Job is suspended.
+                start = Some(now.to_string().into());
+            }
+        }
+    }
+    if let Some(start) = start {
+        status.insert("startTime", start);
+    }
+    if !conditions.is_empty() {
+        status.insert("conditions", conditions);
+    }
+    let status = Value::Object(status);
+    if job.get("status") == Some(&status) {
+        return Vec::new();
+    }
+    let mut object = job.clone();
+    object.as_object_mut().expect("an object of a cache is one").insert("status", status);
+    let mut actions = vec![Action::UpdateStatus { resource: kinds::JOBS.clone(), object }];
+    actions.extend(events);
+    actions
+}
+
+fn numbers(job: &Value, owned: &[&Value], tally: &Tally) -> Object {
+    let count =
+        |is: &dyn Fn(&Value) -> bool| i64::try_from(owned.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX);
+    let mut status = Object::new();
+    status.insert("ready", count(&|pod| pod::is_active(pod) && pod::is_ready(pod)));
+    status.insert("terminating", count(&pod::is_terminating));
+    let counted = [("active", count(&pod::is_active)), ("succeeded", tally.succeeded), ("failed", tally.failed)];
+    // Go leaves out what is zero, but not the first two.
+    for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
+        status.insert(field, number);
+    }
+    let mut uncounted = Object::new();
+    for (field, uids) in [("succeeded", &tally.uncounted_succeeded), ("failed", &tally.uncounted_failed)] {
+        if !uids.is_empty() {
+            uncounted.insert(field, listed(uids));
+        }
+    }
+    status.insert("uncountedTerminatedPods", uncounted);
+    if is_indexed(job) && !tally.done.is_empty() {
+        status.insert("completedIndexes", tally.done.to_string());
+    }
+    if is_indexed(job) && limit_per_index(job).is_some() {
+        status.insert("failedIndexes", tally.given_up.to_string());
+    }
+    status
+}
+
+fn listed(uids: &BTreeSet<String>) -> Vec<Value> {
+    uids.iter().map(|uid| uid.as_str().into()).collect()
+}
+
+/// Says what the Job is about to be, or what it is when nothing is left that could change the numbers.
+#[expect(clippy::too_many_arguments, reason = "it fills three parts of one status")]
+fn end(
+    job: &Value,
+    owned: &[&Value],
+    tally: &Tally,
+    finish: &Finish,
+    status: &mut Object,
+    conditions: &mut Vec<Value>,
+    events: &mut Vec<Action>,
+    now: Time,
+) {
+    let make = |kind: &str| make(kind, "True", &finish.reason, &finish.message, now);
+    if condition::in_list(conditions, finish.interim()).is_none() {
+        conditions.push(make(finish.interim()));
+        return;
+    }
+    let quiet = tally.is_settled() && !owned.iter().any(|pod| pod::is_active(pod) || pod::is_terminating(pod));
+    if !quiet {
+        return;
+    }
+    conditions.push(make(finish.terminal()));
+    let event = |kind, reason, message: &str| Action::Event {
+        regarding: Regarding::object(job),
+        kind,
+        reason,
+        message: message.to_owned(),
+    };
+    if finish.success {
+        status.insert("completionTime", now.to_string());
+        events.push(event(EventType::Normal, "Completed", "Job completed"));
+    } else {
+        events.push(event(EventType::Warning, known(&finish.reason), &finish.message));
+    }
+}
+
+/// Reasons of events are ours; one that someone else wrote into a condition is told as a failure.
+fn known(reason: &str) -> &'static str {
+    const ALL: &[&str] =
+        &["BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"];
+    ALL.iter().find(|known| **known == reason).copied().unwrap_or("Failed")
+}
+
+/// Says whether the Job is suspended, if that is news; `false` if it is resumed.
+fn suspend(job: &Value, conditions: &mut Vec<Value>, events: &mut Vec<Action>, now: Time) -> Option<bool> {
+    let told = condition::in_list(conditions, "Suspended").and_then(|have| have.str_at(&["status"]));
+    let (status, reason, message, event) = match (is_suspended(job), told) {
+        (true, Some("True")) | (false, None | Some("False")) => return None,
+        (true, _) => ("True", "JobSuspended", "Job suspended", "Suspended"),
+        (false, Some(_)) => ("False", "JobResumed", "Job resumed", "Resumed"),
+    };
+    condition::remove(conditions, "Suspended");
+    conditions.push(make("Suspended", status, reason, message, now));
+    let regarding = Regarding::object(job);
+    events.push(Action::Event { regarding, kind: EventType::Normal, reason: event, message: message.to_owned() });
+    Some(is_suspended(job))
+}
+
+fn make(kind: &str, status: &str, reason: &str, message: &str, now: Time) -> Value {
+    let now = now.to_string();
+    value!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastProbeTime": (now.as_str()), "lastTransitionTime": now})
+}

@@ -1,0 +1,141 @@
+//! How many pods of a Job succeeded and failed, and which of them are still being counted.
+
+use std::collections::BTreeSet;
+
+use machinery::meta::Meta;
+use machinery::{Object, Value};
+use reconcile::Action;
+
+use super::indexes::Indexes;
+use super::policy::{Verdict, judge};
+use super::{completions, has_finalizer, index_of, is_failed, is_indexed, limit_per_index, make, release};
+use crate::pod;
+
+/// The numbers after this look.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Counted for good.
+    pub succeeded: i64,
+    pub failed: i64,
+    /// Written down, but with their finalizers still on.
+    pub uncounted_succeeded: BTreeSet<String>,
+    pub uncounted_failed: BTreeSet<String>,
+    /// Indexes that are done; of an indexed Job only.
+    pub done: Indexes,
+    /// Indexes that are given up; only where each has a limit of its own.
+    pub given_up: Indexes,
+}
+
+impl Tally {
+    /// Counts what the status says and what the pods add to it.
+    pub fn of(job: &Value, owned: &[&Value]) -> Self {
+        let number = |field| job.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);
+        let told = |field| job.str_at(&["status", field]).unwrap_or_default();
+        let mut tally = Self {
+            succeeded: number("succeeded"),
+            failed: number("failed"),
+            uncounted_succeeded: written_down(job, "succeeded"),
+            uncounted_failed: written_down(job, "failed"),
+            done: Indexes::parse(told("completedIndexes"), completions(job)),
+            given_up: Indexes::parse(told("failedIndexes"), completions(job)),
+        };
+        let held: BTreeSet<&str> =
+            owned.iter().filter(|pod| has_finalizer(pod)).map(|pod| Meta::of(pod).uid()).collect();
+        tally.succeeded += take_absent(&mut tally.uncounted_succeeded, &held);
+        tally.failed += take_absent(&mut tally.uncounted_failed, &held);
+        for pod in owned.iter().filter(|pod| has_finalizer(pod)) {
+            tally.add(job, pod);
+        }
+        if is_indexed(job) {
+            tally.succeeded = i64::try_from(tally.done.len()).unwrap_or(i64::MAX);
+        }
+        tally
+    }
+
+    /// All that succeeded.
+    pub fn succeeded_total(&self) -> i64 {
+        self.succeeded + i64::try_from(self.uncounted_succeeded.len()).unwrap_or(i64::MAX)
+    }
+
+    /// All that failed and count.
+    pub fn failed_total(&self) -> i64 {
+        self.failed + i64::try_from(self.uncounted_failed.len()).unwrap_or(i64::MAX)
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_settled(&self) -> bool {
+        self.uncounted_succeeded.is_empty() && self.uncounted_failed.is_empty()
+    }
+
+    /// Takes finalizers off pods that ended and that the stored status knows, or that it need not know.
+    pub fn uncounted_no_more(&self, job: &Value, owned: &[&Value], is_over: bool) -> Vec<Action> {
+        let (succeeded, failed) = (written_down(job, "succeeded"), written_down(job, "failed"));
+        let done = Indexes::parse(job.str_at(&["status", "completedIndexes"]).unwrap_or_default(), completions(job));
+        let is_known = |pod: &Value| {
+            let uid = Meta::of(pod).uid();
+            if succeeded.contains(uid) || failed.contains(uid) {
+                return true;
+            }
+            let index = index_of(job, pod);
+            match pod::phase(pod) {
+                "Succeeded" => is_indexed(job) && index.is_none_or(|index| done.has(index)),
+                _ => is_failed(job, pod) && (!counts(job, pod) || (is_indexed(job) && index.is_none())),
+            }
+        };
+        let ended = owned.iter().filter(|pod| has_finalizer(pod) && is_known(pod));
+        ended.filter(|pod| is_over || !self.is_remembered(job, pod, owned)).map(|pod| release(pod)).collect()
+    }
+
+    /// The last failure of an index says how often it failed: it stays until another pod has taken over the number.
+    fn is_remembered(&self, job: &Value, pod: &Value, owned: &[&Value]) -> bool {
+        let Some(index) = index_of(job, pod).filter(|_| limit_per_index(job).is_some()) else { return false };
+        let taken_over = owned.iter().any(|other| {
+            index_of(job, other) == Some(index) && make::failures_before(other) > make::failures_before(pod)
+        });
+        pod::phase(pod) != "Succeeded" && !taken_over && !self.done.has(index) && !self.given_up.has(index)
+    }
+
+    fn add(&mut self, job: &Value, pod: &Value) {
+        let uid = Meta::of(pod).uid();
+        let index = index_of(job, pod);
+        if self.uncounted_succeeded.contains(uid) {
+            return;
+        }
+        if pod::phase(pod) == "Succeeded" && !self.uncounted_failed.contains(uid) {
+            match (is_indexed(job), index) {
+                (true, Some(index)) => self.done.insert(index),
+                (true, None) => {}
+                (false, _) => drop(self.uncounted_succeeded.insert(uid.to_owned())),
+            }
+        } else if is_failed(job, pod) && (!is_indexed(job) || index.is_some()) {
+            let verdict = judge(job, pod);
+            if verdict != Verdict::Ignore {
+                self.uncounted_failed.insert(uid.to_owned());
+            }
+            if let (Some(index), Some(limit)) = (index, limit_per_index(job))
+                && (verdict == Verdict::FailIndex
+                    || (verdict != Verdict::Ignore && make::failures_before(pod) >= limit))
+            {
+                self.given_up.insert(index);
+            }
+        }
+    }
+}
+
+fn counts(job: &Value, pod: &Value) -> bool {
+    judge(job, pod) != Verdict::Ignore
+}
+
+/// The identifiers in the stored status.
+fn written_down(job: &Value, field: &str) -> BTreeSet<String> {
+    let list = job.at(&["status", "uncountedTerminatedPods"]).and_then(Value::as_object);
+    let list = list.and_then(|list: &Object| list.get(field)).and_then(Value::as_array).unwrap_or_default();
+    list.iter().filter_map(|uid| uid.as_str().map(str::to_owned)).collect()
+}
+
+/// Removes those that are no longer held, and says how many.
+fn take_absent(uids: &mut BTreeSet<String>, held: &BTreeSet<&str>) -> i64 {
+    let before = uids.len();
+    uids.retain(|uid| held.contains(uid.as_str()));
+    i64::try_from(before - uids.len()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,279 @@
+use machinery::patch::merge;
+use proptest::prelude::*;
+use reconcile::decide;
+use reconcile::testing::{World, obeys_laws, settle};
+
+use super::*;
+
+fn job(spec: Value) -> Value {
+    let template = value!({"metadata": {"labels": {"job": "j"}}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c"}]}});
+    let base = value!({"metadata": {"namespace": "a", "name": "j"},
+        "spec": {"backoffLimit": 6, "parallelism": 1, "completions": 1, "podReplacementPolicy": "TerminatingOrFailed",
+            "selector": {"matchLabels": {"job": "j"}}, "template": template}});
+    merge::apply(base, value!({"spec": spec}))
+}
+
+/// A Job whose pods do this: `run`, `succeed`, `fail` or `fail:CODE`.
+fn doing(does: &str, spec: Value) -> World {
+    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    let annotated = value!({"template": {"metadata": {"annotations": {"does": does}}}});
+    world.add(&kinds::JOBS, job(merge::apply(annotated, spec)));
+    world
+}
+
+fn key() -> Key {
+    Key::new("a", "j")
+}
+
+fn change(world: &mut World, change: Value) {
+    world.change(&kinds::JOBS, &key(), |job| *job = merge::apply(job.take(), change));
+}
+
+/// Pods are placed and do what their annotation says; those to be deleted end, and go when nothing holds them.
+fn nodes(world: &mut World) -> bool {
+    let mut busy = false;
+    for entry in world.of("pods").iter() {
+        let (key, pod) = (&entry.key, &entry.value);
+        if Meta::of(pod).is_deleting() {
+            if Meta::of(pod).finalizers().next().is_none() {
+                world.remove(&kinds::PODS, key);
+                busy = true;
+            } else if !pod::is_ended(pod) {
+                let now = world.now.to_string();
+                let end = value!({"status": {"phase": "Failed", "containerStatuses": [
+                    {"name": "c", "state": {"terminated": {"exitCode": 137, "finishedAt": now}}}]}});
+                world.change(&kinds::PODS, key, |pod| *pod = merge::apply(pod.take(), end));
+                busy = true;
+            }
+        } else if pod::phase(pod).is_empty() {
+            let now = world.now.to_string();
+            let does = Meta::of(pod).annotation("does").unwrap_or("run").to_owned();
+            let code =
+                does.strip_prefix("fail").map(|code| code.strip_prefix(':').map_or(1, |code| code.parse().unwrap()));
+            let status = match (does.as_str(), code) {
+                ("run", _) => {
+                    value!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}]})
+                }
+                (_, Some(code)) => ended("Failed", code, &now),
+                _ => ended("Succeeded", 0, &now),
+            };
+            world.change(&kinds::PODS, key, |pod| {
+                *pod = merge::apply(pod.take(), value!({"spec": {"nodeName": "n"}, "status": status}));
+            });
+            busy = true;
+        }
+    }
+    busy
+}
+
+fn ended(phase: &str, code: i64, now: &str) -> Value {
+    value!({"phase": phase, "containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": code, "finishedAt": now}}}]})
+}
+
+/// The status without times.
+fn status(world: &World) -> String {
+    let mut status = world.get(&kinds::JOBS, &key()).unwrap()["status"].clone();
+    let fields = status.as_object_mut().unwrap();
+    fields.remove("startTime");
+    fields.remove("completionTime");
+    let conditions = fields.remove("conditions").unwrap_or_default();
+    let told = conditions.as_array().unwrap_or_default().iter().map(|have| {
+        let text = |field| have.str_at(&[field]).unwrap();
+        format!("{} {} {}: {}", text("type"), text("status"), text("reason"), text("message"))
+    });
+    format!(
+        "{}\n{}",
+        fields.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" "),
+        told.collect::<Vec<_>>().join("\n")
+    )
+}
+
+fn check(does: &str, spec: Value, expect: &str) -> World {
+    let mut world = doing(does, spec);
+    settle::<Job>(&mut world, nodes);
+    assert_eq!(status(&world), expect, "{}", world.log.join("\n"));
+    world
+}
+
+#[test]
+fn a_job_is_complete_when_enough_pods_succeeded() {
+    let world = check(
+        "succeed",
+        value!({"completions": 3, "parallelism": 2}),
+        "ready=0 succeeded=3 terminating=0 uncountedTerminatedPods={}\n\
+         SuccessCriteriaMet True CompletionsReached: Reached expected number of succeeded pods\n\
+         Complete True CompletionsReached: Reached expected number of succeeded pods",
+    );
+    assert!(world.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
+    assert_eq!(world.of("pods").len(), 3);
+    assert!(world.log.iter().any(|line| line == "event Job a/j Normal Completed: Job completed"));
+}
+
+#[test]
+fn a_job_fails_when_too_many_pods_failed_and_waits_longer_between_them() {
+    let start = doing("fail", value!({})).now;
+    let world = check(
+        "fail",
+        value!({"backoffLimit": 2}),
+        "failed=3 ready=0 terminating=0 uncountedTerminatedPods={}\n\
+         FailureTarget True BackoffLimitExceeded: Job has reached the specified backoff limit\n\
+         Failed True BackoffLimitExceeded: Job has reached the specified backoff limit",
+    );
+    assert_eq!(world.now.since(start).whole_seconds(), 30, "10 after the first, 20 after the second");
+}
+
+#[test]
+fn an_indexed_job_does_each_index_once() {
+    let world = check(
+        "succeed",
+        value!({"completionMode": "Indexed", "completions": 3, "parallelism": 2}),
+        "completedIndexes=\"0-2\" ready=0 succeeded=3 terminating=0 uncountedTerminatedPods={}\n\
+         SuccessCriteriaMet True CompletionsReached: Reached expected number of succeeded pods\n\
+         Complete True CompletionsReached: Reached expected number of succeeded pods",
+    );
+    let pods = world.of("pods");
+    let pod = &pods.iter().next().unwrap().value;
+    assert_eq!(Meta::of(pod).label(make::INDEX), Some("0"));
+    assert_eq!((Meta::of(pod).generate_name(), &pod["spec"]["hostname"]), ("j-0-", &"j-0".into()));
+    assert_eq!(pod["spec"]["containers"][0]["env"][0]["name"], "JOB_COMPLETION_INDEX".into());
+}
+
+#[test]
+fn indexes_fail_by_themselves_if_each_has_a_limit() {
+    check(
+        "fail",
+        value!({"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 100, "backoffLimitPerIndex": 1}),
+        "failed=4 failedIndexes=\"0,1\" ready=0 terminating=0 uncountedTerminatedPods={}\n\
+         FailureTarget True FailedIndexes: Job has failed indexes\n\
+         Failed True FailedIndexes: Job has failed indexes",
+    );
+}
+
+#[test]
+fn policies_decide_what_a_failure_and_a_success_is() {
+    let rule = value!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}});
+    let world = check(
+        "fail:42",
+        value!({"podFailurePolicy": {"rules": [rule]}, "parallelism": 2, "completions": 2}),
+        &status(&{
+            let mut world = doing(
+                "fail:42",
+                value!({"podFailurePolicy": {"rules": [
+                {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}, "parallelism": 2, "completions": 2}),
+            );
+            settle::<Job>(&mut world, nodes);
+            world
+        }),
+    );
+    assert!(status(&world).contains("failed with exit code 42 matching FailJob rule at index 0"), "{}", status(&world));
+    check(
+        "succeed",
+        value!({"completionMode": "Indexed", "completions": 4, "parallelism": 1, "successPolicy": {"rules": [{"succeededCount": 2}]}}),
+        "completedIndexes=\"0,1\" ready=0 succeeded=2 terminating=0 uncountedTerminatedPods={}\n\
+         SuccessCriteriaMet True SuccessPolicy: Matched rules at index 0\n\
+         Complete True SuccessPolicy: Matched rules at index 0",
+    );
+}
+
+#[test]
+fn a_suspended_job_has_no_pods_and_none_of_them_failed() {
+    let mut world = doing("run", value!({"parallelism": 2, "completions": 2, "suspend": true}));
+    settle::<Job>(&mut world, nodes);
+    assert_eq!(
+        status(&world),
+        "ready=0 terminating=0 uncountedTerminatedPods={}\nSuspended True JobSuspended: Job suspended"
+    );
+    change(&mut world, value!({"spec": {"suspend": false}}));
+    settle::<Job>(&mut world, nodes);
+    assert_eq!(
+        status(&world),
+        "active=2 ready=2 terminating=0 uncountedTerminatedPods={}\nSuspended False JobResumed: Job resumed"
+    );
+    change(&mut world, value!({"spec": {"suspend": true}}));
+    settle::<Job>(&mut world, nodes);
+    assert_eq!(
+        status(&world),
+        "ready=0 terminating=0 uncountedTerminatedPods={}\nSuspended True JobSuspended: Job suspended"
+    );
+    assert_eq!(world.of("pods").len(), 0);
+}
+
+#[test]
+fn a_job_that_runs_too_long_fails_and_takes_its_pods_along() {
+    let mut world = doing("run", value!({"activeDeadlineSeconds": 60}));
+    settle::<Job>(&mut world, nodes);
+    assert!(status(&world).contains("Failed True DeadlineExceeded: Job was active longer than specified deadline"));
+    assert_eq!(world.of("pods").len(), 0);
+}
+
+#[test]
+fn without_completions_the_first_success_is_enough() {
+    let mut world = doing("run", value!({"parallelism": 2}));
+    change(&mut world, value!({"spec": {"completions": null}}));
+    settle::<Job>(&mut world, nodes);
+    let first = world.of("pods").iter().next().unwrap().key.clone();
+    let now = world.now.to_string();
+    world.change(&kinds::PODS, &first, |pod| {
+        *pod = merge::apply(pod.take(), value!({"status": (ended("Succeeded", 0, &now))}));
+    });
+    settle::<Job>(&mut world, nodes);
+    assert!(status(&world).starts_with("active=1 ready=1 succeeded=1 "), "{}", status(&world));
+    let second = world.of("pods").iter().find(|one| one.key != first).unwrap().key.clone();
+    world.change(&kinds::PODS, &second, |pod| {
+        *pod = merge::apply(pod.take(), value!({"status": (ended("Succeeded", 0, &now))}));
+    });
+    settle::<Job>(&mut world, nodes);
+    assert!(status(&world).contains("Complete True"), "{}", status(&world));
+}
+
+#[test]
+fn pods_of_a_job_that_is_gone_are_let_go() {
+    let mut world = doing("run", value!({"parallelism": 2, "completions": 2}));
+    settle::<Job>(&mut world, nodes);
+    world.remove(&kinds::JOBS, &key());
+    let plan = decide::<Job>(&world.cache::<Job>(), &key(), world.now);
+    assert_eq!(plan.actions.len(), 2);
+    plan.actions.iter().for_each(|action| world.execute(action).unwrap());
+    assert!(world.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
+}
+
+prop_compose! {
+    fn arbitrary_world()(
+        does in prop::sample::select(vec!["run", "succeed", "fail", "fail:42"]), indexed in any::<bool>(),
+        parallelism in 0..4i64, fewer in 0..3i64, completions in 1..4i64, limit in 0..2i64, per_index in prop::option::of(0..2i64),
+        policy in prop::option::of(prop::sample::select(vec!["Ignore", "Count"])), suspend in any::<bool>(), only_failed in any::<bool>(),
+    ) -> World {
+        // How many fail before the first failure is seen is up to the nodes: one after the other there is only one way.
+        let parallelism = if does.starts_with("fail") { parallelism.min(1) } else { parallelism };
+        let mut spec = value!({"parallelism": parallelism, "completions": completions, "backoffLimit": limit});
+        if indexed {
+            spec = merge::apply(spec, value!({"completionMode": "Indexed"}));
+            if let Some(per_index) = per_index {
+                spec = merge::apply(spec, value!({"backoffLimitPerIndex": per_index, "backoffLimit": 100}));
+            }
+        }
+        // Whoever ignores every failure never settles, and one that fails the Job is named in the reason, whatever its name.
+        if let Some(action) = policy.filter(|action| *action != "Ignore" || does != "fail:42") {
+            let rules = value!([{"action": action, "onExitCodes": {"operator": "In", "values": [42]}}]);
+            spec = merge::apply(spec, value!({"podFailurePolicy": {"rules": rules}}));
+        }
+        if only_failed {
+            spec = merge::apply(spec, value!({"podReplacementPolicy": "Failed"}));
+        }
+        let mut world = doing(does, spec);
+        if does == "run" {
+            settle::<Job>(&mut world, nodes);
+            change(&mut world, value!({"spec": {"parallelism": ((parallelism - fewer).max(0)), "suspend": suspend}}));
+        }
+        world
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_obeys_the_laws_in_generated_worlds(world in arbitrary_world()) {
+        obeys_laws::<Job>(&world, nodes);
+    }
+}

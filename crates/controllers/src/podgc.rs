@@ -1,0 +1,235 @@
+//! Deletes pods that nobody will: of nodes that are gone, going before they were placed, or too many that ended.
+
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+
+use crate::{condition, pod};
+
+/// A pod is left alone for so long after it was placed: the node may be newer than what is known of nodes.
+const QUARANTINE: Duration = Duration::from_seconds(40);
+
+/// What the controller is told at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How many pods that ended are kept; none are deleted for that if it is not above zero.
+    pub ended_max: i64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { ended_max: 12_500 }
+    }
+}
+
+/// The controller.
+pub struct PodGc;
+
+/// What decides about a pod, or about all that ended.
+#[derive(Debug)]
+pub enum Observed<'a> {
+    /// One pod, and its node if there is one.
+    Pod {
+        /// The pod.
+        pod: &'a Value,
+        /// The node that it is on.
+        node: Option<&'a Value>,
+    },
+    /// Pods that ended and are not being deleted.
+    Ended {
+        /// All of them.
+        pods: Vec<&'a Value>,
+        /// How many are kept.
+        max: i64,
+    },
+}
+
+impl Controller for PodGc {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "pod-garbage-collector";
+    const READS: &'static [&'static str] = &["pods", "nodes"];
+    const WRITES: &'static [&'static str] = &["pods", "pods/status"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        if kind == "nodes" {
+            let pods = cache.on_node("pods", Meta::of(object).name());
+            keys.extend(pods.map(Key::of));
+            return;
+        }
+        keys.push(Key::of(object));
+        if pod::is_ended(object) {
+            keys.push(everything());
+        }
+    }
+
+    /// A node matters when it comes, goes, or is said to be off.
+    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+        let ready = |node| condition::find(node, "Ready").and_then(|have| have.str_at(&["status"]));
+        kind != "nodes" || old.get("spec") != new.get("spec") || ready(old) != ready(new)
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        if *key == everything() {
+            let max = cache.config::<Config>().copied().unwrap_or_default().ended_max;
+            let pods = cache.of("pods").iter().map(|entry| &entry.value);
+            let ended = pods.filter(|pod| pod::is_ended(pod) && !Meta::of(pod).is_deleting());
+            return Some(Observed::Ended { pods: ended.collect(), max });
+        }
+        let pod = cache.get("pods", key)?;
+        Some(Observed::Pod { pod, node: cache.get("nodes", &Key::cluster(pod::node(pod))) })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        match observed {
+            Observed::Ended { pods, max } => beyond(pods, *max),
+            Observed::Pod { pod, .. } if pod::node(pod).is_empty() => going_nowhere(pod),
+            Observed::Pod { pod, node: None } => without_node(pod, now),
+            Observed::Pod { pod, node: Some(node) } => out_of_service(pod, node),
+        }
+    }
+}
+
+/// The key under which all pods that ended are looked at.
+fn everything() -> Key {
+    Key::cluster("")
+}
+
+/// The oldest of too many.
+fn beyond(ended: &[&Value], max: i64) -> Plan {
+    let Some(max) = usize::try_from(max).ok().filter(|max| *max > 0) else { return Plan::default() };
+    let mut all = ended.to_vec();
+    all.sort_by_cached_key(|pod| (Meta::of(pod).creation_timestamp(), Meta::of(pod).name().to_owned()));
+    let surplus = all.len().saturating_sub(max);
+    Plan { actions: all.into_iter().take(surplus).map(at_once).collect(), ..Plan::default() }
+}
+
+/// A pod that is deleted before it was placed has no kubelet to say that it is gone.
+fn going_nowhere(pod: &Value) -> Plan {
+    let gated = Meta::of(pod).is_deleting() && Meta::of(pod).finalizers().next().is_none();
+    if gated { Plan::of(at_once(pod)) } else { Plan::default() }
+}
+
+fn without_node(pod: &Value, now: Time) -> Plan {
+    let placed = condition::find(pod, "PodScheduled").and_then(|have| have.str_at(&["lastTransitionTime"]));
+    let placed = placed.and_then(|text| Time::parse(text).ok()).or_else(|| Meta::of(pod).creation_timestamp());
+    if let Some(until) = placed.map(|at| at.plus(QUARANTINE)).filter(|until| *until > now) {
+        return Plan { wake_at: Some(until), ..Plan::default() };
+    }
+    marked_and_deleted(pod, "PodGC: node no longer exists", now)
+}
+
+/// The node is known to be off: its kubelet will not say anything.
+fn out_of_service(pod: &Value, node: &Value) -> Plan {
+    let taints = node.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
+    let off = taints.iter().any(|taint| taint.str_at(&["key"]) == Some("node.kubernetes.io/out-of-service"));
+    let ready = condition::find(node, "Ready").is_some_and(|have| have.str_at(&["status"]) == Some("True"));
+    if off && !ready && Meta::of(pod).is_deleting() { Plan::of(at_once(pod)) } else { Plan::default() }
+}
+
+/// Says first why the pod goes, so that whoever counts its failure knows; then it goes.
+fn marked_and_deleted(pod: &Value, why: &str, now: Time) -> Plan {
+    if pod::is_ended(pod) || condition::find(pod, "DisruptionTarget").is_some() {
+        return Plan::of(at_once(pod));
+    }
+    let mark = value!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": why,
+        "lastTransitionTime": (now.to_string())});
+    Plan::of(Action::Patch {
+        resource: kinds::PODS.clone(),
+        key: Key::of(pod),
+        subresource: "status",
+        only_if: Preconditions::same(pod),
+        patch: Patch::Strategic(value!({"status": {"phase": "Failed", "conditions": [mark]}})),
+    })
+}
+
+fn at_once(pod: &Value) -> Action {
+    let mut action = Action::delete(&kinds::PODS, pod);
+    if let Action::Delete { grace_seconds, .. } = &mut action {
+        *grace_seconds = Some(0);
+    }
+    action
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use reconcile::decide;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    fn world() -> World {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        world.add(&kinds::NODES, value!({"metadata": {"name": "n"}}));
+        world
+    }
+
+    fn add(world: &mut World, name: &str, node: &str, phase: &str) -> Key {
+        let pod = value!({"metadata": {"namespace": "a", "name": name}, "spec": {"nodeName": node}, "status": {"phase": phase}});
+        world.add(&kinds::PODS, pod)
+    }
+
+    #[test]
+    fn a_pod_of_a_node_that_is_gone_fails_and_goes_after_a_while() {
+        let mut world = world();
+        add(&mut world, "kept", "n", "Running");
+        add(&mut world, "lost", "gone", "Running");
+        add(&mut world, "waits", "", "Pending");
+        obeys_laws::<PodGc>(&world, |_| false);
+        let start = world.now;
+        settle::<PodGc>(&mut world, |_| false);
+        assert_eq!(world.now.since(start).whole_seconds(), 40);
+        assert!(world.log[0].contains("DeletionByPodGC"), "{:?}", world.log);
+        assert_eq!(world.log[1], "delete pods a/lost within 0s");
+        assert_eq!(world.of("pods").len(), 2);
+    }
+
+    #[test]
+    fn too_many_pods_that_ended_lose_the_oldest() {
+        let mut world = world();
+        for (at, phase) in ["Failed", "Succeeded", "Running", "Failed"].iter().enumerate() {
+            world.now = world.now.plus(Duration::from_seconds(1));
+            add(&mut world, &format!("p{at}"), "n", phase);
+        }
+        let plan = |max| {
+            let configs = reconcile::Configs::default().with(Config { ended_max: max });
+            decide::<PodGc>(&world.cache::<PodGc>().configured(configs), &everything(), world.now).to_string()
+        };
+        assert_eq!(plan(1), "delete pods a/p0 within 0s\ndelete pods a/p1 within 0s\n");
+        assert_eq!(plan(0), "");
+        assert_eq!(plan(3), "");
+    }
+
+    #[test]
+    fn pods_on_a_node_that_is_off_are_not_waited_for() {
+        let mut world = world();
+        world.change(&kinds::NODES, &Key::cluster("n"), |node| {
+            let off =
+                value!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}});
+            *node = machinery::patch::merge::apply(node.take(), off);
+        });
+        let going = add(&mut world, "going", "n", "Running");
+        add(&mut world, "stays", "n", "Running");
+        world.delete(&kinds::PODS, &going, None, None);
+        settle::<PodGc>(&mut world, |_| false);
+        assert_eq!(world.log, ["delete pods a/going within 0s"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_obeys_the_laws_in_generated_worlds(pods in prop::collection::vec(
+            (prop::sample::select(vec!["", "n", "gone"]), prop::sample::select(vec!["Pending", "Running", "Failed"]), any::<bool>()), 0..6)) {
+            let mut world = world();
+            for (at, (node, phase, going)) in pods.iter().enumerate() {
+                let key = add(&mut world, &format!("p{at}"), node, phase);
+                if *going {
+                    world.delete(&kinds::PODS, &key, None, None);
+                }
+            }
+            obeys_laws::<PodGc>(&world, |_| false);
+        }
+    }
+}

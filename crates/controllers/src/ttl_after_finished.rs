@@ -1,0 +1,78 @@
+//! Deletes Jobs that are over for as long as they asked to be kept.
+
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Value};
+use reconcile::{Action, Cache, Controller, Plan, Propagation, kinds};
+
+use crate::job;
+
+/// The controller.
+pub struct TtlAfterFinished;
+
+impl Controller for TtlAfterFinished {
+    type Observed<'a> = &'a Value;
+    const NAME: &'static str = "ttl-after-finished-controller";
+    const READS: &'static [&'static str] = &["jobs.batch"];
+    const WRITES: &'static [&'static str] = &["jobs.batch"];
+
+    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+        if ends(object).is_some() {
+            keys.push(Key::of(object));
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
+        cache.get("jobs.batch", key)
+    }
+
+    fn plan(job: &&Value, now: Time) -> Plan {
+        match ends(job) {
+            Some(at) if at <= now && !Meta::of(job).is_deleting() => {
+                let mut action = Action::delete(&kinds::JOBS, job);
+                if let Action::Delete { propagation, .. } = &mut action {
+                    *propagation = Some(Propagation::Foreground);
+                }
+                Plan::of(action)
+            }
+            Some(at) if at > now => Plan { wake_at: Some(at), ..Plan::default() },
+            _ => Plan::default(),
+        }
+    }
+}
+
+/// When a Job is to go.
+fn ends(job: &Value) -> Option<Time> {
+    let seconds = job.at(&["spec", "ttlSecondsAfterFinished"]).and_then(Value::as_int)?;
+    let finished = job::finished(job)?.str_at(&["lastTransitionTime"])?;
+    Some(Time::parse(finished).ok()?.plus(Duration::from_seconds(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_job_goes_when_its_time_has_come() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let done = value!({"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": (world.now.to_string())}]});
+        for (name, spec, status) in [
+            ("soon", value!({"ttlSecondsAfterFinished": 30}), done.clone()),
+            ("never", value!({}), done),
+            ("runs", value!({"ttlSecondsAfterFinished": 30}), value!({})),
+        ] {
+            world.add(
+                &kinds::JOBS,
+                value!({"metadata": {"namespace": "a", "name": name}, "spec": spec, "status": status}),
+            );
+        }
+        obeys_laws::<TtlAfterFinished>(&world, |_| false);
+        let start = world.now;
+        settle::<TtlAfterFinished>(&mut world, |_| false);
+        assert_eq!(world.log, ["delete jobs.batch a/soon Foreground"]);
+        assert_eq!(world.now.since(start).whole_seconds(), 30);
+    }
+}

@@ -1,0 +1,213 @@
+//! What a kubelet would say about a pod next, if its containers did what they are told.
+
+use std::net::Ipv4Addr;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Value, value};
+
+/// What says what the containers of a pod do.
+pub const ANNOTATION: &str = "hollow.knarr.dev/does";
+/// What a process that was killed ends with.
+const KILLED: i64 = 137;
+
+/// What the containers of a pod do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    /// They run and are ready.
+    Run,
+    /// They run and are not ready.
+    NotReady,
+    /// They end, with this code.
+    End(i64),
+}
+
+/// What there is to say about a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Its status is this.
+    Status(Value),
+    /// It is gone.
+    Gone,
+}
+
+/// What the pod is told to do.
+pub fn does(pod: &Value) -> Does {
+    let by_annotation = Meta::of(pod).annotation(ANNOTATION).and_then(read);
+    let images = pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
+    let by_image = || images.iter().find_map(|container| read(container.str_at(&["image"])?.strip_prefix("hollow/")?));
+    let by_policy = || {
+        if pod.str_at(&["spec", "restartPolicy"]).unwrap_or("Always") == "Always" { Does::Run } else { Does::End(0) }
+    };
+    by_annotation.or_else(by_image).unwrap_or_else(by_policy)
+}
+
+/// The next thing to say about a pod that is on a node of ours, if anything.
+pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option<Step> {
+    let meta = Meta::of(pod);
+    let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
+    let ended = matches!(phase, "Succeeded" | "Failed");
+    if meta.is_deleting() {
+        // Whoever holds the pod by a finalizer wants to know how it ended.
+        let is_held = meta.finalizers().next().is_some();
+        return Some(if is_held && !ended {
+            Step::Status(status(pod, Does::End(KILLED), host, address, now))
+        } else {
+            Step::Gone
+        })
+        .filter(|step| !(is_held && *step == Step::Gone));
+    }
+    let does = does(pod);
+    let is_said = match does {
+        Does::End(_) => ended,
+        Does::Run | Does::NotReady => {
+            ended || (phase == "Running" && is_ready(pod) == (does == Does::Run && gates_are_open(pod)))
+        }
+    };
+    (!is_said).then(|| Step::Status(status(pod, does, host, address, now)))
+}
+
+fn read(text: &str) -> Option<Does> {
+    let (word, code) = text.split_once(':').unwrap_or((text, ""));
+    Some(match word {
+        "run" => Does::Run,
+        "notready" => Does::NotReady,
+        "succeed" => Does::End(0),
+        "fail" => Does::End(code.parse().ok().filter(|code| *code != 0).unwrap_or(1)),
+        _ => return None,
+    })
+}
+
+fn is_ready(pod: &Value) -> bool {
+    is_true(pod, "Ready")
+}
+
+fn is_true(pod: &Value, kind: &str) -> bool {
+    let conditions = pod.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    conditions.iter().any(|have| have.str_at(&["type"]) == Some(kind) && have.str_at(&["status"]) == Some("True"))
+}
+
+/// Whether all that others have to say about readiness is said.
+fn gates_are_open(pod: &Value) -> bool {
+    let gates = pod.at(&["spec", "readinessGates"]).and_then(Value::as_array).unwrap_or_default();
+    gates.iter().all(|gate| gate.str_at(&["conditionType"]).is_none_or(|kind| is_true(pod, kind)))
+}
+
+fn status(pod: &Value, does: Does, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Value {
+    let now = now.to_string();
+    let on_host = pod.at(&["spec", "hostNetwork"]).and_then(Value::as_bool) == Some(true);
+    let known = pod.str_at(&["status", "podIP"]).filter(|known| !known.is_empty()).map(str::to_owned);
+    let address = known.unwrap_or_else(|| if on_host { host } else { address }.to_string());
+    let containers_ready = does == Does::Run;
+    let (phase, reason) = match does {
+        Does::Run | Does::NotReady => ("Running", None),
+        Does::End(0) => ("Succeeded", Some("PodCompleted")),
+        Does::End(_) => ("Failed", Some("PodFailed")),
+    };
+    let condition = |kind: &str, holds: bool, reason: Option<&str>| {
+        let mut condition = value!({"type": kind, "status": (if holds { "True" } else { "False" }),
+            "lastTransitionTime": (now.as_str())});
+        if let (Some(reason), Some(condition)) = (reason.filter(|_| !holds), condition.as_object_mut()) {
+            condition.insert("reason", reason);
+        }
+        condition
+    };
+    let unready = reason.or(Some("ContainersNotReady"));
+    let started = pod.at(&["status", "startTime"]).cloned().unwrap_or_else(|| now.as_str().into());
+    value!({
+        "phase": phase, "hostIP": (host.to_string()), "hostIPs": [{"ip": (host.to_string())}],
+        "podIP": (address.as_str()), "podIPs": [{"ip": (address.as_str())}], "startTime": started,
+        "conditions": [
+            (condition("PodReadyToStartContainers", phase == "Running", None)),
+            (condition("Initialized", true, None)),
+            (condition("ContainersReady", containers_ready, unready)),
+            (condition("Ready", containers_ready && gates_are_open(pod), unready)),
+        ],
+        "containerStatuses": (containers(pod, "containers", does, &now)),
+        "initContainerStatuses": (containers(pod, "initContainers", Does::End(0), &now)),
+    })
+}
+
+fn containers(pod: &Value, field: &str, does: Does, now: &str) -> Vec<Value> {
+    let containers = pod.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default();
+    let tell = |container: &Value| {
+        let text = |field| container.str_at(&[field]).unwrap_or_default();
+        let state = match does {
+            Does::Run | Does::NotReady => value!({"running": {"startedAt": now}}),
+            Does::End(code) => {
+                let reason = if code == 0 { "Completed" } else { "Error" };
+                value!({"terminated": {"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now}})
+            }
+        };
+        let running = matches!(does, Does::Run | Does::NotReady);
+        let done = does == Does::End(0) && field == "initContainers";
+        value!({"name": (text("name")), "image": (text("image")), "imageID": "", "restartCount": 0, "state": state,
+            "ready": (does == Does::Run || done), "started": running})
+    };
+    containers.iter().map(tell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::patch::merge;
+
+    use super::*;
+
+    const NOW: Time = Time::from_unix(1_700_000_000, 0);
+    const HOST: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
+    const POD: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
+
+    fn pod(more: Value) -> Value {
+        merge::apply(value!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}), more)
+    }
+
+    /// All that is said about a pod, one after the other: `Running ready`, `Failed 3`, `gone`.
+    fn story(mut pod: Value) -> Vec<String> {
+        let mut told = Vec::new();
+        while let Some(step) = step(&pod, HOST, POD, NOW) {
+            let Step::Status(status) = step else {
+                told.push("gone".to_owned());
+                break;
+            };
+            pod = merge::apply(pod, value!({"status": status}));
+            let state = &pod["status"]["containerStatuses"][0]["state"];
+            let code = state.at(&["terminated", "exitCode"]).map(ToString::to_string);
+            let more = code.unwrap_or_else(|| if is_ready(&pod) { "ready".to_owned() } else { "unready".to_owned() });
+            told.push(format!("{} {more}", pod["status"]["phase"].as_str().unwrap()));
+            assert!(told.len() < 5, "{told:?}");
+        }
+        told
+    }
+
+    #[test]
+    fn a_pod_does_what_it_is_told_and_that_is_said_once() {
+        let check = |more: Value, expect: &[&str]| assert_eq!(story(pod(more.clone())), expect, "{more}");
+        let annotated = |does: &str| value!({"metadata": {"annotations": {"hollow.knarr.dev/does": does}}});
+        check(value!({}), &["Running ready"]);
+        check(value!({"spec": {"restartPolicy": "Never"}}), &["Succeeded 0"]);
+        check(annotated("notready"), &["Running unready"]);
+        check(annotated("fail"), &["Failed 1"]);
+        check(annotated("fail:42"), &["Failed 42"]);
+        check(annotated("succeed"), &["Succeeded 0"]);
+        check(value!({"spec": {"containers": [{"name": "c", "image": "hollow/fail:3"}]}}), &["Failed 3"]);
+        check(
+            value!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "hollow/run"}]}}),
+            &["Running ready"],
+        );
+        check(value!({"spec": {"readinessGates": [{"conditionType": "x"}]}}), &["Running unready"]);
+        check(value!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), &["gone"]);
+        let held = value!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}});
+        check(held, &["Failed 137"]);
+    }
+
+    #[test]
+    fn a_pod_keeps_its_address_and_one_on_the_host_has_the_hosts() {
+        let address = |more: Value| match step(&pod(more), HOST, POD, NOW) {
+            Some(Step::Status(status)) => status["podIP"].as_str().unwrap().to_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(address(value!({})), "10.0.0.7");
+        assert_eq!(address(value!({"spec": {"hostNetwork": true}})), "10.255.0.1");
+        assert_eq!(address(value!({"status": {"podIP": "10.9.9.9"}})), "10.9.9.9");
+    }
+}

@@ -1,0 +1,186 @@
+//! Registers hollow nodes, keeps their leases, and plays the kubelet of each pod on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use client::backoff::Backoff;
+use client::cache::{self, Changed, Notices, Reader, Source};
+use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::kinds;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::life::{Step, step};
+use crate::node::{self, Size};
+
+/// Requests under way at once.
+const REQUESTS_MAX: usize = 64;
+/// Pods that are remembered one by one before all are looked at again.
+const NOTICES_MAX: usize = 200_000;
+/// Waits after a request that failed.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(30) };
+
+/// How many nodes, and what they are like.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many.
+    pub nodes: u32,
+    /// What their names start with; a number comes after it.
+    pub prefix: String,
+    /// How large each is.
+    pub size: Size,
+}
+
+/// Nodes that are up. They fall silent when this is dropped; the objects stay.
+pub struct Nodes {
+    _tasks: JoinSet<()>,
+}
+
+struct Shared {
+    client: Client,
+    /// The nodes by name: the number of each, and how many addresses it gave out.
+    nodes: BTreeMap<String, (u32, AtomicU32)>,
+    settings: Settings,
+    room: Semaphore,
+}
+
+impl Nodes {
+    /// Registers the nodes, then keeps them and their pods alive.
+    pub async fn start(client: Client, settings: Settings) -> Result<Self, Error> {
+        let names = (0..settings.nodes).map(|index| (format!("{}{index}", settings.prefix), index));
+        let nodes = names.map(|(name, index)| (name, (index, AtomicU32::new(0)))).collect();
+        let shared = Arc::new(Shared { client, nodes, settings, room: Semaphore::new(REQUESTS_MAX) });
+        register_all(&shared).await?;
+        let source = Source::all(shared.client.clone(), kinds::PODS.clone());
+        let (reflector, pods) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
+        let notices = Notices::new(NOTICES_MAX);
+        pods.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(reflector.run());
+        tasks.spawn(play(Arc::clone(&shared), pods, notices));
+        tasks.spawn(renew_all(shared));
+        Ok(Self { _tasks: tasks })
+    }
+}
+
+/// The one place here that reads the clock.
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_unix(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+async fn register_all(shared: &Arc<Shared>) -> Result<(), Error> {
+    let mut under_way = JoinSet::new();
+    for (name, (index, _)) in &shared.nodes {
+        let (shared, name, index) = (Arc::clone(shared), name.clone(), *index);
+        under_way.spawn(async move {
+            let _permit = shared.room.acquire().await;
+            register(&shared, &name, index).await
+        });
+    }
+    while let Some(registered) = under_way.join_next().await {
+        if let Ok(registered) = registered {
+            registered?;
+        }
+    }
+    Ok(())
+}
+
+async fn register(shared: &Shared, name: &str, index: u32) -> Result<(), Error> {
+    let options = WriteOptions::default();
+    let created = shared.client.create(&Target::all(&kinds::NODES), &node::object(name), &options).await;
+    match created {
+        Err(error) if !error.is_already_exists() => return Err(error),
+        _ => {}
+    }
+    let status = value!({"status": (node::status(name, index, &shared.settings.size, now()))});
+    let target = Target::object(&kinds::NODES, &Key::cluster(name)).subresource("status");
+    shared.client.patch(&target, &Patch::Strategic(status), &options).await?;
+    renew(shared, name).await
+}
+
+/// Renews all leases, spread over the time between two renewals of each.
+async fn renew_all(shared: Arc<Shared>) {
+    let count = u32::try_from(shared.nodes.len()).unwrap_or(u32::MAX).max(1);
+    let pause = Duration::from_secs(node::RENEW_SECONDS) / count;
+    loop {
+        for name in shared.nodes.keys() {
+            tokio::time::sleep(pause).await;
+            if let Err(error) = renew(&shared, name).await {
+                tracing::warn!(node = name, error = %error, "the lease could not be renewed");
+            }
+        }
+        if shared.nodes.is_empty() {
+            return;
+        }
+    }
+}
+
+async fn renew(shared: &Shared, name: &str) -> Result<(), Error> {
+    let (lease, options) = (node::lease(name, now()), WriteOptions::default());
+    let target = Target::named(&kinds::LEASES, node::LEASE_NAMESPACE, name);
+    let patch = Patch::Merge(value!({"spec": (lease["spec"].clone())}));
+    match shared.client.patch(&target, &patch, &options).await {
+        Err(error) if error.is_not_found() => {
+            let target = Target::within(&kinds::LEASES, node::LEASE_NAMESPACE);
+            shared.client.create(&target, &lease, &options).await.map(drop)
+        }
+        other => other.map(drop),
+    }
+}
+
+/// Looks at each pod whenever it changes, and says what there is to say.
+async fn play(shared: Arc<Shared>, pods: Reader<Value>, notices: Notices) {
+    let mut under_way: JoinSet<()> = JoinSet::new();
+    loop {
+        let changed = tokio::select! {
+            changed = notices.take() => changed,
+            Some(_) = under_way.join_next() => continue,
+        };
+        let objects = pods.snapshot().objects;
+        let keys: Vec<Key> = match changed {
+            Changed::Keys(keys) => keys.into_iter().collect(),
+            Changed::Everything => objects.iter().map(|entry| entry.key.clone()).collect(),
+        };
+        for key in keys {
+            let Some(pod) = objects.get(&key) else { continue };
+            let node = pod.str_at(&["spec", "nodeName"]).unwrap_or_default();
+            let Some((index, given)) = shared.nodes.get(node) else { continue };
+            let address = node::pod_address(*index, given.fetch_add(1, Ordering::Relaxed));
+            let Some(step) = step(pod, node::address(*index), address, now()) else { continue };
+            under_way.spawn(say(Arc::clone(&shared), key, Meta::of(pod).uid().to_owned(), step, notices.clone()));
+        }
+    }
+}
+
+/// Says one thing about a pod. If that fails the pod is looked at again, unless it changed or is gone: then it is anyway.
+async fn say(shared: Arc<Shared>, key: Key, uid: String, step: Step, notices: Notices) {
+    let said = {
+        let _permit = shared.room.acquire().await;
+        match step {
+            Step::Gone => {
+                let options = DeleteOptions { grace_seconds: Some(0), uid: Some(uid), ..DeleteOptions::default() };
+                shared.client.delete(&Target::object(&kinds::PODS, &key), &options).await
+            }
+            Step::Status(status) => {
+                let target = Target::object(&kinds::PODS, &key).subresource("status");
+                let patch = Patch::Strategic(value!({"metadata": {"uid": uid}, "status": status}));
+                shared.client.patch(&target, &patch, &WriteOptions::default()).await
+            }
+        }
+    };
+    match said {
+        Ok(_) => {}
+        Err(error) if error.is_not_found() || error.is_conflict() => {}
+        Err(error) => {
+            tracing::warn!(pod = %key, error = %error, "the status of a pod could not be told");
+            tokio::time::sleep(BACKOFF.after(0, client::backoff::random())).await;
+            notices.add([key]);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Workloads on hollow nodes: real store, real API server, all controllers, no containers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use hollow::node::Size;
+use hollow::{Nodes, Settings};
+use machinery::meta::Meta;
+use machinery::{Key, Resource, Value, value};
+use reconcile::kinds;
+use testkit::{Cluster, manage};
+use tokio::task::JoinSet;
+
+struct Fixture {
+    cluster: Cluster,
+    _nodes: Nodes,
+    _manager: JoinSet<()>,
+}
+
+/// A cluster with so many hollow nodes, and controllers at work.
+async fn fixture(nodes: u32, watched: &[&Resource]) -> Fixture {
+    let cluster = Cluster::start(watched).await;
+    let settings = Settings { nodes, prefix: "n".to_owned(), size: Size::default() };
+    let nodes = Nodes::start(cluster.admin(), settings).await.expect("nodes are registered");
+    let manager = manage(&cluster.admin());
+    Fixture { cluster, _nodes: nodes, _manager: manager }
+}
+
+fn template(app: &str, image: &str) -> Value {
+    value!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [{"name": "c", "image": image}]}})
+}
+
+fn workload(kind: &str, name: &str, spec: Value) -> Value {
+    let base = value!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": (template(name, "v1"))}});
+    machinery::patch::merge::apply(base, value!({"spec": spec}))
+}
+
+fn number(object: &Value, field: &str) -> i64 {
+    object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
+}
+
+fn is_seen(object: &Value) -> bool {
+    number(object, "observedGeneration") == Meta::of(object).generation()
+}
+
+async fn settled(fixture: &Fixture, resource: &Resource, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let key = Key::new("default", name);
+    let all = fixture.cluster.until(resource, "settled", |all| all.get(&key).is_some_and(&is)).await;
+    all.get(&key).expect("it was there").clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_is_rolled_out_scaled_and_rolled_back() {
+    let fixture = fixture(4, &[&kinds::DEPLOYMENTS, &kinds::PODS]).await;
+    let cluster = &fixture.cluster;
+    cluster.create(&kinds::DEPLOYMENTS, &workload("Deployment", "web", value!({"replicas": 4}))).await;
+    let done = |replicas: i64| {
+        move |it: &Value| {
+            is_seen(it)
+                && ["replicas", "updatedReplicas", "availableReplicas"]
+                    .iter()
+                    .all(|field| number(it, field) == replicas)
+        }
+    };
+    settled(&fixture, &kinds::DEPLOYMENTS, "web", done(4)).await;
+    let pods = cluster.until(&kinds::PODS, "ready", |pods| pods.len() == 4).await;
+    let nodes: BTreeMap<String, usize> = pods.iter().fold(BTreeMap::new(), |mut nodes, pod| {
+        *nodes.entry(pod.value["spec"]["nodeName"].to_string()).or_default() += 1;
+        nodes
+    });
+    assert_eq!(nodes.len(), 4, "one on each node: {nodes:?}");
+    for (image, replicas) in [("v2", 4), ("v2", 7), ("v1", 7), ("v1", 2)] {
+        let generation = cluster
+            .patch(&kinds::DEPLOYMENTS, "web", value!({"spec": {"replicas": replicas, "template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}))
+            .await;
+        let generation = Meta::of(&generation).generation();
+        let is = done(replicas);
+        settled(&fixture, &kinds::DEPLOYMENTS, "web", |it| Meta::of(it).generation() == generation && is(it)).await;
+        let of_image = |pod: &Value| pod["spec"]["containers"][0]["image"] == image.into();
+        let count = usize::try_from(replicas).expect("few");
+        cluster
+            .until(&kinds::PODS, "of the new image", |pods| {
+                pods.len() == count && pods.iter().all(|pod| of_image(&pod.value))
+            })
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_stateful_set_come_in_order_and_are_replaced_from_the_last() {
+    let fixture = fixture(2, &[&kinds::STATEFUL_SETS, &kinds::PODS]).await;
+    let cluster = &fixture.cluster;
+    // Each pod when it is first seen, with who was ready then.
+    let story: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (told, pods) = (Arc::clone(&story), cluster.reader(&kinds::PODS).clone());
+    let notices = client::cache::Notices::new(1000);
+    cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
+        if let (None, Some(pod)) = (change.old, change.new) {
+            let ready = pods.snapshot().objects.iter().filter(|one| controllers::pod::is_ready(&one.value)).count();
+            told.lock().expect("no panic").push(format!("{} after {ready}", Meta::of(pod).name()));
+        }
+    });
+    let set = workload("StatefulSet", "db", value!({"replicas": 3, "serviceName": "db"}));
+    cluster.create(&kinds::STATEFUL_SETS, &set).await;
+    let done = |it: &Value| is_seen(it) && number(it, "availableReplicas") == 3 && number(it, "updatedReplicas") == 3;
+    let first = settled(&fixture, &kinds::STATEFUL_SETS, "db", done).await;
+    assert_eq!(*story.lock().expect("no panic"), ["db-0 after 0", "db-1 after 1", "db-2 after 2"]);
+    cluster
+        .patch(
+            &kinds::STATEFUL_SETS,
+            "db",
+            value!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "v2"}]}}}}),
+        )
+        .await;
+    let old = first["status"]["currentRevision"].clone();
+    let second =
+        settled(&fixture, &kinds::STATEFUL_SETS, "db", |it| done(it) && it["status"]["currentRevision"] != old).await;
+    assert_eq!(second["status"]["currentRevision"], second["status"]["updateRevision"]);
+    let told = story.lock().expect("no panic")[3..].join(", ");
+    assert_eq!(told, "db-2 after 2, db-1 after 2, db-0 after 2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_complete_fail_and_are_counted_once() {
+    let fixture = fixture(2, &[&kinds::JOBS, &kinds::PODS]).await;
+    let job = |name: &str, image: &str, spec: Value| {
+        let template = machinery::patch::merge::apply(
+            template(name, image),
+            value!({"spec": {"restartPolicy": "Never"}, "metadata": {"labels": null}}),
+        );
+        let base = value!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default"}, "spec": {"template": template}});
+        machinery::patch::merge::apply(base, value!({"spec": spec}))
+    };
+    let cluster = &fixture.cluster;
+    cluster.create(&kinds::JOBS, &job("many", "hollow/succeed", value!({"completions": 12, "parallelism": 5}))).await;
+    cluster.create(&kinds::JOBS, &job("bad", "hollow/fail:3", value!({"backoffLimit": 0}))).await;
+    cluster
+        .create(
+            &kinds::JOBS,
+            &job("each", "hollow/succeed", value!({"completionMode": "Indexed", "completions": 4, "parallelism": 4})),
+        )
+        .await;
+    let is = |kind: &'static str| move |it: &Value| controllers::condition::find(it, kind).is_some();
+    let many = settled(&fixture, &kinds::JOBS, "many", is("Complete")).await;
+    assert_eq!((number(&many, "succeeded"), number(&many, "failed")), (12, 0));
+    let bad = settled(&fixture, &kinds::JOBS, "bad", is("Failed")).await;
+    assert_eq!((number(&bad, "succeeded"), number(&bad, "failed")), (0, 1));
+    let each = settled(&fixture, &kinds::JOBS, "each", is("Complete")).await;
+    assert_eq!(each["status"]["completedIndexes"], "0-3".into());
+    let pods = cluster
+        .until(&kinds::PODS, "let go", |pods| pods.iter().all(|pod| Meta::of(&pod.value).finalizers().next().is_none()))
+        .await;
+    assert_eq!(pods.len(), 12 + 1 + 4, "nothing was made twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cron_job_starts_jobs_and_a_daemon_set_is_everywhere() {
+    let fixture = fixture(3, &[&kinds::CRON_JOBS, &kinds::JOBS, &kinds::DAEMON_SETS]).await;
+    let cluster = &fixture.cluster;
+    let pod = value!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "hollow/succeed"}]}});
+    let cron = value!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "tick", "namespace": "default"},
+        "spec": {"schedule": "@every 1s", "jobTemplate": {"spec": {"template": pod}}}});
+    cluster.create(&kinds::CRON_JOBS, &cron).await;
+    cluster.create(&kinds::DAEMON_SETS, &workload("DaemonSet", "ds", value!({}))).await;
+    let ds = settled(&fixture, &kinds::DAEMON_SETS, "ds", |it| is_seen(it) && number(it, "numberAvailable") == 3).await;
+    assert_eq!(number(&ds, "desiredNumberScheduled"), 3);
+    let tick =
+        settled(&fixture, &kinds::CRON_JOBS, "tick", |it| it.at(&["status", "lastSuccessfulTime"]).is_some()).await;
+    assert!(tick["status"].get("lastScheduleTime").is_some());
+}

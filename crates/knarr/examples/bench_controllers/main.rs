@@ -1,0 +1,91 @@
+//! How fast controllers are: a Deployment of 3,000 replicas is made, rolled over and deleted, all in one process on hollow nodes.
+
+use std::time::{Duration, Instant};
+
+use hollow::node::Size;
+use hollow::{Nodes, Settings};
+use machinery::meta::Meta;
+use machinery::{Key, Value, value};
+use reconcile::kinds;
+use testkit::{Cluster, manage};
+
+const REPLICAS: i64 = 3000;
+const NODES: u32 = 30;
+
+#[tokio::main]
+async fn main() {
+    let cluster = Cluster::start(&[&kinds::DEPLOYMENTS, &kinds::PODS]).await;
+    let size = Size { pods: 500, ..Size::default() };
+    let settings = Settings { nodes: NODES, prefix: "n".to_owned(), size };
+    let _nodes = Nodes::start(cluster.admin(), settings).await.expect("nodes are registered");
+    let _manager = manage(&cluster.admin());
+    println!(
+        "a Deployment of {REPLICAS} replicas on {NODES} hollow nodes, store, API server and controllers in one process"
+    );
+    let start = Instant::now();
+    cluster.create(&kinds::DEPLOYMENTS, &deployment()).await;
+    let wanted = usize::try_from(REPLICAS).expect("few");
+    cluster.until(&kinds::PODS, "made", |pods| pods.len() >= wanted).await;
+    told("all pods created", start);
+    settled(&cluster, 1, REPLICAS).await;
+    told("all pods available", start);
+    roll(&cluster).await;
+    let start = Instant::now();
+    let target = client::Target::named(&kinds::DEPLOYMENTS, "default", "web");
+    let deleted = cluster.admin().delete(&target, &client::DeleteOptions::default()).await;
+    deleted.expect("the Deployment is deleted");
+    cluster.until(&kinds::PODS, "gone", reconcile::Objects::is_empty).await;
+    told("all pods collected after the Deployment was deleted", start);
+}
+
+/// A rolling update, and whether it kept its bounds at every moment that the watch shows.
+async fn roll(cluster: &Cluster) {
+    let start = Instant::now();
+    let (fewest, most) = (REPLICAS - REPLICAS / 4, REPLICAS + (REPLICAS + 3) / 4);
+    let image = value!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "v2"}]}}}});
+    let patched = cluster.patch(&kinds::DEPLOYMENTS, "web", image).await;
+    let generation = Meta::of(&patched).generation();
+    let key = Key::new("default", "web");
+    let (mut low, mut high) = (i64::MAX, 0);
+    let seen = std::sync::Mutex::new((&mut low, &mut high));
+    cluster
+        .until(&kinds::DEPLOYMENTS, "rolled over", |all| {
+            let Some(found) = all.get(&key) else { return false };
+            let (replicas, available) = (number(found, "replicas"), number(found, "availableReplicas"));
+            let mut seen = seen.lock().expect("no panic");
+            *seen.0 = available.min(*seen.0);
+            *seen.1 = replicas.max(*seen.1);
+            is_settled(found, generation, REPLICAS)
+        })
+        .await;
+    told("rolled over", start);
+    println!("  between {low} available (at least {fewest} asked for) and {high} pods (at most {most})");
+    assert!(low >= fewest && high <= most, "the bounds were broken");
+}
+
+fn deployment() -> Value {
+    value!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": REPLICAS, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "c", "image": "v1"}], "terminationGracePeriodSeconds": 0}}}})
+}
+
+async fn settled(cluster: &Cluster, generation: i64, replicas: i64) {
+    let key = Key::new("default", "web");
+    let is = |found: &Value| is_settled(found, generation, replicas);
+    cluster.until(&kinds::DEPLOYMENTS, "settled", |all| all.get(&key).is_some_and(is)).await;
+}
+
+fn is_settled(found: &Value, generation: i64, replicas: i64) -> bool {
+    number(found, "observedGeneration") >= generation
+        && ["replicas", "updatedReplicas", "availableReplicas"].iter().all(|field| number(found, field) == replicas)
+}
+
+fn number(found: &Value, field: &str) -> i64 {
+    found.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
+}
+
+fn told(what: &str, start: Instant) {
+    let took: Duration = start.elapsed();
+    println!("{what} after {:.2} s", took.as_secs_f64());
+}

@@ -1,0 +1,176 @@
+//! The flags of the audit log, and what they make.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::apiserver::audit::{Config, LogConfig, Webhook, WebhookConfig};
+use ::audit::Policy;
+use ::audit::batch::{self, Throttle};
+use ::audit::log::Format;
+use ::audit::log::rotation::Rotation;
+use ::audit::options::{Mode, check_batch, check_limits, check_rotation};
+use ::audit::truncate::Limits;
+use anyhow::{Context, Result, ensure};
+use clap::{ArgAction, Args};
+
+use super::flags::duration;
+
+/// What is written down about requests, and where.
+#[derive(Args, Debug, Clone)]
+#[group(id = "Audit")]
+pub struct Flags {
+    /// File of the policy that says what is written down.
+    #[arg(long)]
+    audit_policy_file: Option<PathBuf>,
+    /// File of the audit log; `-` is standard output.
+    #[arg(long)]
+    audit_log_path: Option<PathBuf>,
+    /// Form of its lines: json or legacy.
+    #[arg(long, default_value = "json")]
+    audit_log_format: String,
+    /// Version of its events.
+    #[arg(long, default_value = "audit.k8s.io/v1")]
+    audit_log_version: String,
+    /// Days that old files are kept; 0 for ever.
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    audit_log_maxage: i64,
+    /// Old files that are kept; 0 for all.
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    audit_log_maxbackup: i64,
+    /// Megabytes at which a file is renamed; 0 for 100.
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    audit_log_maxsize: i64,
+    /// Whether old files are compressed.
+    #[arg(long, default_value_t = false, action = ArgAction::Set)]
+    audit_log_compress: bool,
+    /// Whether requests wait for their events: batch, blocking or blocking-strict.
+    #[arg(long, default_value = "blocking")]
+    audit_log_mode: String,
+    #[arg(long, default_value_t = 10_000, hide = true)]
+    audit_log_batch_buffer_size: usize,
+    #[arg(long, default_value_t = 1, hide = true)]
+    audit_log_batch_max_size: usize,
+    #[arg(long, default_value = "0s", value_parser = duration, hide = true)]
+    audit_log_batch_max_wait: Duration,
+    #[arg(long, default_value_t = false, action = ArgAction::Set, hide = true)]
+    audit_log_batch_throttle_enable: bool,
+    #[arg(long, default_value_t = 0.0, hide = true)]
+    audit_log_batch_throttle_qps: f64,
+    #[arg(long, default_value_t = 0, hide = true)]
+    audit_log_batch_throttle_burst: u32,
+    #[arg(long, default_value_t = false, action = ArgAction::Set, hide = true)]
+    audit_log_truncate_enabled: bool,
+    #[arg(long, default_value_t = 10_485_760, hide = true)]
+    audit_log_truncate_max_batch_size: usize,
+    #[arg(long, default_value_t = 102_400, hide = true)]
+    audit_log_truncate_max_event_size: usize,
+    /// File, in the form of a kubeconfig, of a server that is told of events.
+    #[arg(long)]
+    audit_webhook_config_file: Option<PathBuf>,
+    /// Version of the events it is told.
+    #[arg(long, default_value = "audit.k8s.io/v1")]
+    audit_webhook_version: String,
+    /// Whether requests wait for their events: batch, blocking or blocking-strict.
+    #[arg(long, default_value = "batch")]
+    audit_webhook_mode: String,
+    #[arg(long, default_value = "10s", value_parser = duration, hide = true)]
+    audit_webhook_initial_backoff: Duration,
+    #[arg(long, default_value_t = 10_000, hide = true)]
+    audit_webhook_batch_buffer_size: usize,
+    #[arg(long, default_value_t = 400, hide = true)]
+    audit_webhook_batch_max_size: usize,
+    #[arg(long, default_value = "30s", value_parser = duration, hide = true)]
+    audit_webhook_batch_max_wait: Duration,
+    #[arg(long, default_value_t = true, action = ArgAction::Set, hide = true)]
+    audit_webhook_batch_throttle_enable: bool,
+    #[arg(long, default_value_t = 10.0, hide = true)]
+    audit_webhook_batch_throttle_qps: f64,
+    #[arg(long, default_value_t = 15, hide = true)]
+    audit_webhook_batch_throttle_burst: u32,
+    #[arg(long, default_value_t = false, action = ArgAction::Set, hide = true)]
+    audit_webhook_truncate_enabled: bool,
+    #[arg(long, default_value_t = 10_485_760, hide = true)]
+    audit_webhook_truncate_max_batch_size: usize,
+    #[arg(long, default_value_t = 102_400, hide = true)]
+    audit_webhook_truncate_max_event_size: usize,
+}
+
+impl Flags {
+    /// What the flags ask for.
+    pub fn config(&self) -> Result<Config> {
+        for version in [&self.audit_log_version, &self.audit_webhook_version] {
+            ensure!(version == "audit.k8s.io/v1", "invalid audit version {version}, allowed is audit.k8s.io/v1");
+        }
+        let policy = self.audit_policy_file.as_ref().map(|file| {
+            let text = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+            let parsed = Policy::parse(&text).with_context(|| format!("{} is no audit policy", file.display()))?;
+            if let Some(warning) = parsed.warning {
+                tracing::warn!("{warning}");
+            }
+            anyhow::Ok(parsed.policy)
+        });
+        let log = self.audit_log_path.as_ref().map(|path| self.log(path.clone())).transpose()?;
+        let webhook = self.audit_webhook_config_file.as_ref().map(|file| self.webhook(file)).transpose()?;
+        Ok(Config { policy: policy.transpose()?, log, webhook })
+    }
+
+    fn log(&self, path: PathBuf) -> Result<LogConfig> {
+        let throttle =
+            Throttle { per_second: self.audit_log_batch_throttle_qps, burst: self.audit_log_batch_throttle_burst };
+        let batch = batch::Config {
+            buffer_size: self.audit_log_batch_buffer_size,
+            batch_size_max: self.audit_log_batch_max_size,
+            wait_max: self.audit_log_batch_max_wait,
+            throttle: self.audit_log_batch_throttle_enable.then_some(throttle),
+        };
+        let limits = Limits {
+            event_bytes_max: self.audit_log_truncate_max_event_size,
+            batch_bytes_max: self.audit_log_truncate_max_batch_size,
+        };
+        let mode = Mode::parse("log", &self.audit_log_mode)?;
+        if mode == Mode::Batch {
+            check_batch("log", &batch)?;
+        }
+        let limits = self.audit_log_truncate_enabled.then_some(limits);
+        limits.map_or(Ok(()), |limits| check_limits("log", &limits))?;
+        Ok(LogConfig {
+            path,
+            format: Format::parse(&self.audit_log_format)?,
+            rotation: Rotation {
+                megabytes_max: check_rotation("maxsize", self.audit_log_maxsize)?.into(),
+                days_max: check_rotation("maxage", self.audit_log_maxage)?,
+                backups_max: check_rotation("maxbackup", self.audit_log_maxbackup)? as usize,
+                compress: self.audit_log_compress,
+            },
+            mode,
+            batch,
+            limits,
+        })
+    }
+
+    fn webhook(&self, file: &Path) -> Result<WebhookConfig> {
+        let throttle = Throttle {
+            per_second: self.audit_webhook_batch_throttle_qps,
+            burst: self.audit_webhook_batch_throttle_burst,
+        };
+        let batch = batch::Config {
+            buffer_size: self.audit_webhook_batch_buffer_size,
+            batch_size_max: self.audit_webhook_batch_max_size,
+            wait_max: self.audit_webhook_batch_max_wait,
+            throttle: self.audit_webhook_batch_throttle_enable.then_some(throttle),
+        };
+        check_batch("webhook", &batch)?;
+        let limits = self.audit_webhook_truncate_enabled.then_some(Limits {
+            event_bytes_max: self.audit_webhook_truncate_max_event_size,
+            batch_bytes_max: self.audit_webhook_truncate_max_batch_size,
+        });
+        limits.map_or(Ok(()), |limits| check_limits("webhook", &limits))?;
+        Ok(WebhookConfig {
+            webhook: Webhook::from_file(file).with_context(|| format!("{}", file.display()))?,
+            mode: Mode::parse("webhook", &self.audit_webhook_mode)?,
+            batch,
+            limits,
+            initial_backoff: self.audit_webhook_initial_backoff,
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! `knarr hollow`: simulated nodes for a cluster, on which pods run without containers.
+
+use std::path::PathBuf;
+
+use ::hollow::node::Size;
+use ::hollow::{Nodes, Settings};
+use anyhow::{Context, Result, ensure};
+use clap::{ArgMatches, Args, FromArgMatches};
+use client::Client;
+use client::config::Kubeconfig;
+
+/// Simulated nodes for a cluster.
+#[derive(Args, Debug, Clone)]
+struct Hollow {
+    /// How to reach the API server and who to be.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// How many nodes there are.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32_767))]
+    nodes: u32,
+    /// What the names of nodes start with.
+    #[arg(long, default_value = "hollow-")]
+    name_prefix: String,
+    /// Processors of a node.
+    #[arg(long, default_value = "32")]
+    cpu: String,
+    /// Memory of a node.
+    #[arg(long, default_value = "256Gi")]
+    memory: String,
+    /// Pods of a node.
+    #[arg(long, default_value_t = 110)]
+    pods: u32,
+}
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Hollow::augment_args(command)
+}
+
+/// Keeps the nodes alive until it is told to stop.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let flags = Hollow::from_arg_matches(matches)?;
+    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(flags))
+}
+
+async fn serve(flags: Hollow) -> Result<()> {
+    ensure!(flags.kubeconfig.is_file(), "--kubeconfig: there is no file {}", flags.kubeconfig.display());
+    let config = Kubeconfig::load(std::slice::from_ref(&flags.kubeconfig))?.config(None)?;
+    let settings = client::Settings { user_agent: "hollow".to_owned(), ..client::Settings::default() };
+    let client = Client::connect(&config, settings).with_context(|| format!("{} cannot be used", config.server))?;
+    let size = Size { cpu: flags.cpu, memory: flags.memory, pods: flags.pods };
+    let nodes = Settings { nodes: flags.nodes, prefix: flags.name_prefix, size };
+    let nodes = Nodes::start(client, nodes).await.context("the nodes cannot be registered")?;
+    tracing::info!(nodes = flags.nodes, "ready");
+    crate::etcd::signal().await?;
+    drop(nodes);
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Clients that are slow, half closed or hostile: each gets a clear end in bounded time, and others are served meanwhile.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+
+use crate::filters::{PATIENCE, until};
+use crate::server::Server;
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// A connection on which a test says what it likes, in HTTP/1.1.
+pub fn connect(server: &Server) -> Stream {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
+    let socket = TcpStream::connect(&server.address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket)
+}
+
+/// What comes until the server closes the connection.
+fn rest(mut stream: Stream) -> String {
+    let mut said = Vec::new();
+    // A server that closes without a goodbye has closed all the same.
+    let _ = stream.read_to_end(&mut said);
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn a_client_that_never_ends_its_headers_or_says_nothing_is_cut_off() {
+    let server = Server::start_with(&["--request-timeout", "2s"]);
+    let begin = Instant::now();
+    let mut slow = connect(&server);
+    slow.write_all(b"GET /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nX-Slow: ").unwrap();
+    rest(slow);
+    let mut silent = connect(&server);
+    // Nothing but the handshake.
+    silent.flush().unwrap();
+    rest(silent);
+    assert!(begin.elapsed() < PATIENCE, "both were cut off");
+    assert_eq!(server.code(&[], "/readyz").0, "200");
+}
+
+#[test]
+fn a_client_that_closes_its_half_holds_nothing() {
+    let server = Server::start();
+    let mut half = connect(&server);
+    let head = "GET /api/v1/namespaces?watch=true HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a-token\r\n\r\n";
+    half.write_all(head.as_bytes()).unwrap();
+    half.conn.send_close_notify();
+    half.flush().unwrap();
+    half.sock.shutdown(Shutdown::Write).unwrap();
+    let begin = Instant::now();
+    rest(half);
+    assert!(begin.elapsed() < PATIENCE, "its watch has ended");
+    let open = || server.code(&[], "/metrics").1;
+    let is_none = |text: &String| {
+        let watches = |line: &&str| line.starts_with("apiserver_longrunning_requests{") && line.contains("namespaces");
+        text.lines().filter(watches).all(|line| line.ends_with(" 0"))
+    };
+    until(open, is_none);
+}
+
+#[test]
+fn a_body_that_is_cut_short_ends_its_request() {
+    let server = Server::start();
+    let mut half = connect(&server);
+    let head = "POST /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a-token\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{";
+    half.write_all(head.as_bytes()).unwrap();
+    half.conn.send_close_notify();
+    half.flush().unwrap();
+    half.sock.shutdown(Shutdown::Write).unwrap();
+    let begin = Instant::now();
+    let said = rest(half);
+    assert!(!said.contains(" 201") && begin.elapsed() < PATIENCE, "{said}");
+    assert_eq!(server.code(&[], "/readyz").0, "200");
+}
+
+#[test]
+fn many_headers_are_too_many() {
+    let server = Server::start();
+    let mut flood = connect(&server);
+    flood.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n").unwrap();
+    let many: String = (0..50_000).map(|number| format!("X-{number}: y\r\n")).collect();
+    // The server may close while it is still being flooded.
+    let _ = flood.write_all(many.as_bytes()).and_then(|()| flood.write_all(b"\r\n"));
+    let said = rest(flood);
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    assert_eq!(server.code(&[], "/readyz").0, "200");
+}
+
+#[test]
+fn what_is_no_http_is_refused() {
+    let server = Server::start();
+    for nonsense in [&b"\x16\x03\x01\x00\xff nonsense\r\n\r\n"[..], b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"] {
+        let mut stream = connect(&server);
+        stream.write_all(nonsense).unwrap();
+        let said = rest(stream);
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 400") || said.starts_with("HTTP/1.1 505"), "{said}");
+    }
+    // No TLS at all.
+    let mut plain = TcpStream::connect(&server.address).unwrap();
+    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut said = Vec::new();
+    let _ = plain.read_to_end(&mut said);
+    assert!(!String::from_utf8_lossy(&said).contains("200 OK"));
+    assert_eq!(server.code(&[], "/readyz").0, "200");
+}
+
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}

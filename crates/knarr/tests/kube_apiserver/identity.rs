@@ -1,0 +1,172 @@
+//! Who asks: certificates, proxies in front, issuers outside, and files that change while the server runs.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use auth::keys::{PrivateKey, jwks};
+use machinery::value;
+use rcgen::KeyPair;
+
+use crate::filters::until;
+use crate::outside::{Authority, Outside};
+use crate::server::Server;
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let file = folder.join(name);
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// The name that the server knows the client of a request by, or why none.
+fn whoami(server: &Server, arguments: &[&str]) -> String {
+    let review = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}"#;
+    let mut all = vec!["-X", "POST", "-H", "Content-Type: application/json", "-d", review];
+    all.extend(arguments);
+    if !arguments.iter().any(|argument| argument.starts_with("Authorization:")) {
+        all.extend(["-H", "Authorization:"]);
+    }
+    let (code, body) = server.code(&all, "/apis/authentication.k8s.io/v1/selfsubjectreviews");
+    let answer: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    answer["status"]["userInfo"]["username"].as_str().map_or(code, str::to_owned)
+}
+
+#[test]
+fn certificates_and_proxies_prove_who_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clients, proxies, strangers) =
+        (Authority::new("clients"), Authority::new("proxies"), Authority::new("strangers"));
+    let file = |name: &str, text: &str| write(folder.path(), name, text);
+    let pair = |authority: &Authority, name: &str| {
+        let (certificate, key) = authority.certify(name, "crew", &[]);
+        (file(&format!("{name}.crt"), &certificate), file(&format!("{name}.key"), &key))
+    };
+    let (ann, proxy, eve) = (pair(&clients, "ann"), pair(&proxies, "front"), pair(&strangers, "eve"));
+    let flags = [
+        "--client-ca-file".to_owned(),
+        file("clients.crt", &clients.pem()),
+        "--requestheader-client-ca-file".to_owned(),
+        file("proxies.crt", &proxies.pem()),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-allowed-names=front".to_owned(),
+        "--authorization-mode=AlwaysAllow".to_owned(),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = Server::start_with(&flags);
+    let shows = |pair: &(String, String), more: &[&str]| {
+        let mut arguments = vec!["--cert", pair.0.as_str(), "--key", pair.1.as_str()];
+        arguments.extend(more);
+        whoami(&server, &arguments)
+    };
+    assert_eq!(shows(&ann, &[]), "ann");
+    assert_eq!(shows(&proxy, &["-H", "X-Remote-User: bob", "-H", "X-Remote-Group: crew"]), "bob");
+    assert_eq!(shows(&ann, &["-H", "X-Remote-User: bob"]), "ann", "others speak for nobody");
+    assert_eq!(shows(&eve, &[]), "401", "a certificate that nobody vouches for");
+    assert_eq!(shows(&eve, &["-H", "Authorization: Bearer plain-token"]), "jane", "a token counts all the same");
+    assert_eq!(whoami(&server, &[]), "system:anonymous");
+}
+
+#[test]
+fn files_are_read_again_when_they_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (Authority::new("first"), Authority::new("second"));
+    let install = |authority: &Authority| {
+        let (certificate, key) = authority.certify("server", "", &["127.0.0.1"]);
+        (write(folder.path(), "tls.crt", &certificate), write(folder.path(), "tls.key", &key))
+    };
+    let (certificate, key) = install(&first);
+    let flags = ["--tls-cert-file", &certificate, "--tls-private-key-file", &key];
+    let server = Server::start_with(&flags);
+    let trusts = |authority: &Authority| {
+        let file = write(folder.path(), "ca.crt", &authority.pem());
+        let url = format!("https://{}/readyz", server.address);
+        let asked =
+            std::process::Command::new("curl").args(["-s", "--max-time", "20", "--cacert", &file, &url]).output();
+        asked.unwrap().status.success()
+    };
+    assert!(trusts(&first) && !trusts(&second));
+    install(&second);
+    until(|| trusts(&second), |trusted| *trusted);
+    let sam = "Authorization: Bearer another-token";
+    assert_eq!(whoami(&server, &["-H", sam]), "401");
+    write(server.folder.path(), "tokens.csv", "a-token,admin,admin,\"system:masters\"\nanother-token,sam,sam\n");
+    until(|| whoami(&server, &["-H", sam]), |name| name == "sam");
+    assert_eq!(whoami(&server, &["-H", "Authorization: Bearer plain-token"]), "401");
+}
+
+#[test]
+fn names_choose_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ours");
+    let (certificate, key) = authority.certify("sni", "", &["knarr.example"]);
+    let pair = [write(folder.path(), "sni.crt", &certificate), write(folder.path(), "sni.key", &key)].join(",");
+    let server = Server::start_with(&["--tls-sni-cert-key", &pair, "--tls-min-version", "VersionTLS13"]);
+    let port = server.address.rsplit_once(':').unwrap().1;
+    let ca = write(folder.path(), "ca.crt", &authority.pem());
+    let asks = |more: &[&str]| {
+        let mut command = std::process::Command::new("curl");
+        command.args(["-s", "--max-time", "20", "--cacert", &ca]).args(more);
+        command.args(["--resolve", &format!("knarr.example:{port}:127.0.0.1")]);
+        command.arg(format!("https://knarr.example:{port}/readyz")).output().unwrap()
+    };
+    assert_eq!(String::from_utf8(asks(&[]).stdout).unwrap(), "ok");
+    assert!(!asks(&["--tls-max", "1.2"]).status.success(), "older versions are not spoken");
+}
+
+#[test]
+fn issuers_outside_vouch_for_users() {
+    let issuer = Issuer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let ca = write(folder.path(), "issuer.crt", &issuer.server.authority.pem());
+    let flags = ["--oidc-issuer-url", &issuer.server.url, "--oidc-client-id", "knarr", "--oidc-ca-file", &ca];
+    let more = ["--oidc-username-claim=name", "--oidc-username-prefix=oidc:", "--oidc-groups-claim=teams"];
+    let flags: Vec<&str> = flags.iter().chain(&more).copied().collect();
+    let server = Server::start_with(&flags);
+    let asks = |token: &str| whoami(&server, &["-H", &format!("Authorization: Bearer {token}")]);
+    assert_eq!(asks(&issuer.token("ann", "knarr")), "oidc:ann");
+    assert_eq!(asks(&issuer.token("ann", "others")), "401", "for another audience");
+    assert_eq!(asks(&Issuer::start().token("ann", "knarr")), "401", "of another issuer");
+    drop(server);
+    let config = |prefix: &str| {
+        let authority = issuer.server.authority.pem().replace('\n', "\n      ");
+        format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: {}\n    audiences: [knarr]\n    certificateAuthority: |\n      {authority}\n  claimMappings:\n    username: {{claim: name, prefix: '{prefix}'}}\nanonymous:\n  enabled: true\n  conditions: [{{path: /readyz}}]\n",
+            issuer.server.url
+        )
+    };
+    let file = write(folder.path(), "authentication.yaml", &config("first:"));
+    let server = Server::start_with(&["--authentication-config", &file]);
+    let asks = |token: &str| whoami(&server, &["-H", &format!("Authorization: Bearer {token}")]);
+    assert_eq!(asks(&issuer.token("ann", "knarr")), "first:ann");
+    assert_eq!(whoami(&server, &[]), "401", "nobody may ask for other paths");
+    assert_eq!(server.code(&["-H", "Authorization:"], "/readyz").0, "200");
+    write(folder.path(), "authentication.yaml", &config("second:"));
+    until(|| asks(&issuer.token("ann", "knarr")), |name| name == "second:ann");
+}
+
+/// A small issuer of tokens, with its documents over TLS.
+struct Issuer {
+    server: Outside,
+    key: PrivateKey,
+}
+
+impl Issuer {
+    fn start() -> Self {
+        let key = PrivateKey::from_pem(&KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        let keys = jwks(&[key.public().clone()]);
+        let server = Outside::start(move |url, head, _| {
+            let discovery = value!({"issuer": url, "jwks_uri": (format!("{url}/keys"))});
+            machinery::json::to_string(if head.starts_with("GET /keys ") { &keys } else { &discovery })
+        });
+        Self { server, key }
+    }
+
+    fn token(&self, name: &str, audience: &str) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let claims = value!({
+            "iss": (self.server.url.as_str()), "aud": audience, "sub": "1", "name": name, "teams": ["crew"],
+            "exp": (i64::try_from(now).unwrap() + 600),
+        });
+        auth::jwt::sign(&self.key, &claims).unwrap()
+    }
+}

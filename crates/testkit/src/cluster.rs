@@ -1,0 +1,159 @@
+//! A store and an API server in this process, and a client that may do anything.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::authentication::Peer;
+use apiserver::{Server, life};
+use auth::User;
+use bytes::Bytes;
+use client::cache::{self, Reader, Source};
+use client::{Client, InProcess, Settings, Target, WriteOptions, transport};
+use http::Request;
+use http_body_util::Full;
+use machinery::{Key, Resource, Value};
+use reconcile::{Objects, index_by, kinds};
+use store::backend::NodeBackend;
+use store::node::{self, Node, Start};
+use store::watch::Hub;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+/// How long anything may take that is waited for.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A store and an API server. Both end when this is dropped, and their files go.
+pub struct Cluster {
+    server: Server,
+    watched: Vec<(Resource, Reader<Value>)>,
+    _node: Node,
+    _watches: JoinSet<()>,
+    _directory: TempDir,
+}
+
+impl Cluster {
+    /// Starts a cluster, and watches these kinds so that they can be waited for.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start(watched: &[&Resource]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory for temporary files");
+        let (store, node) = open_store(directory.path()).await;
+        let mut config = apiserver::Config::local(directory.path().join("certs"));
+        // Nobody here makes the service accounts that pods would run as.
+        config.admission.disable.push("ServiceAccount".to_owned());
+        let server = Server::start(config, store).await.expect("the API server starts");
+        let mut cluster =
+            Self { server, watched: Vec::new(), _node: node, _watches: JoinSet::new(), _directory: directory };
+        for resource in watched.iter().copied().chain([&kinds::NAMESPACES]) {
+            let source = Source::all(cluster.admin(), resource.clone());
+            let (reflector, reader) = cache::new(source, cache::Settings::default(), index_by(), |object| object);
+            cluster._watches.spawn(reflector.run());
+            cluster.watched.push((resource.clone(), reader));
+        }
+        let first = ["default", "kube-system", "kube-node-lease"].map(Key::cluster);
+        cluster.until(&kinds::NAMESPACES, "made", |all| first.iter().all(|key| all.get(key).is_some())).await;
+        cluster
+    }
+
+    /// A client inside the process that may do anything.
+    ///
+    /// # Panics
+    /// Never: its settings are sound.
+    pub fn admin(&self) -> Client {
+        let state = Arc::clone(self.server.state());
+        let user = User::authenticated("admin", ["system:masters".into()]);
+        let serve = move |request: Request<Bytes>| {
+            let peer = Peer { user: request.extensions().get::<User>().cloned(), ..Peer::default() };
+            let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
+            async move { answer.await.map(transport::body) }
+        };
+        Client::new(Arc::new(InProcess::new(user, serve)), Settings::default()).expect("settings of our own")
+    }
+
+    /// Creates an object in the namespace `default`.
+    ///
+    /// # Panics
+    /// If the server refuses it.
+    pub async fn create(&self, resource: &Resource, object: &Value) -> Value {
+        let target = Target::within(resource, "default");
+        let created = self.admin().create(&target, object, &WriteOptions::default()).await;
+        created.unwrap_or_else(|error| panic!("{object}\nis refused: {error}"))
+    }
+
+    /// Changes an object in the namespace `default` by a strategic merge patch.
+    ///
+    /// # Panics
+    /// If the server refuses it.
+    pub async fn patch(&self, resource: &Resource, name: &str, change: Value) -> Value {
+        let target = Target::named(resource, "default", name);
+        let patched = self.admin().patch(&target, &client::Patch::Strategic(change), &WriteOptions::default()).await;
+        patched.unwrap_or_else(|error| panic!("the change of {name} is refused: {error}"))
+    }
+
+    /// The cache of a kind that is watched.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn reader(&self, resource: &Resource) -> &Reader<Value> {
+        let found = self.watched.iter().find(|(watched, _)| watched == resource);
+        &found.unwrap_or_else(|| panic!("{resource} is not watched")).1
+    }
+
+    /// Waits for something to be true of a kind that is watched.
+    ///
+    /// # Panics
+    /// If it never is; the message shows all objects that are watched.
+    pub async fn until(&self, resource: &Resource, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
+        let mut reader = self.reader(resource).clone();
+        let waiting = async {
+            loop {
+                let objects = reader.snapshot().objects;
+                if condition(&objects) {
+                    return objects;
+                }
+                reader.advanced().await.expect("the server is there");
+            }
+        };
+        if let Ok(objects) = tokio::time::timeout(DEADLINE, waiting).await {
+            return objects;
+        }
+        let shown: Vec<String> = self
+            .watched
+            .iter()
+            .flat_map(|(_, reader)| {
+                let objects = reader.snapshot().objects;
+                objects.iter().take(10).map(|entry| entry.value.to_string()).collect::<Vec<_>>()
+            })
+            .collect();
+        panic!("{resource} never {what}:\n{}", shown.join("\n"));
+    }
+}
+
+async fn open_store(directory: &Path) -> (store::client::Client, Node) {
+    let hub = Hub::default();
+    let watching = hub.clone();
+    let peer = consensus::Peer {
+        id: 1,
+        name: "default".into(),
+        peer_urls: Vec::new(),
+        client_urls: Vec::new(),
+        learner: false,
+    };
+    let config = node::Config {
+        id: 1,
+        cluster_id: 1,
+        data_dir: directory.join("store"),
+        heartbeat: Duration::from_millis(100),
+        election_ticks: 10,
+        start: Start::New(vec![peer]),
+        listeners: Vec::new(),
+        tls: None,
+        on_apply: Box::new(move |state| watching.publish(state)),
+        segment_bytes: 16 << 20,
+        checkpoint_bytes: 64 << 20,
+    };
+    let node = Node::start(config).await.expect("the store starts");
+    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
+}

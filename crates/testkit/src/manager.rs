@@ -1,0 +1,92 @@
+//! The controllers of the table in this process, and one that plays the scheduler where there is none.
+
+use std::sync::Arc;
+
+use client::{Client, cache};
+use controllers::table::{self, Row, Visitor};
+use controllers::{placement, pod};
+use driver::events::Recorder;
+use driver::{Caches, Driver, Member};
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::everything::Sweeper;
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+use tokio::task::JoinSet;
+
+/// Runs all controllers of the table, and the [`Binder`], until what it gives is dropped.
+///
+/// # Panics
+/// If a controller reads a kind that does not exist, which its own tests rule out.
+pub fn manage(client: &Client) -> JoinSet<()> {
+    struct All(Vec<(Member, usize)>);
+    impl Visitor for All {
+        fn visit<C: Controller>(&mut self, row: &'static Row) {
+            self.0.push((Member::of::<C>(), row.workers));
+        }
+
+        fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+            self.0.push((Member::sweeper::<S>(), row.workers));
+        }
+    }
+    let mut all = All(vec![(Member::of::<Binder>(), 8)]);
+    table::each(&mut all);
+    let reads = all.0.iter().flat_map(|(member, _)| member.reads.iter().copied());
+    let caches = Caches::start(client, &cache::Settings::default(), reads).expect("kinds that exist");
+    let mut tasks = JoinSet::new();
+    for (member, workers) in all.0 {
+        let (events, sending) = Recorder::new(client.clone(), member.component);
+        tasks.spawn(sending);
+        let manager = "kube-controller-manager".to_owned();
+        let driver = Driver { client: client.clone(), caches: Arc::clone(&caches), events, manager };
+        tasks.spawn(member.run(Arc::new(driver), workers));
+    }
+    tasks
+}
+
+/// Places each pod on a node that it fits, the one with the fewest pods.
+pub struct Binder;
+
+/// A pod without a node, and the nodes with how many pods they have.
+pub struct Observed<'a> {
+    pod: &'a Value,
+    nodes: Vec<(usize, &'a Value)>,
+}
+
+impl Controller for Binder {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "binder";
+    const READS: &'static [&'static str] = &["pods", "nodes"];
+    const WRITES: &'static [&'static str] = &["pods/binding"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        if kind == "pods" && pod::node(object).is_empty() {
+            keys.push(Key::of(object));
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let pod = cache.get("pods", key).filter(|found| pod::node(found).is_empty() && pod::is_active(found))?;
+        let count = |node: &Value| cache.on_node("pods", Meta::of(node).name()).count();
+        let nodes = cache.of("nodes").iter().map(|entry| (count(&entry.value), &entry.value)).collect();
+        Some(Observed { pod, nodes })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let spec = &observed.pod["spec"];
+        let fitting = observed.nodes.iter().filter(|(_, node)| placement::fits_node(spec, node));
+        let Some((_, node)) = fitting.min_by_key(|(count, node)| (*count, Meta::of(node).name())) else {
+            return Plan::waiting("no node fits");
+        };
+        let meta = Meta::of(observed.pod);
+        let body = value!({"apiVersion": "v1", "kind": "Binding",
+            "metadata": {"namespace": (meta.namespace()), "name": (meta.name()), "uid": (meta.uid())},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": (Meta::of(node).name())}});
+        Plan::of(Action::Post {
+            resource: kinds::PODS.clone(),
+            key: Key::of(observed.pod),
+            subresource: "binding",
+            body,
+        })
+    }
+}
