@@ -3,8 +3,8 @@
 use clap::ArgMatches;
 
 use crate::{
-    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hollow, image, network, proxy, scheduler,
-    shim, status, store, up,
+    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hollow, image, kubelet, network, proxy,
+    scheduler, shim, status, store, up,
 };
 
 /// A command of the binary.
@@ -88,6 +88,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The scheduler, started alone, with upstream's flags",
         arguments: scheduler::arguments,
         run: scheduler::run,
+    },
+    Command {
+        name: "kubelet",
+        about: "The node's agent, with the runtime inside or another one's socket, with upstream's flags",
+        arguments: kubelet::arguments,
+        run: kubelet::run,
     },
     Command {
         name: "network",

@@ -14,12 +14,17 @@ use crate::image::registries;
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {
-    let path = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("PATH").value_parser(value_parser!(PathBuf)).help(help)
-    };
+    runtime_arguments(command).arg(path("listen", "The socket").default_value("/run/knarr/cri.sock"))
+}
+
+fn path(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("PATH").value_parser(value_parser!(PathBuf)).help(help)
+}
+
+/// The flags of the runtime itself, also for a kubelet that has it inside.
+pub fn runtime_arguments(command: Command) -> Command {
     command
         .arg(path("data-dir", "Everything is kept here").default_value("/var/lib/knarr"))
-        .arg(path("listen", "The socket").default_value("/run/knarr/cri.sock"))
         .arg(
             Arg::new("cgroup-parent")
                 .long("cgroup-parent")
@@ -66,19 +71,8 @@ pub fn registry_mirror() -> Arg {
 /// Serves until SIGTERM or SIGINT; containers go on.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
-    let root = path("data-dir").expect("it has a default").join("runtime");
-    let socket = path("listen").expect("it has a default");
-    let network = network(matches, &root)?;
-    let config = Config {
-        // The very file that runs now, whatever becomes of its name.
-        shim: (PathBuf::from("/proc/self/exe"), vec!["shim".to_owned()]),
-        cgroup_parent: matches.get_one::<String>("cgroup-parent").expect("it has a default").clone(),
-        handlers: handlers(matches)?,
-        registries: registries(matches)?,
-        network,
-        root,
-    };
+    let socket = matches.get_one::<PathBuf>("listen").expect("it has a default").clone();
+    let config = config(matches)?;
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
     executor.block_on(async {
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -91,6 +85,22 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
         let runtime = Runtime::open(config).await?;
         let ready = || println!("ready: unix://{}", socket.display());
         Ok(runtime::serve(runtime, &socket, ready, stop).await?)
+    })
+}
+
+/// How the flags set up a runtime.
+pub fn config(matches: &ArgMatches) -> anyhow::Result<Config> {
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    let root = path("data-dir").expect("it has a default").join("runtime");
+    let network = network(matches, &root)?;
+    Ok(Config {
+        // The very file that runs now, whatever becomes of its name.
+        shim: (PathBuf::from("/proc/self/exe"), vec!["shim".to_owned()]),
+        cgroup_parent: matches.get_one::<String>("cgroup-parent").expect("it has a default").clone(),
+        handlers: handlers(matches)?,
+        registries: registries(matches)?,
+        network,
+        root,
     })
 }
 

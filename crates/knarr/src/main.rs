@@ -14,6 +14,7 @@ mod etcd;
 mod health;
 mod hollow;
 mod image;
+mod kubelet;
 mod network;
 mod proxy;
 mod scheduler;

@@ -9,14 +9,42 @@
 //! What decides is pure: [`plan`] says what to do next for a pod, [`status`] what to say of it, and the modules around them
 //! put a pod into CRI's words. What does knows no rules.
 
+pub mod admission;
 pub mod backoff;
+pub mod bootstrap;
+mod changes;
+pub mod config;
 pub mod container;
+mod context;
+mod counters;
 pub mod dns;
 pub mod environment;
+pub mod eviction;
+mod hooks;
+mod housekeeping;
+mod images;
+mod kubelet;
+pub mod node;
+mod objects;
 pub mod observed;
 pub mod plan;
 pub mod pod;
+mod pods;
+mod probe;
 pub mod resources;
+mod runtime;
 pub mod sandbox;
 pub mod security;
+mod server;
+mod static_pods;
 pub mod status;
+mod tell;
+mod usage;
+pub mod volumes;
+mod web;
+mod worker;
+
+pub use config::Config;
+pub use kubelet::{Kubelet, StartError};
+pub use runtime::Runtime;
+pub use server::{ServeError, TlsError};

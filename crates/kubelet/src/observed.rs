@@ -177,7 +177,7 @@ impl Container {
             hash: annotation(labels::CONTAINER_HASH),
             state,
             created_at: status.created_at,
-            image: status.image.map(|image| image.image).unwrap_or_default(),
+            image: status.image.map(asked_for).unwrap_or_default(),
             image_ref: status.image_ref,
             log_path: status.log_path,
             user: status.user.and_then(|user| user.linux),
@@ -203,6 +203,11 @@ impl Sandbox {
             id: status.id,
         }
     }
+}
+
+/// The image as the pod named it, where the runtime remembers.
+fn asked_for(image: v1::ImageSpec) -> String {
+    if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
 }
 
 /// Nanoseconds since 1970 as a time.

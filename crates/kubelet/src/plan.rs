@@ -11,11 +11,16 @@ mod ending;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use machinery::Value;
 use machinery::time::Time;
 
 use crate::backoff::Backoffs;
 use crate::observed::{self, RuntimePod, State};
 use crate::pod::{Container, Pod, RestartPolicy, Role};
+use crate::resources;
+
+/// How many containers of a name are kept.
+const KEPT: usize = 2;
 
 /// Everything that the decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +52,8 @@ pub struct Local {
     pub probes: BTreeMap<String, Verdicts>,
     /// Why containers, by name, do not start.
     pub waiting: BTreeMap<String, Waiting>,
+    /// Containers, by id, whose resources could not be changed, and when it is tried again.
+    pub resizing: BTreeMap<String, Time>,
     /// Why there is no sandbox.
     pub sandbox_failure: Option<Waiting>,
 }
@@ -135,6 +142,18 @@ pub enum Action {
         /// When the one before it ended.
         after: Option<Time>,
     },
+    /// Change what a running container may use.
+    Resize {
+        /// Which one.
+        id: String,
+        /// Its name in the pod.
+        name: String,
+    },
+    /// Forget a container that ended long ago.
+    Remove {
+        /// Which one.
+        id: String,
+    },
     /// End a container.
     Kill {
         /// Which one.
@@ -168,7 +187,17 @@ pub fn plan(observed: &Observed<'_>) -> PodPlan {
         Some(sandbox) => containers(observed, &sandbox.id, &mut plan),
         None => replace_sandbox(observed, &mut plan),
     }
+    forget(observed, &mut plan);
     plan
+}
+
+/// Of each container the newest and the one before it are kept: people ask for both.
+fn forget(observed: &Observed<'_>, plan: &mut PodPlan) {
+    let names: BTreeSet<&str> = observed.runtime.containers.iter().map(|one| one.name.as_str()).collect();
+    for name in names {
+        let old = observed.runtime.of(name).skip(KEPT).filter(|container| container.exit().is_some());
+        plan.actions.extend(old.map(|container| Action::Remove { id: container.id.clone() }));
+    }
 }
 
 /// When a pod has been active for as long as it may.
@@ -291,7 +320,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
             } else {
                 probe.map(|probe| (format!("Container {} failed {probe} probe", container.name()), restarts))
             };
-            let Some((mut message, restart)) = why else { return };
+            let Some((mut message, restart)) = why.or_else(|| resize(observed, container, known, plan)) else { return };
             if local.killing.contains_key(&known.id) {
                 return;
             }
@@ -318,6 +347,35 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
         // Made and never started: whoever was to start it is gone.
         State::Created | State::Unknown => start(observed, container, plan),
     }
+}
+
+/// Has a container changed in place, unless it wants to start again for it.
+fn resize(
+    observed: &Observed<'_>,
+    container: Container<'_>,
+    known: &observed::Container,
+    plan: &mut PodPlan,
+) -> Option<(String, bool)> {
+    let actual = known.resources.as_ref().filter(|_| container.role != Role::Ephemeral)?;
+    // Scores are not changed in place, so that the node's memory does not matter here.
+    let wanted = resources::of_container(observed.pod, container, 1);
+    let names = resources::differences(&wanted, actual);
+    if names.is_empty() {
+        return None;
+    }
+    let policies = container.spec["resizePolicy"].as_array().unwrap_or_default();
+    let restarts = |policy: &Value| {
+        policy.str_at(&["restartPolicy"]) == Some("RestartContainer")
+            && names.iter().any(|name| policy.str_at(&["resourceName"]) == Some(name))
+    };
+    if policies.iter().any(restarts) {
+        return Some((format!("Container {} resize requires restart", container.name()), true));
+    }
+    match observed.local.resizing.get(&known.id) {
+        Some(at) if *at > observed.now => plan.wake(*at),
+        _ => plan.actions.push(Action::Resize { id: known.id.clone(), name: known.name.clone() }),
+    }
+    None
 }
 
 fn probe_field(kind: &str) -> &'static str {
@@ -359,6 +417,8 @@ impl fmt::Display for Action {
         match self {
             Self::CreateSandbox { attempt } => write!(out, "create sandbox {attempt}"),
             Self::StopSandbox { id } => write!(out, "stop sandbox {id}"),
+            Self::Resize { name, id } => write!(out, "resize {name} {id}"),
+            Self::Remove { id } => write!(out, "remove {id}"),
             Self::Start { name, attempt, .. } => write!(out, "start {name} {attempt}"),
             Self::Kill { name, id, grace_seconds, .. } => write!(out, "kill {name} {id} within {grace_seconds}s"),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::field_rules::quantity;
 use cri::v1;
-use machinery::quantity::Quantity;
+use machinery::quantity::{Format, Quantity};
 use machinery::{Object, Value};
 
 use crate::pod::{Container, Pod, Role};
@@ -174,6 +174,43 @@ pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64
     }
 }
 
+/// The names of the resources by which a running container differs from what is wanted of it.
+pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxContainerResources) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    let cpu = wanted.cpu_shares != actual.cpu_shares || wanted.cpu_quota != actual.cpu_quota;
+    if cpu && actual.cpu_shares != 0 {
+        names.push("cpu");
+    }
+    // A limit that is no longer wanted cannot be told from one that was never said.
+    if wanted.memory_limit_in_bytes != 0 && wanted.memory_limit_in_bytes != actual.memory_limit_in_bytes {
+        names.push("memory");
+    }
+    names
+}
+
+/// What a running container has of what its pod says it should have.
+pub fn actual(spec: &Value, actual: &v1::LinuxContainerResources) -> Value {
+    let mut shown = spec.clone();
+    let mut set = |of: &str, name: &str, amount: Quantity| {
+        if let Some(entry) = shown.get_mut(of).and_then(|of| of.get_mut(name)) {
+            *entry = amount.to_string().into();
+        }
+    };
+    let asked = |of: &str, name: &str| spec.at(&[of, name]).map_or(0, |value| quantity(value).milli_value());
+    if actual.cpu_quota > 0 && cpu_quota(asked("limits", "cpu")) != actual.cpu_quota {
+        let milli = actual.cpu_quota * 1000 / actual.cpu_period.max(1);
+        set("limits", "cpu", Quantity::milli(milli, Format::DecimalSI));
+    }
+    if actual.cpu_shares > 0 && cpu_shares(asked("requests", "cpu")) != actual.cpu_shares {
+        set("requests", "cpu", Quantity::milli((actual.cpu_shares * 1000).div_euclid(1024), Format::DecimalSI));
+    }
+    let memory = actual.memory_limit_in_bytes;
+    if memory > 0 && asked("limits", "memory") / 1000 != memory {
+        set("limits", "memory", Quantity::new(memory, Format::BinarySI));
+    }
+    shown
+}
+
 /// `2Mi` as the kernel calls it: `2MB`.
 fn page_size(size: &str) -> String {
     format!("{}B", size.trim_end_matches('i'))
@@ -233,6 +270,20 @@ mod tests {
         assert_eq!(pod_limits(Pod(&pod))["cpu"].milli_value(), 550);
         assert_eq!(pod_requests(Pod(&pod))["memory"].value(), 192 << 20);
         assert_eq!(cgroup("/", Pod(&pod)), "/kubepods/burstable/podu");
+    }
+
+    #[test]
+    fn a_container_that_was_resized_shows_what_it_has_until_it_has_what_it_should() {
+        let spec = container("a", "100m", "200m");
+        let pod = value!({"spec": {"containers": [(spec.clone())]}});
+        let wanted = of_container(Pod(&pod), Pod(&pod).app_containers().next().unwrap(), 1 << 30);
+        assert_eq!(differences(&wanted, &wanted), [""; 0]);
+        assert_eq!(actual(&spec["resources"], &wanted), spec["resources"]);
+        let old = v1::LinuxContainerResources { cpu_quota: 10_000, memory_limit_in_bytes: 32 << 20, ..wanted.clone() };
+        assert_eq!(differences(&wanted, &old), ["cpu", "memory"]);
+        let shown = actual(&spec["resources"], &old);
+        assert_eq!(shown["limits"], value!({"cpu": "100m", "memory": "32Mi"}));
+        assert_eq!(shown["requests"], spec["resources"]["requests"]);
     }
 
     #[test]

@@ -14,8 +14,6 @@ use crate::security;
 pub struct Inputs<'a> {
     /// How names are found.
     pub names: &'a Names,
-    /// The node's own name.
-    pub node_hostname: &'a str,
     /// Where the pod's logs go.
     pub log_directory: String,
     /// The group of the pod.
@@ -27,8 +25,9 @@ pub struct Inputs<'a> {
 /// Describes a sandbox.
 pub fn config(pod: Pod<'_>, inputs: &Inputs<'_>) -> v1::PodSandboxConfig {
     let host_network = pod.flag("hostNetwork");
+    // Who has the machine's network has its name too, and runtimes refuse to set it.
     let hostname = if host_network {
-        inputs.node_hostname.to_owned()
+        String::new()
     } else {
         let (name, domain) = (dns::hostname(pod), dns::domain(pod, &inputs.names.cluster_domain));
         if pod.flag("setHostnameAsFQDN") && !domain.is_empty() { format!("{name}.{domain}") } else { name }

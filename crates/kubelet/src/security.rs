@@ -136,9 +136,8 @@ fn verify(
     }
     let (pod, container) = (pod.described(), container.name().to_owned());
     match (uid.or(image.uid), image.name.as_str()) {
-        (Some(0), _) => Err(SecurityError::Root { pod, container }),
+        (Some(0), _) | (None, "") => Err(SecurityError::Root { pod, container }),
         (Some(_), _) => Ok(()),
-        (None, "") => Err(SecurityError::Root { pod, container }),
         (None, user) => Err(SecurityError::Unknown { pod, container, user: user.to_owned() }),
     }
 }

@@ -59,6 +59,23 @@ pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
     Value::Object(status)
 }
 
+/// Takes over the times of a status that was told before and may not have come back yet: what did not change since has its old time.
+pub fn keep_times(status: &mut Value, told: &Value) {
+    let Some(status) = status.as_object_mut() else { return };
+    if let Some(start) = told.get("startTime") {
+        status.insert("startTime", start.clone());
+    }
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        let same = |before: &&Value| before["type"] == condition["type"] && before["status"] == condition["status"];
+        let before = told["conditions"].as_array().unwrap_or_default().iter().find(same);
+        let since = before.and_then(|before| before.get("lastTransitionTime")).cloned();
+        if let (Some(condition), Some(since)) = (condition.as_object_mut(), since) {
+            condition.insert("lastTransitionTime", since);
+        }
+    }
+}
+
 /// Whether a status says that the pod has ended for good.
 pub fn is_terminal(status: &Value) -> bool {
     matches!(status.str_at(&["phase"]), Some("Succeeded" | "Failed"))

@@ -5,7 +5,7 @@ use machinery::value;
 use super::*;
 use crate::pod::Role;
 
-fn variables(spec: Value, services: &[Value]) -> Result<Vec<String>, EnvironmentError> {
+fn variables(spec: &Value, services: &[Value]) -> Result<Vec<String>, EnvironmentError> {
     let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a": "b"}},
         "spec": {"nodeName": "node", "containers": [(spec.clone())]}});
     let config = value!({"data": {"KEY": "v", "OTHER": "o"}});
@@ -18,7 +18,7 @@ fn variables(spec: Value, services: &[Value]) -> Result<Vec<String>, Environment
         host_ips: &["192.0.2.1".to_owned()],
         allocatable: &Amounts::from([("memory".to_owned(), "1Gi".parse().unwrap())]),
     };
-    let found = environment(Pod(&pod), Container { spec: &spec, role: Role::App }, &sources)?;
+    let found = environment(Pod(&pod), Container { spec, role: Role::App }, &sources)?;
     Ok(found.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
 }
 
@@ -46,13 +46,13 @@ fn variables_come_from_everywhere_and_refer_to_those_before_them() {
         "P_KEY=v",
         "P_OTHER=o",
     ];
-    assert_eq!(variables(spec, &[]).unwrap(), expect);
+    assert_eq!(variables(&spec, &[]).unwrap(), expect);
 }
 
 #[test]
 fn what_is_missing_is_named() {
     let check = |env: Value, expect: &str| {
-        assert_eq!(variables(value!({"name": "x", "env": [env]}), &[]).unwrap_err().to_string(), expect);
+        assert_eq!(variables(&value!({"name": "x", "env": [env]}), &[]).unwrap_err().to_string(), expect);
     };
     let of = |field: &str, name: &str, key: &str| {
         let reference = value!({"name": name, "key": key});
@@ -69,7 +69,7 @@ fn services_become_variables_as_docker_links_were() {
         "spec": {"clusterIP": "10.0.0.10", "ports": [{"name": "web-ui", "port": 80, "protocol": "TCP"}]}})
     };
     let services = [service("n", "my-app"), service("default", "kubernetes"), service("other", "x")];
-    let found = variables(value!({"name": "x"}), &services).unwrap();
+    let found = variables(&value!({"name": "x"}), &services).unwrap();
     for line in [
         "MY_APP_SERVICE_HOST=10.0.0.10",
         "MY_APP_SERVICE_PORT=80",

@@ -80,6 +80,7 @@ fn containers_follow_their_sandbox_and_their_init_containers() {
     check(&plain, "ready a:run b:run", "");
     check(&plain, "ready a:0 b:1", "start a 1; start b 1");
     check(&plain, "ready a:made b:run", "start a 1");
+    check(&plain, "ready a:1 a:1 a:run b:run", "remove a1");
     check(&plain, "lost a:run b:0", "kill a a1 within 30s");
     check(&plain, "lost a:0 b:0", "create sandbox 1");
     let never = pod("Never", &[], &[], &["a", "b"]);

@@ -5,7 +5,7 @@ use machinery::{Object, Value};
 
 use super::containers::Statuses;
 use crate::plan::{Cause, Observed};
-use crate::pod::Role;
+use crate::pod::{Container, Role};
 
 /// A condition before it is known since when it holds.
 struct Condition {
@@ -79,7 +79,7 @@ fn initialized(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Con
                 _ => ended != Some(0),
             }
         })
-        .map(|container| container.name())
+        .map(Container::name)
         .collect();
     let past = statuses.app.iter().any(|status| status["state"].get("waiting").is_none());
     let (kind, mut message) = ("Initialized", String::new());
@@ -106,7 +106,7 @@ fn containers_ready(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -
             let status = list.iter().find(|status| status.str_at(&["name"]) == Some(container.name()));
             status.is_none_or(|status| status["ready"].as_bool() != Some(true))
         })
-        .map(|container| container.name())
+        .map(Container::name)
         .collect();
     if unready.is_empty() {
         return Condition { kind, holds: true, reason: "", message: String::new() };

@@ -121,7 +121,11 @@ fn details(container: Container<'_>, latest: Option<&observed::Container>, statu
     }
     let Some(latest) = latest else { return };
     if container.role != Role::Ephemeral {
-        let resources = container.spec["resources"].clone();
+        let wanted = &container.spec["resources"];
+        let resources = match &latest.resources {
+            Some(actual) if latest.is_running() => crate::resources::actual(wanted, actual),
+            _ => wanted.clone(),
+        };
         if let Some(requests) = resources.get("requests") {
             status.insert("allocatedResources", requests.clone());
         }

@@ -139,6 +139,24 @@ fn conditions_of_others_and_times_of_transitions_stay() {
 }
 
 #[test]
+fn what_was_told_and_did_not_change_keeps_its_time() {
+    let (pod, local) = (pod("Always", false), Local::default());
+    let told = of(&pod, &runtime(""), &local);
+    let facts = Facts::default();
+    let later = Time::from_unix(200, 0);
+    let mut status =
+        status(&Observed { pod: Pod(&pod), runtime: &runtime("a:run"), local: &local, now: later }, &facts);
+    keep_times(&mut status, &told);
+    let since = |kind: &str| {
+        let list = status["conditions"].as_array().unwrap();
+        list.iter().find(|one| one.str_at(&["type"]) == Some(kind)).unwrap()["lastTransitionTime"].clone()
+    };
+    assert_eq!(since("Initialized"), Value::from(NOW.to_string()));
+    assert_eq!(since("Ready"), Value::from(later.to_string()));
+    assert_eq!(status["startTime"], Value::from(NOW.to_string()));
+}
+
+#[test]
 fn a_pod_that_the_node_put_out_failed_for_that_reason() {
     let cause = Cause::Failed { reason: "Evicted".into(), message: "The node was low on resource: memory.".into() };
     let local = Local { ending: Some(Ending { cause, since: NOW, grace_seconds: 0 }), ..Local::default() };

@@ -1,0 +1,306 @@
+//! `knarr kubelet`: the node's agent, with upstream's flags.
+
+use std::path::{Path, PathBuf};
+
+use ::kubelet::{Config, Kubelet, Runtime, bootstrap};
+use anyhow::{Context, Result, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use client::Client;
+use client::config::Kubeconfig;
+use machinery::{Object, Value, json, value};
+
+/// How a flag's text becomes a field's value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text,
+    Number,
+    Bool,
+    /// `a,b`
+    List,
+    /// `a=b,c=d`
+    Map,
+    /// `a<b,c<d`
+    Thresholds,
+}
+
+/// Flags that set a field of KubeletConfiguration.
+const FIELDS: &[(&str, &str, Form)] = &[
+    ("address", "address", Form::Text),
+    ("allowed-unsafe-sysctls", "allowedUnsafeSysctls", Form::List),
+    ("cgroup-driver", "cgroupDriver", Form::Text),
+    ("cgroup-root", "cgroupRoot", Form::Text),
+    ("cgroups-per-qos", "cgroupsPerQOS", Form::Bool),
+    ("cluster-dns", "clusterDNS", Form::List),
+    ("cluster-domain", "clusterDomain", Form::Text),
+    ("container-log-max-files", "containerLogMaxFiles", Form::Number),
+    ("container-log-max-size", "containerLogMaxSize", Form::Text),
+    ("eviction-hard", "evictionHard", Form::Thresholds),
+    ("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", Form::Text),
+    ("healthz-port", "healthzPort", Form::Number),
+    ("image-gc-high-threshold", "imageGCHighThresholdPercent", Form::Number),
+    ("image-gc-low-threshold", "imageGCLowThresholdPercent", Form::Number),
+    ("kube-reserved", "kubeReserved", Form::Map),
+    ("max-pods", "maxPods", Form::Number),
+    ("minimum-image-ttl-duration", "imageMinimumGCAge", Form::Text),
+    ("node-status-max-images", "nodeStatusMaxImages", Form::Number),
+    ("node-status-update-frequency", "nodeStatusUpdateFrequency", Form::Text),
+    ("pod-manifest-path", "staticPodPath", Form::Text),
+    ("port", "port", Form::Number),
+    ("provider-id", "providerID", Form::Text),
+    ("register-node", "registerNode", Form::Bool),
+    ("resolv-conf", "resolvConf", Form::Text),
+    ("rotate-certificates", "rotateCertificates", Form::Bool),
+    ("serialize-image-pulls", "serializeImagePulls", Form::Bool),
+    ("system-reserved", "systemReserved", Form::Map),
+    ("tls-cert-file", "tlsCertFile", Form::Text),
+    ("tls-private-key-file", "tlsPrivateKeyFile", Form::Text),
+];
+
+/// Flags with a meaning of their own.
+const OWN: &[(&str, &str)] = &[
+    ("anonymous-auth", "Whether those who prove nothing may ask the server"),
+    ("authentication-token-webhook", "Whether tokens are shown to the API server"),
+    ("authorization-mode", "AlwaysAllow or Webhook"),
+    ("bootstrap-kubeconfig", "How the API server is reached to ask for a certificate, if --kubeconfig does not exist"),
+    ("cert-dir", "Where certificates are kept"),
+    ("client-ca-file", "Authority of clients of the server"),
+    ("config", "A KubeletConfiguration; flags override it"),
+    ("container-runtime-endpoint", "The socket of a runtime; without it, the one inside is used"),
+    ("hostname-override", "The name of the node"),
+    ("kubeconfig", "How the API server is reached"),
+    ("node-ip", "Addresses of the node"),
+    ("node-labels", "Labels of the node when it registers"),
+    ("register-with-taints", "Taints of the node when it registers: key=value:effect"),
+    ("root-dir", "Where volumes and the like are kept"),
+];
+
+/// Upstream's flags that change nothing here; said once when one is given.
+const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-token-webhook-cache-ttl \
+    authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl boot-id-file \
+    cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling cpu-cfs-quota \
+    cpu-cfs-quota-period cpu-manager-policy cpu-manager-policy-options cpu-manager-reconcile-period \
+    enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server enforce-node-allocatable \
+    event-burst event-qps event-storage-age-limit event-storage-event-limit eviction-max-pod-grace-period \
+    eviction-minimum-reclaim eviction-soft eviction-soft-grace-period exit-on-lock-contention \
+    experimental-allocatable-ignore-eviction experimental-mounter-path fail-cgroupv1 fail-swap-on feature-gates \
+    file-check-frequency global-housekeeping-interval hairpin-mode healthz-bind-address housekeeping-interval \
+    http-check-frequency image-credential-provider-bin-dir image-credential-provider-config image-service-endpoint \
+    kernel-memcg-notification kube-api-burst kube-api-content-type kube-api-qps kube-reserved-cgroup kubelet-cgroups \
+    local-storage-capacity-isolation lock-file log-cadvisor-usage log-flush-frequency log-json-info-buffer-size \
+    log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format machine-id-file \
+    make-iptables-util-chains manifest-url manifest-url-header max-open-files maximum-dead-containers \
+    maximum-dead-containers-per-container memory-manager-policy minimum-container-ttl-duration oom-score-adj \
+    pod-max-pids pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps reserved-cpus \
+    reserved-memory rotate-server-certificates runonce runtime-cgroups runtime-request-timeout \
+    seccomp-default storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
+    storage-driver-secure storage-driver-table storage-driver-user streaming-connection-idle-timeout sync-frequency \
+    system-cgroups system-reserved-cgroup tls-cipher-suites tls-min-version topology-manager-policy \
+    topology-manager-policy-options topology-manager-scope v vmodule volume-plugin-dir volume-stats-agg-period";
+
+/// Its flags: upstream's, and those of the runtime inside.
+pub fn arguments(command: Command) -> Command {
+    // `--flag`, `--flag=value` and `--flag value` all mean something to Go's flags, depending on their type.
+    let any = |name: &'static str| Arg::new(name).long(name).action(ArgAction::Append).num_args(1);
+    let switch = |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value("true");
+    let mut command = crate::cri::runtime_arguments(command);
+    for (name, field, form) in FIELDS {
+        let arg = any(name).help(format!("KubeletConfiguration's {field}"));
+        command = command.arg(if *form == Form::Bool { switch(arg) } else { arg });
+    }
+    for (name, help) in OWN {
+        let arg = any(name).help(*help);
+        let is_switch = matches!(*name, "anonymous-auth" | "authentication-token-webhook");
+        command = command.arg(if is_switch { switch(arg) } else { arg });
+    }
+    for name in WITHOUT_EFFECT.split_whitespace() {
+        command = command.arg(any(name).num_args(0..=1).hide(true));
+    }
+    command
+}
+
+/// Runs the kubelet until it is told to stop; pods go on.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
+    let config = config(matches)?;
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(matches, config))
+}
+
+async fn serve(matches: &ArgMatches, config: Config) -> Result<()> {
+    bootstrap(matches, &config).await?;
+    let client = client(matches, "kubeconfig")?;
+    let endpoint = match text(matches, "container-runtime-endpoint").filter(|endpoint| !endpoint.is_empty()) {
+        Some(endpoint) => endpoint.to_owned(),
+        None => embedded(matches).await?,
+    };
+    let channel = cri::connect(&endpoint).await?;
+    let name = config.node_name.clone();
+    if config.rotate_certificates && bootstrap::current(&config.cert_dir).exists() {
+        tokio::spawn(bootstrap::keep(client.clone(), name.clone(), config.cert_dir.clone()));
+    }
+    let mut kubelet = Kubelet::start(config, client, Runtime::new(&channel)).await?;
+    let announce = async {
+        kubelet.registered().await;
+        println!("ready: node {name} on {}", kubelet.address());
+    };
+    let stopping = crate::etcd::signal();
+    tokio::pin!(stopping);
+    tokio::select! {
+        () = announce => {}
+        signal = &mut stopping => return signal,
+    }
+    tokio::select! {
+        () = kubelet.run() => bail!("the kubelet ended by itself"),
+        signal = &mut stopping => signal,
+    }
+}
+
+/// Starts the runtime inside this process and gives its socket, which other CRI clients may use as well.
+async fn embedded(matches: &ArgMatches) -> Result<String> {
+    let config = crate::cri::config(matches)?;
+    let socket = config.root.with_file_name("cri.sock");
+    let runtime = runtime::Runtime::open(config).await?;
+    let (told, ready) = tokio::sync::oneshot::channel();
+    let place = socket.clone();
+    tokio::spawn(async move {
+        let ready = || {
+            // Whoever waited has gone if it is not told.
+            let _ = told.send(());
+        };
+        if let Err(error) = runtime::serve(runtime, &place, ready, std::future::pending()).await {
+            tracing::error!(%error, "the runtime is served no more");
+        }
+    });
+    ready.await.context("the runtime inside does not start")?;
+    Ok(socket.display().to_string())
+}
+
+/// Asks for a certificate if the kubelet has none yet and is told how.
+async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
+    let (Some(from), Some(to)) = (text(matches, "bootstrap-kubeconfig"), text(matches, "kubeconfig")) else {
+        return Ok(());
+    };
+    if from.is_empty() || Path::new(to).exists() {
+        return Ok(());
+    }
+    bootstrap::obtain(&client(matches, "bootstrap-kubeconfig")?, &config.node_name, &config.cert_dir).await?;
+    Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &config.cert_dir)?)
+}
+
+fn client(matches: &ArgMatches, flag: &str) -> Result<Client> {
+    let Some(file) = text(matches, flag) else {
+        bail!("--{flag} says how the API server is reached, and is not given")
+    };
+    let config = Kubeconfig::load(&[PathBuf::from(file)])?.config(None)?;
+    let settings =
+        client::Settings { user_agent: format!("kubelet/{}", ::kubelet::node::VERSION), ..Default::default() };
+    Ok(Client::connect(&config, settings)?)
+}
+
+fn config(matches: &ArgMatches) -> Result<Config> {
+    let name = text(matches, "hostname-override").map_or_else(::kubelet::node::machine::hostname, str::to_owned);
+    let mut config = Config::new(name);
+    let mut vain = Vec::new();
+    if let Some(file) = text(matches, "config") {
+        let content = std::fs::read_to_string(file).with_context(|| format!("--config {file} cannot be read"))?;
+        vain = config.apply(&content).with_context(|| format!("--config {file}"))?;
+    }
+    if let Some(dir) = text(matches, "root-dir") {
+        config.root_dir = dir.into();
+        config.cert_dir = config.root_dir.join("pki");
+    }
+    if let Some(dir) = text(matches, "cert-dir") {
+        config.cert_dir = dir.into();
+    }
+    let given = std::mem::take(&mut config.given);
+    config.apply(&flags_as_configuration(matches)?)?;
+    config.given = given;
+    own_flags(matches, &mut config)?;
+    vain.extend(
+        WITHOUT_EFFECT.split_whitespace().filter(|name| text(matches, name).is_some()).map(|name| format!("--{name}")),
+    );
+    if !vain.is_empty() {
+        tracing::warn!(settings = vain.join(", "), "these settings have no effect here");
+    }
+    Ok(config)
+}
+
+fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
+    if let Some(ips) = text(matches, "node-ip").filter(|ips| !ips.is_empty()) {
+        let parse = |ip: &str| ip.parse().with_context(|| format!("--node-ip: {ip:?} is no address"));
+        config.node_ips = ips.split(',').map(parse).collect::<Result<_>>()?;
+    }
+    for pair in list(matches, "node-labels") {
+        let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
+        config.node_labels.insert(key.to_owned(), value.to_owned());
+    }
+    for taint in list(matches, "register-with-taints") {
+        let Some((what, effect)) = taint.rsplit_once(':') else {
+            bail!("--register-with-taints: {taint:?} is not key=value:effect")
+        };
+        let (key, value) = what.split_once('=').unwrap_or((what, ""));
+        let mut one = value!({"key": key, "effect": effect});
+        if let (Some(one), false) = (one.as_object_mut(), value.is_empty()) {
+            one.insert("value", value);
+        }
+        config.taints.push(one);
+    }
+    config.anonymous = switch(matches, "anonymous-auth")?.unwrap_or(config.anonymous);
+    config.token_webhook = switch(matches, "authentication-token-webhook")?.unwrap_or(config.token_webhook);
+    if let Some(mode) = text(matches, "authorization-mode") {
+        let known = ::kubelet::config::authorization_mode(mode);
+        config.authorization_webhook =
+            known.with_context(|| format!("--authorization-mode: {mode:?} is neither AlwaysAllow nor Webhook"))?;
+    }
+    if let Some(file) = text(matches, "client-ca-file") {
+        config.client_ca = Some(file.into());
+    }
+    Ok(())
+}
+
+/// The flags that set fields, as the configuration that says the same.
+fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
+    let mut fields: Object =
+        [("apiVersion", "kubelet.config.k8s.io/v1beta1"), ("kind", "KubeletConfiguration")].into_iter().collect();
+    for (flag, field, form) in FIELDS {
+        let Some(given) = text(matches, flag) else { continue };
+        let pairs = |between: char| -> Result<Value> {
+            let pair = |pair: String| {
+                let split = pair.split_once(between).map(|(key, value)| (key.to_owned(), Value::from(value)));
+                split.with_context(|| format!("--{flag}: {pair:?} has no {between:?}"))
+            };
+            Ok(Value::Object(
+                list(matches, flag).into_iter().map(pair).collect::<Result<Vec<_>>>()?.into_iter().collect(),
+            ))
+        };
+        let value = match form {
+            Form::Text => given.into(),
+            Form::Number => given.parse::<i64>().with_context(|| format!("--{flag}: {given:?} is no number"))?.into(),
+            Form::Bool => switch(matches, flag)?.unwrap_or(true).into(),
+            Form::List => Value::Array(list(matches, flag).into_iter().map(Value::from).collect()),
+            Form::Map => pairs('=')?,
+            Form::Thresholds => pairs('<')?,
+        };
+        fields.insert(*field, value);
+    }
+    // JSON is YAML.
+    Ok(json::to_string(&Value::Object(fields)))
+}
+
+/// The last value of a flag.
+fn text<'a>(matches: &'a ArgMatches, flag: &str) -> Option<&'a str> {
+    matches.get_many::<String>(flag)?.next_back().map(String::as_str)
+}
+
+fn list(matches: &ArgMatches, flag: &str) -> Vec<String> {
+    let given = matches.get_many::<String>(flag).into_iter().flatten();
+    given.flat_map(|text| text.split(',')).filter(|one| !one.is_empty()).map(str::to_owned).collect()
+}
+
+fn switch(matches: &ArgMatches, flag: &str) -> Result<Option<bool>> {
+    let Some(given) = text(matches, flag) else { return Ok(None) };
+    match given {
+        "true" | "1" | "t" | "T" => Ok(Some(true)),
+        "false" | "0" | "f" | "F" => Ok(Some(false)),
+        other => bail!("--{flag}: {other:?} is neither true nor false"),
+    }
+}

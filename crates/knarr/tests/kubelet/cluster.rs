@@ -1,0 +1,505 @@
+//! A cluster of one node for a test: an API server, a kubelet, an image, and nothing left behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use client::config::Kubeconfig;
+use client::{Client, Event, Target, WatchOptions, WriteOptions};
+use container::cgroup::Cgroup;
+use image::{Name, Recipe, Store};
+use machinery::{Resource, Value, json, value};
+
+/// Whatever a test waits for comes sooner, or never.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const IMAGE: &str = "test.local/busybox:1";
+pub const NODE: &str = "node-1";
+
+pub static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
+pub static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
+pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+pub static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
+pub static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
+pub static LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
+
+pub struct Cluster {
+    dir: tempfile::TempDir,
+    server: Child,
+    kubelet: Child,
+    ready: String,
+    log: Arc<Mutex<String>>,
+    cgroup: String,
+    pub client: Client,
+    extra: Vec<String>,
+}
+
+/// A cluster, unless this test cannot have one.
+pub async fn cluster() -> Option<Cluster> {
+    cluster_with(&[]).await
+}
+
+pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
+    if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
+        eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
+        return None;
+    }
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let dir = tempfile::Builder::new().prefix("knarr-kubelet-").tempdir().unwrap();
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+    let store = Store::open(&dir.path().join("runtime/images")).unwrap();
+    store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
+    drop(store);
+    let cgroup = format!("/knarr-node-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
+    let log = Arc::default();
+    let (server, address) = start_server(dir.path(), &log);
+    for (name, token) in [("admin", "a-token"), ("node", "n-token")] {
+        fs::write(dir.path().join(format!("{name}.kubeconfig")), kubeconfig(&address, token)).unwrap();
+    }
+    let config = Kubeconfig::load(&[dir.path().join("admin.kubeconfig")]).unwrap().config(None).unwrap();
+    let client = Client::connect(&config, client::Settings::default()).unwrap();
+    prepare(&client).await;
+    let extra: Vec<String> = extra.iter().map(|text| (*text).to_owned()).collect();
+    let (kubelet, ready) = start_kubelet(dir.path(), &cgroup, &extra, &log);
+    Some(Cluster { dir, server, kubelet, ready, log, cgroup, client, extra })
+}
+
+fn start_server(dir: &Path, log: &Arc<Mutex<String>>) -> (Child, String) {
+    let tokens = dir.join("tokens.csv");
+    let lines = format!("a-token,admin,admin,\"system:masters\"\nn-token,system:node:{NODE},node,\"system:nodes\"\n");
+    fs::write(&tokens, lines).unwrap();
+    write_certificate(dir);
+    let mut server = Command::new(env!("CARGO_BIN_EXE_knarr"))
+        .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
+        .args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"])
+        .args(["--service-cluster-ip-range", "10.96.0.0/16", "--kubelet-preferred-address-types", "InternalIP"])
+        .arg("--data-dir")
+        .arg(dir.join("server"))
+        .arg("--cert-dir")
+        .arg(dir.join("certs"))
+        .arg("--token-auth-file")
+        .arg(&tokens)
+        .arg("--kubelet-client-certificate")
+        .arg(dir.join("client.pem"))
+        .arg("--kubelet-client-key")
+        .arg(dir.join("client.key"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    let address = lines.by_ref().map(Result::unwrap).find_map(|line| {
+        let (_, rest) = line.split_once("address=")?;
+        let end = |letter: char| letter != ':' && letter != '.' && !letter.is_ascii_digit();
+        Some(rest.split(end).next()?.to_owned())
+    });
+    keep(lines, "server", log);
+    (server, address.expect("the server says where it listens"))
+}
+
+/// The certificate by which the API server shows kubelets who it is; it vouches for itself.
+fn write_certificate(dir: &Path) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
+    params.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver-kubelet-client");
+    fs::write(dir.join("client.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(dir.join("client.key"), key.serialize_pem()).unwrap();
+}
+
+fn start_kubelet(dir: &Path, cgroup: &str, extra: &[String], log: &Arc<Mutex<String>>) -> (Child, String) {
+    let config = dir.join("kubelet.yaml");
+    let text = format!(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\ncgroupRoot: {cgroup}\n\
+         port: 0\nhealthzPort: 0\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nevictionHard: {{}}\n",
+        dir.join("logs").display()
+    );
+    fs::write(&config, text).unwrap();
+    let mut kubelet = Command::new(env!("CARGO_BIN_EXE_knarr"))
+        .args(["kubelet", "--hostname-override", NODE, "--node-ip", "127.0.0.1", "--cgroup-parent", cgroup])
+        .arg("--kubeconfig")
+        .arg(dir.join("node.kubeconfig"))
+        .arg("--config")
+        .arg(&config)
+        .arg("--client-ca-file")
+        .arg(dir.join("client.pem"))
+        .arg("--data-dir")
+        .arg(dir)
+        .arg("--root-dir")
+        .arg(dir.join("kubelet"))
+        .args(extra)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    keep(BufReader::new(kubelet.stderr.take().unwrap()).lines(), "kubelet", log);
+    let mut line = String::new();
+    BufReader::new(kubelet.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready"), "{line:?}\n{}", log.lock().unwrap());
+    (kubelet, line.trim().to_owned())
+}
+
+/// Keeps a process's words for when a test fails.
+fn keep(
+    lines: impl Iterator<Item = std::io::Result<String>> + Send + 'static,
+    who: &'static str,
+    log: &Arc<Mutex<String>>,
+) {
+    let log = Arc::clone(log);
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            log.lock().unwrap().push_str(&format!("{who}: {line}\n"));
+        }
+    });
+}
+
+fn kubeconfig(address: &str, token: &str) -> String {
+    format!(
+        r#"{{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{{"name": "c", "cluster": {{"server": "https://{address}", "insecure-skip-tls-verify": true}}}}],
+        "users": [{{"name": "u", "user": {{"token": "{token}"}}}}],
+        "contexts": [{{"name": "c", "context": {{"cluster": "c", "user": "u"}}}}]}}"#
+    )
+}
+
+/// What controllers would make: the service account that pods run as, and whom they trust.
+async fn prepare(client: &Client) {
+    static NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
+    let options = WatchOptions {
+        field_selector: "metadata.name=default".into(),
+        send_initial_events: true,
+        ..Default::default()
+    };
+    let first = async {
+        let mut watch = client.watch(&Target::all(&NAMESPACES), &options).await.unwrap();
+        while !matches!(watch.next().await.unwrap().unwrap(), Event::Added(_)) {}
+    };
+    tokio::time::timeout(PATIENCE, first).await.expect("the API server makes the first namespace");
+    static ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
+    let account =
+        value!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}});
+    let trust = value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", "namespace": "default"},
+        "data": {"ca.crt": "trust me\n"}});
+    for (resource, object) in [(&ACCOUNTS, account), (&CONFIG_MAPS, trust)] {
+        client.create(&Target::within(resource, "default"), &object, &WriteOptions::default()).await.unwrap();
+    }
+}
+
+/// Busybox under all its names, and a user.
+pub fn busybox() -> Recipe {
+    let names = Command::new("/bin/busybox").arg("--list").output().unwrap().stdout;
+    let names = String::from_utf8(names).unwrap();
+    let links = names.lines().filter(|name| *name != "busybox");
+    let text = |path: &str, content: &str| (PathBuf::from(path), content.as_bytes().to_vec(), 0o644);
+    Recipe {
+        dirs: [("/bin", 0o755), ("/etc", 0o755), ("/tmp", 0o1777), ("/root", 0o700), ("/proc", 0o755), ("/sys", 0o755)]
+            .map(|(path, mode)| (PathBuf::from(path), mode))
+            .to_vec(),
+        copies: vec![("/bin/busybox".into(), "/bin/busybox".into())],
+        links: links.map(|name| (Path::new("/bin").join(name), "busybox".into())).collect(),
+        files: vec![
+            text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/:/bin/sh\n"),
+            text("/etc/group", "root:x:0:\nwww:x:34:\n"),
+        ],
+        config: image::Config { cmd: vec!["sh".into()], env: vec!["FROM_IMAGE=1".into()], ..Default::default() },
+        pinned: false,
+    }
+}
+
+/// A pod of one container that runs a script, on the test's node.
+pub fn pod(name: &str, script: &str) -> Value {
+    with(name, value!({"containers": [(container("c", script))], "terminationGracePeriodSeconds": 1}))
+}
+
+/// A pod with a specification of its own, on the test's node.
+pub fn with(name: &str, spec: Value) -> Value {
+    let mut spec = spec;
+    let fields = spec.as_object_mut().unwrap();
+    fields.insert("nodeName", NODE);
+    value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+}
+
+pub fn container(name: &str, script: &str) -> Value {
+    value!({"name": name, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script]})
+}
+
+/// Changes the specification of a pod.
+pub fn set(pod: &mut Value, field: &str, value: impl Into<Value>) {
+    pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert(field, value);
+}
+
+/// Changes the first container of a pod.
+pub fn set_container(pod: &mut Value, field: &str, value: impl Into<Value>) {
+    let containers = pod.get_mut("spec").unwrap().get_mut("containers").unwrap();
+    containers.as_array_mut().unwrap()[0].as_object_mut().unwrap().insert(field, value);
+}
+
+pub fn phase(pod: &Value) -> &str {
+    pod.str_at(&["status", "phase"]).unwrap_or_default()
+}
+
+pub fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().unwrap_or_default();
+    conditions.iter().any(|one| one.str_at(&["type"]) == Some("Ready") && one.str_at(&["status"]) == Some("True"))
+}
+
+impl Cluster {
+    /// Where the kubelet's server is.
+    pub fn kubelet_address(&self) -> String {
+        let (_, address) = self.ready.rsplit_once(' ').unwrap();
+        address.replace("0.0.0.0", "127.0.0.1")
+    }
+
+    /// Waits until a container has printed something.
+    pub async fn logged(&self, name: &str, container: &str, attempt: u32, text: &str) {
+        let pod = self.get(&PODS, name).await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !self.printed(&pod, container, attempt).contains(text) {
+            assert!(tokio::time::Instant::now() < deadline, "{text:?} is not printed\n{}", self.log.lock().unwrap());
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub async fn create(&self, resource: &'static Resource, object: &Value) -> Value {
+        let target = Target::within(resource, object.str_at(&["metadata", "namespace"]).unwrap_or_default());
+        self.client.create(&target, object, &WriteOptions::default()).await.unwrap()
+    }
+
+    /// Waits for an object to be as it should.
+    pub async fn wait(
+        &self,
+        resource: &'static Resource,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let namespace = if resource.kind == "Node" { "" } else { "default" };
+        self.wait_in(resource, namespace, name, what, is).await
+    }
+
+    pub async fn wait_in(
+        &self,
+        resource: &'static Resource,
+        namespace: &str,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let options = WatchOptions {
+            field_selector: format!("metadata.name={name}"),
+            send_initial_events: true,
+            ..WatchOptions::default()
+        };
+        let mut last = Value::Null;
+        let waiting = async {
+            let mut watch = self.client.watch(&Target::within(resource, namespace), &options).await.unwrap();
+            loop {
+                match watch.next().await.unwrap().unwrap() {
+                    Event::Added(object) | Event::Modified(object) => {
+                        if is(&object) {
+                            return object;
+                        }
+                        last = object;
+                    }
+                    Event::Deleted(_) => panic!("{name} was deleted while waiting for it to be {what}"),
+                    Event::Bookmark { .. } => {}
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(object) => object,
+            Err(_) => {
+                let events = self.events().await.join("\n");
+                panic!(
+                    "{name} is not {what}: {}\n{events}\n{}",
+                    json::to_string_pretty(&last),
+                    self.log.lock().unwrap()
+                )
+            }
+        }
+    }
+
+    /// Makes a pod and waits for it to be as it should.
+    pub async fn run(&self, pod: &Value, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        self.create(&PODS, pod).await;
+        self.wait(&PODS, pod.str_at(&["metadata", "name"]).unwrap(), what, is).await
+    }
+
+    /// Runs a pod to its end and gives what its first container printed.
+    pub async fn output(&self, pod: &Value) -> String {
+        let ended = self.run(pod, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+        let text = self.printed(&ended, "c", 0);
+        assert_eq!(phase(&ended), "Succeeded", "{text}\n{}", json::to_string_pretty(&ended["status"]));
+        text
+    }
+
+    /// What a container printed.
+    pub fn printed(&self, pod: &Value, container: &str, attempt: u32) -> String {
+        let text = |field: &str| pod.str_at(&["metadata", field]).unwrap_or_default();
+        let dir = format!("{}_{}_{}", text("namespace"), text("name"), text("uid"));
+        let path = self.path("logs").join(dir).join(container).join(format!("{attempt}.log"));
+        let log = fs::read_to_string(&path).unwrap_or_default();
+        log.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).map(|line| format!("{line}\n")).collect()
+    }
+
+    pub async fn get(&self, resource: &'static Resource, name: &str) -> Value {
+        let namespace = if resource.kind == "Node" { "" } else { "default" };
+        self.client.get(&Target::named(resource, namespace, name)).await.unwrap()
+    }
+
+    /// Deletes a pod and waits for it to be gone.
+    pub async fn delete(&self, name: &str) {
+        let target = Target::named(&PODS, "default", name);
+        self.client.delete(&target, &client::DeleteOptions::default()).await.unwrap();
+        self.gone(name).await;
+    }
+
+    pub async fn gone(&self, name: &str) {
+        let options = WatchOptions {
+            field_selector: format!("metadata.name={name}"),
+            send_initial_events: true,
+            ..WatchOptions::default()
+        };
+        let waiting = async {
+            let mut there = false;
+            let mut watch = self.client.watch(&Target::within(&PODS, "default"), &options).await.unwrap();
+            loop {
+                match watch.next().await.unwrap().unwrap() {
+                    Event::Deleted(_) => return,
+                    Event::Added(_) | Event::Modified(_) => there = true,
+                    Event::Bookmark { initial_events_end: true, .. } if !there => return,
+                    Event::Bookmark { .. } => {}
+                }
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("{name} does not go\n{}", self.log.lock().unwrap());
+        }
+    }
+
+    /// Reasons and messages of all events.
+    pub async fn events(&self) -> Vec<String> {
+        let list =
+            self.client.list(&Target::within(&EVENTS, "default"), &client::ListOptions::default()).await.unwrap();
+        let text = |event: &Value, field: &str| event.str_at(&[field]).unwrap_or_default().to_owned();
+        list.items.iter().map(|event| format!("{}: {}", text(event, "reason"), text(event, "message"))).collect()
+    }
+
+    /// Waits for an event that begins like this.
+    pub async fn event(&self, beginning: &str) -> Value {
+        let waiting = async {
+            let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
+            let mut watch = self.client.watch(&Target::within(&EVENTS, "default"), &options).await.unwrap();
+            loop {
+                let (Event::Added(event) | Event::Modified(event)) = watch.next().await.unwrap().unwrap() else {
+                    continue;
+                };
+                let text = |field: &str| event.str_at(&[field]).unwrap_or_default().to_owned();
+                if format!("{}: {}", text("reason"), text("message")).starts_with(beginning) {
+                    return event;
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(event) => event,
+            Err(_) => panic!(
+                "there is no event {beginning:?}\n{}\n{}",
+                self.events().await.join("\n"),
+                self.log.lock().unwrap()
+            ),
+        }
+    }
+
+    /// Kills the kubelet without a warning and starts it again.
+    pub fn restart(&mut self) {
+        self.kubelet.kill().unwrap();
+        self.kubelet.wait().unwrap();
+        (self.kubelet, self.ready) = start_kubelet(self.dir.path(), &self.cgroup, &self.extra, &self.log);
+    }
+
+    /// Deletes every pod and checks that nothing is left of them.
+    pub async fn finish(self) {
+        let list = self.client.list(&Target::within(&PODS, "default"), &client::ListOptions::default()).await.unwrap();
+        for pod in list.items {
+            self.delete(pod.str_at(&["metadata", "name"]).unwrap()).await;
+        }
+        // What had ended already is gone from the API server before it is gone from the node.
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{left:?}\n{}", self.log.lock().unwrap());
+            tokio::task::yield_now().await;
+        }
+        let group = format!("{}/kubepods", self.cgroup);
+        assert_eq!(Cgroup::at(&group).pids().len(), 0);
+    }
+
+    /// Mounts and directories of pods.
+    fn left(&self) -> Vec<String> {
+        let dirs = ["runtime/sandboxes", "runtime/containers", "kubelet/pods", "logs"];
+        let entries = dirs.iter().flat_map(|dir| fs::read_dir(self.path(dir)).into_iter().flatten().flatten());
+        let left = self.mounts().into_iter().chain(entries.map(|entry| entry.path().display().to_string()));
+        left.chain(self.groups()).collect()
+    }
+
+    /// Control groups of pods, in every hierarchy.
+    fn groups(&self) -> Vec<String> {
+        let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+        let roots = hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]);
+        let kubepods = roots.map(|root| root.join(self.cgroup.trim_start_matches('/')).join("kubepods"));
+        let classes = kubepods.flat_map(|dir| [dir.clone(), dir.join("burstable"), dir.join("besteffort")]);
+        let groups = classes.flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
+        let of_pods = groups.filter(|group| group.file_name().to_string_lossy().starts_with("pod"));
+        of_pods.map(|group| group.path().display().to_string()).collect()
+    }
+
+    pub fn mounts(&self) -> Vec<String> {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let own = self.dir.path().display().to_string();
+        let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+        places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Cluster {
+    /// A test that failed half way leaves nothing behind either.
+    fn drop(&mut self) {
+        for process in [&mut self.kubelet, &mut self.server] {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let cgroup = Cgroup::at(&self.cgroup);
+        cgroup.kill();
+        let own = self.dir.path().display().to_string();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains("shim") && line.contains(&own) {
+                let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+        }
+        for place in self.mounts().iter().rev() {
+            let _ = rustix::mount::unmount(place.as_str(), rustix::mount::UnmountFlags::DETACH);
+        }
+        for _ in 0..100 {
+            if cgroup.remove().is_ok() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Nodes and pods from their making to their end.
+
+use machinery::{Value, value};
+
+use crate::cluster::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_registers_with_what_it_has_and_keeps_its_lease() {
+    let Some(cluster) =
+        cluster_with(&["--node-labels", "example.com/a=b", "--register-with-taints", "t=v:NoSchedule"]).await
+    else {
+        return;
+    };
+    let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], Value::from(NODE));
+    assert_eq!(node["metadata"]["labels"]["example.com/a"], Value::from("b"));
+    let taints = node["spec"]["taints"].as_array().unwrap();
+    assert!(taints.iter().any(|taint| taint.str_at(&["key"]) == Some("t")), "{taints:?}");
+    let status = &node["status"];
+    for field in ["cpu", "memory", "pods", "ephemeral-storage"] {
+        assert!(status["capacity"].get(field).is_some() && status["allocatable"].get(field).is_some(), "{field}");
+    }
+    assert_eq!(status["addresses"][0], value!({"type": "InternalIP", "address": "127.0.0.1"}));
+    assert!(status.str_at(&["nodeInfo", "containerRuntimeVersion"]).unwrap().starts_with("knarr://"));
+    assert!(
+        status["images"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|image| image["names"].as_array().unwrap().contains(&IMAGE.into()))
+    );
+    let lease = cluster.wait_in(&LEASES, "kube-node-lease", NODE, "held", |_| true).await;
+    assert_eq!(lease["spec"]["holderIdentity"], Value::from(NODE));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_runs_is_reported_and_goes_without_a_trace() {
+    let Some(cluster) = cluster().await else { return };
+    let pod = cluster.run(&pod("web", "echo hello; sleep 1000"), "ready", is_ready).await;
+    let status = &pod["status"];
+    assert_eq!((phase(&pod), &status["qosClass"]), ("Running", &Value::from("BestEffort")));
+    assert_eq!(status["hostIP"], Value::from("127.0.0.1"));
+    assert!(status.get("podIP").is_some() && status.get("startTime").is_some(), "{status:?}");
+    let container = &status["containerStatuses"][0];
+    assert_eq!(container["image"], Value::from(IMAGE));
+    assert!(container.str_at(&["containerID"]).unwrap().starts_with("knarr://"));
+    for event in [
+        "Pulled: Container image \"test.local/busybox:1\" already present",
+        "Created: Created container: c",
+        "Started: Started container c",
+    ] {
+        cluster.event(event).await;
+    }
+    cluster.delete("web").await;
+    cluster.event("Killing: Stopping container c").await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_pods_come_and_go_and_nothing_stays() {
+    let Some(cluster) = cluster().await else { return };
+    for round in 0..4 {
+        let names: Vec<String> = (0..5).map(|n| format!("round-{round}-{n}")).collect();
+        for name in &names {
+            cluster.create(&PODS, &pod(name, "sleep 1000")).await;
+        }
+        for name in &names {
+            cluster.wait(&PODS, name, "ready", is_ready).await;
+        }
+        for name in &names {
+            cluster.delete(name).await;
+        }
+    }
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_end_as_their_restart_policy_says() {
+    let Some(cluster) = cluster().await else { return };
+    let ended = |policy: &'static str, script: &'static str, expect: &'static str| {
+        let name = format!("{}-{}", policy.to_lowercase(), expect.to_lowercase());
+        let mut pod = pod(&name, script);
+        set(&mut pod, "restartPolicy", policy);
+        (pod, expect)
+    };
+    for (pod, expect) in [
+        ended("Never", "exit 0", "Succeeded"),
+        ended("Never", "echo why >/dev/termination-log; exit 3", "Failed"),
+        ended("OnFailure", "exit 0", "Succeeded"),
+    ] {
+        let found = cluster.run(&pod, expect, |pod| phase(pod) == expect).await;
+        if expect == "Failed" {
+            let ended = &found["status"]["containerStatuses"][0]["state"]["terminated"];
+            assert_eq!(
+                (&ended["exitCode"], &ended["reason"], &ended["message"]),
+                (&3.into(), &"Error".into(), &"why\n".into())
+            );
+        }
+    }
+    let crash = pod("crash", "exit 1");
+    let waiting = |pod: &Value| {
+        pod.at(&["status", "containerStatuses"])
+            .is_some_and(|list| list[0]["state"]["waiting"]["reason"] == Value::from("CrashLoopBackOff"))
+    };
+    let found = cluster.run(&crash, "in its back-off", waiting).await;
+    let container = &found["status"]["containerStatuses"][0];
+    assert!(container["restartCount"].as_int().unwrap() >= 1, "{container:?}");
+    assert_eq!(container["lastState"]["terminated"]["exitCode"], Value::Int(1));
+    assert_eq!(phase(&found), "Running");
+    cluster.event("BackOff: Back-off restarting failed container c in pod crash_default(").await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_containers_and_sidecars_come_first_and_in_order() {
+    let Some(cluster) = cluster().await else { return };
+    let mut sidecar = container("side", "echo side >>/out/log; trap 'exit 0' TERM; while :; do sleep 0.1; done");
+    sidecar.as_object_mut().unwrap().insert("restartPolicy", "Always");
+    let mount = value!([{"name": "out", "mountPath": "/out"}]);
+    let mut list = [container("first", "echo first >>/out/log"), sidecar, container("c", "sleep 0.2; cat /out/log")];
+    for one in &mut list {
+        one.as_object_mut().unwrap().insert("volumeMounts", mount.clone());
+    }
+    let [first, side, main] = list;
+    let pod = with(
+        "order",
+        value!({"restartPolicy": "Never", "initContainers": [first, side], "containers": [main],
+        "volumes": [{"name": "out", "emptyDir": {}}], "terminationGracePeriodSeconds": 5}),
+    );
+    assert_eq!(cluster.output(&pod).await, "first\nside\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_sees_its_variables_its_hosts_and_its_names() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": {"KEY": "from-map"}})).await;
+    cluster.create(&SERVICES, &value!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db", "namespace": "default"}, "spec": {"ports": [{"port": 5432}]}})).await;
+    let script = "echo $A $NAME $KEY $FROM_IMAGE $CPU $DB_SERVICE_PORT; grep -c alias.example /etc/hosts; grep search /etc/resolv.conf; hostname; id -u";
+    let mut pod = pod("env", script);
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "hostAliases", value!([{"ip": "192.0.2.9", "hostnames": ["alias.example"]}]));
+    set(&mut pod, "securityContext", value!({"runAsUser": 1234}));
+    set_container(&mut pod, "envFrom", value!([{"configMapRef": {"name": "c"}}]));
+    set_container(&mut pod, "resources", value!({"limits": {"cpu": "500m", "memory": "64Mi"}}));
+    set_container(
+        &mut pod,
+        "env",
+        value!([{"name": "B", "value": "b"}, {"name": "A", "value": "a-$(B)"},
+        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}}]),
+    );
+    let out = cluster.output(&pod).await;
+    let searches = "search default.svc.cluster.local svc.cluster.local cluster.local";
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0], "a-b env from-map 1 500 5432");
+    assert_eq!(lines[1], "1");
+    assert!(lines[2].starts_with(searches), "{out}");
+    assert_eq!(&lines[3..], ["env", "1234"]);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_hooks_and_grace_are_kept() {
+    let Some(cluster) = cluster().await else { return };
+    let mut live = pod("live", "touch /tmp/ok; trap 'exit 0' TERM; while :; do sleep 0.1; done");
+    set_container(
+        &mut live,
+        "livenessProbe",
+        value!({"exec": {"command": ["cat", "/tmp/ok"]}, "periodSeconds": 1, "failureThreshold": 1}),
+    );
+    set_container(
+        &mut live,
+        "lifecycle",
+        value!({"postStart": {"exec": {"command": ["sh", "-c", "sleep 1; rm /tmp/ok"]}}}),
+    );
+    let restarted = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_int() >= Some(1);
+    cluster.run(&live, "started again", restarted).await;
+    cluster.event("Unhealthy: Liveness probe failed: cat: can't open '/tmp/ok'").await;
+    cluster.event("Killing: Container c failed liveness probe, will be restarted").await;
+    let mut ready = pod("ready", "httpd -p 127.0.0.1:8099 -h /tmp; sleep 2; echo x >/tmp/f; sleep 1000");
+    set(&mut ready, "hostNetwork", true);
+    set_container(&mut ready, "readinessProbe", value!({"httpGet": {"path": "/f", "port": 8099}, "periodSeconds": 1}));
+    let up = |pod: &Value| phase(pod) == "Running" && !is_ready(pod);
+    cluster.run(&ready, "running but not ready", up).await;
+    cluster.event("Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 404").await;
+    cluster.wait(&PODS, "ready", "ready", is_ready).await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_kubelet_finds_its_pods_again() {
+    let Some(mut cluster) = cluster().await else { return };
+    let before = cluster.run(&pod("stays", "sleep 1000"), "ready", is_ready).await;
+    cluster.restart();
+    let mut second = pod("second", "true");
+    set(&mut second, "restartPolicy", "Never");
+    cluster.output(&second).await;
+    let after = cluster.get(&PODS, "stays").await;
+    let of = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+    assert_eq!(
+        (of(&before), before["status"]["conditions"].clone()),
+        (of(&after), after["status"]["conditions"].clone())
+    );
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_start_says_why() {
+    let Some(cluster) = cluster().await else { return };
+    let mut never = pod("never", "true");
+    set_container(&mut never, "image", "test.local/absent:1");
+    set_container(&mut never, "imagePullPolicy", "Never");
+    let reason = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
+    cluster.run(&never, "refused", |pod| reason(pod) == Value::from("ErrImageNeverPull")).await;
+    let mut missing = pod("missing", "true");
+    set_container(&mut missing, "envFrom", value!([{"configMapRef": {"name": "later"}}]));
+    let found = cluster.run(&missing, "refused", |pod| reason(pod) == Value::from("CreateContainerConfigError")).await;
+    let message = &found["status"]["containerStatuses"][0]["state"]["waiting"]["message"];
+    assert_eq!(message, &Value::from("configmap \"later\" not found"));
+    cluster
+        .create(
+            &CONFIG_MAPS,
+            &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later", "namespace": "default"}}),
+        )
+        .await;
+    cluster
+        .wait(&PODS, "missing", "started once its map is there", |pod| {
+            pod["status"]["containerStatuses"][0].get("containerID").is_some()
+        })
+        .await;
+    cluster.finish().await;
+}

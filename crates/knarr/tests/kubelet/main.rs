@@ -1,0 +1,12 @@
+//! A node from outside: the real API server, the real kubelet with the runtime inside, real containers. Needs root; says so and
+//! passes without.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod cluster;
+mod containerd;
+mod kubectl;
+mod life;
+mod server;
+mod special;
+mod volumes;

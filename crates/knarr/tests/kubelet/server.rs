@@ -1,0 +1,89 @@
+//! The kubelet's own server, asked as monitoring and the API server ask it.
+
+use std::process::Command;
+
+use machinery::{Value, json, value};
+
+use crate::cluster::*;
+
+/// What the kubelet answers: its status code and its words.
+fn ask(cluster: &Cluster, token: &str, path: &str) -> (u16, String) {
+    let url = format!("https://{}{path}", cluster.kubelet_address());
+    let authorization = format!("Authorization: Bearer {token}");
+    let output = Command::new("curl")
+        .args(["-sk", "--max-time", "30", "-w", "\n%{http_code}", "-H", &authorization, &url])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (body, code) = text.rsplit_once('\n').unwrap();
+    (code.parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_read_from_the_end_with_times_and_of_the_one_before() {
+    let Some(cluster) = cluster().await else { return };
+    let script = "for n in 1 2 3 4; do echo line $n; done; echo oops >&2; [ -e /out/again ] && sleep 1000; touch /out/again; exit 1";
+    let mut talks = pod("talks", script);
+    set(&mut talks, "volumes", value!([{"name": "out", "emptyDir": {}}]));
+    set_container(&mut talks, "volumeMounts", value!([{"name": "out", "mountPath": "/out"}]));
+    let again = |pod: &Value| is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == Value::Int(1);
+    cluster.run(&talks, "started again", again).await;
+    let logs = |query: &str| ask(&cluster, "a-token", &format!("/containerLogs/default/talks/c?{query}")).1;
+    cluster.logged("talks", "c", 1, "oops").await;
+    let lines = "line 1\nline 2\nline 3\nline 4\n";
+    assert_eq!(logs("stream=Stdout"), lines);
+    assert_eq!(logs("stream=Stderr"), "oops\n");
+    assert_eq!(logs("stream=Stdout&tailLines=5"), lines);
+    assert_eq!(logs("stream=Stdout&limitBytes=6"), "line 1");
+    assert_eq!(logs("previous=true").lines().count(), 5);
+    assert_eq!(logs("sinceTime=2999-01-01T00:00:00Z"), "");
+    let stamped = logs("timestamps=true&tailLines=1");
+    assert!(stamped.starts_with("20") && stamped.contains("Z "), "{stamped}");
+    assert_eq!(ask(&cluster, "a-token", "/containerLogs/default/talks/none").0, 404);
+    assert_eq!(ask(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=x").0, 422);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_followed_log_ends_with_its_container() {
+    let Some(cluster) = cluster().await else { return };
+    let mut ends = pod("ends", "for n in 1 2 3; do echo $n; sleep 0.3; done");
+    set(&mut ends, "restartPolicy", "Never");
+    cluster.run(&ends, "running", |pod| phase(pod) == "Running").await;
+    assert_eq!(ask(&cluster, "a-token", "/containerLogs/default/ends/c?follow=true"), (200, "1\n2\n3\n".to_owned()));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_those_whom_the_api_server_lets_may_ask() {
+    let Some(cluster) = cluster().await else { return };
+    assert_eq!(ask(&cluster, "a-token", "/healthz"), (200, "ok".to_owned()));
+    assert_eq!(ask(&cluster, "no-such-token", "/healthz").0, 401);
+    let (code, why) = ask(&cluster, "n-token", "/exec/default/a/b?command=x&output=1");
+    assert_eq!(code, 403, "{why}");
+    assert_eq!(ask(&cluster, "a-token", "/nothing").0, 404);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statistics_and_metrics_tell_of_every_container() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.run(&pod("busy", "while :; do :; done"), "ready", is_ready).await;
+    let (code, text) = ask(&cluster, "a-token", "/stats/summary");
+    assert_eq!(code, 200, "{text}");
+    let summary = json::parse(text.as_bytes()).unwrap();
+    assert_eq!(summary["node"]["nodeName"], Value::from(NODE));
+    assert_eq!(summary["pods"][0]["podRef"]["name"], Value::from("busy"));
+    assert_eq!(summary["pods"][0]["containers"][0]["name"], Value::from("c"));
+    let metric = "container_cpu_usage_seconds_total{container=\"c\",namespace=\"default\",pod=\"busy\"}";
+    for path in ["/metrics/resource", "/metrics/cadvisor"] {
+        let (_, text) = ask(&cluster, "a-token", path);
+        assert!(text.contains(metric), "{path}: {text}");
+    }
+    assert!(ask(&cluster, "a-token", "/metrics").1.contains("kubelet_running_pods 1"));
+    let pods = json::parse(ask(&cluster, "a-token", "/pods").1.as_bytes()).unwrap();
+    assert_eq!(pods["items"][0]["metadata"]["name"], Value::from("busy"));
+    let config = json::parse(ask(&cluster, "a-token", "/configz").1.as_bytes()).unwrap();
+    assert_eq!(config["kubeletconfig"]["clusterDomain"], Value::from("cluster.local"));
+    cluster.finish().await;
+}

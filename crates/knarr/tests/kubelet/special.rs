@@ -1,0 +1,110 @@
+//! Pods with special wishes: from files, looked into, resized, limited in time.
+
+use std::fs;
+
+use client::{Patch, Target, WriteOptions};
+use machinery::{Value, json, value};
+
+use crate::cluster::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_from_a_file_runs_and_is_shown_until_the_file_goes() {
+    let manifests = tempfile::tempdir().unwrap();
+    let spec =
+        value!({"containers": [(container("c", "echo static; sleep 1000"))], "terminationGracePeriodSeconds": 1});
+    let manifest = value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "manifest"}, "spec": spec});
+    fs::write(manifests.path().join("pod.yaml"), json::to_string(&manifest)).unwrap();
+    let Some(cluster) = cluster_with(&["--pod-manifest-path", manifests.path().to_str().unwrap()]).await else {
+        return;
+    };
+    let name = format!("manifest-{NODE}");
+    let mirror = cluster.wait(&PODS, &name, "ready", is_ready).await;
+    let annotations = &mirror["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/config.source"], Value::from("file"));
+    assert_eq!(annotations["kubernetes.io/config.mirror"], annotations["kubernetes.io/config.hash"]);
+    assert_eq!(mirror["metadata"]["ownerReferences"][0]["kind"], Value::from("Node"));
+    fs::remove_file(manifests.path().join("pod.yaml")).unwrap();
+    cluster.gone(&name).await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ephemeral_container_looks_into_a_running_one() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.run(&pod("opaque", "exec sleep 98765"), "ready", is_ready).await;
+    let mut debugger = container("debugger", "ps | grep -q 'sleep 98765' && echo seen");
+    debugger.as_object_mut().unwrap().insert("targetContainerName", "c");
+    let target = Target::named(&PODS, "default", "opaque").subresource("ephemeralcontainers");
+    let patch = Patch::Strategic(value!({"spec": {"ephemeralContainers": [debugger]}}));
+    cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    let over = |pod: &Value| pod["status"]["ephemeralContainerStatuses"][0]["state"].get("terminated").is_some();
+    let pod = cluster.wait(&PODS, "opaque", "looked into", over).await;
+    assert_eq!(cluster.printed(&pod, "debugger", 0), "seen\n");
+    assert!(is_ready(&pod));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_resized_in_place() {
+    let Some(cluster) = cluster().await else { return };
+    let mut sized = pod("sized", "sleep 1000");
+    set_container(
+        &mut sized,
+        "resources",
+        value!({"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}}),
+    );
+    let before = cluster.run(&sized, "ready", is_ready).await;
+    let patch = value!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "150m", "memory": "96Mi"}, "limits": {"cpu": "300m", "memory": "96Mi"}}}]}});
+    let target = Target::named(&PODS, "default", "sized").subresource("resize");
+    cluster.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await.unwrap();
+    cluster.event("ResizeCompleted: ").await;
+    let has = |pod: &Value| {
+        let status = &pod["status"]["containerStatuses"][0];
+        status["resources"]["limits"] == value!({"cpu": "300m", "memory": "96Mi"})
+    };
+    let after = cluster.wait(&PODS, "sized", "resized", has).await;
+    let of = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+    assert_eq!(of(&before), of(&after), "it was not started again");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_room_and_gates_are_kept() {
+    let Some(cluster) = cluster().await else { return };
+    let mut brief = pod("brief", "sleep 1000");
+    set(&mut brief, "activeDeadlineSeconds", 1);
+    let found = cluster.run(&brief, "over", |pod| phase(pod) == "Failed").await;
+    assert_eq!(found["status"]["reason"], Value::from("DeadlineExceeded"));
+    let mut large = pod("large", "true");
+    set_container(&mut large, "resources", value!({"requests": {"cpu": "1000"}}));
+    let found = cluster.run(&large, "refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(found["status"]["reason"], Value::from("OutOfcpu"));
+    let mut gated = pod("gated", "sleep 1000");
+    set(&mut gated, "readinessGates", value!([{"conditionType": "example.com/gate"}]));
+    cluster.run(&gated, "running", |pod| phase(pod) == "Running").await;
+    let gate = value!({"status": {"conditions": [{"type": "example.com/gate", "status": "True"}]}});
+    let target = Target::named(&PODS, "default", "gated").subresource("status");
+    cluster.client.patch(&target, &Patch::Strategic(gate), &WriteOptions::default()).await.unwrap();
+    cluster.wait(&PODS, "gated", "ready", is_ready).await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_runs_before_the_end() {
+    let Some(cluster) = cluster().await else { return };
+    let host = cluster.path("witness");
+    fs::create_dir(&host).unwrap();
+    let mut polite = pod("polite", "sleep 1000");
+    set(&mut polite, "terminationGracePeriodSeconds", 10);
+    set(&mut polite, "volumes", value!([{"name": "w", "hostPath": {"path": (host.display().to_string())}}]));
+    set_container(&mut polite, "volumeMounts", value!([{"name": "w", "mountPath": "/w"}]));
+    set_container(
+        &mut polite,
+        "lifecycle",
+        value!({"preStop": {"exec": {"command": ["sh", "-c", "echo bye >/w/bye; kill 1"]}}}),
+    );
+    cluster.run(&polite, "ready", is_ready).await;
+    cluster.delete("polite").await;
+    assert_eq!(fs::read_to_string(host.join("bye")).unwrap(), "bye\n");
+    cluster.finish().await;
+}

@@ -1,0 +1,77 @@
+//! What containers find in their volumes.
+
+use client::{Patch, Target, WriteOptions};
+use machinery::{Value, value};
+
+use crate::cluster::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_hold_what_they_should_with_modes_and_groups() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf", "namespace": "default"}, "data": {"a": "one", "b": "two"}})).await;
+    cluster.create(&SECRETS, &value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "sec", "namespace": "default"}, "data": {"pass": "aGlkZGVu"}})).await;
+    std::fs::create_dir(cluster.path("host")).unwrap();
+    std::fs::write(cluster.path("host/file"), "of the host\n").unwrap();
+    let script = "cat /conf/a /sec/pass; echo; stat -c %a /sec/..data/pass; cat /down/labels; echo; cat /host/file; \
+        stat -c '%a %g' /empty; mount | grep -c 'on /mem type tmpfs'; cat /sub; echo; ls /conf | tr '\\n' ' '; echo x >/empty/y && stat -c %g /empty/y";
+    let mut pod = pod("volumes", script);
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "securityContext", value!({"fsGroup": 777, "runAsUser": 5}));
+    pod.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("labels", value!({"x": "y"}));
+    set(
+        &mut pod,
+        "volumes",
+        value!([
+        {"name": "conf", "configMap": {"name": "conf"}},
+        {"name": "sec", "secret": {"secretName": "sec", "defaultMode": 256}},
+        {"name": "down", "downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+        {"name": "host", "hostPath": {"path": (cluster.path("host").display().to_string()), "type": "Directory"}},
+        {"name": "empty", "emptyDir": {}}, {"name": "mem", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]),
+    );
+    let at = |name: &str| value!({"name": name, "mountPath": (format!("/{name}"))});
+    set_container(
+        &mut pod,
+        "volumeMounts",
+        value!([(at("conf")), (at("sec")), (at("down")), (at("host")), (at("empty")), (at("mem")),
+        {"name": "conf", "mountPath": "/sub", "subPath": "b"}]),
+    );
+    let out = cluster.output(&pod).await;
+    let expect = "onehidden\n440\nx=\"y\"\nof the host\n2777 777\n1\ntwo\na b 777\n";
+    assert_eq!(out, expect);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_account_token_is_there_and_a_changed_map_shows() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "live", "namespace": "default"}, "data": {"k": "old"}})).await;
+    let script = "cd /var/run/secrets/kubernetes.io/serviceaccount; cat ca.crt namespace; echo; tr '.' '\\n' <token | wc -l; \
+        while [ $(cat /live/k) = old ]; do sleep 0.1; done; cat /live/k";
+    let mut pod = pod("live", script);
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "volumes", value!([{"name": "live", "configMap": {"name": "live"}}]));
+    set_container(&mut pod, "volumeMounts", value!([{"name": "live", "mountPath": "/live"}]));
+    cluster.run(&pod, "running", |pod| phase(pod) == "Running").await;
+    let target = Target::named(&CONFIG_MAPS, "default", "live");
+    let patch = Patch::Merge(value!({"data": {"k": "new\n"}}));
+    cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    let ended = cluster.wait(&PODS, "live", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "trust me\ndefault\n2\nnew\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
+    let Some(cluster) = cluster().await else { return };
+    let mut pod = pod("waits", "cat /v/k");
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "volumes", value!([{"name": "v", "secret": {"secretName": "later"}}]));
+    set_container(&mut pod, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    cluster.create(&PODS, &pod).await;
+    cluster.event("FailedMount: MountVolume.SetUp failed for volume: secret \"later\" not found").await;
+    let secret: Value = value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later", "namespace": "default"}, "data": {"k": "aGk="}});
+    cluster.create(&SECRETS, &secret).await;
+    let ended = cluster.wait(&PODS, "waits", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "hi\n");
+    cluster.finish().await;
+}

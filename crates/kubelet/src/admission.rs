@@ -1,0 +1,157 @@
+//! Whether a pod that was sent here can be here: by what the node has left and by the ports that others hold.
+
+use machinery::Value;
+use machinery::quantity::Quantity;
+
+use crate::pod::Pod;
+use crate::resources::{self, Amounts};
+
+/// Why a pod cannot be here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// A word for machines.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// What the kernel keeps apart by namespaces, so that a pod cannot disturb others by it.
+const SAFE_SYSCTLS: &[&str] = &[
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+];
+
+/// Whether a pod sets only what it may: what is safe, and what the node allows besides.
+pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Refusal> {
+    let allowed = |name: &str| {
+        SAFE_SYSCTLS.contains(&name)
+            || allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning),
+                None => name == pattern,
+            })
+    };
+    let list = pod.spec()["securityContext"]["sysctls"].as_array().unwrap_or_default();
+    let names = list.iter().filter_map(|sysctl| sysctl.str_at(&["name"])).map(|name| name.replace('/', "."));
+    match names.into_iter().find(|name| !allowed(name)) {
+        Some(name) => Err(Refusal {
+            reason: "SysctlForbidden".to_owned(),
+            message: format!("forbidden sysctl: \"{name}\" not allowlisted"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Judges a pod beside those that are here already.
+pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<(), Refusal> {
+    let mut used = Amounts::new();
+    for other in others {
+        resources::add(&mut used, &resources::pod_requests(*other));
+    }
+    let asked = resources::pod_requests(pod);
+    for (name, amount) in &asked {
+        let Some(all) = allocatable.get(name) else { continue };
+        let taken = used.get(name).copied().unwrap_or(Quantity::ZERO);
+        if !amount.is_zero() && taken.add(*amount) > *all {
+            let number = |amount: Quantity| if name == "cpu" { amount.milli_value() } else { amount.value() };
+            return Err(out_of(name, number(*amount), number(taken), number(*all)));
+        }
+    }
+    if let Some(most) = allocatable.get("pods").map(|most| most.value())
+        && i64::try_from(others.len()).unwrap_or(i64::MAX) >= most
+    {
+        return Err(out_of("pods", 1, i64::try_from(others.len()).unwrap_or(i64::MAX), most));
+    }
+    let taken: Vec<Port<'_>> = others.iter().flat_map(|other| host_ports(*other)).collect();
+    if host_ports(pod).iter().any(|port| taken.iter().any(|other| port.collides(other))) {
+        let message =
+            "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+        return Err(Refusal { reason: "NodePorts".to_owned(), message: message.to_owned() });
+    }
+    Ok(())
+}
+
+fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Refusal {
+    let message = format!(
+        "Pod was rejected: Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
+    );
+    Refusal { reason: format!("OutOf{name}"), message }
+}
+
+struct Port<'a> {
+    ip: &'a str,
+    protocol: &'a str,
+    number: i64,
+}
+
+impl Port<'_> {
+    fn collides(&self, other: &Self) -> bool {
+        let any = |ip: &str| matches!(ip, "" | "0.0.0.0" | "::");
+        self.number == other.number
+            && self.protocol == other.protocol
+            && (self.ip == other.ip || any(self.ip) || any(other.ip))
+    }
+}
+
+fn host_ports(pod: Pod<'_>) -> Vec<Port<'_>> {
+    let containers =
+        pod.init_containers().filter(|one| one.role == crate::pod::Role::Sidecar).chain(pod.app_containers());
+    let ports = containers.flat_map(|container| container.spec["ports"].as_array().unwrap_or_default());
+    let read = |port: &'_ Value| port["hostPort"].as_int().filter(|number| *number > 0);
+    ports
+        .filter_map(|port| {
+            let text = |field: &str, default| port.str_at(&[field]).unwrap_or(default);
+            Some(Port { ip: text("hostIP", ""), protocol: text("protocol", "TCP"), number: read(port)? })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    fn pod(cpu: &str, port: i64) -> Value {
+        value!({"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": port}],
+            "resources": {"requests": {"cpu": cpu}}}]}})
+    }
+
+    #[test]
+    fn only_what_is_safe_or_allowed_is_set_in_the_kernel() {
+        let check = |name: &str, allowed: &str, expect: bool| {
+            let pod = value!({"spec": {"securityContext": {"sysctls": [{"name": name, "value": "1"}]}}});
+            assert_eq!(sysctls(Pod(&pod), &[allowed.to_owned()]).is_ok(), expect, "{name} {allowed}");
+        };
+        check("kernel.shm_rmid_forced", "", true);
+        check("kernel/shm_rmid_forced", "", true);
+        check("kernel.msgmax", "", false);
+        check("kernel.msgmax", "kernel.msg*", true);
+    }
+
+    #[test]
+    fn a_pod_that_does_not_fit_is_refused_with_the_reason() {
+        let allocatable =
+            Amounts::from([("cpu".to_owned(), "2".parse().unwrap()), ("pods".to_owned(), "2".parse().unwrap())]);
+        let check = |pods: &[Value], expect: Option<&str>| {
+            let others: Vec<Pod<'_>> = pods[1..].iter().map(Pod).collect();
+            let found = admit(Pod(&pods[0]), &others, &allocatable).err().map(|refusal| refusal.reason);
+            assert_eq!(found.as_deref(), expect);
+        };
+        check(&[pod("2", 0)], None);
+        check(&[pod("2100m", 0)], Some("OutOfcpu"));
+        check(&[pod("1", 0), pod("1500m", 0)], Some("OutOfcpu"));
+        check(&[pod("0", 80), pod("0", 81)], None);
+        check(&[pod("0", 80), pod("0", 80)], Some("NodePorts"));
+        check(&[pod("0", 0), pod("0", 0), pod("0", 0)], Some("OutOfpods"));
+    }
+}

@@ -1,0 +1,215 @@
+//! The kubelet's own certificate: asked for with a bootstrap credential, and renewed before it ends.
+//!
+//! The certificate and its key are one file, `kubelet-client-current.pem`, a link to the newest: clients read it again when
+//! it changes.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{Client, Event, Target, WatchOptions, WriteOptions};
+use driver::clock;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Value, json, value, yaml};
+use rcgen::{CertificateParams, DnType, KeyPair};
+use reconcile::kinds;
+
+/// Who signs kubelets' certificates.
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// How long a request waits to be signed before another one is made.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// A certificate is renewed when this part of its life is over, in percent.
+const RENEW_PERCENT: i64 = 80;
+/// After a failure the next attempt is not far.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// A key or a request cannot be made.
+    #[error("a certificate request cannot be made")]
+    Make(#[from] rcgen::Error),
+    /// The API server.
+    #[error("the API server does not take the certificate request")]
+    Api(#[from] Box<client::Error>),
+    /// Nobody signed it.
+    #[error("certificate request {name} {what}")]
+    Unsigned {
+        /// Which one.
+        name: String,
+        /// What became of it.
+        what: String,
+    },
+    /// A file.
+    #[error("{path} cannot be written")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The bootstrap configuration is none.
+    #[error("{path} is no kubeconfig")]
+    Kubeconfig {
+        /// Which one.
+        path: PathBuf,
+    },
+}
+
+/// The file that holds certificate and key.
+pub fn current(cert_dir: &Path) -> PathBuf {
+    cert_dir.join("kubelet-client-current.pem")
+}
+
+/// Makes a kubeconfig out of a bootstrap kubeconfig: the same server, with the kubelet's own certificate.
+pub fn write_kubeconfig(bootstrap: &Path, kubeconfig: &Path, cert_dir: &Path) -> Result<(), BootstrapError> {
+    let none = || BootstrapError::Kubeconfig { path: bootstrap.to_owned() };
+    let text = fs::read_to_string(bootstrap).map_err(|_| none())?;
+    let mut config = yaml::parse(&text).map_err(|_| none())?;
+    let pem = current(cert_dir).display().to_string();
+    let user = value!({"client-certificate": (pem.as_str()), "client-key": (pem.as_str())});
+    let users = config.get_mut("users").and_then(Value::as_array_mut).ok_or_else(none)?;
+    for entry in users.iter_mut().filter_map(Value::as_object_mut) {
+        entry.insert("user", user.clone());
+    }
+    write_secret(kubeconfig, json::to_string_pretty(&config).as_bytes())
+}
+
+/// Asks for a certificate, waits for it to be signed and keeps it.
+pub async fn obtain(client: &Client, node: &str, cert_dir: &Path) -> Result<(), BootstrapError> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    let request = params.serialize_request(&key)?.pem()?;
+    let certificate = sign(client, &request).await?;
+    let stamp = clock::now().to_string().replace(':', "-");
+    let name = format!("kubelet-client-{stamp}.pem");
+    let file = cert_dir.join(&name);
+    fs::create_dir_all(cert_dir).map_err(|source| BootstrapError::File { path: cert_dir.to_owned(), source })?;
+    write_secret(&file, format!("{certificate}{}", key.serialize_pem()).as_bytes())?;
+    let (link, fresh) = (current(cert_dir), cert_dir.join(".kubelet-client-new"));
+    // A killed predecessor may have left one behind.
+    let _ = fs::remove_file(&fresh);
+    let linked = symlink(&name, &fresh).and_then(|()| fs::rename(&fresh, &link));
+    linked.map_err(|source| BootstrapError::File { path: link, source })
+}
+
+/// Renews the certificate for ever, each time before it ends.
+pub async fn keep(client: Client, node: String, cert_dir: PathBuf) {
+    loop {
+        let wait = match renew_at(&current(&cert_dir)) {
+            Some(at) => Duration::from_nanos(at.since(clock::now()).nanos().max(0).unsigned_abs()),
+            None => RETRY,
+        };
+        tokio::time::sleep(wait).await;
+        match obtain(&client, &node, &cert_dir).await {
+            Ok(()) => tracing::info!("the kubelet's certificate was renewed"),
+            Err(error) => {
+                tracing::warn!(error = %error, "the kubelet's certificate could not be renewed");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn sign(client: &Client, request: &str) -> Result<String, BootstrapError> {
+    let object = value!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": "csr-"},
+        "spec": {"request": (STANDARD.encode(request)), "signerName": SIGNER, "usages": ["digital signature", "client auth"]}});
+    let target = Target::all(&kinds::CERTIFICATE_SIGNING_REQUESTS);
+    let made = client.create(&target, &object, &WriteOptions::default()).await.map_err(Box::new)?;
+    let name = Meta::of(&made).name().to_owned();
+    let options = WatchOptions {
+        field_selector: format!("metadata.name={name}"),
+        send_initial_events: true,
+        timeout: Some(PATIENCE),
+        ..WatchOptions::default()
+    };
+    let unsigned = |what: String| BootstrapError::Unsigned { name: name.clone(), what };
+    let mut watch = client.watch(&target, &options).await.map_err(Box::new)?;
+    while let Some(event) = watch.next().await {
+        match event.map_err(Box::new)? {
+            Event::Added(object) | Event::Modified(object) => match verdict(&object) {
+                Some(Ok(certificate)) => return Ok(certificate),
+                Some(Err(why)) => return Err(unsigned(why)),
+                None => {}
+            },
+            Event::Deleted(_) => return Err(unsigned("is gone".to_owned())),
+            Event::Bookmark { .. } => {}
+        }
+    }
+    Err(unsigned("was not signed in time".to_owned()))
+}
+
+/// The certificate, or why there will be none; nothing while it is open.
+fn verdict(request: &Value) -> Option<Result<String, String>> {
+    let conditions = request["status"]["conditions"].as_array().unwrap_or_default();
+    let bad = conditions.iter().find(|one| matches!(one.str_at(&["type"]), Some("Denied" | "Failed")));
+    if let Some(bad) = bad {
+        let text = |field: &str| bad.str_at(&[field]).unwrap_or_default();
+        return Some(Err(format!("is {}: {}", text("type").to_ascii_lowercase(), text("message"))));
+    }
+    let bytes = STANDARD.decode(request.str_at(&["status", "certificate"])?).ok()?;
+    String::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(Ok)
+}
+
+/// When the certificate in a file is to be renewed.
+fn renew_at(file: &Path) -> Option<Time> {
+    let text = fs::read(file).ok()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).ok()?;
+    let validity = pem.parse_x509().ok()?.validity().clone();
+    let (from, to) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    Some(Time::from_unix(from + (to - from) / 100 * RENEW_PERCENT, 0))
+}
+
+fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), BootstrapError> {
+    let opened = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let written = opened.and_then(|mut file| io::Write::write_all(&mut file, bytes));
+    written.map_err(|source| BootstrapError::File { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_open_signed_or_refused() {
+        assert_eq!(verdict(&value!({"status": {}})), None);
+        assert_eq!(verdict(&value!({"status": {"certificate": "Y2VydA=="}})), Some(Ok("cert".into())));
+        let denied = value!({"status": {"conditions": [{"type": "Denied", "message": "who are you"}]}});
+        assert_eq!(verdict(&denied), Some(Err("is denied: who are you".into())));
+    }
+
+    #[test]
+    fn a_bootstrap_configuration_becomes_one_with_the_kubelets_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("b"), dir.path().join("k"));
+        fs::write(
+            &from,
+            "clusters: [{name: c, cluster: {server: 'https://x'}}]\nusers: [{name: u, user: {token: t}}]\n",
+        )
+        .unwrap();
+        write_kubeconfig(&from, &to, dir.path()).unwrap();
+        let made = json::parse(&fs::read(&to).unwrap()).unwrap();
+        assert_eq!(made["clusters"][0]["cluster"]["server"], Value::from("https://x"));
+        assert!(made["users"][0]["user"].get("token").is_none());
+        assert_eq!(made["users"][0]["user"]["client-key"], Value::from(current(dir.path()).display().to_string()));
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_before_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap();
+        let file = dir.path().join("c.pem");
+        fs::write(&file, made.cert.pem()).unwrap();
+        assert!(renew_at(&file).unwrap() > clock::now());
+        assert_eq!(renew_at(&dir.path().join("none")), None);
+    }
+}

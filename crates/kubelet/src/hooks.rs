@@ -1,0 +1,56 @@
+//! What a container wants done after its start and before its end.
+
+use std::time::Duration;
+
+use machinery::Value;
+
+use crate::pod::Container;
+use crate::runtime::Runtime;
+use crate::web;
+
+/// Runs a handler to its end, or to the end of its time; says what went wrong.
+pub async fn run(
+    runtime: &Runtime,
+    handler: &Value,
+    container: Container<'_>,
+    id: &str,
+    pod_ip: &str,
+    timeout: Duration,
+) -> Result<(), String> {
+    if let Some(exec) = handler.get("exec") {
+        let words = exec["command"].as_array().unwrap_or_default();
+        let command: Vec<String> = words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
+        let shown = command.join(" ");
+        return match runtime.exec(id, command, timeout).await {
+            Ok((0, _)) => Ok(()),
+            Ok((code, output)) => Err(format!(
+                "Exec lifecycle hook ([{shown}]) for Container \"{}\" failed - error: command '{shown}' exited with {code}: {}",
+                container.name(),
+                String::from_utf8_lossy(&output)
+            )),
+            Err(status) => Err(status.message().to_owned()),
+        };
+    }
+    if let Some(action) = handler.get("httpGet") {
+        let get =
+            web::Get::read(action, container, pod_ip, "kube-lifecycle/1.36").map_err(|error| error.to_string())?;
+        return match web::get(&get, timeout).await {
+            Ok((status, _)) if status.as_u16() < 400 => Ok(()),
+            Ok((status, body)) => {
+                Err(format!("HTTP lifecycle hook failed with statuscode {}: {body}", status.as_u16()))
+            }
+            Err(error) => Err(error.to_string()),
+        };
+    }
+    if let Some(sleep) = handler.get("sleep") {
+        let seconds = sleep["seconds"].as_int().and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
+        tokio::time::sleep(Duration::from_secs(seconds).min(timeout)).await;
+        return Ok(());
+    }
+    if let Some(action) = handler.get("tcpSocket") {
+        let host = action.str_at(&["host"]).filter(|host| !host.is_empty()).unwrap_or(pod_ip);
+        let port = web::port(&action["port"], container).ok_or("the port is unknown")?;
+        return web::connect(host, port, timeout).await.map_err(|error| error.to_string());
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Credentials for a registry out of the secrets of a pod.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cri::v1;
+use machinery::{Object, Value, json};
+
+use crate::environment::secret_entries;
+
+/// The credentials that may fit an image, the most exact first.
+pub fn of(secrets: &[Value], image: &str) -> Vec<v1::AuthConfig> {
+    let (host, path) = parts(image);
+    let mut found: Vec<(usize, v1::AuthConfig)> = Vec::new();
+    for secret in secrets {
+        let entries = secret_entries(secret);
+        let modern = entries.get(".dockerconfigjson").and_then(|bytes| json::parse(bytes).ok());
+        let modern = modern.and_then(|config| config.get("auths").cloned());
+        let old = entries.get(".dockercfg").and_then(|bytes| json::parse(bytes).ok());
+        for registries in modern.iter().chain(&old) {
+            for (registry, entry) in registries.as_object().into_iter().flat_map(Object::iter) {
+                if let Some(exactness) = fit(registry, &host, &path) {
+                    found.push((exactness, read(entry, &host)));
+                }
+            }
+        }
+    }
+    found.sort_by_key(|(exactness, _)| std::cmp::Reverse(*exactness));
+    found.into_iter().map(|(_, auth)| auth).collect()
+}
+
+/// The registry of an image and the rest of its name.
+fn parts(image: &str) -> (String, String) {
+    match image.split_once('/') {
+        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (host.to_owned(), path.to_owned()),
+        _ => ("docker.io".to_owned(), image.to_owned()),
+    }
+}
+
+/// How exactly an entry names a registry, if it does: by the length of its path.
+fn fit(entry: &str, host: &str, path: &str) -> Option<usize> {
+    let entry = entry.trim_start_matches("https://").trim_start_matches("http://");
+    let (of_host, of_path) = entry.split_once('/').unwrap_or((entry, ""));
+    let docker = |host: &str| matches!(host, "docker.io" | "index.docker.io" | "registry-1.docker.io");
+    let same = of_host == host || docker(of_host) && docker(host) || wildcard(of_host, host);
+    let of_path = of_path.trim_end_matches('/');
+    // Docker's own entry ends in its API version.
+    let of_path = if matches!(of_path, "v1" | "v2") { "" } else { of_path };
+    (same && path.starts_with(of_path)).then_some(of_path.len())
+}
+
+fn wildcard(pattern: &str, host: &str) -> bool {
+    let (pattern, host): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
+    let part = |(pattern, part): (&&str, &&str)| match pattern.split_once('*') {
+        Some((before, after)) => {
+            part.len() >= before.len() + after.len() && part.starts_with(before) && part.ends_with(after)
+        }
+        None => pattern == part,
+    };
+    pattern.len() == host.len() && pattern.iter().zip(&host).all(part)
+}
+
+fn read(entry: &Value, host: &str) -> v1::AuthConfig {
+    let text = |field: &str| entry.str_at(&[field]).unwrap_or_default().to_owned();
+    let mut auth = v1::AuthConfig {
+        username: text("username"),
+        password: text("password"),
+        identity_token: text("identitytoken"),
+        server_address: host.to_owned(),
+        ..Default::default()
+    };
+    let decoded = STANDARD.decode(text("auth")).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    if let Some((user, password)) = decoded.as_deref().and_then(|text| text.split_once(':')) {
+        (auth.username, auth.password) = (user.to_owned(), password.to_owned());
+    }
+    auth
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn the_most_exact_entry_for_a_registry_comes_first() {
+        let config = r#"{"auths": {"r.example": {"username": "a", "password": "p"}, "r.example/team": {"auth": "YjpxOnI="},
+            "*.example": {"username": "w"}, "https://index.docker.io/v1/": {"username": "d"}}}"#;
+        let secret = value!({"data": {".dockerconfigjson": (STANDARD.encode(config))}});
+        let users = |image: &str| -> Vec<String> {
+            of(std::slice::from_ref(&secret), image).into_iter().map(|auth| auth.username).collect()
+        };
+        assert_eq!(users("r.example/team/app:1")[0], "b");
+        assert_eq!(of(std::slice::from_ref(&secret), "r.example/team/app")[0].password, "q:r");
+        assert!(
+            users("r.example/other").contains(&"a".to_owned()) && !users("r.example/other").contains(&"b".to_owned())
+        );
+        assert_eq!(users("x.example/app"), ["w"]);
+        assert_eq!(users("busybox"), ["d"]);
+        assert_eq!(users("other.org/app"), [""; 0]);
+    }
+}

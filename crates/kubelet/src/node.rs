@@ -1,0 +1,289 @@
+//! The node itself: what it is, what it has, how it is, as an object of the API.
+
+mod lease;
+pub mod machine;
+mod register;
+
+use machinery::quantity::{Format, Quantity};
+use machinery::time::Time;
+use machinery::{Object, Value, value};
+
+use crate::config::Config;
+use crate::resources::Amounts;
+use machine::Machine;
+
+pub use lease::keep as keep_lease;
+pub use register::{Pressure, Registration, ask_runtime, keep as keep_registered, keep_network};
+
+/// The version of Kubernetes that this kubelet is one of.
+pub const VERSION: &str = "v1.36.4";
+
+/// What the runtime says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuntimeFacts {
+    /// `knarr`, `containerd`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Why it cannot make containers, if it cannot.
+    pub not_ready: Option<String>,
+    /// What its handlers can do, as the API says it.
+    pub handlers: Vec<Value>,
+    /// Whether it knows how to choose supplemental groups.
+    pub supplemental_groups: bool,
+    /// Images: their names and sizes.
+    pub images: Vec<(Vec<String>, i64)>,
+}
+
+/// What a node has in all.
+pub fn capacity(config: &Config, machine: &Machine) -> Amounts {
+    let number = |value: i64, format| Quantity::new(value, format);
+    let mut all = Amounts::from([
+        ("cpu".to_owned(), number(machine.cpus, Format::DecimalSI)),
+        ("memory".to_owned(), number(machine.memory_bytes / 1024 * 1024, Format::BinarySI)),
+        ("ephemeral-storage".to_owned(), number(machine.disk_bytes / 1024 * 1024, Format::BinarySI)),
+        ("pods".to_owned(), number(config.max_pods.into(), Format::DecimalSI)),
+    ]);
+    for (size, bytes) in &machine.hugepages {
+        all.insert(format!("hugepages-{size}"), number(*bytes, Format::BinarySI));
+    }
+    all
+}
+
+/// What a node has for pods: less what is reserved and what is kept free.
+pub fn allocatable(config: &Config, machine: &Machine) -> Amounts {
+    let capacity = capacity(config, machine);
+    let mut all = capacity.clone();
+    for (name, amount) in &mut all {
+        let mut kept = config.reserved.get(name).copied().unwrap_or(Quantity::ZERO);
+        let signal = match name.as_str() {
+            "memory" => "memory.available",
+            "ephemeral-storage" => "nodefs.available",
+            _ => "",
+        };
+        if let Some(limit) = config.eviction_hard.get(signal) {
+            kept = kept.add(threshold(limit, *amount));
+        }
+        let left = amount.sub(kept);
+        *amount = if left.is_negative() { Quantity::ZERO.with_format(amount.format()) } else { left };
+    }
+    all
+}
+
+/// A threshold as an amount: absolute, or a part of what there is.
+pub fn threshold(text: &str, of: Quantity) -> Quantity {
+    match text.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok()) {
+        Some(percent) => Quantity::new((of.value() as f64 * percent / 100.0) as i64, of.format()),
+        None => text.parse().unwrap_or(Quantity::ZERO),
+    }
+}
+
+/// The object that a kubelet makes of its node.
+pub fn object(config: &Config, machine: &Machine, status: Value) -> Value {
+    let mut labels: Object = config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    for (key, value) in own_labels(config, machine) {
+        labels.insert(key, value);
+    }
+    let mut spec = Object::new();
+    if !config.taints.is_empty() {
+        spec.insert("taints", config.taints.clone());
+    }
+    if !config.provider_id.is_empty() {
+        spec.insert("providerID", config.provider_id.as_str());
+    }
+    value!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": (config.node_name.as_str()), "labels": labels,
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+        "spec": spec, "status": status})
+}
+
+/// The labels that every node has.
+pub fn own_labels(config: &Config, machine: &Machine) -> [(&'static str, String); 5] {
+    [
+        ("beta.kubernetes.io/arch", machine.architecture.to_owned()),
+        ("beta.kubernetes.io/os", "linux".to_owned()),
+        ("kubernetes.io/arch", machine.architecture.to_owned()),
+        ("kubernetes.io/hostname", config.node_name.clone()),
+        ("kubernetes.io/os", "linux".to_owned()),
+    ]
+}
+
+/// What everything about a node's status depends on.
+pub struct Observed<'a> {
+    /// How the kubelet is set up.
+    pub config: &'a Config,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The runtime.
+    pub runtime: &'a RuntimeFacts,
+    /// What is short.
+    pub pressure: &'a Pressure,
+    /// The addresses of the node.
+    pub addresses: &'a [String],
+    /// The port of the kubelet's server.
+    pub port: u16,
+    /// The status as it is known.
+    pub known: &'a Value,
+    /// The time.
+    pub now: Time,
+}
+
+/// The status of a node. Times of transitions are kept, and so is what others wrote.
+pub fn status(observed: &Observed<'_>) -> Value {
+    let Observed { config, machine, runtime, known, .. } = *observed;
+    let amounts = |amounts: Amounts| -> Object {
+        amounts.iter().map(|(name, amount)| (name.as_str(), amount.to_string())).collect()
+    };
+    let mut addresses: Vec<Value> =
+        observed.addresses.iter().map(|ip| value!({"type": "InternalIP", "address": (ip.as_str())})).collect();
+    addresses.push(value!({"type": "Hostname", "address": (config.node_name.as_str())}));
+    let mut status = known.as_object().cloned().unwrap_or_default();
+    status.insert("capacity", amounts(capacity(config, machine)));
+    status.insert("allocatable", amounts(allocatable(config, machine)));
+    status.insert("addresses", addresses);
+    status.insert("daemonEndpoints", value!({"kubeletEndpoint": {"Port": (u32::from(observed.port))}}));
+    status.insert(
+        "nodeInfo",
+        value!({
+        "machineID": (machine.machine_id.as_str()), "systemUUID": (machine.system_uuid.as_str()),
+        "bootID": (machine.boot_id.as_str()), "kernelVersion": (machine.kernel.as_str()),
+        "osImage": (machine.os.as_str()), "operatingSystem": "linux", "architecture": (machine.architecture),
+        "containerRuntimeVersion": (format!("{}://{}", runtime.name, runtime.version)),
+        "kubeletVersion": VERSION, "kubeProxyVersion": ""}),
+    );
+    status.insert("images", images(config, runtime));
+    if !runtime.handlers.is_empty() {
+        status.insert("runtimeHandlers", runtime.handlers.clone());
+    }
+    status.insert("features", value!({"supplementalGroupsPolicy": (runtime.supplemental_groups)}));
+    status.insert("conditions", conditions(observed));
+    Value::Object(status)
+}
+
+fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<Value> {
+    let mut images = runtime.images.clone();
+    images.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    if let Ok(most) = usize::try_from(config.status_images_max) {
+        images.truncate(most);
+    }
+    let shown = |(names, size): &(Vec<String>, i64)| {
+        let names: Vec<Value> = names.iter().take(5).map(|name| Value::from(name.as_str())).collect();
+        value!({"names": names, "sizeBytes": (*size)})
+    };
+    images.iter().map(shown).collect()
+}
+
+fn conditions(observed: &Observed<'_>) -> Vec<Value> {
+    let pressure = observed.pressure;
+    let held = |kind: &'static str, short: bool, yes: [&'static str; 2], no: [&'static str; 2]| {
+        let [reason, message] = if short { yes } else { no };
+        (kind, short, reason, message.to_owned())
+    };
+    let ready = match &observed.runtime.not_ready {
+        None => ("Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned()),
+        Some(why) => ("Ready", false, "KubeletNotReady", why.clone()),
+    };
+    let own = [
+        held(
+            "MemoryPressure",
+            pressure.memory,
+            ["KubeletHasInsufficientMemory", "kubelet has insufficient memory available"],
+            ["KubeletHasSufficientMemory", "kubelet has sufficient memory available"],
+        ),
+        held(
+            "DiskPressure",
+            pressure.disk,
+            ["KubeletHasDiskPressure", "kubelet has disk pressure"],
+            ["KubeletHasNoDiskPressure", "kubelet has no disk pressure"],
+        ),
+        held(
+            "PIDPressure",
+            pressure.pids,
+            ["KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
+            ["KubeletHasSufficientPID", "kubelet has sufficient PID available"],
+        ),
+        ready,
+    ];
+    let known = observed.known["conditions"].as_array().unwrap_or_default();
+    let find = |kind: &str| known.iter().find(|condition| condition.str_at(&["type"]) == Some(kind));
+    let now = observed.now.to_string();
+    let mut list: Vec<Value> = own
+        .iter()
+        .map(|(kind, holds, reason, message)| {
+            let status = if *holds { "True" } else { "False" };
+            let before = find(kind).filter(|before| before.str_at(&["status"]) == Some(status));
+            let since = before.and_then(|before| before.str_at(&["lastTransitionTime"])).unwrap_or(&now);
+            value!({"type": (*kind), "status": status, "lastHeartbeatTime": (now.as_str()), "lastTransitionTime": since,
+                "reason": (*reason), "message": (message.as_str())})
+        })
+        .collect();
+    let mine = |kind: Option<&str>| own.iter().any(|(own, ..)| Some(*own) == kind);
+    let others = known.iter().filter(|condition| !mine(condition.str_at(&["type"])));
+    list.splice(0..0, others.cloned());
+    list
+}
+
+/// Whether a status says anything new apart from when it was made.
+pub fn is_news(known: &Value, status: &Value) -> bool {
+    without_heartbeats(known) != without_heartbeats(status)
+}
+
+fn without_heartbeats(status: &Value) -> Value {
+    let mut status = status.clone();
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        condition.remove("lastHeartbeatTime");
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine { cpus: 4, memory_bytes: 8 << 30, disk_bytes: 100 << 30, ..Machine::default() }
+    }
+
+    #[test]
+    fn what_is_reserved_and_kept_free_is_not_for_pods() {
+        let mut config = Config::new("n");
+        config.reserved = Amounts::from([("cpu".to_owned(), "500m".parse().unwrap())]);
+        let shown = |amounts: &Amounts, name: &str| amounts[name].to_string();
+        let (all, free) = (capacity(&config, &machine()), allocatable(&config, &machine()));
+        assert_eq!((shown(&all, "cpu"), shown(&free, "cpu")), ("4".into(), "3500m".into()));
+        assert_eq!((shown(&all, "memory"), shown(&free, "memory")), ("8Gi".into(), "8092Mi".into()));
+        assert_eq!(free["ephemeral-storage"].value(), 90 << 30);
+        assert_eq!(shown(&free, "pods"), "110");
+    }
+
+    #[test]
+    fn a_heartbeat_alone_is_no_news_and_a_change_is() {
+        let (config, machine) = (Config::new("n"), machine());
+        let make = |known: &Value, runtime: &RuntimeFacts, now: i64| {
+            let (pressure, addresses) = (Pressure::default(), ["192.0.2.1".to_owned()]);
+            let now = Time::from_unix(now, 0);
+            status(&Observed {
+                config: &config,
+                machine: &machine,
+                runtime,
+                pressure: &pressure,
+                addresses: &addresses,
+                port: 10250,
+                known,
+                now,
+            })
+        };
+        let mut runtime = RuntimeFacts { name: "knarr".into(), version: "0.1".into(), ..RuntimeFacts::default() };
+        let first = make(&Value::Null, &runtime, 1);
+        let later = make(&first, &runtime, 100);
+        assert!(!is_news(&first, &later));
+        assert_ne!(first, later);
+        runtime.not_ready = Some("no network".into());
+        let broken = make(&later, &runtime, 200);
+        assert!(is_news(&later, &broken));
+        let ready = &broken["conditions"][3];
+        assert_eq!(ready["lastTransitionTime"], Value::from("1970-01-01T00:03:20Z"));
+        assert_eq!((&ready["status"], &ready["reason"]), (&Value::from("False"), &Value::from("KubeletNotReady")));
+    }
+}

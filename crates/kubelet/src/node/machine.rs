@@ -1,0 +1,111 @@
+//! The machine under a node: what the kernel says it is and has.
+
+use std::fs;
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+
+/// What a machine is and has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Processors.
+    pub cpus: i64,
+    /// Memory.
+    pub memory_bytes: i64,
+    /// The disk that the kubelet's directory is on.
+    pub disk_bytes: i64,
+    /// Huge pages by size, in bytes.
+    pub hugepages: Vec<(String, i64)>,
+    /// `/etc/machine-id`.
+    pub machine_id: String,
+    /// What the board calls itself.
+    pub system_uuid: String,
+    /// This start of the kernel.
+    pub boot_id: String,
+    /// The kernel's version.
+    pub kernel: String,
+    /// The system's name for people.
+    pub os: String,
+    /// Go's name for the processor's kind.
+    pub architecture: &'static str,
+}
+
+impl Machine {
+    /// Reads it; what cannot be read is left empty.
+    pub fn read(root_dir: &Path) -> Self {
+        let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+        let memory = text("/proc/meminfo");
+        let disk = rustix::fs::statvfs(root_dir);
+        Self {
+            cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as i64),
+            memory_bytes: field(&memory, "MemTotal:").unwrap_or(0) * 1024,
+            disk_bytes: disk.map_or(0, |disk| (disk.f_blocks * disk.f_frsize) as i64),
+            hugepages: hugepages(),
+            machine_id: text("/etc/machine-id"),
+            system_uuid: Some(text("/sys/class/dmi/id/product_uuid"))
+                .filter(|id| !id.is_empty())
+                .unwrap_or_else(|| text("/etc/machine-id")),
+            boot_id: text("/proc/sys/kernel/random/boot_id"),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            os: os_name(&text("/etc/os-release")),
+            architecture: match std::env::consts::ARCH {
+                "x86_64" => "amd64",
+                "aarch64" => "arm64",
+                other => other,
+            },
+        }
+    }
+}
+
+/// The machine's own name, as upstream makes a node's of it: in small letters.
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().trim().to_ascii_lowercase()
+}
+
+/// The address by which others reach this machine: the one its default route leaves from.
+pub fn default_address() -> Option<IpAddr> {
+    let from = |bind: &str, to: &str| {
+        let socket = UdpSocket::bind(bind).ok()?;
+        // Nothing is sent: the kernel only chooses the way.
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+    };
+    from("0.0.0.0:0", "192.0.2.1:9").or_else(|| from("[::]:0", "[2001:db8::1]:9"))
+}
+
+fn field(text: &str, name: &str) -> Option<i64> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn hugepages() -> Vec<(String, i64)> {
+    let entries = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    let mut found: Vec<(String, i64)> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let kib: i64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let count: i64 = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?.trim().parse().ok()?;
+            let size = if kib % (1 << 20) == 0 { format!("{}Gi", kib >> 20) } else { format!("{}Mi", kib >> 10) };
+            Some((size, count * kib * 1024))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn os_name(release: &str) -> String {
+    let line = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    line.unwrap_or_default().trim_matches('"').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_something_of_everything() {
+        let machine = Machine::read(Path::new("/"));
+        assert!(machine.cpus > 0 && machine.memory_bytes > 1 << 20 && machine.disk_bytes > 1 << 20, "{machine:?}");
+        assert!(!machine.kernel.is_empty() && !machine.boot_id.is_empty(), "{machine:?}");
+        assert_eq!(os_name("A=b\nPRETTY_NAME=\"Some Linux 1\"\n"), "Some Linux 1");
+    }
+}

@@ -1,0 +1,180 @@
+//! The config maps and secrets that pods of this node refer to: one watch each, for as long as a pod does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use client::Client;
+use client::cache::{self, Notices, Reader, Source};
+use machinery::{Key, Resource, Value};
+use reconcile::kinds;
+use tokio::task::AbortHandle;
+
+use crate::pod::Pod;
+
+/// An object whose first state does not come in time counts as absent for now.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a pod may refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A config map.
+    ConfigMap,
+    /// A secret.
+    Secret,
+}
+
+/// The objects that pods of this node refer to.
+pub struct Objects {
+    client: Client,
+    /// Told the uids of pods, as names, whose objects changed.
+    notices: Notices,
+    watched: Mutex<BTreeMap<(Kind, Key), Watched>>,
+}
+
+struct Watched {
+    reader: Reader<Value>,
+    watch: AbortHandle,
+    users: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Kind {
+    fn resource(self) -> &'static Resource {
+        match self {
+            Self::ConfigMap => &kinds::CONFIG_MAPS,
+            Self::Secret => &kinds::SECRETS,
+        }
+    }
+}
+
+/// What a pod refers to, by kind and name.
+pub fn references(pod: Pod<'_>) -> BTreeSet<(Kind, String)> {
+    let mut found = BTreeSet::new();
+    let mut note = |kind: Kind, name: Option<&str>| {
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            found.insert((kind, name.to_owned()));
+        }
+    };
+    for secret in pod.list("imagePullSecrets") {
+        note(Kind::Secret, secret.str_at(&["name"]));
+    }
+    for container in pod.containers() {
+        let list = |field: &str| container.spec[field].as_array().unwrap_or_default();
+        for from in list("envFrom") {
+            note(Kind::ConfigMap, from.str_at(&["configMapRef", "name"]));
+            note(Kind::Secret, from.str_at(&["secretRef", "name"]));
+        }
+        for variable in list("env") {
+            note(Kind::ConfigMap, variable.str_at(&["valueFrom", "configMapKeyRef", "name"]));
+            note(Kind::Secret, variable.str_at(&["valueFrom", "secretKeyRef", "name"]));
+        }
+    }
+    for volume in pod.list("volumes") {
+        note(Kind::ConfigMap, volume.str_at(&["configMap", "name"]));
+        note(Kind::Secret, volume.str_at(&["secret", "secretName"]));
+        for source in volume["projected"]["sources"].as_array().unwrap_or_default() {
+            note(Kind::ConfigMap, source.str_at(&["configMap", "name"]));
+            note(Kind::Secret, source.str_at(&["secret", "name"]));
+        }
+    }
+    found
+}
+
+impl Objects {
+    /// Objects that are asked of `client`; pods are told of changes by `notices`.
+    pub fn new(client: Client, notices: Notices) -> Self {
+        Self { client, notices, watched: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Watches what a pod refers to now, and no longer what only it referred to before.
+    pub fn follow(&self, pod: Pod<'_>) {
+        let wanted: BTreeSet<(Kind, Key)> =
+            references(pod).into_iter().map(|(kind, name)| (kind, Key::new(pod.namespace(), name))).collect();
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        for (kind, key) in &wanted {
+            let entry = watched.entry((*kind, key.clone())).or_insert_with(|| self.watch(*kind, key));
+            entry.users.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.uid().to_owned());
+        }
+        drop_user(&mut watched, pod.uid(), &wanted);
+    }
+
+    /// A pod has gone.
+    pub fn forget(&self, uid: &str) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        drop_user(&mut watched, uid, &BTreeSet::new());
+    }
+
+    /// What a pod refers to as it is now, `None` where there is nothing.
+    pub async fn of(&self, pod: Pod<'_>) -> BTreeMap<Kind, BTreeMap<String, Option<Value>>> {
+        let mut all = BTreeMap::from([(Kind::ConfigMap, BTreeMap::new()), (Kind::Secret, BTreeMap::new())]);
+        for (kind, name) in references(pod) {
+            let key = Key::new(pod.namespace(), name.as_str());
+            let reader = {
+                let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+                watched.get(&(kind, key.clone())).map(|entry| entry.reader.clone())
+            };
+            let value = match reader {
+                Some(reader) => {
+                    let _ = tokio::time::timeout(FIRST_TIMEOUT, reader.synced()).await;
+                    reader.snapshot().objects.get(&key).cloned()
+                }
+                None => None,
+            };
+            all.entry(kind).or_default().insert(name, value);
+        }
+        all
+    }
+
+    fn watch(&self, kind: Kind, key: &Key) -> Watched {
+        let source = Source {
+            client: self.client.clone(),
+            resource: kind.resource().clone(),
+            namespace: key.namespace.clone(),
+            label_selector: String::new(),
+            field_selector: format!("metadata.name={}", key.name),
+        };
+        let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
+        let users: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let told = Arc::clone(&users);
+        reader.subscribe(&self.notices, move |_, keys| {
+            let users = told.lock().unwrap_or_else(PoisonError::into_inner);
+            keys.extend(users.iter().map(|uid| Key::cluster(uid.as_str())));
+        });
+        let watch = tokio::spawn(reflector.run()).abort_handle();
+        Watched { reader, watch, users }
+    }
+}
+
+fn drop_user(watched: &mut BTreeMap<(Kind, Key), Watched>, uid: &str, still: &BTreeSet<(Kind, Key)>) {
+    watched.retain(|key, entry| {
+        let mut users = entry.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if !still.contains(key) {
+            users.remove(uid);
+        }
+        !users.is_empty()
+    });
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn everything_that_a_pod_refers_to_is_found() {
+        let pod = value!({"spec": {
+            "imagePullSecrets": [{"name": "pull"}],
+            "containers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "s1"}}}], "envFrom": [{"configMapRef": {"name": "c1"}}]}],
+            "volumes": [{"configMap": {"name": "c2"}}, {"secret": {"secretName": "s2"}},
+                {"projected": {"sources": [{"configMap": {"name": "c3"}}, {"secret": {"name": "s3"}}]}}]}});
+        let names: Vec<String> = references(Pod(&pod)).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(names, ["c1", "c2", "c3", "pull", "s1", "s2", "s3"]);
+    }
+}

@@ -1,0 +1,316 @@
+//! The pods of a node and their workers: who is there, who is woken, who has gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use client::cache::{Changed, Notices, Reader};
+use cri::v1;
+use machinery::meta::Meta;
+use machinery::{Key, Value};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::admission;
+use crate::context::Context;
+use crate::observed::labels;
+use crate::plan::Cause;
+use crate::pod::Pod;
+use crate::static_pods::{self, StaticPods};
+use crate::worker::{self, Desired, Wakers};
+
+/// Requests to put pods out on their way.
+const EVICTIONS_MAX: usize = 64;
+
+/// A pod that the node puts out.
+#[derive(Clone, Debug)]
+pub struct Eviction {
+    /// Which one.
+    pub uid: String,
+    /// Why.
+    pub cause: Cause,
+    /// How long it may take.
+    pub grace_seconds: i64,
+}
+
+/// The pods that run here, for whoever asks.
+#[derive(Clone, Default)]
+pub struct Known(Arc<Mutex<BTreeMap<String, Arc<Value>>>>);
+
+impl Known {
+    /// All pods.
+    pub fn all(&self) -> Vec<Arc<Value>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The pod of that name.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.all().into_iter().find(|pod| Pod(pod).namespace() == namespace && Pod(pod).name() == name)
+    }
+
+    fn set(&self, pods: BTreeMap<String, Arc<Value>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pods;
+    }
+}
+
+/// What feeds the pods.
+pub struct Feeds {
+    /// The pods that the API server has for this node.
+    pub pods: Reader<Arc<Value>>,
+    /// Told the uids of pods whose objects changed.
+    pub objects: Notices,
+    /// Pods from files.
+    pub statics: StaticPods,
+    /// Pods that are to be put out.
+    pub evictions: mpsc::Receiver<Eviction>,
+}
+
+struct Handle {
+    desired: watch::Sender<Desired>,
+    wakers: Arc<Wakers>,
+}
+
+struct Pods {
+    context: Arc<Context>,
+    feeds: Feeds,
+    handles: BTreeMap<String, Handle>,
+    workers: JoinSet<String>,
+    mirrors: JoinSet<Key>,
+    mirroring: BTreeSet<Key>,
+    known: Known,
+}
+
+/// A channel for requests to put pods out.
+pub fn evictions() -> (mpsc::Sender<Eviction>, mpsc::Receiver<Eviction>) {
+    mpsc::channel(EVICTIONS_MAX)
+}
+
+/// Works for all pods until it is dropped; then they go on without it.
+pub async fn run(context: Arc<Context>, feeds: Feeds, known: Known) {
+    let mut pods = Pods {
+        context,
+        feeds,
+        handles: BTreeMap::new(),
+        workers: JoinSet::new(),
+        mirrors: JoinSet::new(),
+        mirroring: BTreeSet::new(),
+        known,
+    };
+    let changed = Notices::new(1000);
+    pods.feeds.pods.subscribe(&changed, |change, keys| keys.push(change.key.clone()));
+    let reader = pods.feeds.pods.clone();
+    let mut events = None;
+    let mut first = true;
+    loop {
+        let synced = pods.feeds.pods.progress().synced;
+        pods.arrange(synced);
+        if synced && std::mem::take(&mut first) {
+            pods.remove_strangers().await;
+        }
+        if events.is_none() {
+            events = pods.listen().await;
+            // What happened while nobody listened.
+            pods.handles.values().for_each(|handle| handle.wakers.runtime.notify_one());
+        }
+        let event = async {
+            match &mut events {
+                Some(events) => tonic::Streaming::message(events).await,
+                // DEVIATION: a runtime without an event stream is asked every two seconds, upstream asks every second.
+                None => {
+                    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+                    Ok(None)
+                }
+            }
+        };
+        tokio::select! {
+            _ = changed.take() => {}
+            _ = reader.synced(), if !synced => {}
+            objects = pods.feeds.objects.take() => pods.objects_changed(&objects),
+            () = pods.feeds.statics.changed() => {}
+            Some(eviction) = pods.feeds.evictions.recv() => pods.evict(eviction),
+            Some(ended) = pods.workers.join_next(), if !pods.workers.is_empty() => pods.ended(ended),
+            Some(Ok(key)) = pods.mirrors.join_next(), if !pods.mirrors.is_empty() => {
+                pods.mirroring.remove(&key);
+            }
+            event = event => match event {
+                Ok(Some(event)) => pods.happened(&event),
+                Ok(None) | Err(_) => events = None,
+            },
+        }
+    }
+}
+
+impl Pods {
+    /// Has a worker for each pod, told what is wanted of it now.
+    fn arrange(&mut self, synced: bool) {
+        let snapshot = self.feeds.pods.snapshot();
+        let mut mirrors: BTreeMap<Key, Arc<Value>> = BTreeMap::new();
+        let mut wanted: BTreeMap<String, Arc<Value>> = BTreeMap::new();
+        for entry in snapshot.objects.iter() {
+            let pod = Pod(&entry.value);
+            if pod.is_mirror() {
+                mirrors.insert(entry.key.clone(), Arc::clone(&entry.value));
+            } else {
+                wanted.insert(pod.uid().to_owned(), Arc::clone(&entry.value));
+            }
+        }
+        for pod in self.feeds.statics.pods() {
+            wanted.insert(Pod(&pod).uid().to_owned(), pod);
+        }
+        if synced {
+            self.mirror(&mirrors);
+        }
+        let mut order: Vec<(&String, &Arc<Value>)> = wanted.iter().collect();
+        // Whoever came first was here first.
+        order.sort_by_key(|(uid, pod)| (Pod(pod).meta().creation_timestamp(), (*uid).clone()));
+        for (uid, pod) in order {
+            let mirror =
+                Some(Pod(pod).key()).filter(|_| Pod(pod).is_static()).and_then(|key| mirrors.get(&key).cloned());
+            self.want(uid, pod, mirror);
+        }
+        // Before everything is known, nothing is known to be gone.
+        for handle in
+            self.handles.iter().filter(|(uid, _)| synced && !wanted.contains_key(*uid)).map(|(_, handle)| handle)
+        {
+            handle.desired.send_if_modified(|desired| !std::mem::replace(&mut desired.gone, true));
+        }
+        self.known.set(wanted);
+    }
+
+    /// Has the API server show what runs from files; one change of a copy at a time.
+    fn mirror(&mut self, mirrors: &BTreeMap<Key, Arc<Value>>) {
+        for (key, mirroring) in static_pods::mirror(&self.feeds.statics.pods(), mirrors) {
+            if self.mirroring.insert(key.clone()) {
+                let work = static_pods::reflect(self.context.client.clone(), mirroring);
+                self.mirrors.spawn(async move {
+                    work.await;
+                    key
+                });
+            }
+        }
+    }
+
+    fn want(&mut self, uid: &str, pod: &Arc<Value>, mirror: Option<Arc<Value>>) {
+        let same = |a: &Value, b: &Value| Meta::of(a).resource_version() == Meta::of(b).resource_version();
+        if let Some(handle) = self.handles.get(uid) {
+            handle.desired.send_if_modified(|desired| {
+                let mirrored = match (&desired.mirror, &mirror) {
+                    (Some(a), Some(b)) => same(a, b),
+                    (None, None) => true,
+                    _ => false,
+                };
+                if same(&desired.pod, pod) && mirrored {
+                    return false;
+                }
+                (desired.pod, desired.mirror) = (Arc::clone(pod), mirror);
+                true
+            });
+            return;
+        }
+        let end = self.refusal(pod);
+        let (desired, wants) = watch::channel(Desired { pod: Arc::clone(pod), mirror, gone: false, end });
+        let wakers = Arc::new(Wakers::default());
+        let work = worker::run(Arc::clone(&self.context), wants, Arc::clone(&wakers));
+        let name = uid.to_owned();
+        self.workers.spawn(async move {
+            // A panic is one pod's, not the node's: it is worked for again from what the runtime says.
+            if let Err(error) = tokio::spawn(work).await {
+                tracing::error!(uid = name, %error, "a pod's worker failed");
+                tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+            }
+            name
+        });
+        self.handles.insert(uid.to_owned(), Handle { desired, wakers });
+    }
+
+    /// Why a pod that is new here cannot be here, if it cannot.
+    fn refusal(&self, pod: &Value) -> Option<(Cause, i64)> {
+        if Pod(pod).is_static() || Pod(pod).is_ended() || Pod(pod).meta().is_deleting() {
+            return None;
+        }
+        let held: Vec<Arc<Value>> = self
+            .handles
+            .values()
+            .map(|handle| handle.desired.borrow().clone())
+            .filter(|desired| !desired.gone && desired.end.is_none() && !Pod(&desired.pod).is_ended())
+            .map(|desired| desired.pod)
+            .collect();
+        let others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
+        let judged = admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls)
+            .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable));
+        let refusal = judged.err()?;
+        let teller = self.context.teller(Pod(pod));
+        teller.pod(reconcile::EventType::Warning, &refusal.reason, &refusal.message);
+        Some((Cause::Failed { reason: refusal.reason, message: refusal.message }, 0))
+    }
+
+    fn ended(&mut self, ended: Result<String, tokio::task::JoinError>) {
+        if let Ok(uid) = ended {
+            self.handles.remove(&uid);
+        }
+    }
+
+    fn evict(&self, eviction: Eviction) {
+        if let Some(handle) = self.handles.get(&eviction.uid) {
+            handle.desired.send_modify(|desired| desired.end = Some((eviction.cause, eviction.grace_seconds)));
+        }
+    }
+
+    fn objects_changed(&self, changed: &Changed) {
+        match changed {
+            Changed::Keys(uids) => {
+                for handle in uids.iter().filter_map(|uid| self.handles.get(uid.name.as_str())) {
+                    handle.wakers.objects.notify_one();
+                }
+            }
+            Changed::Everything => self.handles.values().for_each(|handle| handle.wakers.objects.notify_one()),
+        }
+    }
+
+    fn happened(&self, event: &v1::ContainerEventResponse) {
+        let labels = event.pod_sandbox_status.as_ref().map(|status| &status.labels);
+        let uid = labels.and_then(|labels| labels.get(labels::POD_UID));
+        if let Some(handle) = uid.and_then(|uid| self.handles.get(uid)) {
+            handle.wakers.runtime.notify_one();
+        }
+    }
+
+    async fn listen(&self) -> Option<tonic::Streaming<v1::ContainerEventResponse>> {
+        let mut runtime = self.context.runtime.runtime.clone();
+        match runtime.get_container_events(v1::GetEventsRequest {}).await {
+            Ok(answer) => Some(answer.into_inner()),
+            Err(status) => {
+                tracing::debug!(status = status.message(), "the runtime sends no events");
+                None
+            }
+        }
+    }
+
+    /// What runs here for pods that are gone since the last kubelet ends now.
+    async fn remove_strangers(&self) {
+        let mut runtime = self.context.runtime.runtime.clone();
+        let listed = match runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await {
+            Ok(answer) => answer.into_inner().items,
+            Err(status) => {
+                tracing::warn!(status = status.message(), "sandboxes cannot be listed");
+                return;
+            }
+        };
+        let mut strangers = BTreeSet::new();
+        for sandbox in listed {
+            let Some(uid) = sandbox.labels.get(labels::POD_UID).filter(|uid| !self.handles.contains_key(*uid)) else {
+                continue;
+            };
+            tracing::info!(uid, sandbox = sandbox.id, "removes what is left of a pod that is gone");
+            strangers.insert(uid.clone());
+            if let Err(status) = self.context.runtime.remove_sandbox(&sandbox.id).await {
+                tracing::warn!(uid, status = status.message(), "a sandbox cannot be removed");
+            }
+        }
+        strangers.extend(self.context.volumes.pods().into_iter().filter(|uid| !self.handles.contains_key(uid)));
+        for uid in strangers {
+            if let Err(error) = self.context.volumes.remove(&uid) {
+                tracing::warn!(uid, error = error.describe(), "volumes cannot be removed");
+            }
+        }
+    }
+}

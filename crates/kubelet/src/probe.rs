@@ -1,0 +1,215 @@
+//! Probes: a container is asked again and again, and enough answers of one kind in a row are a verdict.
+
+mod grpc;
+
+use std::time::Duration;
+
+use machinery::Value;
+use reconcile::EventType;
+use tokio::sync::mpsc;
+
+use crate::pod::Container;
+use crate::runtime::Runtime;
+use crate::tell::Teller;
+use crate::web;
+
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Whether the container has come up; the others wait for it.
+    Startup,
+    /// Whether it must be killed.
+    Liveness,
+    /// Whether it is to be sent work.
+    Readiness,
+}
+
+/// A verdict on a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Which container.
+    pub id: String,
+    /// By which probe.
+    pub kind: Kind,
+    /// What it says.
+    pub success: bool,
+}
+
+/// How a probe is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    initial_delay: Duration,
+    period: Duration,
+    timeout: Duration,
+    success_threshold: u32,
+    failure_threshold: u32,
+}
+
+/// Counts answers of one kind in a row.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    last: Option<bool>,
+    count: u32,
+    verdict: Option<bool>,
+}
+
+impl Kind {
+    /// All of them, in the order in which they matter.
+    pub const ALL: [Self; 3] = [Self::Startup, Self::Liveness, Self::Readiness];
+
+    /// The field of a container that has it.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Startup => "startupProbe",
+            Self::Liveness => "livenessProbe",
+            Self::Readiness => "readinessProbe",
+        }
+    }
+
+    /// The word in messages.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Startup => "Startup",
+            Self::Liveness => "Liveness",
+            Self::Readiness => "Readiness",
+        }
+    }
+}
+
+impl Settings {
+    /// Reads a probe, with the API's defaults.
+    pub fn read(probe: &Value) -> Self {
+        let number = |field: &str, default: u32, min: u32| {
+            probe[field].as_int().and_then(|number| u32::try_from(number).ok()).unwrap_or(default).max(min)
+        };
+        let seconds = |field, default, min| Duration::from_secs(number(field, default, min).into());
+        Self {
+            initial_delay: seconds("initialDelaySeconds", 0, 0),
+            period: seconds("periodSeconds", 10, 1),
+            timeout: seconds("timeoutSeconds", 1, 1),
+            success_threshold: number("successThreshold", 1, 1),
+            failure_threshold: number("failureThreshold", 3, 1),
+        }
+    }
+}
+
+impl Tally {
+    /// Takes an answer; a verdict that is new comes back.
+    pub fn push(&mut self, success: bool, settings: &Settings) -> Option<bool> {
+        self.count = if self.last == Some(success) { self.count.saturating_add(1) } else { 1 };
+        self.last = Some(success);
+        let enough = if success { settings.success_threshold } else { settings.failure_threshold };
+        if self.count < enough || self.verdict == Some(success) {
+            return None;
+        }
+        self.verdict = Some(success);
+        self.verdict
+    }
+}
+
+/// A probe of a running container.
+pub struct Prober {
+    /// What it is for.
+    pub kind: Kind,
+    /// The container's id.
+    pub id: String,
+    /// What the pod says of the container.
+    pub spec: Value,
+    /// The container's part in its pod.
+    pub role: crate::pod::Role,
+    /// The address of the pod.
+    pub pod_ip: String,
+    /// The runtime, for commands.
+    pub runtime: Runtime,
+    /// Whom failures are told to.
+    pub teller: Teller,
+    /// Where verdicts go.
+    pub verdicts: mpsc::Sender<Verdict>,
+}
+
+impl Prober {
+    /// Asks until it is dropped; a startup probe ends when it has succeeded.
+    pub async fn run(self) {
+        let probe = self.spec[self.kind.field()].clone();
+        let settings = Settings::read(&probe);
+        let mut tally = Tally::default();
+        tokio::time::sleep(settings.initial_delay).await;
+        let mut period = tokio::time::interval(settings.period);
+        period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            period.tick().await;
+            let answer = self.ask(&probe, settings.timeout).await;
+            crate::counters::probed(self.kind, answer.is_ok());
+            if let Err(why) = &answer {
+                let message = format!("{} probe failed: {why}", self.kind.word());
+                self.teller.container(self.container(), EventType::Warning, "Unhealthy", &message);
+            }
+            let Some(success) = tally.push(answer.is_ok(), &settings) else { continue };
+            let verdict = Verdict { id: self.id.clone(), kind: self.kind, success };
+            if self.verdicts.send(verdict).await.is_err() || self.kind == Kind::Startup && success {
+                return;
+            }
+        }
+    }
+
+    fn container(&self) -> Container<'_> {
+        Container { spec: &self.spec, role: self.role }
+    }
+
+    async fn ask(&self, probe: &Value, timeout: Duration) -> Result<(), String> {
+        if let Some(exec) = probe.get("exec") {
+            let words = exec["command"].as_array().unwrap_or_default();
+            let command = words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
+            return match self.runtime.exec(&self.id, command, timeout).await {
+                Ok((0, _)) => Ok(()),
+                Ok((_, output)) => Err(String::from_utf8_lossy(&output).into_owned()),
+                Err(status) if status.code() == tonic::Code::DeadlineExceeded => {
+                    Err(format!("command timed out: {}", status.message()))
+                }
+                Err(status) => Err(status.message().to_owned()),
+            };
+        }
+        if let Some(action) = probe.get("httpGet") {
+            let get = web::Get::read(action, self.container(), &self.pod_ip, "kube-probe/1.36");
+            let get = get.map_err(|error| error.to_string())?;
+            let (status, _) = web::get(&get, timeout).await.map_err(|error| error.to_string())?;
+            let good = status.as_u16() >= 200 && status.as_u16() < 400;
+            return if good { Ok(()) } else { Err(format!("HTTP probe failed with statuscode: {}", status.as_u16())) };
+        }
+        if let Some(action) = probe.get("tcpSocket") {
+            let host = action.str_at(&["host"]).filter(|host| !host.is_empty()).unwrap_or(&self.pod_ip);
+            let port = web::port(&action["port"], self.container()).ok_or("the port is unknown")?;
+            return web::connect(host, port, timeout).await.map_err(|error| error.to_string());
+        }
+        if let Some(action) = probe.get("grpc") {
+            let port =
+                action["port"].as_int().and_then(|port| u16::try_from(port).ok()).ok_or("the port is unknown")?;
+            let service = action.str_at(&["service"]).unwrap_or_default();
+            return grpc::check(&self.pod_ip, port, service, timeout).await;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn enough_answers_in_a_row_are_a_verdict_once() {
+        let settings = Settings::read(&value!({"successThreshold": 2, "failureThreshold": 3}));
+        let mut tally = Tally::default();
+        let answers = "++-++---+---++";
+        let verdicts: String = answers
+            .chars()
+            .map(|answer| match tally.push(answer == '+', &settings) {
+                Some(true) => 'Y',
+                Some(false) => 'N',
+                None => '.',
+            })
+            .collect();
+        assert_eq!(verdicts, ".Y.....N.....Y");
+    }
+}

@@ -1,0 +1,86 @@
+//! The standard health check of gRPC servers: one field each way, so that it needs no description of its own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+/// `SERVING` of `grpc.health.v1.HealthCheckResponse`.
+const SERVING: u8 = 1;
+
+/// Asks a server whether a service of it works.
+pub async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> Result<(), String> {
+    let asked = tokio::time::timeout(timeout, ask(host, port, service)).await;
+    asked.map_err(|_| format!("timeout: health rpc did not complete within {}s", timeout.as_secs()))?
+}
+
+async fn ask(host: &str, port: u16, service: &str) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("error: health rpc probe failed: {error}");
+    let tcp = TcpStream::connect((host, port)).await;
+    let tcp = tcp.map_err(|error| format!("timeout: failed to connect service \"{host}:{port}\": {error}"))?;
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tcp))
+        .await
+        .map_err(|error| failed(&error))?;
+    let driving = tokio::spawn(connection);
+    let request = Request::post(format!("http://{host}:{port}/grpc.health.v1.Health/Check"))
+        .header(header::CONTENT_TYPE, "application/grpc")
+        .header(header::TE, "trailers")
+        .body(Full::new(frame(service)))
+        .map_err(|error| failed(&error))?;
+    let answer = sender.send_request(request).await.map_err(|error| failed(&error))?;
+    let status_of =
+        |headers: &http::HeaderMap| headers.get("grpc-status").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let early = status_of(answer.headers());
+    let collected = answer.into_body().collect().await.map_err(|error| failed(&error))?;
+    let status = early.or_else(|| collected.trailers().and_then(status_of)).unwrap_or_default();
+    driving.abort();
+    if status != "0" {
+        return Err(format!("error: health rpc failed: rpc error: code = {status}"));
+    }
+    let body = collected.to_bytes();
+    match serving(&body) {
+        Some(SERVING) => Ok(()),
+        other => Err(format!("service unhealthy (responded with {})", other.unwrap_or(0))),
+    }
+}
+
+/// A message with the service's name in its first field.
+fn frame(service: &str) -> Bytes {
+    let name = &service.as_bytes()[..service.len().min(127)];
+    let mut message = Vec::new();
+    if !name.is_empty() {
+        message.extend([0x0a, name.len() as u8]);
+        message.extend_from_slice(name);
+    }
+    let mut framed = vec![0];
+    framed.extend((message.len() as u32).to_be_bytes());
+    framed.append(&mut message);
+    framed.into()
+}
+
+/// The first field of the answer, zero if it is not said.
+fn serving(body: &[u8]) -> Option<u8> {
+    let message = body.get(5..)?;
+    match message {
+        [] => Some(0),
+        [0x08, status, ..] => Some(*status),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_framed_and_read() {
+        assert_eq!(frame("").as_ref(), [0, 0, 0, 0, 0]);
+        assert_eq!(frame("ab").as_ref(), [0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b']);
+        assert_eq!(serving(&[0, 0, 0, 0, 2, 8, 1]), Some(SERVING));
+        assert_eq!(serving(&[0, 0, 0, 0, 0]), Some(0));
+        assert_eq!(serving(&[]), None);
+    }
+}

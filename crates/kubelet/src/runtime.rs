@@ -1,0 +1,166 @@
+//! The runtime as a kubelet uses it: CRI's clients, and what they say of a pod.
+
+use std::collections::HashMap;
+use std::io::{Read, Seek, SeekFrom};
+use std::time::Duration;
+
+use cri::v1;
+use cri::v1::image_service_client::ImageServiceClient;
+use cri::v1::runtime_service_client::RuntimeServiceClient;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::observed::{self, Container, RuntimePod, Sandbox, labels};
+
+/// The largest answer of a runtime.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// The longest last word of a container.
+const TERMINATION_BYTES_MAX: u64 = 4096;
+/// How much of a log stands in for a last word.
+const LOG_BYTES_MAX: u64 = 2048;
+/// And how many lines of it.
+const LOG_LINES_MAX: usize = 80;
+/// Stopping takes a little longer than the time that a container is given.
+const STOP_MARGIN: Duration = Duration::from_secs(120);
+
+/// CRI's clients. Clones share the connection.
+#[derive(Clone)]
+pub struct Runtime {
+    /// Sandboxes and containers.
+    pub runtime: RuntimeServiceClient<Channel>,
+    /// Images.
+    pub images: ImageServiceClient<Channel>,
+}
+
+impl Runtime {
+    /// Clients over a channel.
+    pub fn new(channel: &Channel) -> Self {
+        let runtime = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let images = ImageServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        Self { runtime, images }
+    }
+
+    /// What there is of a pod.
+    pub async fn observe(&self, uid: &str) -> Result<RuntimePod, Status> {
+        let mut client = self.runtime.clone();
+        let label_selector = HashMap::from([(labels::POD_UID.to_owned(), uid.to_owned())]);
+        let filter = Some(v1::PodSandboxFilter { label_selector, ..Default::default() });
+        let listed = client.list_pod_sandbox(v1::ListPodSandboxRequest { filter }).await?.into_inner().items;
+        let mut pod = RuntimePod::default();
+        for sandbox in listed {
+            let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.id.clone(), verbose: false };
+            let answer = match client.pod_sandbox_status(request).await {
+                Ok(answer) => answer.into_inner(),
+                // It went between the two questions.
+                Err(status) if status.code() == tonic::Code::NotFound => continue,
+                Err(status) => return Err(status),
+            };
+            // A runtime that sends events answers with the containers and the time of the answer; others are asked for them.
+            let containers =
+                if answer.timestamp > 0 { answer.containers_statuses } else { self.containers_of(&sandbox.id).await? };
+            pod.containers.extend(containers.into_iter().map(|status| read(&sandbox.id, status)));
+            pod.sandboxes.extend(answer.status.map(Sandbox::read));
+        }
+        pod.sort();
+        Ok(pod)
+    }
+
+    async fn containers_of(&self, sandbox: &str) -> Result<Vec<v1::ContainerStatus>, Status> {
+        let mut client = self.runtime.clone();
+        let filter = Some(v1::ContainerFilter { pod_sandbox_id: sandbox.to_owned(), ..Default::default() });
+        let listed = client.list_containers(v1::ListContainersRequest { filter }).await?.into_inner().containers;
+        let mut statuses = Vec::with_capacity(listed.len());
+        for container in listed {
+            let request = v1::ContainerStatusRequest { container_id: container.id, verbose: false };
+            match client.container_status(request).await {
+                Ok(answer) => statuses.extend(answer.into_inner().status),
+                Err(status) if status.code() == tonic::Code::NotFound => {}
+                Err(status) => return Err(status),
+            }
+        }
+        Ok(statuses)
+    }
+
+    /// Ends a container, by force when its time is over.
+    pub async fn stop_container(&self, id: &str, grace_seconds: i64) -> Result<(), Status> {
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: grace_seconds };
+        let patience = Duration::from_secs(grace_seconds.max(0).unsigned_abs()) + STOP_MARGIN;
+        let mut client = self.runtime.clone();
+        let stopped = tokio::time::timeout(patience, client.stop_container(request)).await;
+        match stopped {
+            Ok(Err(status)) if status.code() == tonic::Code::NotFound => Ok(()),
+            Ok(stopped) => stopped.map(drop),
+            Err(_) => Err(Status::deadline_exceeded(format!("container {id} does not stop"))),
+        }
+    }
+
+    /// Runs a command in a container: its exit code and what it printed.
+    pub async fn exec(&self, id: &str, command: Vec<String>, timeout: Duration) -> Result<(i32, Vec<u8>), Status> {
+        let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+        let request = v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: seconds };
+        let mut client = self.runtime.clone();
+        let mut answer = client.exec_sync(request).await?.into_inner();
+        answer.stdout.append(&mut answer.stderr);
+        Ok((answer.exit_code, answer.stdout))
+    }
+
+    /// Stops and removes sandboxes with everything in them.
+    pub async fn remove_sandbox(&self, id: &str) -> Result<(), Status> {
+        let mut client = self.runtime.clone();
+        client.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() }).await?;
+        client.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() }).await?;
+        Ok(())
+    }
+}
+
+/// Reads a container, and its last words if it has ended.
+fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
+    let annotation = |key: &str| status.annotations.get(key).map_or("", String::as_str);
+    let path = annotation(labels::TERMINATION_PATH);
+    let file = status.mounts.iter().find(|mount| !path.is_empty() && mount.container_path == path);
+    let (file, log) = (file.map(|mount| mount.host_path.clone()), status.log_path.clone());
+    let by_log = annotation(labels::TERMINATION_POLICY) == "FallbackToLogsOnError";
+    let mut container = Container::read(sandbox, status);
+    if let observed::State::Exited(exit) = &mut container.state {
+        let word = file.and_then(|file| tail(&file, TERMINATION_BYTES_MAX)).unwrap_or_default();
+        if !word.is_empty() {
+            exit.message = word;
+        } else if by_log && exit.code != 0 {
+            exit.message = tail(&log, LOG_BYTES_MAX * 4).map(|text| last_lines(&text)).unwrap_or_default();
+        }
+    }
+    container
+}
+
+/// The end of a file as text.
+fn tail(path: &str, bytes_max: u64) -> Option<String> {
+    let mut file = std::fs::File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes_max))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The last lines of a CRI log, without times and tags.
+fn last_lines(log: &str) -> String {
+    let text = |line: &str| line.splitn(4, ' ').nth(3).map(|text| format!("{text}\n"));
+    let lines: Vec<String> = log.lines().filter_map(text).collect();
+    let text: String = lines[lines.len().saturating_sub(LOG_LINES_MAX)..].concat();
+    let start = text.len().saturating_sub(LOG_BYTES_MAX as usize);
+    text[text.ceil_char_boundary(start)..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_log_stands_in_for_a_last_word() {
+        let log = "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stderr F two words\n";
+        assert_eq!(last_lines(log), "one\ntwo words\n");
+        let long: String = (0..5000).map(|n| format!("t stdout F line {n}\n")).collect();
+        let end = last_lines(&long);
+        assert!(end.len() <= 2048 && end.lines().count() <= 80 && end.ends_with("line 4999\n"), "{end}");
+    }
+}

@@ -1,0 +1,280 @@
+//! The kubelet's own server: logs, commands, statistics and health, for whoever the API server lets.
+
+mod access;
+mod logs;
+mod metrics;
+mod stream;
+mod summary;
+mod tls;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use machinery::{Object, Value, json, value};
+use percent_encoding::percent_decode_str;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::context::Context;
+use crate::observed::Container;
+use crate::pod::Pod;
+use crate::pods::Known;
+use access::{Access, Who};
+
+pub use tls::TlsError;
+
+/// Whoever does not say hello in this time is hung up on.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The body of an answer.
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// What requests are answered from.
+pub struct Server {
+    context: Arc<Context>,
+    known: Known,
+    access: Access,
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Its certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Its port.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// A request in the words of the kubelet's API.
+struct Asked<'a> {
+    method: &'a Method,
+    parts: Vec<String>,
+    query: Vec<(String, String)>,
+}
+
+/// Opens the port; the future serves it for as long as it is polled.
+pub async fn open(
+    context: Arc<Context>,
+    known: Known,
+) -> Result<(SocketAddr, impl Future<Output = ()> + Send), ServeError> {
+    let config = &context.config;
+    let acceptor = TlsAcceptor::from(Arc::new(tls::config(config, &context.facts.host_ips)?));
+    let address = SocketAddr::new(config.address, config.port);
+    let failed = |source| ServeError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let access = Access::new(config, context.client.clone());
+    let server = Arc::new(Server { context, known, access });
+    let work = async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(connection(stream, acceptor.clone(), Arc::clone(&server)))),
+                Err(error) => {
+                    // Out of descriptors, mostly: others will close theirs.
+                    tracing::warn!(%error, "a connection could not be taken");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    };
+    Ok((address, work))
+}
+
+/// Answers only whether the kubelet lives, on the loopback interface and without asking who wants to know.
+pub async fn healthz(port: u16) {
+    let listener = match TcpListener::bind(("127.0.0.1", port)).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::warn!(port, %error, "healthz is not served");
+            return std::future::pending().await;
+        }
+    };
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let service = service_fn(|request: Request<Incoming>| async move {
+                let well = matches!(request.uri().path(), "/healthz" | "/healthz/ping" | "/livez" | "/readyz");
+                Ok::<_, Infallible>(if well {
+                    text(StatusCode::OK, "ok")
+                } else {
+                    text(StatusCode::NOT_FOUND, "404 page not found\n")
+                })
+            });
+            // A client that goes away is no failure.
+            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>) {
+    // Latency matters more than packets to those who type.
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let user = certificate.and_then(|certificate| tls::user_of(certificate));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (server, user) = (Arc::clone(&server), user.clone());
+        async move { Ok::<_, Infallible>(server.answer(request, user).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
+
+impl Server {
+    async fn answer(&self, request: Request<Incoming>, user: Option<auth::User>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let parts: Vec<String> = path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+            .collect();
+        let who = match self.access.authenticate(request.headers(), user).await {
+            Who::User(user) => user,
+            Who::Nobody => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+        };
+        let verb = access::verb(request.method());
+        if let Err(why) = self.access.authorize(&who, verb, access::subresources(&parts)).await {
+            return text(StatusCode::FORBIDDEN, &why);
+        }
+        let method = request.method().clone();
+        let asked = Asked { method: &method, parts, query: query(request.uri().query().unwrap_or_default()) };
+        self.route(&asked, request).await
+    }
+
+    async fn route(&self, asked: &Asked<'_>, request: Request<Incoming>) -> Response<Body> {
+        let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
+        let get = *asked.method == Method::GET;
+        match parts.as_slice() {
+            ["healthz", ..] | ["livez"] | ["readyz"] if get => text(StatusCode::OK, "ok"),
+            ["pods" | "runningpods"] if get => self.pods(),
+            ["configz"] if get => self.configz(),
+            ["stats", "summary"] if get => summary::summary(&self.context).await,
+            ["metrics"] if get => metrics::own(&self.context, &self.known).await,
+            ["metrics", "resource"] if get => metrics::resource(&self.context).await,
+            ["metrics", "cadvisor"] if get => metrics::cadvisor(&self.context).await,
+            ["metrics", "probes"] if get => metrics::probes(),
+            ["containerLogs", namespace, pod, container] if get => {
+                self.container_logs(namespace, pod, container, asked).await
+            }
+            ["exec" | "attach" | "run", namespace, pod, container]
+            | ["exec" | "attach" | "run", namespace, pod, _, container] => {
+                self.process(parts[0], (namespace, pod, container), asked, request).await
+            }
+            ["portForward", namespace, pod] | ["portForward", namespace, pod, _] => {
+                self.port_forward(namespace, pod, asked, request).await
+            }
+            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    fn pods(&self) -> Response<Body> {
+        let items: Vec<Value> = self.known.all().iter().map(|pod| (**pod).clone()).collect();
+        answer_json(&value!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+    }
+
+    fn configz(&self) -> Response<Body> {
+        let mut config = self.context.config.given.as_object().cloned().unwrap_or_default();
+        config.remove("apiVersion");
+        config.remove("kind");
+        config.insert("maxPods", self.context.config.max_pods);
+        answer_json(&Value::Object([("kubeletconfig", Value::Object(config))].into_iter().collect::<Object>()))
+    }
+
+    /// A container of a pod as the runtime has it.
+    async fn find(&self, namespace: &str, pod: &str, container: &str) -> Result<(String, Container), Response<Body>> {
+        let known = self.known.find(namespace, pod);
+        let known =
+            known.ok_or_else(|| text(StatusCode::NOT_FOUND, &format!("pod \"{pod}_{namespace}\" not found")))?;
+        let uid = Pod(&known).uid().to_owned();
+        let runtime = self.observe(&uid).await?;
+        let found = runtime.containers.into_iter().find(|one| one.name == container);
+        let missing = || {
+            text(StatusCode::NOT_FOUND, &format!("container \"{container}\" not found in pod \"{pod}_{namespace}\""))
+        };
+        found.map(|found| (uid, found)).ok_or_else(missing)
+    }
+
+    async fn observe(&self, uid: &str) -> Result<crate::observed::RuntimePod, Response<Body>> {
+        let observed = self.context.runtime.observe(uid).await;
+        observed.map_err(|status| text(StatusCode::INTERNAL_SERVER_ERROR, status.message()))
+    }
+}
+
+impl Asked<'_> {
+    /// The first value of a parameter, empty if it is not given.
+    fn value(&self, name: &str) -> &str {
+        self.query.iter().find(|(have, _)| have == name).map_or("", |(_, value)| value)
+    }
+
+    /// Whether a parameter says yes.
+    fn flag(&self, name: &str) -> bool {
+        matches!(self.value(name), "1" | "true" | "True")
+    }
+}
+
+fn query(text: &str) -> Vec<(String, String)> {
+    let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(key, value)| (decode(key), decode(value)))
+        .collect()
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Body> {
+    plain(status, "text/plain; charset=utf-8", text.to_owned().into())
+}
+
+fn answer_json(value: &Value) -> Response<Body> {
+    plain(StatusCode::OK, "application/json", json::to_vec(value).into())
+}
+
+fn plain(status: StatusCode, kind: &'static str, bytes: Bytes) -> Response<Body> {
+    let body = Full::new(bytes).map_err(|never| match never {}).boxed_unsync();
+    let response = Response::builder().status(status).header(header::CONTENT_TYPE, kind).body(body);
+    response.expect("the answer is well formed")
+}
+
+/// An answer that comes in pieces.
+fn streamed(chunks: impl Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static) -> Response<Body> {
+    use futures_util::StreamExt;
+    let body = StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data))).boxed_unsync();
+    let response = Response::builder().header(header::CONTENT_TYPE, "text/plain").body(body);
+    response.expect("the answer is well formed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_as_forms_have_them() {
+        let found = query("command=sh&command=-c&command=echo+a%26b&tty=1");
+        let asked = Asked { method: &Method::GET, parts: Vec::new(), query: found };
+        let commands: Vec<&str> =
+            asked.query.iter().filter(|(key, _)| key == "command").map(|(_, value)| value.as_str()).collect();
+        assert_eq!(commands, ["sh", "-c", "echo a&b"]);
+        assert!(asked.flag("tty") && !asked.flag("input"));
+    }
+}

@@ -1,0 +1,299 @@
+//! What containers printed: from the end, since a time, with times, and followed as it comes.
+
+use std::io::SeekFrom;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use machinery::time::{Duration, Time};
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{Asked, Body, Server, streamed, text};
+use crate::changes::Changes;
+use crate::pod::Pod;
+use crate::runtime::Runtime;
+
+/// A line longer than this is told in pieces.
+const LINE_BYTES_MAX: usize = 1 << 20;
+/// Pieces on their way to the reader.
+const PIECES_MAX: usize = 16;
+/// How much is read at once.
+const BLOCK: usize = 64 << 10;
+
+/// What is wanted of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    follow: bool,
+    timestamps: bool,
+    since: Option<Time>,
+    tail_lines: Option<u64>,
+    limit_bytes: Option<u64>,
+    stream: Option<&'static str>,
+}
+
+impl Server {
+    pub(super) async fn container_logs(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        asked: &Asked<'_>,
+    ) -> Response<Body> {
+        let wanted = match wanted(asked, driver::clock::now()) {
+            Ok(wanted) => wanted,
+            Err(problem) => return text(StatusCode::UNPROCESSABLE_ENTITY, &problem),
+        };
+        let Some(known) = self.known.find(namespace, pod) else {
+            return text(StatusCode::NOT_FOUND, &format!("pod \"{pod}\" does not exist"));
+        };
+        let runtime = match self.observe(Pod(&known).uid()).await {
+            Ok(runtime) => runtime,
+            Err(answer) => return answer,
+        };
+        if Pod(&known).container(container).is_none() {
+            return text(StatusCode::NOT_FOUND, &format!("container \"{container}\" not found in pod \"{pod}\""));
+        }
+        let mut all = runtime.of(container);
+        let found = if asked.flag("previous") { all.nth(1) } else { all.next() };
+        let Some(found) = found else {
+            let kind = if asked.flag("previous") { "previous terminated container" } else { "container" };
+            let message = match asked.flag("previous") {
+                true => format!("{kind} \"{container}\" in pod \"{pod}\" not found"),
+                false => format!("{kind} \"{container}\" in pod \"{pod}\" is waiting to start: ContainerCreating"),
+            };
+            return text(StatusCode::BAD_REQUEST, &message);
+        };
+        let (sender, pieces) = mpsc::channel(PIECES_MAX);
+        let reader = Reader {
+            path: PathBuf::from(&found.log_path),
+            id: found.id.clone(),
+            runtime: self.context.runtime.clone(),
+            left: wanted.limit_bytes,
+            wanted,
+            sender,
+        };
+        tokio::spawn(reader.run());
+        streamed(ReceiverStream::new(pieces))
+    }
+}
+
+fn wanted(asked: &Asked<'_>, now: Time) -> Result<Wanted, String> {
+    let number = |name: &str| match asked.value(name) {
+        "" => Ok(None),
+        text => text
+            .parse::<u64>()
+            .map(Some)
+            .map_err(|_| format!("{name}: Invalid value: \"{text}\": must be a positive number")),
+    };
+    let since = match (number("sinceSeconds")?, asked.value("sinceTime")) {
+        (Some(_), time) if !time.is_empty() => {
+            return Err("at most one of `sinceTime` or `sinceSeconds` may be specified".to_owned());
+        }
+        (Some(seconds), _) => Some(now.plus(Duration::from_seconds(-i64::try_from(seconds).unwrap_or(i64::MAX)))),
+        (None, "") => None,
+        (None, time) => Some(Time::parse(time).map_err(|_| format!("sinceTime: Invalid value: \"{time}\""))?),
+    };
+    let stream = match asked.value("stream") {
+        "" | "All" => None,
+        "Stdout" => Some("stdout"),
+        "Stderr" => Some("stderr"),
+        other => {
+            return Err(format!(
+                "stream: Unsupported value: \"{other}\": supported values: \"All\", \"Stderr\", \"Stdout\""
+            ));
+        }
+    };
+    Ok(Wanted {
+        follow: asked.flag("follow"),
+        timestamps: asked.flag("timestamps"),
+        since,
+        tail_lines: number("tailLines")?,
+        limit_bytes: number("limitBytes")?,
+        stream,
+    })
+}
+
+struct Reader {
+    path: PathBuf,
+    id: String,
+    runtime: Runtime,
+    wanted: Wanted,
+    left: Option<u64>,
+    sender: mpsc::Sender<Result<Bytes, std::io::Error>>,
+}
+
+impl Reader {
+    async fn run(mut self) {
+        if let Err(error) = self.read().await {
+            // Whoever read it may have gone.
+            let _ = self.sender.send(Err(error)).await;
+        }
+    }
+
+    async fn read(&mut self) -> std::io::Result<()> {
+        // Watched before it is read, so that nothing falls between.
+        let changes = self.wanted.follow.then(|| Changes::of(&self.path)).transpose()?;
+        let mut file = File::open(&self.path).await?;
+        if let Some(lines) = self.wanted.tail_lines {
+            let start = tail_start(&mut file, lines).await?;
+            file.seek(SeekFrom::Start(start)).await?;
+        }
+        let mut rest = Vec::new();
+        loop {
+            if !self.drain(&mut file, &mut rest).await? {
+                return Ok(());
+            }
+            let Some(changes) = &changes else { return Ok(()) };
+            let running = self.is_running().await;
+            // What it wrote last may have come between the two looks.
+            if !self.drain(&mut file, &mut rest).await? || !running {
+                return Ok(());
+            }
+            tokio::select! {
+                changed = changes.next() => changed?,
+                () = self.sender.closed() => return Ok(()),
+            }
+            if let Some(rotated) = reopened(&file, &self.path).await {
+                self.drain(&mut file, &mut rest).await?;
+                file = rotated;
+            }
+        }
+    }
+
+    /// Sends everything up to the end of the file; false if nobody wants more.
+    async fn drain(&mut self, file: &mut File, rest: &mut Vec<u8>) -> std::io::Result<bool> {
+        let mut block = vec![0; BLOCK];
+        loop {
+            let count = file.read(&mut block).await?;
+            if count == 0 {
+                return Ok(true);
+            }
+            rest.extend_from_slice(&block[..count]);
+            let mut out = Vec::new();
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                self.wanted.show(&line, &mut out);
+            }
+            if rest.len() > LINE_BYTES_MAX {
+                self.wanted.show(&std::mem::take(rest), &mut out);
+            }
+            if let Some(left) = &mut self.left {
+                out.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= out.len() as u64;
+            }
+            if !out.is_empty() && self.sender.send(Ok(out.into())).await.is_err() || self.left == Some(0) {
+                return Ok(false);
+            }
+        }
+    }
+
+    async fn is_running(&self) -> bool {
+        let request = cri::v1::ContainerStatusRequest { container_id: self.id.clone(), verbose: false };
+        let answer = self.runtime.runtime.clone().container_status(request).await;
+        let status = answer.ok().and_then(|answer| answer.into_inner().status);
+        status.is_some_and(|status| status.state() == cri::v1::ContainerState::ContainerRunning)
+    }
+}
+
+impl Wanted {
+    /// Adds what is to be seen of a line of a CRI log: `time stream tag text`.
+    fn show(&self, line: &[u8], out: &mut Vec<u8>) {
+        let mut parts = line.splitn(4, |byte| *byte == b' ');
+        let (Some(time), Some(stream), Some(tag), Some(text)) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return;
+        };
+        if self.stream.is_some_and(|wanted| wanted.as_bytes() != stream) {
+            return;
+        }
+        if let Some(since) = self.since {
+            let at = std::str::from_utf8(time).ok().and_then(|text| Time::parse(text).ok());
+            if at.is_some_and(|at| at < since) {
+                return;
+            }
+        }
+        if self.timestamps {
+            out.extend_from_slice(time);
+            out.push(b' ');
+        }
+        // A part of a line has its end elsewhere.
+        let text = if tag == b"P" { text.strip_suffix(b"\n").unwrap_or(text) } else { text };
+        out.extend_from_slice(text);
+    }
+}
+
+/// Where the last lines of a file begin.
+async fn tail_start(file: &mut File, lines: u64) -> std::io::Result<u64> {
+    let mut at = file.seek(SeekFrom::End(0)).await?;
+    let end = at;
+    let mut seen = 0;
+    let mut block = vec![0; BLOCK];
+    while at > 0 {
+        let size = at.min(BLOCK as u64);
+        at -= size;
+        file.seek(SeekFrom::Start(at)).await?;
+        let part = &mut block[..size as usize];
+        file.read_exact(part).await?;
+        for (offset, _) in part.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+            let next = at + offset as u64 + 1;
+            // The end of the last line begins none.
+            if next == end {
+                continue;
+            }
+            seen += 1;
+            if seen == lines {
+                return Ok(next);
+            }
+        }
+    }
+    Ok(if lines == 0 { end } else { 0 })
+}
+
+/// The file that took the place of the one that is read, if one did.
+async fn reopened(file: &File, path: &Path) -> Option<File> {
+    use std::os::unix::fs::MetadataExt;
+    let (old, new) = (file.metadata().await.ok()?, tokio::fs::metadata(path).await.ok()?);
+    if old.ino() == new.ino() {
+        return None;
+    }
+    File::open(path).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "2026-01-01T00:00:00.5Z stdout F one\n2026-01-01T00:00:01Z stderr F two\n\
+        2026-01-01T00:00:02Z stdout P thr\n2026-01-01T00:00:02Z stdout F ee\n";
+
+    fn shown(wanted: &Wanted) -> String {
+        let mut out = Vec::new();
+        LOG.split_inclusive('\n').for_each(|line| wanted.show(line.as_bytes(), &mut out));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_are_shown_as_they_are_wanted() {
+        let check = |wanted: Wanted, expect: &str| assert_eq!(shown(&wanted), expect, "{wanted:?}");
+        check(Wanted::default(), "one\ntwo\nthree\n");
+        check(Wanted { stream: Some("stderr"), ..Wanted::default() }, "two\n");
+        check(Wanted { since: Some(Time::parse("2026-01-01T00:00:02Z").unwrap()), ..Wanted::default() }, "three\n");
+        let stamped = Wanted { timestamps: true, stream: Some("stderr"), ..Wanted::default() };
+        check(stamped, "2026-01-01T00:00:01Z two\n");
+    }
+
+    #[tokio::test]
+    async fn the_last_lines_are_found_from_the_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), LOG).unwrap();
+        for (lines, expect) in [(0, 4), (1, 3), (2, 2), (9, 0)] {
+            let mut opened = File::open(file.path()).await.unwrap();
+            let start = tail_start(&mut opened, lines).await.unwrap();
+            assert_eq!(LOG[..start as usize].lines().count(), expect, "{lines}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What monitoring asks for, as text.
+
+use std::fmt::Write as _;
+
+use cri::v1;
+use http::{Response, StatusCode};
+
+use super::summary::amount;
+use super::{Body, plain, text};
+use crate::context::Context;
+use crate::observed::labels;
+use crate::pods::Known;
+use crate::usage::NodeUsage;
+use crate::{counters, node};
+
+/// The kubelet's own numbers.
+pub async fn own(context: &Context, known: &Known) -> Response<Body> {
+    let mut out = String::new();
+    family(&mut out, "kubelet_running_pods", "gauge", "Number of pods that have a running pod sandbox");
+    let filter = v1::PodSandboxFilter {
+        state: Some(v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() }),
+        ..Default::default()
+    };
+    let mut runtime = context.runtime.runtime.clone();
+    let listed = runtime.list_pod_sandbox(v1::ListPodSandboxRequest { filter: Some(filter) }).await;
+    let _ = writeln!(out, "kubelet_running_pods {}", listed.map_or(0, |answer| answer.into_inner().items.len()));
+    family(&mut out, "kubelet_running_containers", "gauge", "Number of currently running containers");
+    let containers = runtime.list_containers(v1::ListContainersRequest::default()).await;
+    let containers = containers.map(|answer| answer.into_inner().containers).unwrap_or_default();
+    for (word, state) in [
+        ("created", v1::ContainerState::ContainerCreated),
+        ("exited", v1::ContainerState::ContainerExited),
+        ("running", v1::ContainerState::ContainerRunning),
+    ] {
+        let count = containers.iter().filter(|container| container.state() == state).count();
+        let _ = writeln!(out, "kubelet_running_containers{{container_state=\"{word}\"}} {count}");
+    }
+    family(&mut out, "kubelet_desired_pods", "gauge", "The number of pods the kubelet is being instructed to run");
+    let _ = writeln!(out, "kubelet_desired_pods{{static=\"\"}} {}", known.all().len());
+    family(&mut out, "kubelet_node_name", "gauge", "The node's name. The count is always 1.");
+    let _ = writeln!(out, "kubelet_node_name{{node=\"{}\"}} 1", quoted(&context.config.node_name));
+    family(&mut out, "kubernetes_build_info", "gauge", "A metric with a constant '1' value labeled by the version");
+    let _ = writeln!(out, "kubernetes_build_info{{git_version=\"{}\"}} 1", node::VERSION);
+    answer(out)
+}
+
+/// Processor and memory of the node, its pods and their containers.
+pub async fn resource(context: &Context) -> Response<Body> {
+    let stats = match pods(context).await {
+        Ok(stats) => stats,
+        Err(answer) => return answer,
+    };
+    let usage = NodeUsage::read();
+    let mut out = String::new();
+    family(
+        &mut out,
+        "node_cpu_usage_seconds_total",
+        "counter",
+        "Cumulative cpu time consumed by the node in core-seconds",
+    );
+    let _ = writeln!(out, "node_cpu_usage_seconds_total {}", seconds(usage.cpu_nanos as f64));
+    family(&mut out, "node_memory_working_set_bytes", "gauge", "Current working set of the node in bytes");
+    let _ = writeln!(out, "node_memory_working_set_bytes {}", usage.memory_total - usage.memory_available);
+    let cpu = |usage: Option<&v1::CpuUsage>| {
+        seconds(usage.map_or(0, |usage| amount(usage.usage_core_nano_seconds.as_ref())) as f64)
+    };
+    let memory = |usage: Option<&v1::MemoryUsage>| usage.map_or(0, |usage| amount(usage.working_set_bytes.as_ref()));
+    family(
+        &mut out,
+        "container_cpu_usage_seconds_total",
+        "counter",
+        "Cumulative cpu time consumed by the container in core-seconds",
+    );
+    each_container(&stats, |labels, container| {
+        let _ = writeln!(out, "container_cpu_usage_seconds_total{{{labels}}} {}", cpu(container.cpu.as_ref()));
+    });
+    family(&mut out, "container_memory_working_set_bytes", "gauge", "Current working set of the container in bytes");
+    each_container(&stats, |labels, container| {
+        let _ = writeln!(out, "container_memory_working_set_bytes{{{labels}}} {}", memory(container.memory.as_ref()));
+    });
+    family(
+        &mut out,
+        "pod_cpu_usage_seconds_total",
+        "counter",
+        "Cumulative cpu time consumed by the pod in core-seconds",
+    );
+    for pod in &stats {
+        let linux = pod.linux.clone().unwrap_or_default();
+        let _ = writeln!(out, "pod_cpu_usage_seconds_total{{{}}} {}", pod_labels(pod), cpu(linux.cpu.as_ref()));
+    }
+    family(&mut out, "pod_memory_working_set_bytes", "gauge", "Current working set of the pod in bytes");
+    for pod in &stats {
+        let linux = pod.linux.clone().unwrap_or_default();
+        let _ = writeln!(out, "pod_memory_working_set_bytes{{{}}} {}", pod_labels(pod), memory(linux.memory.as_ref()));
+    }
+    family(
+        &mut out,
+        "resource_scrape_error",
+        "gauge",
+        "1 if there was an error while getting container metrics, 0 otherwise",
+    );
+    out.push_str("resource_scrape_error 0\n");
+    answer(out)
+}
+
+/// The main series of cAdvisor, from what the runtime knows.
+pub async fn cadvisor(context: &Context) -> Response<Body> {
+    let stats = match pods(context).await {
+        Ok(stats) => stats,
+        Err(answer) => return answer,
+    };
+    let mut out = String::new();
+    type Read = fn(&v1::ContainerStats) -> f64;
+    let series: [(&str, &str, &str, Read); 5] = [
+        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |stats| {
+            stats.cpu.as_ref().map_or(0.0, |cpu| amount(cpu.usage_core_nano_seconds.as_ref()) as f64 / 1e9)
+        }),
+        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |stats| {
+            stats.memory.as_ref().map_or(0.0, |memory| amount(memory.working_set_bytes.as_ref()) as f64)
+        }),
+        ("container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory.", |stats| {
+            stats.memory.as_ref().map_or(0.0, |memory| amount(memory.usage_bytes.as_ref()) as f64)
+        }),
+        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |stats| {
+            stats.memory.as_ref().map_or(0.0, |memory| amount(memory.rss_bytes.as_ref()) as f64)
+        }),
+        (
+            "container_fs_usage_bytes",
+            "gauge",
+            "Number of bytes that are consumed by the container on this filesystem.",
+            |stats| stats.writable_layer.as_ref().map_or(0.0, |layer| amount(layer.used_bytes.as_ref()) as f64),
+        ),
+    ];
+    for (name, kind, help, read) in series {
+        family(&mut out, name, kind, help);
+        each_container(&stats, |labels, container| {
+            let _ = writeln!(out, "{name}{{{labels}}} {}", read(container));
+        });
+    }
+    answer(out)
+}
+
+/// How often probes said what.
+pub fn probes() -> Response<Body> {
+    let mut out = String::new();
+    family(
+        &mut out,
+        "prober_probe_total",
+        "counter",
+        "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+    );
+    for (kind, result, count) in counters::probes() {
+        let _ = writeln!(out, "prober_probe_total{{probe_type=\"{kind}\",result=\"{result}\"}} {count}");
+    }
+    answer(out)
+}
+
+async fn pods(context: &Context) -> Result<Vec<v1::PodSandboxStats>, Response<Body>> {
+    let asked = context.runtime.runtime.clone().list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await;
+    asked
+        .map(|answer| answer.into_inner().stats)
+        .map_err(|status| text(StatusCode::INTERNAL_SERVER_ERROR, status.message()))
+}
+
+fn each_container(stats: &[v1::PodSandboxStats], mut then: impl FnMut(&str, &v1::ContainerStats)) {
+    for pod in stats {
+        for container in pod.linux.iter().flat_map(|linux| &linux.containers) {
+            let attributes = container.attributes.clone().unwrap_or_default();
+            let name = attributes.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or_default();
+            then(&format!("container=\"{}\",{}", quoted(&name), pod_labels(pod)), container);
+        }
+    }
+}
+
+fn pod_labels(pod: &v1::PodSandboxStats) -> String {
+    let metadata = pod.attributes.clone().and_then(|attributes| attributes.metadata).unwrap_or_default();
+    format!("namespace=\"{}\",pod=\"{}\"", quoted(&metadata.namespace), quoted(&metadata.name))
+}
+
+fn family(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} [STABLE] {help}\n# TYPE {name} {kind}");
+}
+
+fn seconds(nanos: f64) -> f64 {
+    nanos / 1e9
+}
+
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn answer(out: String) -> Response<Body> {
+    plain(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
+}

@@ -1,0 +1,137 @@
+//! Commands, attachments and forwarded ports: the runtime streams them, and the server passes the connection on.
+
+use cri::v1;
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::{Asked, Body, Server, text};
+use crate::pod::Pod;
+
+/// Headers that are about one connection only and are said anew on the next.
+const OF_A_CONNECTION: &[&str] = &["host", "authorization", "content-length", "transfer-encoding"];
+
+impl Server {
+    /// Runs a command in a container, or attaches to what runs there.
+    pub(super) async fn process(
+        &self,
+        verb: &str,
+        (namespace, pod, container): (&str, &str, &str),
+        asked: &Asked<'_>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let (_, found) = match self.find(namespace, pod, container).await {
+            Ok(found) => found,
+            Err(answer) => return answer,
+        };
+        if !found.is_running() {
+            let message = format!("container \"{container}\" is not running");
+            return text(StatusCode::BAD_REQUEST, &message);
+        }
+        let either = |a: &str, b: &str| asked.flag(a) || asked.flag(b);
+        let (stdin, tty) = (either("input", "stdin"), asked.flag("tty"));
+        let (stdout, stderr) = (either("output", "stdout"), either("error", "stderr") && !tty);
+        let commands = asked.query.iter().filter(|(key, _)| key == "command");
+        let cmd: Vec<String> = commands.map(|(_, word)| word.clone()).collect();
+        let mut runtime = self.context.runtime.runtime.clone();
+        if verb == "run" {
+            let words = asked.value("cmd").split_whitespace().map(str::to_owned).collect();
+            let run = self.context.runtime.exec(&found.id, words, std::time::Duration::from_secs(60)).await;
+            return match run {
+                Ok((_, output)) => text(StatusCode::OK, &String::from_utf8_lossy(&output)),
+                Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
+            };
+        }
+        if !(stdin || stdout || stderr) {
+            return text(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
+        }
+        let url = if verb == "exec" {
+            let request = v1::ExecRequest { container_id: found.id, cmd, tty, stdin, stdout, stderr };
+            runtime.exec(request).await.map(|answer| answer.into_inner().url)
+        } else {
+            let request = v1::AttachRequest { container_id: found.id, stdin, tty, stdout, stderr };
+            runtime.attach(request).await.map(|answer| answer.into_inner().url)
+        };
+        match url {
+            Ok(url) => pass_on(&url, request).await,
+            Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
+        }
+    }
+
+    /// Forwards ports of a pod.
+    pub(super) async fn port_forward(
+        &self,
+        namespace: &str,
+        pod: &str,
+        asked: &Asked<'_>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let Some(known) = self.known.find(namespace, pod) else {
+            return text(StatusCode::NOT_FOUND, &format!("pod \"{pod}_{namespace}\" not found"));
+        };
+        let runtime = match self.observe(Pod(&known).uid()).await {
+            Ok(runtime) => runtime,
+            Err(answer) => return answer,
+        };
+        let Some(sandbox) = runtime.sandbox().filter(|sandbox| sandbox.ready) else {
+            return text(StatusCode::BAD_REQUEST, &format!("pod \"{pod}_{namespace}\" does not run"));
+        };
+        let ports = asked.query.iter().filter(|(key, _)| key == "port" || key == "ports");
+        let port = ports.flat_map(|(_, value)| value.split(',')).filter_map(|port| port.parse().ok()).collect();
+        let forward = v1::PortForwardRequest { pod_sandbox_id: sandbox.id.clone(), port };
+        match self.context.runtime.runtime.clone().port_forward(forward).await {
+            Ok(answer) => pass_on(&answer.into_inner().url, request).await,
+            Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
+        }
+    }
+}
+
+/// Sends a request on to the runtime, and if it switches protocols, every byte after it, both ways.
+async fn pass_on(url: &str, mut request: Request<Incoming>) -> Response<Body> {
+    let failed = |why: String| text(StatusCode::BAD_GATEWAY, &format!("the runtime's stream cannot be reached: {why}"));
+    let Ok(uri) = url.parse::<Uri>() else { return failed(format!("{url:?} is no URL")) };
+    let address = uri.authority().map_or(String::new(), ToString::to_string);
+    let tcp = match TcpStream::connect(&address).await {
+        Ok(tcp) => tcp,
+        Err(error) => return failed(error.to_string()),
+    };
+    // Latency matters more than packets to those who type.
+    let _ = tcp.set_nodelay(true);
+    let (mut sender, connection) = match hyper::client::conn::http1::handshake(TokioIo::new(tcp)).await {
+        Ok(pair) => pair,
+        Err(error) => return failed(error.to_string()),
+    };
+    tokio::spawn(connection.with_upgrades());
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut onward = Request::builder().method(request.method()).uri(path).header(header::HOST, &address);
+    for (name, value) in request.headers().iter().filter(|(name, _)| !OF_A_CONNECTION.contains(&name.as_str())) {
+        onward = onward.header(name, value);
+    }
+    let onward = match onward.body(Empty::<bytes::Bytes>::new()) {
+        Ok(onward) => onward,
+        Err(error) => return failed(error.to_string()),
+    };
+    let mut answer = match sender.send_request(onward).await {
+        Ok(answer) => answer,
+        Err(error) => return failed(error.to_string()),
+    };
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync());
+    }
+    let mut response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    for (name, value) in answer.headers() {
+        response = response.header(name, value);
+    }
+    let (near, far) = (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut answer));
+    tokio::spawn(async move {
+        let (Ok(near), Ok(far)) = (near.await, far.await) else { return };
+        // Whoever hangs up first ends it for both; that is how these streams end.
+        let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(near), &mut TokioIo::new(far)).await;
+    });
+    let empty = Empty::new().map_err(|never| match never {}).boxed_unsync();
+    let mut response = response.body(empty).expect("the answer is well formed");
+    response.headers_mut().entry(header::CONNECTION).or_insert(HeaderValue::from_static("Upgrade"));
+    response
+}

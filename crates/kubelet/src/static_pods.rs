@@ -1,0 +1,262 @@
+//! Pods from files of the node, which run without any API server; the API server shows copies of them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use client::{Client, DeleteOptions, Target, WriteOptions};
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Key, Value, value, yaml};
+use reconcile::kinds;
+use tokio::sync::watch;
+
+use crate::changes::Changes;
+use crate::pod::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Pod};
+
+/// The largest manifest that is read.
+const MANIFEST_BYTES_MAX: u64 = 10 << 20;
+
+/// After a failure the next attempt is not far.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Pods from files.
+pub struct StaticPods(Option<watch::Receiver<Vec<Arc<Value>>>>);
+
+impl StaticPods {
+    /// No such pods.
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    /// The pods of a directory, looked at again as often as `every` says and whenever it changes.
+    pub fn watch(dir: PathBuf, node: String, every: std::time::Duration) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, receiver) = watch::channel(read_all(&dir, &node));
+        let work = async move {
+            let changes = Changes::of(&dir).ok();
+            loop {
+                let changed = async {
+                    match &changes {
+                        Some(changes) if changes.next().await.is_ok() => {}
+                        _ => std::future::pending::<()>().await,
+                    }
+                };
+                // What cannot be watched, such as what a link leads to, is looked at now and then.
+                tokio::select! {
+                    () = changed => {}
+                    () = tokio::time::sleep(every) => {}
+                }
+                let (dir, node) = (dir.clone(), node.clone());
+                let Ok(read) = tokio::task::spawn_blocking(move || read_all(&dir, &node)).await else { return };
+                sender.send_if_modified(|known| {
+                    let news = known.len() != read.len() || known.iter().zip(&read).any(|(a, b)| a != b);
+                    if news {
+                        *known = read;
+                    }
+                    news
+                });
+            }
+        };
+        (Self(Some(receiver)), work)
+    }
+
+    /// The pods now.
+    pub fn pods(&self) -> Vec<Arc<Value>> {
+        self.0.as_ref().map(|pods| pods.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Waits for them to change.
+    pub async fn changed(&mut self) {
+        let told = match &mut self.0 {
+            Some(pods) => pods.changed().await.is_ok(),
+            None => false,
+        };
+        if !told {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn read_all(dir: &Path, node: &str) -> Vec<Arc<Value>> {
+    let files: Vec<PathBuf> = if dir.is_file() {
+        vec![dir.to_owned()]
+    } else {
+        std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    };
+    let hidden = |file: &PathBuf| file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let mut pods: Vec<Arc<Value>> = files
+        .iter()
+        .filter(|file| file.is_file() && !hidden(file))
+        .filter_map(|file| match read_one(file, node) {
+            Ok(pod) => Some(Arc::new(pod)),
+            Err(problem) => {
+                tracing::warn!(file = %file.display(), problem, "a manifest cannot be used");
+                None
+            }
+        })
+        .collect();
+    pods.sort_by_key(|pod| Key::of(pod));
+    pods
+}
+
+fn read_one(file: &Path, node: &str) -> Result<Value, String> {
+    let length = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
+    if length > MANIFEST_BYTES_MAX {
+        return Err(format!("it is larger than {MANIFEST_BYTES_MAX} bytes"));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
+    manifest(&text, node)
+}
+
+/// A pod as its node completes it: named after the node, on it, and tolerant of everything that keeps others away.
+fn manifest(text: &str, node: &str) -> Result<Value, String> {
+    let mut pod = yaml::parse(text).map_err(|error| error.to_string())?;
+    if pod.str_at(&["kind"]) != Some("Pod") {
+        return Err("it is not a Pod".to_owned());
+    }
+    let hash = hash(text);
+    let name = format!("{}-{node}", Meta::of(&pod).name());
+    let namespace = Some(Meta::of(&pod).namespace()).filter(|name| !name.is_empty()).unwrap_or("default").to_owned();
+    let mut meta = MetaMut::of(&mut pod).ok_or("its metadata is none")?;
+    meta.set("name", name);
+    meta.set("namespace", namespace);
+    meta.set("uid", hash.as_str());
+    meta.set_annotation(CONFIG_HASH, &hash);
+    meta.set_annotation(CONFIG_SOURCE, "file");
+    meta.set_annotation("kubernetes.io/config.seen", "1970-01-01T00:00:00Z");
+    let spec = pod.get_mut("spec").and_then(Value::as_object_mut).ok_or("it has no spec")?;
+    spec.insert("nodeName", node);
+    for (field, default) in [("restartPolicy", "Always"), ("dnsPolicy", "ClusterFirst")] {
+        spec.get_or_insert_with(field, || default.into());
+    }
+    spec.get_or_insert_with("terminationGracePeriodSeconds", || 30.into());
+    spec.insert("tolerations", value!([{"operator": "Exists", "effect": "NoExecute"}]));
+    if pod.at(&["spec", "containers"]).and_then(Value::as_array).is_none_or(<[Value]>::is_empty) {
+        return Err("it has no containers".to_owned());
+    }
+    Ok(pod)
+}
+
+/// Thirty-two hexadecimal digits that change with the text.
+fn hash(text: &str) -> String {
+    let mut parts = [0xcbf2_9ce4_8422_2325_u64, 0x9ae1_6a3b_2f90_404f];
+    for byte in text.bytes() {
+        for part in &mut parts {
+            *part = (*part ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3).rotate_left(5);
+        }
+    }
+    format!("{:016x}{:016x}", parts[0], parts[1])
+}
+
+/// A copy that is to be made, made anew or taken away.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mirroring {
+    /// The pod that is to be shown.
+    pub pod: Option<Arc<Value>>,
+    /// The copy that is to go.
+    pub old: Option<Arc<Value>>,
+}
+
+/// What it takes for the API server to show the pods that run from files, and no others.
+pub fn mirror(pods: &[Arc<Value>], mirrors: &BTreeMap<Key, Arc<Value>>) -> BTreeMap<Key, Mirroring> {
+    let of = |pod: &Value| Meta::of(pod).annotation(CONFIG_HASH).unwrap_or_default().to_owned();
+    let mut all = BTreeMap::new();
+    for pod in pods {
+        let (key, hash) = (Pod(pod).key(), of(pod));
+        let old = mirrors.get(&key);
+        if old.is_none_or(|mirror| of(mirror) != hash || Meta::of(mirror).is_deleting()) {
+            all.insert(key, Mirroring { pod: Some(Arc::clone(pod)), old: old.cloned() });
+        }
+    }
+    for (key, mirror) in mirrors {
+        if !pods.iter().any(|pod| Pod(pod).key() == *key) {
+            all.insert(key.clone(), Mirroring { pod: None, old: Some(Arc::clone(mirror)) });
+        }
+    }
+    all
+}
+
+/// Does it; what fails is found again, though not at once.
+pub async fn reflect(client: Client, mirroring: Mirroring) {
+    let mut done = true;
+    if let Some(old) = mirroring.old {
+        done &= delete(&client, &old).await;
+    }
+    if let Some(pod) = mirroring.pod {
+        done &= create(&client, &pod).await;
+    }
+    if !done {
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn delete(client: &Client, mirror: &Value) -> bool {
+    let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::of(Meta::of(mirror).uid()) };
+    let target = Target::object(&kinds::PODS, &Key::of(mirror));
+    if let Err(error) = client.delete(&target, &options).await
+        && !error.is_not_found()
+    {
+        tracing::warn!(pod = %Key::of(mirror), error = %error, "a copy of a static pod cannot be deleted");
+        return false;
+    }
+    true
+}
+
+async fn create(client: &Client, pod: &Value) -> bool {
+    let mut mirror = pod.clone();
+    if let Some(mut meta) = MetaMut::of(&mut mirror) {
+        let hash = meta.view().annotation(CONFIG_HASH).unwrap_or_default().to_owned();
+        meta.remove("uid");
+        meta.set_annotation(CONFIG_MIRROR, &hash);
+        let node = pod.str_at(&["spec", "nodeName"]).unwrap_or_default();
+        // The node owns it, so that it goes with it; only who may ask for nodes can say which one.
+        if let Ok(node) = client.get(&Target::named(&kinds::NODES, "", node)).await {
+            let owner = value!([{"apiVersion": "v1", "kind": "Node", "controller": true,
+                "name": (Meta::of(&node).name()), "uid": (Meta::of(&node).uid())}]);
+            meta.set("ownerReferences", owner);
+        }
+    }
+    let target = Target::within(&kinds::PODS, Pod(pod).namespace());
+    if let Err(error) = client.create(&target, &mirror, &WriteOptions::default()).await
+        && !error.is_already_exists()
+    {
+        tracing::warn!(pod = %Key::of(pod), error = %error, "a static pod cannot be shown");
+        return false;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_follow_the_files() {
+        let pod = |text: &str| {
+            Arc::new(
+                manifest(&format!("kind: Pod\nmetadata: {{name: {text}}}\nspec: {{containers: [{{name: a}}]}}\n"), "n")
+                    .unwrap(),
+            )
+        };
+        let (a, b) = (pod("a"), pod("b"));
+        let key = |pod: &Value| Key::of(pod);
+        let shown = BTreeMap::from([(key(&b), Arc::clone(&b))]);
+        let found = mirror(std::slice::from_ref(&a), &shown);
+        let expect = BTreeMap::from([
+            (key(&a), Mirroring { pod: Some(Arc::clone(&a)), old: None }),
+            (key(&b), Mirroring { pod: None, old: Some(Arc::clone(&b)) }),
+        ]);
+        assert_eq!(found, expect);
+        assert!(mirror(std::slice::from_ref(&b), &shown).is_empty());
+    }
+
+    #[test]
+    fn a_manifest_becomes_a_pod_of_its_node() {
+        let text = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: x}]}\n";
+        let pod = manifest(text, "n1").unwrap();
+        assert_eq!(Key::of(&pod).to_string(), "default/web-n1");
+        assert!(Pod(&pod).is_static() && Pod(&pod).uid().len() == 32);
+        assert_ne!(manifest(&text.replace('x', "y"), "n1").unwrap()["metadata"]["uid"], pod["metadata"]["uid"]);
+        assert_eq!(manifest("kind: Service", "n").unwrap_err(), "it is not a Pod");
+        assert_eq!(manifest("kind: Pod\nspec: {}", "n").unwrap_err(), "it has no containers");
+    }
+}

@@ -1,0 +1,311 @@
+//! The volumes of a pod on the disk: made, filled, refreshed, and taken away again.
+
+mod atomic;
+mod hostpath;
+pub mod mounts;
+mod ownership;
+pub mod payload;
+mod token;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use api::field_rules::quantity;
+use client::{Client, Target};
+use machinery::time::Time;
+use machinery::{Resource, Value};
+use reconcile::kinds;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::environment::Sources;
+use crate::pod::Pod;
+use payload::PayloadError;
+pub use token::Tokens;
+
+/// Why a volume is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// What goes into it is not there.
+    #[error(transparent)]
+    Payload(#[from] PayloadError),
+    /// The machine.
+    #[error("cannot {what}")]
+    Io {
+        /// What failed.
+        what: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A path of the node is not what it should be.
+    #[error("hostPath type check failed: {0}")]
+    HostPath(String),
+    /// The API server.
+    #[error("{what}")]
+    Api {
+        /// What was asked for.
+        what: String,
+        /// Why.
+        #[source]
+        source: Box<client::Error>,
+    },
+    /// It makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// This kubelet has no such volumes.
+    #[error("volumes of type {0} are not supported by this node")]
+    Unsupported(String),
+}
+
+/// Volumes that are ready.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    /// Where each volume is, by name.
+    pub places: BTreeMap<String, Place>,
+    /// When something in them must be renewed.
+    pub refresh_at: Option<Time>,
+}
+
+/// Where a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A directory or file of the node.
+    Path(PathBuf),
+    /// An image, mounted by the runtime.
+    Image {
+        /// Which one.
+        reference: String,
+        /// When it is pulled.
+        pull_policy: String,
+    },
+}
+
+/// Volumes of all pods.
+pub struct Volumes {
+    client: Client,
+    pods: PathBuf,
+}
+
+impl VolumeError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+
+    /// What failed and why, in one line.
+    pub fn describe(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(next) = cause {
+            text = format!("{text}: {next}");
+            cause = next.source();
+        }
+        text
+    }
+}
+
+impl Volumes {
+    /// Volumes below the kubelet's directory.
+    pub fn new(client: Client, root: &Path) -> Self {
+        Self { client, pods: root.join("pods") }
+    }
+
+    /// The directory of a pod.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.pods.join(uid)
+    }
+
+    /// The pods that have a directory.
+    pub fn pods(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.pods).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// Makes all volumes of a pod, or brings them up to date.
+    pub async fn prepare(
+        &self,
+        pod: Pod<'_>,
+        sources: &Sources<'_>,
+        tokens: &mut Tokens,
+        now: Time,
+    ) -> Result<Prepared, VolumeError> {
+        let mut prepared = Prepared::default();
+        for volume in pod.list("volumes") {
+            let name = volume.str_at(&["name"]).unwrap_or_default();
+            let place = self.one(pod, volume, sources, tokens, now).await?;
+            prepared.places.insert(name.to_owned(), place);
+        }
+        prepared.refresh_at = tokens.refresh_at();
+        Ok(prepared)
+    }
+
+    async fn one(
+        &self,
+        pod: Pod<'_>,
+        volume: &Value,
+        sources: &Sources<'_>,
+        tokens: &mut Tokens,
+        now: Time,
+    ) -> Result<Place, VolumeError> {
+        let name = volume.str_at(&["name"]).unwrap_or_default();
+        let Some((kind, source)) = kind_of(volume) else {
+            return Err(VolumeError::Invalid(format!("volume {name} has no source")));
+        };
+        let dir =
+            |plugin: &str| self.pod_dir(pod.uid()).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name);
+        match kind {
+            "emptyDir" => self.empty_dir(pod, source, &dir("empty-dir")).map(Place::Path),
+            "hostPath" => hostpath::check(source).map(Place::Path),
+            "configMap" | "secret" | "downwardAPI" | "projected" => {
+                tokens.renew(&self.client, pod, volume, now).await?;
+                let files = payload::of_volume(pod, volume, sources, tokens)?;
+                let plugin = match kind {
+                    "configMap" => "configmap",
+                    "downwardAPI" => "downward-api",
+                    other => other,
+                };
+                let dir = dir(plugin);
+                make_dir(&dir, 0o755)?;
+                // What is secret does not reach the disk.
+                if kind != "configMap" && !is_mount_point(&dir) {
+                    mount_tmpfs(&dir, None)?;
+                }
+                let group = pod.spec()["securityContext"]["fsGroup"].as_int();
+                atomic::write(&dir, &files, group).map_err(VolumeError::io(format!("write volume {name}")))?;
+                Ok(Place::Path(dir))
+            }
+            "image" => Ok(Place::Image {
+                reference: source.str_at(&["reference"]).unwrap_or_default().to_owned(),
+                pull_policy: source.str_at(&["pullPolicy"]).unwrap_or_default().to_owned(),
+            }),
+            "persistentVolumeClaim" => self.claim(pod, source.str_at(&["claimName"]).unwrap_or_default()).await,
+            "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name())).await,
+            other => Err(VolumeError::Unsupported(other.to_owned())),
+        }
+    }
+
+    fn empty_dir(&self, pod: Pod<'_>, source: &Value, dir: &Path) -> Result<PathBuf, VolumeError> {
+        make_dir(dir, 0o777)?;
+        if source.str_at(&["medium"]) == Some("Memory") && !is_mount_point(dir) {
+            mount_tmpfs(dir, source.get("sizeLimit").map(|limit| quantity(limit).value()))?;
+        }
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
+            .map_err(VolumeError::io("open an emptyDir to all"))?;
+        if let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() {
+            ownership::give(dir, group, ownership_policy(pod))
+                .map_err(VolumeError::io("give an emptyDir to its group"))?;
+        }
+        Ok(dir.to_owned())
+    }
+
+    /// A claim leads to a volume that is on this node.
+    async fn claim(&self, pod: Pod<'_>, name: &str) -> Result<Place, VolumeError> {
+        let ask = async |resource: &'static Resource, namespace: &str, name: &str| {
+            let answer = self.client.get(&Target::named(resource, namespace, name)).await;
+            answer.map_err(|error| VolumeError::Api { what: format!("{resource} {name:?}"), source: Box::new(error) })
+        };
+        let claim = ask(&kinds::PERSISTENT_VOLUME_CLAIMS, pod.namespace(), name).await?;
+        let volume = claim.str_at(&["spec", "volumeName"]).unwrap_or_default();
+        if claim.str_at(&["status", "phase"]) != Some("Bound") || volume.is_empty() {
+            return Err(VolumeError::Invalid(format!("PVC {}/{name} is not bound", pod.namespace())));
+        }
+        let volume = ask(&kinds::PERSISTENT_VOLUMES, "", volume).await?;
+        let spec = &volume["spec"];
+        let path = if let Some(source) = spec.get("hostPath") {
+            hostpath::check(source)?
+        } else if let Some(local) = spec.get("local") {
+            let path = PathBuf::from(local.str_at(&["path"]).unwrap_or_default());
+            if !path.exists() {
+                return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
+            }
+            path
+        } else {
+            let kind = spec.as_object().and_then(|spec| spec.keys().find(|key| PLUGINS.contains(key)));
+            return Err(VolumeError::Unsupported(kind.unwrap_or("an unknown kind").to_owned()));
+        };
+        if let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() {
+            let give = ownership::give(&path, group, ownership_policy(pod));
+            give.map_err(VolumeError::io("give a volume to its group"))?;
+        }
+        Ok(Place::Path(path))
+    }
+
+    /// Takes the volumes of a pod away that has ended; the last words of its containers stay.
+    pub fn release(&self, uid: &str) -> Result<(), VolumeError> {
+        take_away(uid, &self.pod_dir(uid).join("volumes"))?;
+        take_away(uid, &self.pod_dir(uid).join("volume-subpaths"))
+    }
+
+    /// Takes everything of a pod away.
+    pub fn remove(&self, uid: &str) -> Result<(), VolumeError> {
+        take_away(uid, &self.pod_dir(uid))
+    }
+}
+
+fn take_away(uid: &str, dir: &Path) -> Result<(), VolumeError> {
+    // A name that leads elsewhere is nobody's.
+    if uid.is_empty() || uid.contains('/') || uid.starts_with('.') {
+        return Ok(());
+    }
+    unmount_below(dir).map_err(VolumeError::io("unmount a pod's volumes"))?;
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(VolumeError::io(format!("remove {}", dir.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Persistent volumes by plug-in, for messages.
+const PLUGINS: &[&str] =
+    &["csi", "nfs", "iscsi", "fc", "cephfs", "rbd", "azureFile", "awsElasticBlockStore", "gcePersistentDisk"];
+
+fn kind_of(volume: &Value) -> Option<(&str, &Value)> {
+    volume.as_object()?.iter().find(|(field, value)| *field != "name" && !value.is_null())
+}
+
+fn ownership_policy(pod: Pod<'_>) -> ownership::Policy {
+    match pod.spec().str_at(&["securityContext", "fsGroupChangePolicy"]) {
+        Some("OnRootMismatch") => ownership::Policy::OnRootMismatch,
+        _ => ownership::Policy::Always,
+    }
+}
+
+/// Makes a directory with exactly this mode, whatever the process's mask.
+pub(crate) fn make_dir(dir: &Path, mode: u32) -> Result<(), VolumeError> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let failed = || VolumeError::io(format!("make {}", dir.display()));
+    fs::create_dir_all(dir).map_err(failed())?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(mode)).map_err(failed())
+}
+
+fn mount_tmpfs(dir: &Path, bytes: Option<i64>) -> Result<(), VolumeError> {
+    let options = bytes.filter(|bytes| *bytes > 0).map_or(String::new(), |bytes| format!("size={bytes}"));
+    let options = std::ffi::CString::new(options).expect("a number holds no zero byte");
+    let mounted = rustix::mount::mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(options.as_c_str()));
+    mounted.map_err(|error| VolumeError::io(format!("mount memory on {}", dir.display()))(error.into()))
+}
+
+fn is_mount_point(dir: &Path) -> bool {
+    mount_points(dir).iter().any(|point| point == dir)
+}
+
+/// Mounts at and below a directory, outer ones first.
+fn mount_points(dir: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points =
+        table.lines().filter_map(|line| line.split(' ').nth(4)).map(|point| PathBuf::from(point.replace("\\040", " ")));
+    points.filter(|point| point.starts_with(dir)).collect()
+}
+
+fn unmount_below(dir: &Path) -> io::Result<()> {
+    for point in mount_points(dir).iter().rev() {
+        rustix::mount::unmount(point, UnmountFlags::DETACH)?;
+    }
+    Ok(())
+}

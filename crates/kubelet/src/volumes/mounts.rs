@@ -1,0 +1,169 @@
+//! What is mounted in a container: volumes, parts of volumes, its hosts file and the file for its last word.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use cri::v1;
+use machinery::Value;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+
+use super::{Place, VolumeError, make_dir};
+use crate::environment::expand;
+use crate::pod::Container;
+
+/// What mounts depend on.
+pub struct Inputs<'a> {
+    /// The directory of the pod.
+    pub pod_dir: &'a Path,
+    /// Where its volumes are.
+    pub places: &'a BTreeMap<String, Place>,
+    /// The container's variables, for `subPathExpr`.
+    pub environment: &'a [(String, String)],
+    /// How many came before it.
+    pub attempt: u32,
+}
+
+/// All mounts of a container; makes what they need.
+pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Mount>, VolumeError> {
+    let mut mounts = Vec::new();
+    for (n, mount) in container.spec["volumeMounts"].as_array().unwrap_or_default().iter().enumerate() {
+        mounts.push(one(container, n, mount, inputs)?);
+    }
+    let taken = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|mount| mount.container_path == path);
+    let hosts = inputs.pod_dir.join("etc-hosts");
+    if !taken(&mounts, "/etc/hosts") && hosts.is_file() {
+        mounts.push(bind("/etc/hosts", &hosts, false));
+    }
+    let path = container.spec.str_at(&["terminationMessagePath"]).unwrap_or("/dev/termination-log");
+    if !path.is_empty() && !taken(&mounts, path) {
+        let dir = inputs.pod_dir.join("containers").join(container.name());
+        make_dir(&dir, 0o755)?;
+        let file = dir.join(format!("{:08x}", inputs.attempt));
+        let failed = || VolumeError::io(format!("make {}", file.display()));
+        fs::write(&file, "").map_err(failed())?;
+        // Whoever the container runs as writes it.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        fs::set_permissions(&file, open).map_err(failed())?;
+        mounts.push(bind(path, &file, false));
+    }
+    Ok(mounts)
+}
+
+fn bind(container_path: &str, host_path: &Path, readonly: bool) -> v1::Mount {
+    v1::Mount {
+        container_path: container_path.to_owned(),
+        host_path: host_path.display().to_string(),
+        readonly,
+        ..Default::default()
+    }
+}
+
+fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -> Result<v1::Mount, VolumeError> {
+    let text = |field: &str| mount.str_at(&[field]).unwrap_or_default();
+    let name = text("name");
+    let place = inputs.places.get(name).ok_or_else(|| VolumeError::Invalid(format!("there is no volume {name}")))?;
+    let known = |name: &str| inputs.environment.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
+    let sub_path = match text("subPathExpr") {
+        "" => text("subPath").to_owned(),
+        expression => expand(expression, known),
+    };
+    let readonly = mount["readOnly"].as_bool().unwrap_or(false);
+    let path = match text("mountPath") {
+        absolute if absolute.starts_with('/') => absolute.to_owned(),
+        relative => format!("/{relative}"),
+    };
+    let mut made = match place {
+        Place::Image { reference, .. } => v1::Mount {
+            container_path: path,
+            image: Some(v1::ImageSpec { image: reference.clone(), ..Default::default() }),
+            image_sub_path: sub_path,
+            readonly: true,
+            ..Default::default()
+        },
+        Place::Path(volume) => {
+            let source = match sub_path.as_str() {
+                "" => volume.clone(),
+                part => part_of(volume, part, inputs.pod_dir, name, container.name(), n)?,
+            };
+            bind(&path, &source, readonly)
+        }
+    };
+    made.set_propagation(match text("mountPropagation") {
+        "HostToContainer" => v1::MountPropagation::PropagationHostToContainer,
+        "Bidirectional" => v1::MountPropagation::PropagationBidirectional,
+        _ => v1::MountPropagation::PropagationPrivate,
+    });
+    made.recursive_read_only = readonly && matches!(text("recursiveReadOnly"), "Enabled");
+    Ok(made)
+}
+
+/// A part of a volume, bound to a place of its own: whatever a container does to the links in its volume afterwards, the
+/// mount shows what was checked.
+fn part_of(
+    volume: &Path,
+    part: &str,
+    pod_dir: &Path,
+    name: &str,
+    container: &str,
+    n: usize,
+) -> Result<PathBuf, VolumeError> {
+    let parts: Vec<&str> = part.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if part.starts_with('/') || parts.contains(&"..") {
+        return Err(VolumeError::Invalid(format!("subPath {part:?} must be a path below the volume")));
+    }
+    let relative: PathBuf = parts.iter().collect();
+    let failed = |what: &str| VolumeError::io(format!("{what} subPath {part:?} of volume {name}"));
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::openat(CWD, volume, flags, Mode::empty()).map_err(|error| failed("open")(error.into()))?;
+    let open = || {
+        rustix::fs::openat2(&root, &relative, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+    };
+    let found = match open() {
+        Err(rustix::io::Errno::NOENT) => {
+            make_below(&root, &parts).map_err(failed("make"))?;
+            open()
+        }
+        other => other,
+    };
+    let found = found.map_err(|error| failed("find")(error.into()))?;
+    let target = pod_dir.join("volume-subpaths").join(name).join(container).join(n.to_string());
+    let through = format!("/proc/self/fd/{}", found.as_raw_fd());
+    prepare_target(&target, fs::metadata(&through).is_ok_and(|metadata| metadata.is_dir())).map_err(failed("bind"))?;
+    rustix::mount::mount_bind_recursive(through.as_str(), &target).map_err(|error| failed("bind")(error.into()))?;
+    Ok(target)
+}
+
+/// Makes directories one by one, each below the one before, never through a link.
+fn make_below(root: &rustix::fd::OwnedFd, parts: &[&str]) -> std::io::Result<()> {
+    let mut at = rustix::io::dup(root)?;
+    for part in parts {
+        match rustix::fs::mkdirat(&at, *part, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        at =
+            rustix::fs::openat2(&at, *part, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)?;
+    }
+    Ok(())
+}
+
+fn prepare_target(target: &Path, directory: bool) -> std::io::Result<()> {
+    // What was bound for the container before this one.
+    super::unmount_below(target)?;
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if directory {
+        if target.is_file() {
+            fs::remove_file(target)?;
+        }
+        return fs::create_dir_all(target);
+    }
+    if target.is_dir() {
+        fs::remove_dir(target)?;
+    }
+    fs::File::create(target).map(drop)
+}

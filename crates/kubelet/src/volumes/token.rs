@@ -1,0 +1,83 @@
+//! Tokens of a pod's service account: asked for, kept while they last, renewed before they end.
+
+use std::collections::BTreeMap;
+
+use client::{Client, Target, WriteOptions};
+use machinery::time::{Duration, Time};
+use machinery::{Value, value};
+use reconcile::kinds;
+
+use super::VolumeError;
+use crate::pod::Pod;
+
+/// A token is renewed when this part of its life is over, in percent, or after a day.
+const RENEW_PERCENT: i64 = 80;
+const RENEW_MAX: Duration = Duration::from_seconds(24 * 3600);
+
+/// The tokens of one pod, by volume and path.
+#[derive(Clone, Debug, Default)]
+pub struct Tokens(BTreeMap<(String, String), Token>);
+
+#[derive(Clone, Debug)]
+struct Token {
+    text: String,
+    renew_at: Time,
+}
+
+impl Tokens {
+    /// The token for a file of a volume.
+    pub fn token(&self, volume: &str, path: &str) -> Option<&str> {
+        self.0.get(&(volume.to_owned(), path.to_owned())).map(|token| token.text.as_str())
+    }
+
+    /// When the first of them must be renewed.
+    pub fn refresh_at(&self) -> Option<Time> {
+        self.0.values().map(|token| token.renew_at).min()
+    }
+
+    /// Asks for what a volume needs and has not, or not for long.
+    pub async fn renew(&mut self, client: &Client, pod: Pod<'_>, volume: &Value, now: Time) -> Result<(), VolumeError> {
+        let name = volume.str_at(&["name"]).unwrap_or_default();
+        for source in volume["projected"]["sources"].as_array().unwrap_or_default() {
+            let Some(source) = source.get("serviceAccountToken").filter(|source| !source.is_null()) else { continue };
+            let key = (name.to_owned(), source.str_at(&["path"]).unwrap_or_default().to_owned());
+            if self.0.get(&key).is_some_and(|token| now < token.renew_at) {
+                continue;
+            }
+            match request(client, pod, source, now).await {
+                Ok(token) => drop(self.0.insert(key, token)),
+                // The old one still does for a while.
+                Err(error) if self.0.contains_key(&key) => {
+                    tracing::warn!(pod = pod.described(), error = %error, "a token could not be renewed");
+                    if let Some(token) = self.0.get_mut(&key) {
+                        token.renew_at = now.plus(Duration::from_seconds(60));
+                    }
+                }
+                Err(error) => {
+                    return Err(VolumeError::Api { what: "failed to fetch token".to_owned(), source: Box::new(error) });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn request(client: &Client, pod: Pod<'_>, source: &Value, now: Time) -> Result<Token, client::Error> {
+    let account = pod.spec().str_at(&["serviceAccountName"]).filter(|name| !name.is_empty()).unwrap_or("default");
+    let audience = source.str_at(&["audience"]).unwrap_or_default();
+    let audiences: Vec<Value> = Some(audience).filter(|one| !one.is_empty()).map(Value::from).into_iter().collect();
+    let seconds = source["expirationSeconds"].as_int().unwrap_or(3600);
+    let body = value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {
+        "audiences": audiences, "expirationSeconds": seconds,
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": (pod.name()), "uid": (pod.uid())}}});
+    let target = Target::named(&kinds::SERVICE_ACCOUNTS, pod.namespace(), account).subresource("token");
+    let answer = client.create(&target, &body, &WriteOptions::default()).await?;
+    let text = answer.str_at(&["status", "token"]).unwrap_or_default().to_owned();
+    let ends = answer.str_at(&["status", "expirationTimestamp"]).and_then(|text| Time::parse(text).ok());
+    let asked = Duration::from_seconds(answer["spec"]["expirationSeconds"].as_int().unwrap_or(seconds));
+    let life = ends.map_or(asked, |ends| ends.since(now));
+    // The server may give a longer life than was asked for; it is renewed as if it had not.
+    let life = life.min(asked.max(Duration::from_seconds(seconds)));
+    let wait = Duration::from_nanos(life.nanos() / 100 * RENEW_PERCENT).min(RENEW_MAX);
+    Ok(Token { text, renew_at: now.plus(wait) })
+}

@@ -1,0 +1,561 @@
+//! The life of one pod: observes, plans, executes, says what it sees, and sleeps until something happens.
+
+mod kill;
+mod report;
+mod start;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use driver::clock;
+use machinery::Value;
+use machinery::time::{Duration, Time};
+use reconcile::EventType;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::backoff::Backoffs;
+use crate::context::Context;
+use crate::observed::RuntimePod;
+use crate::plan::{self, Action, Cause, Ending, Local, Observed, PodPlan, Waiting};
+use crate::pod::Pod;
+use crate::probe::{self, Prober, Verdict};
+use crate::status;
+use crate::volumes::Tokens;
+use report::Report;
+
+/// A runtime or a volume that fails is tried again after this long.
+const RETRY: Duration = Duration::from_seconds(10);
+/// An image that could not be pulled counts as one that is waited for after this long.
+const PULL_TOLD: Duration = Duration::from_seconds(2);
+/// Verdicts of probes on their way.
+const VERDICTS_MAX: usize = 64;
+
+/// What is wanted of a worker.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    /// The pod.
+    pub pod: Arc<Value>,
+    /// The copy of a static pod in the API server.
+    pub mirror: Option<Arc<Value>>,
+    /// It is no longer there: what runs of it ends, and nobody is told.
+    pub gone: bool,
+    /// The node puts it out.
+    pub end: Option<(Cause, i64)>,
+}
+
+/// What wakes a worker apart from what is wanted.
+#[derive(Debug, Default)]
+pub struct Wakers {
+    /// The runtime did something.
+    pub runtime: Notify,
+    /// Something that the pod refers to changed.
+    pub objects: Notify,
+}
+
+struct Worker {
+    context: Arc<Context>,
+    uid: String,
+    pod: Arc<Value>,
+    mirror: Option<Arc<Value>>,
+    gone: bool,
+    runtime: RuntimePod,
+    local: Local,
+    image_backoffs: Backoffs,
+    image_failures: BTreeMap<String, Time>,
+    /// The ends of containers, by name, after which they were last told to be left alone.
+    crashes: BTreeMap<String, Time>,
+    tokens: Arc<tokio::sync::Mutex<Tokens>>,
+    refresh_at: Option<Time>,
+    refreshing: bool,
+    cleaned: bool,
+    /// The status that was told last.
+    told: Value,
+    tasks: JoinSet<Done>,
+    messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+    verdicts: (mpsc::Sender<Verdict>, mpsc::Receiver<Verdict>),
+    probers: BTreeMap<(String, probe::Kind), AbortHandle>,
+    reports: watch::Sender<Option<Report>>,
+}
+
+/// What a task of a worker comes back with.
+enum Done {
+    /// A sandbox was made, or not.
+    Sandbox(Result<(), Waiting>),
+    /// Containers were started, or not; messages told which.
+    Started,
+    /// A container has ended.
+    Killed(String),
+    /// A container may use what it should, or could not be changed.
+    Resized(String, bool),
+    /// A sandbox has stopped.
+    Stopped,
+    /// Volumes are up to date, or could not be brought so; when to look again.
+    Refreshed(Option<Time>),
+}
+
+/// What a task tells while it runs.
+enum Message {
+    Started { name: String },
+    Failed { name: String, reason: String, message: String, image: Option<String> },
+    VolumesAt(Option<Time>),
+}
+
+/// Works for a pod until nothing of it is left.
+pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, wakers: Arc<Wakers>) {
+    let first = desired.borrow_and_update().clone();
+    let uid = Pod(&first.pod).uid().to_owned();
+    let (reports, written) = watch::channel(None);
+    let writing = tokio::spawn(report::write_all(context.client.clone(), written)).abort_handle();
+    let longest = i64::try_from(context.config.crash_loop_max.as_nanos()).unwrap_or(i64::MAX);
+    let backoffs = Backoffs::new(Duration::from_nanos(longest));
+    let mut worker = Worker {
+        uid,
+        pod: Arc::clone(&first.pod),
+        mirror: None,
+        gone: false,
+        runtime: RuntimePod::default(),
+        local: Local { backoffs, ..Local::default() },
+        image_backoffs: Backoffs::default(),
+        image_failures: BTreeMap::new(),
+        crashes: BTreeMap::new(),
+        tokens: Arc::default(),
+        refresh_at: None,
+        refreshing: false,
+        cleaned: false,
+        told: Value::Null,
+        tasks: JoinSet::new(),
+        messages: mpsc::channel(VERDICTS_MAX),
+        verdicts: mpsc::channel(VERDICTS_MAX),
+        probers: BTreeMap::new(),
+        reports,
+        context,
+    };
+    worker.wanted(first);
+    loop {
+        let wake_at = worker.step().await;
+        if worker.gone && worker.cleaned {
+            break;
+        }
+        worker.wait(&mut desired, &wakers, wake_at).await;
+    }
+    for prober in worker.probers.values() {
+        prober.abort();
+    }
+    worker.context.objects.forget(&worker.uid);
+    writing.abort();
+}
+
+impl Worker {
+    fn pod(&self) -> Pod<'_> {
+        Pod(&self.pod)
+    }
+
+    /// Takes over what is wanted.
+    fn wanted(&mut self, desired: Desired) {
+        let now = clock::now();
+        self.pod = match &desired.mirror {
+            // A static pod's status is its copy's.
+            Some(mirror) => {
+                let mut pod = (*desired.pod).clone();
+                if let (Some(pod), Some(status)) = (pod.as_object_mut(), mirror.get("status")) {
+                    pod.insert("status", status.clone());
+                }
+                Arc::new(pod)
+            }
+            None => desired.pod,
+        };
+        self.mirror = desired.mirror;
+        self.gone |= desired.gone;
+        let pod = Pod(&self.pod);
+        let meta = pod.meta();
+        let ending = if self.gone || meta.is_deleting() {
+            let asked = meta.deletion_grace_period_seconds().unwrap_or(pod.grace_seconds());
+            let since = self.local.ending.as_ref().map_or(now, |ending| ending.since);
+            // A container always gets a moment.
+            Some(Ending { cause: Cause::Deleted, since, grace_seconds: asked.max(1) })
+        } else if let Some((cause, grace_seconds)) = desired.end {
+            Some(Ending { cause, since: now, grace_seconds })
+        } else if pod.is_ended() {
+            Some(Ending { cause: Cause::Completed, since: now, grace_seconds: pod.grace_seconds() })
+        } else {
+            None
+        };
+        match (&mut self.local.ending, ending) {
+            (None, Some(ending)) => self.local.ending = Some(ending),
+            // Time only gets shorter; what failed stays failed, and goes when it is deleted.
+            (Some(known), Some(ending)) => {
+                known.grace_seconds = known.grace_seconds.min(ending.grace_seconds);
+                if ending.cause == Cause::Deleted && known.cause == Cause::Completed {
+                    known.cause = Cause::Deleted;
+                }
+            }
+            (_, None) => {}
+        }
+    }
+
+    /// Whether the pod is to disappear, not only to end.
+    fn is_leaving(&self) -> bool {
+        self.gone || self.pod().meta().is_deleting()
+    }
+
+    /// One round; says when to look again.
+    async fn step(&mut self) -> Option<Time> {
+        match self.context.runtime.observe(&self.uid).await {
+            Ok(runtime) => self.runtime = runtime,
+            Err(status) => {
+                tracing::warn!(pod = self.pod().described(), status = status.message(), "the runtime cannot be asked");
+                return Some(clock::now().plus(RETRY));
+            }
+        }
+        self.forget_the_past();
+        if self.local.ending.is_none() {
+            self.context.objects.follow(Pod(&self.pod));
+        }
+        self.probe();
+        let mut wake_at = self.tell_of_waiting_images();
+        self.tell_of_crashes();
+        let (plan, status) = self.decide();
+        self.report(status);
+        for action in &plan.actions {
+            tracing::debug!(pod = self.pod().described(), %action, "acts");
+        }
+        self.execute(&plan);
+        if plan.done {
+            self.finish().await;
+        }
+        wake_at = earliest(wake_at, plan.wake_at);
+        earliest(wake_at, self.refresh())
+    }
+
+    /// What to do and what to say; a pod that has ended of itself ends here.
+    fn decide(&mut self) -> (PodPlan, Value) {
+        loop {
+            let observed =
+                Observed { pod: Pod(&self.pod), runtime: &self.runtime, local: &self.local, now: clock::now() };
+            let plan = plan::plan(&observed);
+            let mut status = status::status(&observed, &self.context.facts);
+            status::keep_times(&mut status, &self.told);
+            let (now, grace_seconds) = (observed.now, observed.pod.grace_seconds());
+            let cause = match &plan.end {
+                Some(cause) => cause.clone(),
+                None if self.local.ending.is_none() && status::is_terminal(&status) => Cause::Completed,
+                None => {
+                    self.told = status.clone();
+                    return (plan, status);
+                }
+            };
+            if let Cause::Failed { reason, message } = &cause {
+                self.context.teller(Pod(&self.pod)).pod(EventType::Normal, reason, message);
+            }
+            self.local.ending = Some(Ending { cause, since: now, grace_seconds });
+        }
+    }
+
+    /// What is no longer there needs no memory.
+    fn forget_the_past(&mut self) {
+        let runtime = &self.runtime;
+        let runs = |id: &String| runtime.running().any(|container| container.id == *id);
+        let exists = |id: &String| runtime.containers.iter().any(|container| container.id == *id);
+        self.local.killing.retain(|id, _| runs(id));
+        self.local.probes.retain(|id, _| runs(id));
+        self.local.resizing.retain(|id, _| runs(id));
+        self.local.forced.retain(exists);
+        self.probers.retain(|(id, _), task| {
+            let keep = runs(id);
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+    }
+
+    /// Starts the probes of what runs: the others after the one for its start.
+    fn probe(&mut self) {
+        if self.local.ending.is_some() {
+            // A pod that ends is asked only whether it is ready still.
+            self.probers.retain(|(_, kind), task| {
+                let keep = *kind == probe::Kind::Readiness;
+                if !keep {
+                    task.abort();
+                }
+                keep
+            });
+            return;
+        }
+        let sandbox = self.runtime.sandbox();
+        let host = self.context.facts.host_ips.first();
+        let pod_ip = match self.pod().flag("hostNetwork") {
+            true => host.cloned(),
+            false => sandbox.and_then(|sandbox| sandbox.ips.first().cloned()),
+        };
+        let mut started = Vec::new();
+        for known in self.runtime.running() {
+            let Some(container) = Pod(&self.pod).container(&known.name) else { continue };
+            let verdicts = self.local.probes.get(&known.id).cloned().unwrap_or_default();
+            for kind in probe::Kind::ALL {
+                let has = |kind: probe::Kind| container.spec.get(kind.field()).is_some_and(|probe| !probe.is_null());
+                let waits = kind != probe::Kind::Startup && has(probe::Kind::Startup) && verdicts.started != Some(true);
+                let done = kind == probe::Kind::Startup && verdicts.started == Some(true);
+                if has(kind) && !waits && !done && !self.probers.contains_key(&(known.id.clone(), kind)) {
+                    let prober = Prober {
+                        kind,
+                        id: known.id.clone(),
+                        spec: container.spec.clone(),
+                        role: container.role,
+                        pod_ip: pod_ip.clone().unwrap_or_default(),
+                        runtime: self.context.runtime.clone(),
+                        teller: self.context.teller(Pod(&self.pod)),
+                        verdicts: self.verdicts.0.clone(),
+                    };
+                    started.push(((known.id.clone(), kind), tokio::spawn(prober.run()).abort_handle()));
+                }
+            }
+        }
+        self.probers.extend(started);
+    }
+
+    fn judged(&mut self, verdict: &Verdict) {
+        let Some(known) = self.runtime.running().find(|container| container.id == verdict.id) else { return };
+        let verdicts = self.local.probes.entry(known.id.clone()).or_default();
+        match (verdict.kind, verdict.success) {
+            (probe::Kind::Startup, true) => verdicts.started = Some(true),
+            (probe::Kind::Startup, false) => verdicts.failed = Some("startup"),
+            (probe::Kind::Liveness, false) => verdicts.failed = Some("liveness"),
+            (probe::Kind::Liveness, true) => {}
+            (probe::Kind::Readiness, success) => verdicts.ready = Some(success),
+        }
+    }
+
+    fn execute(&mut self, plan: &PodPlan) {
+        let mut starts = Vec::new();
+        for action in &plan.actions {
+            match action {
+                Action::CreateSandbox { attempt } => self.create_sandbox(*attempt),
+                Action::StopSandbox { id } => {
+                    let (runtime, id) = (self.context.runtime.clone(), id.clone());
+                    self.tasks.spawn(async move {
+                        let request = cri::v1::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
+                        if let Err(status) = runtime.runtime.clone().stop_pod_sandbox(request).await {
+                            tracing::warn!(id, status = status.message(), "a sandbox does not stop");
+                            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                        }
+                        Done::Stopped
+                    });
+                }
+                Action::Resize { id, name } => self.resize(id, name),
+                Action::Remove { id } => {
+                    let (mut runtime, container_id) = (self.context.runtime.runtime.clone(), id.clone());
+                    self.tasks.spawn(async move {
+                        // What cannot be removed now is found again.
+                        let _ = runtime.remove_container(cri::v1::RemoveContainerRequest { container_id }).await;
+                        Done::Stopped
+                    });
+                }
+                Action::Start { name, attempt, after } => {
+                    if let Some(after) = after {
+                        self.local.backoffs.tried(name, *after, clock::now());
+                    }
+                    starts.push((name.clone(), *attempt));
+                }
+                Action::Kill { id, name, grace_seconds, message, restart } => {
+                    self.kill(id, name, *grace_seconds, message);
+                    if *restart {
+                        self.local.forced.insert(id.clone());
+                    }
+                }
+            }
+        }
+        if !starts.is_empty() {
+            self.start(starts);
+        }
+    }
+
+    fn report(&mut self, status: Value) {
+        let pod = match (&self.mirror, self.pod().is_static()) {
+            (Some(mirror), _) => Arc::clone(mirror),
+            (None, true) => return,
+            (None, false) => Arc::clone(&self.pod),
+        };
+        if self.gone {
+            return;
+        }
+        let report = Report { pod, status, delete: false };
+        self.reports.send_if_modified(|known| {
+            let news = known.as_ref().is_none_or(|known| known.is_older_than(&report));
+            if news {
+                *known = Some(report);
+            }
+            news
+        });
+    }
+
+    /// Nothing of the pod runs any more: what it held is given back, and if it is to disappear, it does.
+    async fn finish(&mut self) {
+        if !self.cleaned || self.is_leaving() {
+            self.cleaned = self.clean_up().await;
+        }
+        if self.cleaned && self.is_leaving() && !self.gone && !self.pod().is_static() {
+            self.reports.send_if_modified(|report| match report {
+                Some(report) if !report.delete => {
+                    report.delete = true;
+                    true
+                }
+                _ => false,
+            });
+        }
+    }
+
+    /// Says whether everything is gone.
+    async fn clean_up(&mut self) -> bool {
+        let (pod, context) = (Arc::clone(&self.pod), Arc::clone(&self.context));
+        let pod = Pod(&pod);
+        if self.is_leaving() {
+            for sandbox in &self.runtime.sandboxes {
+                if let Err(status) = context.runtime.remove_sandbox(&sandbox.id).await {
+                    tracing::warn!(pod = pod.described(), status = status.message(), "a sandbox cannot be removed");
+                    return false;
+                }
+            }
+            // Logs end with the pod; that there were none is no failure.
+            let _ = std::fs::remove_dir_all(context.log_dir(pod));
+        }
+        let removed = match self.is_leaving() {
+            true => context.volumes.remove(pod.uid()),
+            false => context.volumes.release(pod.uid()),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(pod = pod.described(), error = error.describe(), "volumes cannot be removed");
+            return false;
+        }
+        if context.config.cgroups_per_qos {
+            let group = ::container::cgroup::Cgroup::at(&crate::resources::cgroup(&context.config.cgroup_root, pod));
+            if let Err(error) = group.remove() {
+                tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be removed");
+            }
+        }
+        true
+    }
+
+    /// A pull that failed is first told as such, then as something that is waited for.
+    fn tell_of_waiting_images(&mut self) -> Option<Time> {
+        let now = clock::now();
+        let mut wake_at = None;
+        let due: Vec<(String, Time)> = self.image_failures.iter().map(|(name, at)| (name.clone(), *at)).collect();
+        for (name, at) in due {
+            if now < at.plus(PULL_TOLD) {
+                wake_at = earliest(wake_at, Some(at.plus(PULL_TOLD)));
+                continue;
+            }
+            self.image_failures.remove(&name);
+            let Some(waiting) = self.local.waiting.get_mut(&name) else { continue };
+            let Some(container) = Pod(&self.pod).container(&name) else { continue };
+            let image = container.image();
+            waiting.message = format!("Back-off pulling image \"{image}\": ErrImagePull: {}", waiting.message);
+            waiting.reason = "ImagePullBackOff".to_owned();
+            let teller = self.context.teller(Pod(&self.pod));
+            teller.container(container, EventType::Normal, "BackOff", &format!("Back-off pulling image \"{image}\""));
+            teller.container(container, EventType::Warning, "Failed", "Error: ImagePullBackOff");
+        }
+        wake_at
+    }
+
+    /// A container that is left alone after it failed is told of once.
+    fn tell_of_crashes(&mut self) {
+        if self.local.ending.is_some() {
+            return;
+        }
+        let pod = Pod(&self.pod);
+        for container in pod.containers() {
+            let exit = self.runtime.latest(container.name()).and_then(|known| known.exit());
+            let Some(exit) = exit.filter(|exit| container.restarts_after(pod, exit.code.into())) else { continue };
+            let waits = self.local.backoffs.waiting(container.name(), exit.finished_at, clock::now()).is_some();
+            if waits && self.crashes.get(container.name()) != Some(&exit.finished_at) {
+                self.crashes.insert(container.name().to_owned(), exit.finished_at);
+                let message =
+                    format!("Back-off restarting failed container {} in pod {}", container.name(), pod.described());
+                self.context.teller(pod).container(container, EventType::Warning, "BackOff", &message);
+            }
+        }
+    }
+
+    fn heard(&mut self, message: Message) {
+        let now = clock::now();
+        match message {
+            Message::Started { name } => {
+                self.local.waiting.remove(&name);
+                self.image_failures.remove(&name);
+            }
+            // What is due already stays due: it may be about something newer.
+            Message::VolumesAt(at) => self.refresh_at = self.refresh_at.filter(|known| *known <= now).or(at),
+            Message::Failed { name, reason, message, image } => {
+                let mut retry_at = now.plus(RETRY);
+                if let Some(image) = image {
+                    self.image_backoffs.tried(&image, now, now);
+                    retry_at = self.image_backoffs.waiting(&image, now, now).map_or(retry_at, |(_, until)| until);
+                    self.image_failures.insert(name.clone(), now);
+                }
+                self.local.waiting.insert(name, Waiting { reason, message, retry_at });
+            }
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Sandbox(outcome) => {
+                self.local.starting = false;
+                self.local.sandbox_failure = outcome.err();
+            }
+            Done::Started => self.local.starting = false,
+            Done::Killed(id) => drop(self.local.killing.remove(&id)),
+            Done::Resized(id, true) => drop(self.local.resizing.remove(&id)),
+            Done::Resized(id, false) => drop(self.local.resizing.insert(id, clock::now().plus(RETRY))),
+            Done::Stopped => {}
+            Done::Refreshed(at) => {
+                self.refreshing = false;
+                self.refresh_at = earliest(self.refresh_at, at);
+            }
+        }
+    }
+
+    async fn wait(&mut self, desired: &mut watch::Receiver<Desired>, wakers: &Wakers, wake_at: Option<Time>) {
+        let timer = async {
+            match wake_at {
+                Some(at) => tokio::time::sleep_until(clock::instant(at)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = desired.changed() => match changed {
+                Ok(()) => {
+                    let wanted = desired.borrow_and_update().clone();
+                    self.wanted(wanted);
+                }
+                // The kubelet stops; pods go on.
+                Err(_) => std::future::pending().await,
+            },
+            () = wakers.runtime.notified() => {}
+            () = wakers.objects.notified() => {
+                // Whatever waited for them need not wait on.
+                self.local.waiting.retain(|_, waiting| waiting.reason.contains("Image"));
+                self.local.sandbox_failure = None;
+                self.refresh_at = Some(clock::now());
+            }
+            Some(message) = self.messages.1.recv() => self.heard(message),
+            Some(verdict) = self.verdicts.1.recv() => self.judged(&verdict),
+            Some(done) = self.tasks.join_next() => match done {
+                Ok(done) => self.done(done),
+                Err(error) => {
+                    tracing::error!(pod = self.pod().described(), %error, "a task failed");
+                    self.local.starting = false;
+                    self.refreshing = false;
+                }
+            },
+            () = timer => {}
+        }
+    }
+}
+
+fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    a.into_iter().chain(b).min()
+}

@@ -1,0 +1,51 @@
+//! The end of one container: its hook, its signal, and force when its time is over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use driver::clock;
+use reconcile::EventType;
+
+use super::{Done, Worker};
+use crate::hooks;
+use crate::pod::Pod;
+
+/// After the hook, a container still gets this long.
+const AFTER_HOOK_SECONDS: i64 = 2;
+
+impl Worker {
+    /// Begins to end a container; once more if its time became shorter.
+    pub(super) fn kill(&mut self, id: &str, name: &str, grace_seconds: i64, message: &str) {
+        let over = clock::now().plus(machinery::time::Duration::from_seconds(grace_seconds));
+        let again = self.local.killing.insert(id.to_owned(), over).is_some();
+        let (context, pod) = (Arc::clone(&self.context), Arc::clone(&self.pod));
+        if let Some(container) = Pod(&pod).container(name).filter(|_| !again) {
+            context.teller(Pod(&pod)).container(container, EventType::Normal, "Killing", message);
+        }
+        let pod_ip = self.runtime.sandbox().and_then(|sandbox| sandbox.ips.first().cloned());
+        let pod_ip = pod_ip.or_else(|| context.facts.host_ips.first().cloned()).unwrap_or_default();
+        let (id, name) = (id.to_owned(), name.to_owned());
+        self.tasks.spawn(async move {
+            let begun = Instant::now();
+            let mut left = grace_seconds;
+            let container = Pod(&pod).container(&name).filter(|_| !again && grace_seconds > 0);
+            if let Some(container) = container
+                && let Some(hook) = container.spec["lifecycle"].get("preStop").filter(|hook| !hook.is_null())
+            {
+                let time = Duration::from_secs(grace_seconds.unsigned_abs());
+                let run = hooks::run(&context.runtime, hook, container, &id, &pod_ip, time);
+                let outcome = tokio::time::timeout(time, run).await;
+                if let Ok(Err(why)) = outcome {
+                    let message = format!("PreStopHook failed: {why}");
+                    context.teller(Pod(&pod)).container(container, EventType::Warning, "FailedPreStopHook", &message);
+                }
+                let spent = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
+                left = (grace_seconds - spent).max(AFTER_HOOK_SECONDS);
+            }
+            if let Err(status) = context.runtime.stop_container(&id, left).await {
+                tracing::warn!(id, status = status.message(), "a container does not end");
+            }
+            Done::Killed(id)
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! The writer of a pod's status: the newest one wins, each once, however long the API server is away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::backoff::Backoff;
+use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
+use machinery::meta::Meta;
+use machinery::patch::strategic;
+use machinery::{Key, Object, Value, value};
+use reconcile::kinds;
+use tokio::sync::watch;
+
+use crate::status;
+
+/// Waits between attempts.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(30) };
+
+/// What is to be said of a pod.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The pod as last seen.
+    pub pod: Arc<Value>,
+    /// Its status.
+    pub status: Value,
+    /// The pod is over and is to disappear once this is said.
+    pub delete: bool,
+}
+
+impl Report {
+    /// Whether another report says something that this one does not.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        let version = |report: &Self| Meta::of(&report.pod).resource_version().to_owned();
+        status::is_news(&self.status, &other.status) || version(self) != version(other)
+    }
+}
+
+/// Writes reports until nobody makes any more.
+pub async fn write_all(client: Client, mut reports: watch::Receiver<Option<Report>>) {
+    let mut waits = BACKOFF.waits();
+    let mut written: Option<Value> = None;
+    while reports.changed().await.is_ok() {
+        loop {
+            let Some(report) = reports.borrow_and_update().clone() else { break };
+            match write(&client, &report, &mut written).await {
+                Ok(()) => {
+                    waits.reset();
+                    break;
+                }
+                // Whoever deleted it or changed it will be heard of.
+                Err(error) if error.is_not_found() || error.is_conflict() => break,
+                Err(error) => {
+                    let pod = Key::of(&report.pod).to_string();
+                    tracing::warn!(pod, error = %error, "a status could not be written");
+                    tokio::select! {
+                        () = tokio::time::sleep(waits.next_wait()) => {}
+                        changed = reports.changed() => if changed.is_err() { return },
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn write(client: &Client, report: &Report, written: &mut Option<Value>) -> Result<(), Error> {
+    let revision = |pod: &Value| Meta::of(pod).resource_version().parse::<u64>().unwrap_or(0);
+    // What was written last may not have come back yet.
+    let known = written.as_ref().filter(|written| revision(written) >= revision(&report.pod)).unwrap_or(&report.pod);
+    let target = Target::object(&kinds::PODS, &Key::of(known));
+    if let Some(patch) = patch(known, &report.status) {
+        let answer = client.patch(&target.clone().subresource("status"), &patch, &WriteOptions::default()).await?;
+        *written = Some(answer);
+    }
+    if report.delete {
+        let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::of(Meta::of(&report.pod).uid()) };
+        client.delete(&target, &options).await?;
+    }
+    Ok(())
+}
+
+/// The patch that makes a status out of the one that is known; nothing if it is the same.
+fn patch(known: &Value, wanted: &Value) -> Option<Patch> {
+    if !status::is_news(&known["status"], wanted) {
+        return None;
+    }
+    let schema = api::catalogue::schema(&kinds::PODS.group_version_kind())?;
+    let with = |status: &Value| -> Object { [("status", status.clone())].into_iter().collect() };
+    let mut patch = strategic::create_two_way(&with(&known["status"]), &with(wanted), schema).ok()?;
+    if patch.is_empty() {
+        return None;
+    }
+    patch.insert("metadata", value!({"uid": (Meta::of(known).uid())}));
+    Some(Patch::Strategic(Value::Object(patch)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_changed_is_written_and_only_to_this_very_pod() {
+        let pod = value!({"metadata": {"uid": "u"}, "status": {"phase": "Pending", "qosClass": "BestEffort",
+            "conditions": [{"type": "Ready", "status": "False"}, {"type": "Other", "status": "True"}]}});
+        let wanted = value!({"phase": "Running", "qosClass": "BestEffort",
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}]});
+        let Some(Patch::Strategic(patch)) = patch(&pod, &wanted) else { panic!("there is a patch") };
+        assert_eq!(patch["metadata"], value!({"uid": "u"}));
+        assert_eq!(patch["status"]["phase"], Value::from("Running"));
+        assert_eq!(patch["status"]["conditions"], value!([{"type": "Ready", "status": "True"}]));
+        assert!(super::patch(&pod, &pod["status"]).is_none());
+    }
+}

@@ -1,0 +1,399 @@
+//! The making of a sandbox and of the containers in it, each step told to people.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::container::cgroup::Cgroup;
+use cri::v1;
+use driver::clock;
+use machinery::Value;
+use machinery::time::Time;
+use reconcile::EventType;
+use tokio::sync::{Mutex, mpsc};
+
+use super::{Done, Message, RETRY, Worker};
+use crate::context::Context;
+use crate::environment::{self, Sources};
+use crate::images::ImageError;
+use crate::objects::Kind;
+use crate::plan::Waiting;
+use crate::pod::{Container, Pod};
+use crate::volumes::{Place, Prepared, Tokens, VolumeError, make_dir, mounts};
+use crate::{container, dns, hooks, resources, sandbox, security};
+
+/// A hook after the start may take long, but not for ever.
+const POST_START_MAX: Duration = Duration::from_secs(3600);
+
+/// How long the first list of services is waited for.
+const SERVICES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a container does not start: a word for machines, a sentence for people.
+struct Failure {
+    reason: String,
+    message: String,
+    /// The image, if it is the image that is missing.
+    image: Option<String>,
+}
+
+/// What it takes to start containers of a pod.
+struct Making {
+    context: Arc<Context>,
+    pod: Arc<Value>,
+    tokens: Arc<Mutex<Tokens>>,
+    messages: mpsc::Sender<Message>,
+    sandbox: String,
+    pod_ips: Vec<String>,
+    /// The runtime's names of what runs already, by the pod's.
+    running: Vec<(String, String)>,
+}
+
+impl Worker {
+    fn making(&self) -> Making {
+        let sandbox = self.runtime.sandbox();
+        let ips = match self.pod().flag("hostNetwork") {
+            true => self.context.facts.host_ips.clone(),
+            false => sandbox.map(|sandbox| sandbox.ips.clone()).unwrap_or_default(),
+        };
+        Making {
+            context: Arc::clone(&self.context),
+            pod: Arc::clone(&self.pod),
+            tokens: Arc::clone(&self.tokens),
+            messages: self.messages.0.clone(),
+            sandbox: sandbox.map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
+            pod_ips: ips,
+            running: self.runtime.running().map(|one| (one.name.clone(), one.id.clone())).collect(),
+        }
+    }
+
+    /// Begins to make a sandbox.
+    pub(super) fn create_sandbox(&mut self, attempt: u32) {
+        self.local.starting = true;
+        let making = self.making();
+        if attempt > 0 {
+            let message = "Pod sandbox changed, it will be killed and re-created.";
+            making.context.teller(Pod(&making.pod)).pod(EventType::Normal, "SandboxChanged", message);
+        }
+        self.tasks.spawn(async move {
+            let outcome = making.sandbox(attempt).await;
+            Done::Sandbox(outcome.map_err(|message| {
+                let reason = "FailedCreatePodSandBox".to_owned();
+                Waiting { reason, message, retry_at: clock::now().plus(RETRY) }
+            }))
+        });
+    }
+
+    /// Begins to start containers, one after the other.
+    pub(super) fn start(&mut self, names: Vec<(String, u32)>) {
+        self.local.starting = true;
+        let making = self.making();
+        self.tasks.spawn(async move {
+            for (name, attempt) in names {
+                let message = match making.container(&name, attempt).await {
+                    Ok(()) => Message::Started { name },
+                    Err(Failure { reason, message, image }) => Message::Failed { name, reason, message, image },
+                };
+                if making.messages.send(message).await.is_err() {
+                    break;
+                }
+            }
+            Done::Started
+        });
+    }
+
+    /// Begins to change what a running container may use, and with it its pod.
+    pub(super) fn resize(&mut self, id: &str, name: &str) {
+        let (context, pod, id, name) =
+            (Arc::clone(&self.context), Arc::clone(&self.pod), id.to_owned(), name.to_owned());
+        // Nothing else is begun for it meanwhile.
+        self.local.resizing.insert(id.clone(), clock::now().plus(RETRY));
+        self.tasks.spawn(async move {
+            let pod = Pod(&pod);
+            let Some(container) = pod.container(&name) else { return Done::Resized(id, true) };
+            let group = Cgroup::at(&resources::cgroup(&context.config.cgroup_root, pod));
+            // More for the pod comes before more for its container, less after; each is refused where it is out of order.
+            let grown = context.config.cgroups_per_qos.then(|| group.update(&resources::of_pod(pod)));
+            let linux = Some(resources::of_container(pod, container, context.memory_capacity));
+            let request = v1::UpdateContainerResourcesRequest { container_id: id.clone(), linux, ..Default::default() };
+            let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
+            if let Some(Err(_)) = grown
+                && let Err(error) = group.update(&resources::of_pod(pod))
+            {
+                tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+            }
+            let teller = context.teller(pod);
+            match outcome {
+                Ok(_) => {
+                    teller.container(container, EventType::Normal, "ResizeCompleted", "Pod resize completed");
+                    Done::Resized(id, true)
+                }
+                Err(status) => {
+                    teller.container(container, EventType::Warning, "ResizeError", status.message());
+                    Done::Resized(id, false)
+                }
+            }
+        });
+    }
+
+    /// Brings volumes up to date if it is time; says when it is otherwise.
+    pub(super) fn refresh(&mut self) -> Option<Time> {
+        let at = self.refresh_at.filter(|_| self.local.ending.is_none() && !self.refreshing && !self.local.starting)?;
+        if clock::now() < at {
+            return Some(at);
+        }
+        self.runtime.sandbox()?;
+        self.refreshing = true;
+        self.refresh_at = None;
+        let making = self.making();
+        self.tasks.spawn(async move {
+            match making.volumes().await {
+                Ok(prepared) => Done::Refreshed(prepared.refresh_at),
+                Err(error) => {
+                    tracing::warn!(
+                        pod = Pod(&making.pod).described(),
+                        error = error.describe(),
+                        "volumes are not up to date"
+                    );
+                    Done::Refreshed(Some(clock::now().plus(RETRY)))
+                }
+            }
+        });
+        None
+    }
+}
+
+impl Making {
+    fn pod(&self) -> Pod<'_> {
+        Pod(&self.pod)
+    }
+
+    async fn sandbox(&self, attempt: u32) -> Result<(), String> {
+        let (pod, context) = (self.pod(), &self.context);
+        let teller = context.teller(pod);
+        if let Err(error) = self.volumes().await {
+            let message = format!("MountVolume.SetUp failed for volume: {}", error.describe());
+            teller.pod(EventType::Warning, "FailedMount", &message);
+            return Err(message);
+        }
+        let group = resources::cgroup(&context.config.cgroup_root, pod);
+        if context.config.cgroups_per_qos {
+            let cgroup = Cgroup::at(&group);
+            let made = cgroup.create().and_then(|()| cgroup.update(&resources::of_pod(pod)));
+            if let Err(error) = made {
+                let message =
+                    format!("unable to ensure pod container exists: failed to create container for {group}: {error}");
+                teller.pod(EventType::Warning, "FailedCreatePodContainer", &message);
+                return Err(message);
+            }
+        }
+        let inputs = sandbox::Inputs {
+            names: &context.names,
+            log_directory: context.log_dir(pod).display().to_string(),
+            cgroup: if context.config.cgroups_per_qos { group } else { String::new() },
+            attempt,
+        };
+        let handler = self.runtime_handler().await?;
+        let request =
+            v1::RunPodSandboxRequest { config: Some(sandbox::config(pod, &inputs)), runtime_handler: handler };
+        match context.runtime.runtime.clone().run_pod_sandbox(request).await {
+            Ok(_) => Ok(()),
+            Err(status) => {
+                let message = format!(
+                    "Failed to create pod sandbox: rpc error: code = {:?} desc = {}",
+                    status.code(),
+                    status.message()
+                );
+                teller.pod(EventType::Warning, "FailedCreatePodSandBox", &message);
+                Err(message)
+            }
+        }
+    }
+
+    /// The handler that the pod's RuntimeClass names.
+    async fn runtime_handler(&self) -> Result<String, String> {
+        static RUNTIME_CLASSES: machinery::Resource =
+            machinery::Resource::cluster("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
+        let Some(name) = self.pod().spec().str_at(&["runtimeClassName"]).filter(|name| !name.is_empty()) else {
+            return Ok(String::new());
+        };
+        match self.context.client.get(&client::Target::named(&RUNTIME_CLASSES, "", name)).await {
+            Ok(class) => Ok(class.str_at(&["handler"]).unwrap_or_default().to_owned()),
+            Err(error) => Err(format!("failed to get sandbox runtime: {error}")),
+        }
+    }
+
+    /// What the pod refers to, asked once for all its containers.
+    async fn with_sources<R>(&self, then: impl AsyncFnOnce(&Sources<'_>) -> R) -> R {
+        let objects = self.context.objects.of(self.pod()).await;
+        let none = std::collections::BTreeMap::new();
+        let namespace = self.pod().namespace();
+        let wanted =
+            |key: &machinery::Key| key.namespace == namespace || key.namespace == "default" && key.name == "kubernetes";
+        // Without an API server, pods run without its services.
+        let _ = tokio::time::timeout(SERVICES_TIMEOUT, self.context.services.synced()).await;
+        let snapshot = self.context.services.snapshot();
+        let services: Vec<Value> =
+            snapshot.objects.iter().filter(|entry| wanted(&entry.key)).map(|entry| entry.value.clone()).collect();
+        then(&Sources {
+            config_maps: objects.get(&Kind::ConfigMap).unwrap_or(&none),
+            secrets: objects.get(&Kind::Secret).unwrap_or(&none),
+            services: &services,
+            pod_ips: &self.pod_ips,
+            host_ips: &self.context.facts.host_ips,
+            allocatable: &self.context.allocatable,
+        })
+        .await
+    }
+
+    async fn volumes(&self) -> Result<Prepared, VolumeError> {
+        make_dir(&self.context.volumes.pod_dir(self.pod().uid()), 0o750)?;
+        let prepared = self
+            .with_sources(async |sources| {
+                let mut tokens = self.tokens.lock().await;
+                self.context.volumes.prepare(self.pod(), sources, &mut tokens, clock::now()).await
+            })
+            .await?;
+        // The worker may be on its way out; then nobody needs to know.
+        let _ = self.messages.send(Message::VolumesAt(prepared.refresh_at)).await;
+        Ok(prepared)
+    }
+
+    async fn container(&self, name: &str, attempt: u32) -> Result<(), Failure> {
+        let pod = self.pod();
+        let container = pod.container(name).ok_or_else(|| Failure::new("CreateContainerConfigError", "it is gone"))?;
+        let teller = self.context.teller(pod);
+        let tell = |kind: EventType, reason: &str, message: &str| teller.container(container, kind, reason, message);
+        let prepared =
+            self.volumes().await.map_err(|error| Failure::new("CreateContainerConfigError", error.describe()));
+        let prepared = prepared.inspect_err(|failure| tell(EventType::Warning, "FailedMount", &failure.message))?;
+        let found =
+            self.image(container.image(), container.spec.str_at(&["imagePullPolicy"]).unwrap_or_default(), &tell);
+        let found = found.await.inspect_err(|failure| {
+            tell(EventType::Warning, "Failed", &format!("Error: {}", failure.reason));
+        })?;
+        for place in prepared.places.values() {
+            if let Place::Image { reference, pull_policy } = place {
+                self.image(reference, pull_policy, &tell).await?;
+            }
+        }
+        let config = self.config(container, attempt, &prepared, &found).await.inspect_err(|failure| {
+            tell(EventType::Warning, "Failed", &format!("Error: {}", failure.message));
+        })?;
+        let sandbox_inputs = sandbox::Inputs {
+            names: &self.context.names,
+            log_directory: self.context.log_dir(pod).display().to_string(),
+            cgroup: resources::cgroup(&self.context.config.cgroup_root, pod),
+            attempt: 0,
+        };
+        let mut runtime = self.context.runtime.runtime.clone();
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: self.sandbox.clone(),
+            config: Some(config),
+            sandbox_config: Some(sandbox::config(pod, &sandbox_inputs)),
+        };
+        let id = match runtime.create_container(request).await {
+            Ok(answer) => answer.into_inner().container_id,
+            Err(status) => {
+                tell(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
+                return Err(Failure::new("CreateContainerError", status.message()));
+            }
+        };
+        tell(EventType::Normal, "Created", &format!("Created container: {name}"));
+        if let Err(status) = runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await {
+            tell(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
+            return Err(Failure::new("RunContainerError", status.message()));
+        }
+        tell(EventType::Normal, "Started", &format!("Started container {name}"));
+        self.post_start(container, &id, &tell).await
+    }
+
+    async fn post_start(
+        &self,
+        container: Container<'_>,
+        id: &str,
+        tell: &impl Fn(EventType, &str, &str),
+    ) -> Result<(), Failure> {
+        let Some(hook) = container.spec["lifecycle"].get("postStart").filter(|hook| !hook.is_null()) else {
+            return Ok(());
+        };
+        let ip = self.pod_ips.first().map_or("", String::as_str);
+        let run = hooks::run(&self.context.runtime, hook, container, id, ip, POST_START_MAX);
+        let Err(why) = run.await else { return Ok(()) };
+        let message = format!("PostStartHook failed: {why}");
+        tell(EventType::Warning, "FailedPostStartHook", &message);
+        tell(EventType::Normal, "Killing", "FailedPostStartHook");
+        if let Err(status) = self.context.runtime.stop_container(id, self.pod().grace_seconds()).await {
+            tracing::warn!(id, status = status.message(), "a container does not end");
+        }
+        Err(Failure::new("PostStartHookError", message))
+    }
+
+    async fn image(
+        &self,
+        image: &str,
+        policy: &str,
+        tell: &impl Fn(EventType, &str, &str),
+    ) -> Result<crate::images::Found, Failure> {
+        let objects = self.context.objects.of(self.pod()).await;
+        let names: Vec<&str> =
+            self.pod().list("imagePullSecrets").iter().filter_map(|one| one.str_at(&["name"])).collect();
+        let secrets = objects.get(&Kind::Secret).into_iter().flatten();
+        let secrets: Vec<Value> =
+            secrets.filter(|(name, _)| names.contains(&name.as_str())).filter_map(|(_, value)| value.clone()).collect();
+        let ensured = self.context.images.ensure(image, policy, &secrets, tell).await;
+        ensured.map_err(|error| Failure {
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+            image: matches!(error, ImageError::Pull(_)).then(|| image.to_owned()),
+        })
+    }
+
+    async fn config(
+        &self,
+        container: Container<'_>,
+        attempt: u32,
+        prepared: &Prepared,
+        found: &crate::images::Found,
+    ) -> Result<v1::ContainerConfig, Failure> {
+        let pod = self.pod();
+        let bad = |message: String| Failure::new("CreateContainerConfigError", message);
+        let environment = self
+            .with_sources(async |sources| environment::environment(pod, container, sources))
+            .await
+            .map_err(|error| bad(error.to_string()))?;
+        let pod_dir = self.context.volumes.pod_dir(pod.uid());
+        self.write_hosts(&pod_dir).map_err(|error| bad(format!("cannot write the hosts file: {error}")))?;
+        let inputs = mounts::Inputs { pod_dir: &pod_dir, places: &prepared.places, environment: &environment, attempt };
+        let mounts = mounts::all(container, &inputs).map_err(|error| bad(error.describe()))?;
+        let target = container.spec.str_at(&["targetContainerName"]).unwrap_or_default();
+        let target = self.running.iter().find(|(name, _)| name == target).map(|(_, id)| id.clone());
+        let security = security::of_container(pod, container, &found.user, &[], target);
+        let security = security.map_err(|error| bad(error.to_string()))?;
+        let resources = resources::of_container(pod, container, self.context.memory_capacity);
+        let inputs =
+            container::Inputs { attempt, image_ref: found.reference.clone(), environment, mounts, security, resources };
+        Ok(container::config(pod, container, inputs))
+    }
+
+    fn write_hosts(&self, pod_dir: &Path) -> std::io::Result<()> {
+        let pod = self.pod();
+        let text = if pod.flag("hostNetwork") {
+            dns::host_network_hosts(pod, &std::fs::read_to_string("/etc/hosts").unwrap_or_default())
+        } else {
+            dns::hosts(pod, &self.pod_ips, &self.context.names.cluster_domain)
+        };
+        let file = pod_dir.join("etc-hosts");
+        // A container may have changed its own; it keeps that until it starts again with another address.
+        if std::fs::read_to_string(&file).is_ok_and(|have| have == text) {
+            return Ok(());
+        }
+        std::fs::write(&file, text)?;
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+    }
+}
+
+impl Failure {
+    fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into(), image: None }
+    }
+}
