@@ -57,6 +57,12 @@ pub fn arguments(command: Command) -> Command {
 /// Answers until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    executor.block_on(start(matches))
+}
+
+/// Answers in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> anyhow::Result<()> {
     let config = client_config(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None)?;
     let domain = matches.get_one::<String>("cluster-domain").expect("it has a default");
     let mut zone = Zone::of(domain).with_context(|| format!("--cluster-domain {domain}"))?;
@@ -64,18 +70,15 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let addresses: Vec<SocketAddr> = matches.get_many("listen").expect("it has a default").copied().collect();
     let resolv_conf = matches.get_one::<PathBuf>("resolv-conf").expect("it has a default");
     let resolvers = std::fs::read_to_string(resolv_conf).with_context(|| format!("read {}", resolv_conf.display()))?;
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(async {
-        let listeners = Listeners::bind(&addresses).await.context("listen")?;
-        let ours = listeners.addresses()?;
-        let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours))));
-        let settings = client::Settings { user_agent: "knarr-dns".to_owned(), ..client::Settings::default() };
-        let client = client::Client::connect(&config, settings).context("reach the API server")?;
-        println!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
-        tokio::select! {
-            () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners have ended"),
-            followed = dns::feed::follow(client, knowledge) => Ok(followed?),
-            signal = crate::etcd::signal() => signal,
-        }
-    })
+    let listeners = Listeners::bind(&addresses).await.context("listen")?;
+    let ours = listeners.addresses()?;
+    let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours))));
+    let settings = client::Settings { user_agent: "knarr-dns".to_owned(), ..client::Settings::default() };
+    let client = client::Client::connect(&config, settings).context("reach the API server")?;
+    println!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    tokio::select! {
+        () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners have ended"),
+        followed = dns::feed::follow(client, knowledge) => Ok(followed?),
+        signal = crate::etcd::signal() => signal,
+    }
 }

@@ -118,6 +118,11 @@ pub fn arguments(command: Command) -> Command {
     command
 }
 
+/// Runs in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
+    serve(matches, config(matches)?).await
+}
+
 /// Runs the kubelet until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();

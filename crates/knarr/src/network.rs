@@ -29,17 +29,20 @@ pub fn arguments(command: Command) -> Command {
 /// Keeps routes and policies until SIGTERM or SIGINT; they stay.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    executor.block_on(start(matches))
+}
+
+/// Keeps them in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
     let reach = client_config(matches.get_one::<String>("kubeconfig").map(Path::new), None)?;
     let node = matches.get_one::<String>("hostname-override").expect("it is required");
     let mtu = *matches.get_one::<u32>("mtu").expect("it has a default");
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(async {
-        let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
-        let client = client::Client::connect(&reach, settings).context("reach the API server")?;
-        tokio::select! {
-            ended = proxy::mesh::run(client.clone(), node, mtu) => Ok(ended?),
-            ended = proxy::policy::follow::run(client, node) => Ok(ended?),
-            signal = crate::etcd::signal() => signal,
-        }
-    })
+    let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
+    let client = client::Client::connect(&reach, settings).context("reach the API server")?;
+    tokio::select! {
+        ended = proxy::mesh::run(client.clone(), node, mtu) => Ok(ended?),
+        ended = proxy::policy::follow::run(client, node) => Ok(ended?),
+        signal = crate::etcd::signal() => signal,
+    }
 }

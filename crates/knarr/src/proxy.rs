@@ -99,6 +99,12 @@ pub fn arguments(mut command: Command) -> Command {
 /// Proxies until SIGTERM or SIGINT; the rules stay.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    executor.block_on(start(matches))
+}
+
+/// Proxies in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
     if is_on(matches, "cleanup") {
         return proxy::follow::clean_up().context("take the rules away");
     }
@@ -113,21 +119,17 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let config = config(matches)?;
     let kubeconfig = text(matches, "kubeconfig").map(str::to_owned).or_else(|| config.kubeconfig.clone());
     let reach = client_config(kubeconfig.as_deref().map(Path::new), text(matches, "master"))?;
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(async {
-        let settings = client::Settings { user_agent: "kube-proxy".to_owned(), ..client::Settings::default() };
-        let client = client::Client::connect(&reach, settings).context("reach the API server")?;
-        let well = Arc::new(RwLock::new(Told::default()));
-        if let Some(address) = config.healthz {
-            let listener =
-                tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
-            tokio::spawn(proxy::health::serve(listener, Arc::clone(&well)));
-        }
-        tokio::select! {
-            ended = proxy::follow::run(client, config, well) => Ok(ended?),
-            signal = crate::etcd::signal() => signal,
-        }
-    })
+    let settings = client::Settings { user_agent: "kube-proxy".to_owned(), ..client::Settings::default() };
+    let client = client::Client::connect(&reach, settings).context("reach the API server")?;
+    let well = Arc::new(RwLock::new(Told::default()));
+    if let Some(address) = config.healthz {
+        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+        tokio::spawn(proxy::health::serve(listener, Arc::clone(&well)));
+    }
+    tokio::select! {
+        ended = proxy::follow::run(client, config, well) => Ok(ended?),
+        signal = crate::etcd::signal() => signal,
+    }
 }
 
 /// Where the API server is: what the kubeconfig says, or what a pod is given.

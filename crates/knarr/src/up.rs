@@ -48,6 +48,9 @@ pub struct Options {
     /// Port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
+    /// Port of the DNS server on this machine; pods reach it by its service.
+    #[arg(long, default_value_t = 10053)]
+    pub dns_port: u16,
     /// Parts that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::PARTS.to_vec())]
     pub disable: Vec<String>,

@@ -29,6 +29,8 @@ pub async fn apply(layout: &Layout) -> Result<()> {
 fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
     let rbac = |plural, kind| Resource::cluster("rbac.authorization.k8s.io", "v1", plural, kind);
     let address = layout.dns_service.to_string();
+    let port = i64::from(layout.dns_port);
+    let family = if layout.address.is_ipv4() { "IPv4" } else { "IPv6" };
     vec![
         (
             rbac("clusterroles", "ClusterRole"),
@@ -69,10 +71,35 @@ fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
                 "spec": {
                     "clusterIP": address,
                     "ports": [
-                        {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
-                        {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53},
+                        {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": port},
+                        {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": port},
                     ],
                 },
+            }),
+        ),
+        (
+            Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+            value!({
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": (format!("kube-dns-{}", layout.node_name)),
+                    "namespace": "kube-system",
+                    "labels": {
+                        "kubernetes.io/service-name": "kube-dns",
+                        "endpointslice.kubernetes.io/managed-by": MANAGER,
+                    },
+                },
+                "addressType": family,
+                "endpoints": [{
+                    "addresses": [(layout.address.to_string())],
+                    "nodeName": (layout.node_name.clone()),
+                    "conditions": {"ready": true, "serving": true, "terminating": false},
+                }],
+                "ports": [
+                    {"name": "dns", "port": port, "protocol": "UDP"},
+                    {"name": "dns-tcp", "port": port, "protocol": "TCP"},
+                ],
             }),
         ),
     ]

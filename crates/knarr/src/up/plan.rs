@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
-use crate::{apiserver, controller_manager, scheduler};
+use crate::{apiserver, controller_manager, dns, kubelet, proxy, scheduler};
 
 /// Parts that can be left out.
 pub const PARTS: &[&str] = &["controller-manager", "scheduler", "kubelet", "proxy", "dns"];
@@ -50,6 +50,8 @@ pub struct Layout {
     pub first_service: IpAddr,
     /// The tenth, which is the DNS server's.
     pub dns_service: IpAddr,
+    /// The machine's own port of the DNS server.
+    pub dns_port: u16,
 }
 
 impl Layout {
@@ -64,6 +66,7 @@ impl Layout {
             port: options.secure_port,
             first_service: nth(1)?,
             dns_service: nth(10)?,
+            dns_port: options.dns_port,
         })
     }
 
@@ -149,6 +152,39 @@ impl Plan {
                 run: |matches| Box::pin(async move { scheduler::start(&matches).await }),
             });
         }
+        if on("kubelet") {
+            components.push(Component {
+                name: "kubelet",
+                flags: kubelet_flags(options, layout, pki),
+                arguments: kubelet::arguments,
+                run: |matches| Box::pin(async move { kubelet::start(&matches).await }),
+            });
+        }
+        if on("proxy") {
+            components.push(Component {
+                name: "kube-proxy",
+                flags: flags(&[
+                    ("kubeconfig", path(layout.kubeconfig("proxy"))),
+                    ("hostname-override", layout.node_name.clone()),
+                    ("cluster-cidr", options.pod_cidr.clone()),
+                    ("healthz-bind-address", "127.0.0.1:0".into()),
+                ]),
+                arguments: proxy::arguments,
+                run: |matches| Box::pin(async move { proxy::start(&matches).await }),
+            });
+        }
+        if on("dns") {
+            components.push(Component {
+                name: "dns",
+                flags: flags(&[
+                    ("kubeconfig", path(layout.kubeconfig("dns"))),
+                    ("listen", format!("{}:{}", layout.address, layout.dns_port)),
+                    ("service-ip", layout.dns_service.to_string()),
+                ]),
+                arguments: dns::arguments,
+                run: |matches| Box::pin(async move { dns::start(&matches).await }),
+            });
+        }
         Self { components }
     }
 }
@@ -202,6 +238,26 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cluster-cidr", options.pod_cidr.clone()),
         ("service-cluster-ip-range", options.service_cidr.clone()),
         ("controllers", "*,bootstrap-signer-controller,token-cleaner-controller".into()),
+    ])
+}
+
+fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("kubelet"))),
+        ("data-dir", path(layout.data_dir.clone())),
+        ("root-dir", path(layout.data_dir.join("kubelet"))),
+        ("cert-dir", path(layout.data_dir.join("kubelet").join("pki"))),
+        ("hostname-override", layout.node_name.clone()),
+        ("node-ip", layout.address.to_string()),
+        ("port", options.kubelet_port.to_string()),
+        ("cluster-dns", layout.dns_service.to_string()),
+        ("cluster-domain", "cluster.local".into()),
+        ("client-ca-file", path(pki.authority(Authority::Cluster))),
+        ("anonymous-auth", "false".into()),
+        ("authentication-token-webhook", "true".into()),
+        ("authorization-mode", "Webhook".into()),
+        ("network", "built-in".into()),
+        ("cluster-cidr", options.pod_cidr.clone()),
     ])
 }
 
