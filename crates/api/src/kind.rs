@@ -62,6 +62,8 @@ pub struct Kind {
     pub update_checks: UpdateChecks,
     /// What its objects take that no other may have.
     pub allocates: Option<Allocates>,
+    /// The webhook that converts its objects between versions: the `webhook` of a definition's `conversion`.
+    pub converter: Option<Arc<Value>>,
     /// What only this kind knows.
     pub rules: Arc<dyn Rules>,
 }
@@ -241,6 +243,7 @@ impl Kind {
             qualified_finalizers: true,
             update_checks: UpdateChecks { whole: 0, change: 1 },
             allocates: None,
+            converter: None,
             rules: Arc::new(NoRules),
         }
     }

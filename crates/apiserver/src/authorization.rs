@@ -1,5 +1,7 @@
 //! Who may do what: the configured authorizers, of which some learn from the store.
 
+mod webhook;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
@@ -11,6 +13,8 @@ use machinery::{Str, Value};
 use mvcc::Revision;
 
 use crate::cache::{Cache, Shelf};
+
+pub use webhook::Webhook;
 
 /// The configured authorizers, in their order.
 #[derive(Default)]

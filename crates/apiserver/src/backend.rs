@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use client::config::{Pem, Tls};
 use client::transport::{Connector, Wire};
-use http::Uri;
+use http::{HeaderValue, Uri};
 use machinery::Value;
 use tower_service::Service as _;
 
@@ -49,6 +49,8 @@ pub struct Destination {
     pub backend: Backend,
     /// The authority of its certificate (the system's if absent), and the certificate to show.
     pub tls: Tls,
+    /// What else to show.
+    pub authorization: Option<HeaderValue>,
 }
 
 /// The way to a backend at this moment.
@@ -93,7 +95,7 @@ impl Destination {
                 Some(Pem::Inline(Bytes::from(BASE64.decode(text.as_bytes()).map_err(|_| Malformed::Bundle)?)))
             }
         };
-        Ok(Self { backend, tls: Tls { certificate_authority, ..Tls::default() } })
+        Ok(Self { backend, tls: Tls { certificate_authority, ..Tls::default() }, authorization: None })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The API server: HTTP, the life of a request, watch cache and watches, over the store.
 
+pub mod admission_config;
 pub mod aggregation;
 pub mod answer;
 pub mod audit;
@@ -10,6 +11,7 @@ pub mod bootstrap;
 pub mod cache;
 pub mod claims;
 pub mod compaction;
+pub mod conversion;
 pub mod custom;
 pub mod documents;
 pub mod fairness;
@@ -20,6 +22,7 @@ pub mod metrics;
 pub mod patient;
 pub mod proxy;
 pub mod reload;
+pub mod remote;
 pub mod runtime_config;
 pub mod sealed;
 pub mod server;

@@ -36,7 +36,7 @@ use crate::storage::Layout;
 use crate::table::Table;
 use crate::tls::Tls;
 use crate::vault::{self, Vault};
-use crate::webhooks::Webhooks;
+use crate::webhooks::{self, Webhooks};
 use crate::{audit, bootstrap, claims, compaction, custom, fairness, life, tls};
 
 /// How long a client may take to say who it is.
@@ -155,6 +155,8 @@ pub enum Mode {
     Node,
     /// A file of policies.
     Abac(auth::abac::Policies),
+    /// Another server.
+    Webhook(Box<authorization::Webhook>),
 }
 
 /// Why a server could not start.
@@ -169,6 +171,9 @@ pub enum StartError {
     /// Values cannot be encrypted as configured.
     #[error("values cannot be encrypted at rest")]
     Vault(#[from] vault::Error),
+    /// A plug-in that asks another server has no way to it.
+    #[error(transparent)]
+    Webhooks(#[from] webhooks::ConfigError),
     /// A flag names a plug-in that does not exist.
     #[error(transparent)]
     Admission(#[from] admission::Unknown),
@@ -186,6 +191,7 @@ impl Server {
     pub async fn start(config: Config, store: Client) -> Result<Self, StartError> {
         let tls = Tls::new(&config.tls, &config.names, &config.addresses)?;
         let admission = admission::Chain::of(&config.admission)?;
+        let webhooks = Webhooks::of(&admission, &config.admission)?;
         let listener = TcpListener::bind(config.address).await;
         let listener = listener.map_err(|error| StartError::Listen(config.address, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(config.address, error))?;
@@ -198,6 +204,7 @@ impl Server {
                 Mode::AlwaysAllow => authorization.add(Box::new(auth::AlwaysAllow)),
                 Mode::AlwaysDeny => authorization.add(Box::new(auth::AlwaysDeny)),
                 Mode::Abac(policies) => authorization.add(Box::new(policies)),
+                Mode::Webhook(webhook) => authorization.add(webhook),
                 Mode::Node => {
                     let node = Arc::new(RwLock::new(auth::node::Node::new()));
                     let kinds = rows(&config.kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));
@@ -234,7 +241,7 @@ impl Server {
             ports: claims::port_kind(),
             authorization: Arc::new(authorization),
             backends: Pools::new(Routing { to_endpoints: config.aggregator_routing, own: Some(own(address)) }),
-            webhooks: Webhooks::of(&admission),
+            webhooks,
             aggregation: Aggregation::new(config.aggregation),
             followers: Followers::default(),
             kubelets: config.kubelets,

@@ -119,6 +119,12 @@ fn field(out: &mut Vec<u8>, key: &str) {
     out.push(b':');
 }
 
+/// Whether an object was written down in this version.
+pub fn is_of(bytes: &[u8], api_version: &str) -> bool {
+    let rest = bytes.strip_prefix(b"{\"apiVersion\":\"").and_then(|rest| rest.strip_prefix(api_version.as_bytes()));
+    rest.is_some_and(|rest| rest.first() == Some(&b'"'))
+}
+
 /// Reads an object, and gives it its version. Objects that an upstream server left are protobuf.
 pub fn decode(bytes: &[u8], revision: Revision) -> Result<Value, Unreadable> {
     let mut object = if protobuf::Envelope::is_in(bytes) {

@@ -35,6 +35,7 @@ use registry::route::Resource;
 use registry::write::Target;
 
 use crate::answer::Answer;
+use crate::conversion;
 use crate::life::{Asked, not_served};
 use crate::proxy::Stream;
 use crate::state::{State, unavailable};
@@ -66,7 +67,7 @@ pub struct Call<'a> {
 pub struct Current {
     /// Whether it should be written again though nothing changed, because another key seals now.
     pub stale: bool,
-    /// The object, in the stored version, with its resourceVersion.
+    /// The object, in the stored version (where a webhook converts: in the request's), with its resourceVersion.
     pub object: Value,
     /// Its revision.
     pub revision: Revision,
@@ -272,7 +273,11 @@ impl Call<'_> {
         let key = self.state.layout.key(kind, namespace, name);
         let found = self.state.store.get(key).await.map_err(|error| unavailable(&error))?;
         let Some((value, revision, stale)) = found else { return Ok(None) };
-        let object = storage::decode(&value, revision).map_err(Status::internal_error)?;
+        let mut object = storage::decode(&value, revision).map_err(Status::internal_error)?;
+        let stale = stale || conversion::is_outdated(kind, &object);
+        if kind.converter.is_some() {
+            object = conversion::served(&self.state, kind, self.version(), object).await?;
+        }
         Ok(Some(Current { object, revision, stale }))
     }
 

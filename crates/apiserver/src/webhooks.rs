@@ -9,6 +9,8 @@
 //! carried there and back.
 
 mod counters;
+mod credentials;
+mod images;
 
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
@@ -22,15 +24,18 @@ use machinery::status::{GroupName, Status};
 use machinery::{Value, json};
 use mvcc::Revision;
 use registry::admission::webhooks::{Answer, Failure, Hook, Phase, Reinvocation, Request, Review};
-use registry::admission::{Attributes, Chain, Notes};
+use registry::admission::{Attributes, Chain, Flags, Notes};
 use registry::body::{self, Media};
-use registry::conversion::{from_stored, to_stored};
+use registry::conversion::to_stored;
 use registry::scale;
 
-use crate::backend::{Destination, Malformed};
+use crate::backend::Destination;
+use crate::conversion;
 use crate::state::{State, draw};
 
 pub use counters::Counters;
+pub use credentials::{Credentials, CredentialsError};
+pub use images::{Images, ImagesError};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
@@ -38,6 +43,7 @@ const GROUP: &str = "admissionregistration.k8s.io";
 pub struct Webhooks {
     mutating: Configured,
     validating: Configured,
+    images: Option<Images>,
     /// How often they were asked and what came of it.
     pub counters: Counters,
 }
@@ -47,24 +53,42 @@ struct Configured {
     /// Whether the plug-in that asks them is on.
     on: bool,
     plural: &'static str,
+    credentials: Credentials,
     read: RwLock<Option<(Revision, Arc<Vec<Callable>>)>>,
+}
+
+/// Why webhooks cannot be asked as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Nobody can be asked about images.
+    #[error(transparent)]
+    Images(#[from] ImagesError),
+    /// The server cannot say who it is.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
 }
 
 /// A webhook and where it is.
 struct Callable {
     hook: Hook,
-    to: Result<Destination, Malformed>,
+    to: Result<Destination, String>,
 }
 
 impl Webhooks {
     /// Those that the plug-ins which are on ask.
-    pub fn of(chain: &Chain) -> Self {
-        let configured = |plugin: &str, plural| Configured { on: chain.has(plugin), plural, read: RwLock::default() };
-        Self {
-            mutating: configured("MutatingAdmissionWebhook", "mutatingwebhookconfigurations"),
-            validating: configured("ValidatingAdmissionWebhook", "validatingwebhookconfigurations"),
+    pub fn of(chain: &Chain, flags: &Flags) -> Result<Self, ConfigError> {
+        const IMAGES: &str = "ImagePolicyWebhook";
+        let images = chain.has(IMAGES).then(|| Images::of(flags.config.get(IMAGES))).transpose()?;
+        let configured = |plugin: &str, plural| -> Result<Configured, CredentialsError> {
+            let credentials = Credentials::of(flags.config.get(plugin))?;
+            Ok(Configured { on: chain.has(plugin), plural, credentials, read: RwLock::default() })
+        };
+        Ok(Self {
+            images,
+            mutating: configured("MutatingAdmissionWebhook", "mutatingwebhookconfigurations")?,
+            validating: configured("ValidatingAdmissionWebhook", "validatingwebhookconfigurations")?,
             counters: Counters::default(),
-        }
+        })
     }
 }
 
@@ -83,10 +107,16 @@ impl Configured {
         }
         let (entries, revision) = shelf.snapshot("", |_| true);
         let hooks = entries.iter().flat_map(|entry| Hook::all(&entry.object()));
-        let callable = |hook: Hook| Callable { to: Destination::of(hook.client_config()), hook };
+        let callable = |hook: Hook| Callable { to: self.destination(&hook), hook };
         let hooks = Arc::new(hooks.map(callable).collect::<Vec<_>>());
         *self.read.write().expect("no holder panics") = Some((revision, hooks.clone()));
         hooks
+    }
+
+    fn destination(&self, hook: &Hook) -> Result<Destination, String> {
+        let mut to = Destination::of(hook.client_config()).map_err(|wrong| wrong.to_string())?;
+        self.credentials.show(&mut to)?;
+        Ok(to)
     }
 }
 
@@ -137,6 +167,9 @@ pub async fn validate_part(
     notes: &mut Notes,
 ) -> Result<(), Status> {
     state.admission.validate(&request.attributes, object, state, notes)?;
+    if let Some(images) = &state.webhooks.images {
+        images.validate(&request.attributes, object, notes).await?;
+    }
     let hooks = state.webhooks.validating.hooks(state, request);
     if hooks.is_empty() {
         return Ok(());
@@ -191,7 +224,7 @@ async fn mutate(
     let mut any = false;
     for (at, callable) in hooks.iter().enumerate() {
         let hook = &callable.hook;
-        let Some((version, review)) = concerned(state, hook, request, object)? else { continue };
+        let Some((version, review)) = concerned(state, hook, request, object).await? else { continue };
         if !again.wants(hook) {
             continue;
         }
@@ -206,7 +239,7 @@ async fn mutate(
             Ok(Some(patched)) => {
                 let fit = fit(request, patched, version)?;
                 let changed = fit != review.object;
-                *object = stored(request, fit, version);
+                *object = taken_back(state, request, fit, version).await?;
                 changed
             }
             Err(failure) => {
@@ -233,7 +266,7 @@ async fn judge(
 ) -> Result<(), Status> {
     let mut asked = Vec::new();
     for (at, callable) in hooks.iter().enumerate() {
-        if let Some((_, review)) = concerned(state, &callable.hook, request, object)? {
+        if let Some((_, review)) = concerned(state, &callable.hook, request, object).await? {
             asked.push((at, callable, review));
         }
     }
@@ -257,30 +290,28 @@ async fn judge(
 }
 
 /// What a webhook is to be asked, if it is concerned at all.
-fn concerned<'a>(
+async fn concerned<'a>(
     state: &State,
     hook: &Hook,
     request: &Request<'a>,
     object: &Value,
 ) -> Result<Option<(&'a Version, Review)>, Status> {
     let Some(version) = hook.selects(request, object, state)? else { return Ok(None) };
-    let shown = shown(request, object, version);
-    let old = request.attributes.old.map(|old| shown_old(request, old, version)).unwrap_or_default();
+    let old = match request.attributes.old {
+        Some(old) => shown(state, request, old, version).await?,
+        None => Value::Null,
+    };
+    let shown = shown(state, request, object, version).await?;
     let review = Review::of(request, version, &draw().uid, shown, old);
     Ok(hook.conditions_hold(request, &review, state)?.then_some((version, review)))
 }
 
 /// An object in the version that a webhook wants.
-fn shown(request: &Request<'_>, object: &Value, version: &Version) -> Value {
-    let mut object = object.clone();
-    if !object.is_null() && request.part().is_none() {
-        from_stored(&mut object, request.attributes.kind, version);
+async fn shown(state: &State, request: &Request<'_>, object: &Value, version: &Version) -> Result<Value, Status> {
+    if object.is_null() || request.part().is_some() {
+        return Ok(object.clone());
     }
-    object
-}
-
-fn shown_old(request: &Request<'_>, old: &Value, version: &Version) -> Value {
-    shown(request, old, version)
+    conversion::served(state, request.attributes.kind, version, object.clone()).await
 }
 
 /// A patched object as its kind would have read it: unknown fields gone, defaults in.
@@ -292,11 +323,22 @@ fn fit(request: &Request<'_>, patched: Value, version: &Version) -> Result<Value
     fit.map(|received| received.object).map_err(|status| Status::internal_error(status.message))
 }
 
-fn stored(request: &Request<'_>, mut object: Value, version: &Version) -> Value {
-    if request.part().is_none() {
-        to_stored(&mut object, request.attributes.kind, version);
+/// A changed object in the version in which it goes on: the stored one, or the request's where a webhook converts.
+async fn taken_back(
+    state: &State,
+    request: &Request<'_>,
+    mut object: Value,
+    version: &Version,
+) -> Result<Value, Status> {
+    let attributes = &request.attributes;
+    if request.part().is_some() {
+        return Ok(object);
     }
-    object
+    if attributes.kind.converter.is_some() {
+        return conversion::served(state, attributes.kind, attributes.version, object).await;
+    }
+    to_stored(&mut object, attributes.kind, version);
+    Ok(object)
 }
 
 impl Callable {

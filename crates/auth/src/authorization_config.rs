@@ -105,6 +105,19 @@ impl Config {
 }
 
 impl Webhook {
+    /// A webhook as flags describe one: it sees every request, and if it cannot be asked, others decide.
+    pub fn unconditional(kubeconfig: &str, version: Version) -> Self {
+        Self {
+            authorized_ttl: Some(Duration::from_seconds(300)),
+            unauthorized_ttl: Some(Duration::from_seconds(30)),
+            timeout: Duration::from_seconds(30),
+            version,
+            failure_policy: FailurePolicy::NoOpinion,
+            connection: Connection::KubeConfigFile(kubeconfig.into()),
+            conditions: Vec::new(),
+        }
+    }
+
     /// Whether a request is the webhook's business: if not, it has no opinion.
     ///
     /// # Errors

@@ -97,7 +97,8 @@ impl Range {
         (bits <= width(first)).then_some(Self { first, bits })
     }
 
-    fn overlaps(self, other: Self) -> bool {
+    /// Whether an address is in both.
+    pub fn overlaps(self, other: Self) -> bool {
         if self.first.is_ipv4() != other.first.is_ipv4() {
             return false;
         }

@@ -4,10 +4,7 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 
 use crate::{
-    clusterrole_aggregation, cronjob, daemonset, deployment, disruption, endpoints, endpointslice,
-    endpointslice_mirroring, garbage, horizontal_pod_autoscaler, job, namespace, node_ipam, node_lifecycle, podgc,
-    pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller, resourcequota, root_ca,
-    serviceaccount, statefulset, taint_eviction, ttl_after_finished,
+    clusterrole_aggregation, cronjob, csr_cleaner, daemonset, deployment, disruption, endpoints, endpointslice, endpointslice_mirroring, ephemeral_volume, garbage, horizontal_pod_autoscaler, job, namespace, node_ipam, node_lifecycle, podgc, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller, resourcequota, root_ca, service_cidr, serviceaccount, serviceaccount_token, statefulset, taint_eviction, token_cleaner, ttl_after_finished, vac_protection,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -50,6 +47,7 @@ macro_rules! table {
 }
 
 table! {
+    "certificatesigningrequest-cleaner-controller", "certificate-controller", 1 [""] => csr_cleaner::CsrCleaner;
     "clusterrole-aggregation-controller", "clusterrole-aggregation-controller", 5 [""] => clusterrole_aggregation::ClusterRoleAggregation;
     "cronjob-controller", "cronjob-controller", 5 ["concurrent-cron-job-syncs"] => cronjob::CronJob;
     "daemonset-controller", "daemon-set-controller", 2 ["concurrent-daemonset-syncs"] => daemonset::DaemonSet;
@@ -58,6 +56,7 @@ table! {
     "endpoints-controller", "endpoint-controller", 5 ["concurrent-endpoint-syncs"] => endpoints::Endpoints;
     "endpointslice-controller", "endpointslice-controller", 5 ["concurrent-service-endpoint-syncs"] => endpointslice::EndpointSlice;
     "endpointslice-mirroring-controller", "endpointslicemirroring-controller", 5 ["mirroring-concurrent-service-endpoint-syncs"] => endpointslice_mirroring::EndpointSliceMirroring;
+    "ephemeral-volume-controller", "ephemeral-volume-controller", 5 ["concurrent-ephemeralvolume-syncs"] => ephemeral_volume::EphemeralVolume;
     "horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler", 5 ["concurrent-horizontal-pod-autoscaler-syncs"] =>
         horizontal_pod_autoscaler::HorizontalPodAutoscaler;
     "job-controller", "job-controller", 5 ["concurrent-job-syncs"] => job::Job;
@@ -72,11 +71,15 @@ table! {
         replicationcontroller::ReplicationController;
     "resourcequota-controller", "resourcequota-controller", 5 ["concurrent-resource-quota-syncs"] => resourcequota::ResourceQuota;
     "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
+    "service-cidr-controller", "service-cidrs-controller", 1 [""] => service_cidr::ServiceCidr;
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
+    "serviceaccount-token-controller", "tokens-controller", 5 ["concurrent-serviceaccount-token-syncs"] => serviceaccount_token::ServiceAccountToken;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
     "taint-eviction-controller", "node-controller", 8 [""] => taint_eviction::TaintEviction;
+    "token-cleaner-controller", "token-cleaner", 1 [""] => token_cleaner::TokenCleaner;
     "ttl-after-finished-controller", "ttl-after-finished-controller", 5 ["concurrent-ttl-after-finished-syncs"] =>
         ttl_after_finished::TtlAfterFinished;
+    "volumeattributesclass-protection-controller", "volumeattributesclass-protection-controller", 1 [""] => vac_protection::AttributesClassProtection;
 }
 
 /// Those that look at objects of every kind.

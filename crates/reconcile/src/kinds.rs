@@ -45,6 +45,8 @@ kinds! {
         cluster("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest");
     LEASES = namespaced("coordination.k8s.io", "v1", "leases", "Lease");
     ENDPOINT_SLICES = namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
+    IP_ADDRESSES = cluster("networking.k8s.io", "v1", "ipaddresses", "IPAddress");
+    SERVICE_CIDRS = cluster("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR");
     POD_DISRUPTION_BUDGETS = namespaced("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget");
     CLUSTER_ROLES = cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
     RESOURCE_CLAIMS = namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
@@ -54,6 +56,8 @@ kinds! {
     CSI_NODES = cluster("storage.k8s.io", "v1", "csinodes", "CSINode");
     CSI_STORAGE_CAPACITIES = namespaced("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity");
     STORAGE_CLASSES = cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass");
+    VOLUME_ATTRIBUTES_CLASSES =
+        cluster("storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass");
     VOLUME_ATTACHMENTS = cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
 }
 

@@ -84,7 +84,9 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
     let (snapshot, start) = (&*snapshot, context.chance.start);
     if snapshot.nodes().is_empty() {
         let message = "no nodes available to schedule pods".to_owned();
-        let decision = Decision::Unschedulable { message, plugins: Vec::new(), clears_nomination: false };
+        // DEVIATION: a pod in a cluster without nodes waits for one, rather than trying again every few seconds.
+        let plugins = vec!["NodeUnschedulable"];
+        let decision = Decision::Unschedulable { message, plugins, clears_nomination: false };
         return Outcome { decision, next_start: start };
     }
     let mut diagnosis = Diagnosis::new(snapshot.nodes().len());

@@ -99,6 +99,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         returns_deleted: false,
         update_checks: crate::kind::UpdateChecks { whole: 1, change: 1 },
         allocates: None,
+        converter: converter_of(&spec),
         qualified_finalizers: false,
         rules: Arc::new(CustomResource::new(own)),
     })
@@ -129,6 +130,12 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
     let rules =
         CustomVersion::new(name, schema, types, subresources.get("status").is_present(), scale_of(&subresources));
     Ok((row, rules))
+}
+
+/// The webhook that converts between versions, if the definition has one.
+fn converter_of(spec: &At<'_>) -> Option<Arc<Value>> {
+    let conversion = spec.get("conversion");
+    (conversion.get("strategy").str() == "Webhook").then(|| Arc::new(conversion.get("webhook").value().clone()))
 }
 
 /// The name, and what the definition asks for: without that, the age.

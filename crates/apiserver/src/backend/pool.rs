@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use client::config::Tls;
 use client::transport::{Connector, Stamp, Wire};
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -105,7 +105,7 @@ impl Pools {
         let url = route.url.to_string();
         let sent = async {
             let pool = self.pool(&route, to).map_err(|source| failed(&url, &route, source))?;
-            let request = request(&route.url, body).map_err(|source| failed(&url, &route, source.into()))?;
+            let request = request(&route.url, to, body).map_err(|source| failed(&url, &route, source.into()))?;
             let answer = pool.request(request).await.map_err(|source| failed(&url, &route, source.into()))?;
             let (head, mut body) = answer.into_parts();
             let mut whole = BytesMut::new();
@@ -185,14 +185,18 @@ impl Service<Uri> for Fixed {
     }
 }
 
-fn request(url: &Uri, body: Bytes) -> Result<Request<Full<Bytes>>, http::Error> {
-    Request::builder()
+fn request(url: &Uri, to: &Destination, body: Bytes) -> Result<Request<Full<Bytes>>, http::Error> {
+    let mut request = Request::builder()
         .method(Method::POST)
         .uri(url)
         .header(CONTENT_TYPE, JSON)
         .header(ACCEPT, HeaderValue::from_static("application/json, */*"))
         .header(USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"))
-        .body(Full::new(body))
+        .body(Full::new(body))?;
+    if let Some(authorization) = &to.authorization {
+        request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+    }
+    Ok(request)
 }
 
 fn with_query(url: &Uri, query: &str) -> Uri {

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use machinery::Str;
 use machinery::table::IncludeObject;
+use machinery::{Str, Value};
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
+use tokio::sync::OnceCell;
 
 use super::Entry;
 
@@ -20,6 +21,15 @@ pub struct Change {
     /// The object after, if there is one.
     pub after: Option<Arc<Entry>>,
     frames: Mutex<Vec<(FrameKey, Bytes)>>,
+    converted: Mutex<Vec<Converted>>,
+}
+
+/// One side of a change in another version, made by whoever needs it first.
+#[derive(Debug)]
+struct Converted {
+    api_version: Str,
+    revision: Revision,
+    object: Arc<OnceCell<Arc<Value>>>,
 }
 
 /// What a watcher is told that a change is; a selector may see another than there was.
@@ -52,7 +62,7 @@ const FRAMES_MAX: usize = 8;
 impl Change {
     /// A change that nobody has asked for yet.
     pub fn new(revision: Revision, before: Option<Arc<Entry>>, after: Option<Arc<Entry>>) -> Self {
-        Self { revision, before, after, frames: Mutex::default() }
+        Self { revision, before, after, frames: Mutex::default(), converted: Mutex::default() }
     }
 
     /// The bytes for a watcher, made once for all who ask for the same.
@@ -66,6 +76,29 @@ impl Change {
             frames.push((key.clone(), bytes.clone()));
         }
         bytes
+    }
+
+    /// One side of the change in another version, asked for once however many watch.
+    pub async fn converted<E>(
+        &self,
+        entry: &Entry,
+        api_version: &Str,
+        make: impl Future<Output = Result<Value, E>>,
+    ) -> Result<Arc<Value>, E> {
+        let cell = {
+            let mut converted = self.converted.lock().expect("no holder panics");
+            let same = |have: &&Converted| have.api_version == *api_version && have.revision == entry.revision;
+            match converted.iter().find(same) {
+                Some(have) => have.object.clone(),
+                None => {
+                    let object: Arc<OnceCell<Arc<Value>>> = Arc::default();
+                    let (api_version, revision) = (api_version.clone(), entry.revision);
+                    converted.push(Converted { api_version, revision, object: object.clone() });
+                    object
+                }
+            }
+        };
+        cell.get_or_try_init(async || make.await.map(Arc::new)).await.cloned()
     }
 
     /// The object that a watcher is shown: what is, or what was last.

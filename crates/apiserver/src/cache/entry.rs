@@ -55,6 +55,11 @@ impl Entry {
         self.fields.get(number).map_or("", Str::as_str)
     }
 
+    /// Whether it is stored in this version: what is written begins with it.
+    pub fn is_of(&self, api_version: &str) -> bool {
+        storage::is_of(&self.bytes, api_version)
+    }
+
     /// The object as a tree, with its version.
     pub fn object(&self) -> Value {
         storage::decode(&self.bytes, self.revision).expect("it was read when it came")

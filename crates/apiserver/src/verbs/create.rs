@@ -15,7 +15,7 @@ use registry::write::{self, Draw, Target};
 use super::{Call, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
-use crate::{claims, storage};
+use crate::{claims, conversion, storage};
 
 /// How often another name is made up when the one that was is taken.
 const NAMES_MAX: usize = 8;
@@ -131,7 +131,8 @@ async fn store(
         return if call.current(name).await?.is_some() { Err(exists()) } else { Ok(Some(0)) };
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), name);
-    let mut txn = call.state.layout.along(storage::create(key, storage::encode(object)), effects);
+    let kept = conversion::kept(&call.state, &call.kind, object).await?;
+    let mut txn = call.state.layout.along(storage::create(key, storage::encode(&kept)), effects);
     txn = call.state.lease(&call.kind, txn).await?;
     claims::join(&call.state, &mut txn, claims, object);
     if let Some(revision) = call.state.submit(txn).await? {

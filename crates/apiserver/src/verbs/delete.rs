@@ -15,7 +15,7 @@ use registry::write;
 use super::{Call, list, shown};
 use crate::answer::{self, Answer};
 use crate::state::{draw, now};
-use crate::{claims, storage};
+use crate::{claims, conversion, storage};
 
 /// How often a delete is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -77,11 +77,11 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
             match planned {
                 Plan::Keep => return Ok(Outcome::Going(current.object)),
                 Plan::Mark(object) => {
-                    let value = storage::encode(&object);
-                    if value == storage::encode(&current.object) {
+                    if storage::encode(&object) == storage::encode(&current.object) {
                         return Ok(Outcome::Going(object));
                     }
-                    (storage::replace(key, value, current.revision), Outcome::Going(object))
+                    let kept = conversion::kept(&call.state, kind, &object).await?;
+                    (storage::replace(key, storage::encode(&kept), current.revision), Outcome::Going(object))
                 }
                 Plan::Remove(object) => {
                     let mut txn = storage::remove(key, current.revision);

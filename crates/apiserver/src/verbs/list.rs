@@ -7,7 +7,6 @@ use machinery::status::Status;
 use machinery::{Object, Value};
 use mvcc::{Range, Revision, Span};
 use registry::accept::{Encoding, Form};
-use registry::conversion::{from_stored, is_stored};
 use registry::options::ListOptions;
 use registry::paging::{self, Continue};
 use registry::selection::Selection;
@@ -17,6 +16,7 @@ use super::read::{parse_version, wait};
 use super::{Call, shown};
 use crate::answer::{self, Answer};
 use crate::cache::{Entry, Shelf};
+use crate::conversion;
 use crate::sealed;
 use crate::state::unavailable;
 
@@ -47,16 +47,13 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     if accepted.encoding == Encoding::Json
         && !accepted.pretty
         && accepted.form == Form::Whole
-        && is_stored(&call.kind, version)
+        && page.entries.iter().all(|entry| conversion::is_servable(&call.kind, version, &entry.bytes))
     {
         return Ok(answer::bytes(200, Encoding::Json.media_type(), spliced(call, &page.entries, &metadata)));
     }
-    let items = page.entries.iter().map(|entry| {
-        let mut object = entry.object();
-        from_stored(&mut object, &call.kind, version);
-        object
-    });
-    shown::many(call, items.collect(), metadata)
+    let items = page.entries.iter().map(|entry| entry.object()).collect();
+    let items = conversion::served_all(&call.state, &call.kind, version, items).await?;
+    shown::many(call, items, metadata)
 }
 
 /// The list as JSON, made of the bytes of its objects.

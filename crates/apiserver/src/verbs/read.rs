@@ -4,11 +4,11 @@ use machinery::status::Status;
 use machinery::value::Value;
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
-use registry::conversion::is_stored;
 
 use super::{Call, shown};
 use crate::answer::{self, Answer};
 use crate::cache::Entry;
+use crate::conversion;
 use crate::state::{CACHE_PATIENCE, unavailable};
 use crate::storage;
 
@@ -22,7 +22,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     if call.accepted.encoding == Encoding::Json
         && !call.accepted.pretty
         && call.accepted.form == Form::Whole
-        && is_stored(&call.kind, call.version())
+        && conversion::is_servable(&call.kind, call.version(), &bytes)
     {
         let entry = Entry::new("", bytes, revision, &[]).map_err(Status::internal_error)?;
         let mut out = Vec::with_capacity(entry.size());
@@ -30,7 +30,8 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         return Ok(answer::bytes(200, Encoding::Json.media_type(), out));
     }
     let object: Value = storage::decode(&bytes, revision).map_err(Status::internal_error)?;
-    shown::one(call, 200, object)
+    let object = conversion::served(&call.state, &call.kind, call.version(), object).await?;
+    shown::formed(call, 200, &object, &call.version().columns)
 }
 
 async fn fresh(call: &Call<'_>) -> Result<(bytes::Bytes, Revision), Status> {

@@ -17,7 +17,7 @@ use registry::write;
 use super::{Call, Current, create, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
-use crate::{claims, storage};
+use crate::{claims, conversion, storage};
 
 /// How often a write that names no version is made anew on a fresh object.
 const TRIES_MAX: usize = 32;
@@ -152,14 +152,17 @@ async fn submit(
 ) -> Result<Option<Value>, Status> {
     // What changes nothing but the time of a manager is no change.
     apply::keep_times(&current.object, &mut object);
-    let value = storage::encode(&object);
     let ends = deletion::ends(&call.kind, &object, &current.object);
-    if options.dry_run || (!ends && !current.stale && value == storage::encode(&current.object)) {
+    if options.dry_run || (!ends && !current.stale && storage::encode(&object) == storage::encode(&current.object)) {
         return Ok(Some(object));
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
-    let mut txn =
-        if ends { storage::remove(key, current.revision) } else { storage::replace(key, value, current.revision) };
+    let mut txn = if ends {
+        storage::remove(key, current.revision)
+    } else {
+        let kept = conversion::kept(&call.state, &call.kind, &object).await?;
+        storage::replace(key, storage::encode(&kept), current.revision)
+    };
     txn = call.state.lease(&call.kind, call.state.layout.along(txn, effects)).await?;
     let releases = claims::releases(&call.kind, &current.object);
     claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);

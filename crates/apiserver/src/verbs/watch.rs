@@ -12,7 +12,7 @@ use machinery::table::{self, IncludeObject};
 use machinery::{Object, Value, json};
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
-use registry::conversion::{from_stored, is_stored};
+use registry::conversion::from_stored;
 use registry::options::ListOptions;
 use registry::selection::Selection;
 use tokio::sync::mpsc;
@@ -21,7 +21,8 @@ use tokio::time::{Instant, timeout_at};
 use super::read::{parse_version, wait};
 use super::{Call, list, shown};
 use crate::answer::{Answer, Body, as_protobuf};
-use crate::cache::{Entry, FrameKey, Shelf, What};
+use crate::cache::{Change, Entry, FrameKey, Shelf, What};
+use crate::conversion;
 use crate::metrics::Events;
 use crate::state::{State, now};
 
@@ -160,8 +161,15 @@ impl Watching {
         // Read first: the shelf is at least as new.
         let reached = self.state.cache.reached();
         let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.sees(entry, name));
-        for entry in entries {
-            let frame = self.frame(What::Added, &entry, entry.revision);
+        let converted = match self.converted_all(&entries).await {
+            Ok(converted) => converted,
+            Err(status) => {
+                self.send(self.event("ERROR", status.to_value())).await?;
+                return Err(Gone);
+            }
+        };
+        for (at, entry) in entries.iter().enumerate() {
+            let frame = self.frame(What::Added, entry, entry.revision, converted.get(at));
             self.send(frame).await?;
         }
         self.at = self.at.max(reached).max(revision);
@@ -179,10 +187,18 @@ impl Watching {
             let Some(last) = changes.last().map(|change| change.revision) else { break };
             for change in &changes {
                 let Some((what, entry)) = change.seen_by(|entry| self.sees(entry, name)) else { continue };
+                let converted = match self.converted(change, entry).await {
+                    Ok(converted) => converted,
+                    Err(status) => {
+                        self.send(self.event("ERROR", status.to_value())).await?;
+                        return Ok(false);
+                    }
+                };
                 let key = self.key(what);
+                let make = || self.frame(what, entry, change.revision, converted.as_deref());
                 let frame = match self.form == Form::Table && !self.described {
-                    true => self.frame(what, entry, change.revision),
-                    false => change.frame(&key, || self.frame(what, entry, change.revision)),
+                    true => make(),
+                    false => change.frame(&key, make),
                 };
                 self.send(frame).await?;
             }
@@ -190,6 +206,26 @@ impl Watching {
         }
         self.at = self.at.max(now);
         Ok(true)
+    }
+
+    /// The object of a change in the version that is watched, where a webhook must make it.
+    async fn converted(&self, change: &Change, entry: &Entry) -> Result<Option<Arc<Value>>, Status> {
+        let api_version = self.kind.gvk(&self.version).api_version();
+        if self.kind.converter.is_none() || entry.is_of(&api_version) {
+            return Ok(None);
+        }
+        let make = conversion::served(&self.state, &self.kind, self.version(), entry.object());
+        change.converted(entry, &api_version, make).await.map(Some)
+    }
+
+    /// All objects in the version that is watched, in one call; none where nothing is to be converted.
+    async fn converted_all(&self, entries: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
+        let api_version = self.kind.gvk(&self.version).api_version();
+        if self.kind.converter.is_none() || entries.iter().all(|entry| entry.is_of(&api_version)) {
+            return Ok(Vec::new());
+        }
+        let objects = entries.iter().map(|entry| entry.object()).collect();
+        conversion::served_all(&self.state, &self.kind, self.version(), objects).await
     }
 
     fn sees(&self, entry: &Entry, name: Option<&str>) -> bool {
@@ -247,16 +283,20 @@ impl Watching {
     }
 
     /// One change in the form that the client asked for.
-    fn frame(&self, what: What, entry: &Entry, revision: Revision) -> Bytes {
+    fn frame(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Bytes {
         let version = self.version();
-        if self.encoding == Encoding::Json && self.form == Form::Whole && is_stored(&self.kind, version) {
+        if self.encoding == Encoding::Json
+            && self.form == Form::Whole
+            && converted.is_none()
+            && conversion::is_servable(&self.kind, version, &entry.bytes)
+        {
             let mut out = Vec::with_capacity(entry.size() + 40);
             out.extend_from_slice(format!("{{\"type\":\"{}\",\"object\":", what.name()).as_bytes());
             entry.write(revision, &mut out);
             out.extend_from_slice(b"}\n");
             return Bytes::from(out);
         }
-        let mut object = entry.object();
+        let mut object = converted.cloned().unwrap_or_else(|| entry.object());
         if let Some(mut meta) = machinery::meta::MetaMut::of(&mut object) {
             meta.set_resource_version(revision.unsigned_abs());
         }

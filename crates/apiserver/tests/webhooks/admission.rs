@@ -119,10 +119,10 @@ async fn validating_webhooks_refuse_creates_updates_and_deletes_in_their_own_wor
         }
     })
     .await;
-    let cluster = Cluster::start().await;
-    serve(&cluster, hook.port()).await;
-    let service =
-        value!({"service": {"namespace": "default", "name": "hook", "path": "/judge"}, "caBundle": (hook.bundle())});
+    let cluster = Cluster::with(|config| config.aggregator_routing = false).await;
+    serve(&cluster).await;
+    let target = value!({"namespace": "default", "name": "hook", "path": "/judge", "port": (i64::from(hook.port()))});
+    let service = value!({"service": target, "caBundle": (hook.bundle())});
     let judge = entry("judge.example.com", service, value!({}));
     configure(&cluster, "ValidatingWebhookConfiguration", "judge", vec![judge]).await;
     let mut held = config_map("h");
@@ -142,29 +142,13 @@ async fn validating_webhooks_refuse_creates_updates_and_deletes_in_their_own_wor
     assert!(hook.asked().iter().all(|(path, _)| path == "/judge?timeout=10s"));
 }
 
-/// A service whose endpoint is a server in this process.
-async fn serve(cluster: &Cluster, port: u16) {
+/// A service that leads to this machine.
+async fn serve(cluster: &Cluster) {
     let service = value!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
-        "spec": {"ports": [{"name": "https", "port": 443}]},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
     });
     cluster.post("/api/v1/namespaces/default/services", &service).await.ok();
-    let slice = value!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},
-        "ports": [{"name": "https", "port": (i64::from(port))}],
-        // An endpoint must not be a loopback address.
-        "endpoints": [{"addresses": (vec![Value::from(own_address().as_str())]), "conditions": {"ready": true}}],
-    });
-    cluster.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.ok();
-}
-
-/// An address of this machine that is not a loopback address.
-fn own_address() -> String {
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-    // No packet is sent: the kernel only chooses the address it would send from.
-    socket.connect("198.51.100.1:9").unwrap();
-    socket.local_addr().unwrap().ip().to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,4 +250,27 @@ async fn a_webhook_cannot_lock_out_its_own_repair() {
     let path = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/no");
     cluster.send(Method::DELETE, &path, "", "").await.ok();
     cluster.post(CONFIG_MAPS, &config_map("x")).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_refused_before_it_is_opened() {
+    let hook = Hook::start(&["127.0.0.1"], |_, review| {
+        says(review, value!({"allowed": false, "status": {"message": "no streams"}}))
+    })
+    .await;
+    let cluster = Cluster::start().await;
+    let streams = value!({
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/exec"]}],
+    });
+    let judge = entry("streams.example.com", url(&hook, "/"), streams);
+    configure(&cluster, "ValidatingWebhookConfiguration", "streams", vec![judge]).await;
+    let path = "/api/v1/namespaces/default/pods/p/exec?command=sh&command=-c&stdin=true";
+    let refused = cluster.post(path, &value!({})).await.refused();
+    assert_eq!(refused, "400 admission webhook \"streams.example.com\" denied the request: no streams");
+    let (_, review) = hook.asked().remove(0);
+    let request = &review["request"];
+    assert_eq!((&request["operation"], &request["subResource"]), (&"CONNECT".into(), &"exec".into()));
+    assert_eq!(request["kind"]["kind"], "PodExecOptions".into());
+    assert_eq!(request["object"]["command"], value!(["sh", "-c"]));
+    assert_eq!(request["options"], Value::Null);
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;
@@ -62,6 +63,18 @@ impl Hook {
 
     pub fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
+    }
+
+    /// A kubeconfig that leads to a path of it.
+    pub fn kubeconfig(&self, folder: &Path, path: &str) -> PathBuf {
+        let file = folder.join(format!("{}.yaml", path.trim_start_matches('/')));
+        let (server, bundle) = (self.url(path), self.bundle());
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: '{server}', certificate-authority-data: {bundle}}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: c}}}}]\ncurrent-context: c\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        file
     }
 
     /// The authority of its certificate, as a configuration carries it.

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod access;
 mod admission;
 mod backend;
+mod conversion;
 mod hook;
 mod server;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::answer::Body;
 use apiserver::authentication::Peer;
 use apiserver::{Config, Server, life};
 use auth::User;
@@ -48,6 +49,26 @@ impl Answer {
     }
 }
 
+/// The events of a watch.
+pub struct Lines {
+    body: Body,
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// The next event.
+    pub async fn next(&mut self) -> Value {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return json::parse(&line).unwrap();
+            }
+            let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("an event");
+            self.rest.extend_from_slice(&frame.expect("the watch goes on").unwrap().into_data().unwrap());
+        }
+    }
+}
+
 impl Cluster {
     pub async fn start() -> Self {
         Self::with(|_| {}).await
@@ -63,7 +84,7 @@ impl Cluster {
         change(&mut config);
         let server = Server::start(config, store).await.unwrap();
         let cluster = Self { server, _node: node, _directory: directory };
-        cluster.until("/api/v1/namespaces/default", |answer| answer.code == 200).await;
+        cluster.until("/api/v1/namespaces/default?resourceVersion=0", |answer| answer.code == 200).await;
         cluster
     }
 
@@ -83,6 +104,16 @@ impl Cluster {
         let body = body.collect().await.unwrap().to_bytes();
         let body = json::parse(&body).unwrap_or_else(|_| Value::from(&*String::from_utf8_lossy(&body)));
         Answer { code: head.status.as_u16(), body, headers: head.headers }
+    }
+
+    /// Begins a watch as an administrator; its lines are read one by one.
+    pub async fn watch(&self, path: &str) -> Lines {
+        let admin = User::authenticated("admin", ["system:masters".into()]);
+        let peer = Peer { user: Some(admin), ..Peer::default() };
+        let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
+        assert_eq!(answer.status().as_u16(), 200);
+        Lines { body: answer.into_body(), rest: Vec::new() }
     }
 
     pub async fn get(&self, path: &str) -> Answer {

@@ -126,6 +126,14 @@ impl Kubeconfig {
         self.contexts.iter().map(|context| context.name.as_str())
     }
 
+    /// What a user shows, if there is one of that name, in a configuration of no server in particular.
+    pub fn user(&self, name: &str) -> Result<Option<Config>, KubeconfigError> {
+        let Some(user) = find(&self.users, name) else { return Ok(None) };
+        let mut config = Config::new(Uri::from_static("https://localhost"));
+        read_user(&user.field(), &user.field(), &mut config)?;
+        Ok(Some(config))
+    }
+
     /// The configuration of a context, or of the current one.
     pub fn config(&self, context: Option<&str>) -> Result<Config, KubeconfigError> {
         let name = context.or(self.current_context()).ok_or(KubeconfigError::NoContext)?;

@@ -1,11 +1,17 @@
 //! What controllers are told at start, from the flags.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use auth::keys::PrivateKey;
+use auth::service_account::legacy;
+use auth::service_account::token::ObjectRef;
 use client::Config;
 use client::config::Pem;
-use controllers::{endpointslice, horizontal_pod_autoscaler, node_ipam, node_lifecycle, podgc, root_ca};
+use controllers::{
+    endpointslice, horizontal_pod_autoscaler, node_ipam, node_lifecycle, podgc, root_ca, serviceaccount_token,
+};
 use machinery::time::Duration;
 use reconcile::Configs;
 
@@ -19,26 +25,44 @@ pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
         .with(node_lifecycle(flags)?)
         .with(podgc::Config { ended_max: flags.terminated_pod_gc_threshold })
         .with(root_ca::Config(root_certificates(flags, config)?));
-    Ok(match node_ipam(flags)? {
+    let configs = match node_ipam(flags)? {
         Some(ipam) => configs.with(ipam),
+        None => configs,
+    };
+    Ok(match serviceaccount_token(flags, config)? {
+        Some(token) => configs.with(token),
         None => configs,
     })
 }
 
-fn node_lifecycle(flags: &Flags) -> Result<node_lifecycle::Config> {
-    let duration = |time: std::time::Duration| anyhow::Ok(Duration::from_nanos(i64::try_from(time.as_nanos())?));
-    let rates = node_lifecycle::Rates {
-        normal: flags.node_eviction_rate.into(),
-        secondary: flags.secondary_node_eviction_rate.into(),
-        unhealthy_share: flags.unhealthy_zone_threshold.into(),
-        large_size: usize::try_from(flags.large_cluster_size_threshold)?,
+/// How the secrets of service accounts are filled, if there is a key to sign their tokens with.
+fn serviceaccount_token(flags: &Flags, config: &Config) -> Result<Option<serviceaccount_token::Config>> {
+    let Some(file) = &flags.service_account_private_key_file else { return Ok(None) };
+    let flag = "--service-account-private-key-file";
+    let key = PrivateKey::from_pem(&read(file, flag)?).with_context(|| format!("{flag}: no key is in it"))?;
+    let sign = move |namespace: &str, name: &str, uid: &str, secret: &str| {
+        let account = ObjectRef { name: name.into(), uid: uid.into() };
+        legacy::issue(&key, namespace, &account, secret).ok()
     };
-    let config: Result<_> = (|| {
-        let (grace, startup_grace) =
-            (duration(flags.node_monitor_grace_period)?, duration(flags.node_startup_grace_period)?);
-        Ok(node_lifecycle::Config { grace, startup_grace, rates })
-    })();
-    config.context("--node-monitor-grace-period or --node-startup-grace-period is too long")
+    let root_certificates = root_certificates(flags, config)?;
+    Ok(Some(serviceaccount_token::Config { sign: Arc::new(sign), root_certificates }))
+}
+
+fn node_lifecycle(flags: &Flags) -> Result<node_lifecycle::Config> {
+    let read = |flag: &str, time: std::time::Duration| -> Result<Duration> {
+        let nanos = i64::try_from(time.as_nanos()).with_context(|| format!("{flag} is too long"))?;
+        Ok(Duration::from_nanos(nanos))
+    };
+    Ok(node_lifecycle::Config {
+        grace: read("--node-monitor-grace-period", flags.node_monitor_grace_period)?,
+        startup_grace: read("--node-startup-grace-period", flags.node_startup_grace_period)?,
+        rates: node_lifecycle::Rates {
+            normal: flags.node_eviction_rate.into(),
+            secondary: flags.secondary_node_eviction_rate.into(),
+            unhealthy_share: flags.unhealthy_zone_threshold.into(),
+            large_size: usize::try_from(flags.large_cluster_size_threshold)?,
+        },
+    })
 }
 
 /// The ranges that nodes are given, with upstream's sizes where none is given.

@@ -10,9 +10,25 @@ use super::{Attributes, Notes, Plugin, View};
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
+/// The entry of the configuration that counts for namespaces without an annotation.
+const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
+
 /// See the module.
-// DEVIATION: the whitelists and the cluster's default that upstream reads from a file are not read.
-pub struct PodNodeSelector;
+pub struct PodNodeSelector {
+    /// The cluster's default, and by namespace what its pods may ask for.
+    config: Object,
+}
+
+impl PodNodeSelector {
+    /// Reads the configuration of the plug-in.
+    pub fn of(config: &Value) -> Self {
+        Self { config: config["podNodeSelectorPluginConfig"].as_object().cloned().unwrap_or_default() }
+    }
+
+    fn configured(&self, key: &str) -> Option<&str> {
+        self.config.get(key).and_then(Value::as_str)
+    }
+}
 
 impl Plugin for PodNodeSelector {
     fn admit(
@@ -28,7 +44,8 @@ impl Plugin for PodNodeSelector {
         let Some(namespace) = view.object("", "namespaces", "", attributes.namespace) else {
             return Err(Status::not_found(GroupName::new("", "namespaces"), attributes.namespace));
         };
-        let Some(wanted) = Meta::of(&namespace).annotation(ANNOTATION) else { return Ok(()) };
+        let wanted = Meta::of(&namespace).annotation(ANNOTATION).or(self.configured(CLUSTER_DEFAULT));
+        let wanted = wanted.unwrap_or_default();
         let wanted = labels(wanted).ok_or_else(|| {
             Status::internal_error(format!(
                 "the annotation {ANNOTATION} of namespace {} cannot be read",
@@ -47,7 +64,19 @@ impl Plugin for PodNodeSelector {
                 selector.insert(key, value);
             }
         }
-        Ok(())
+        self.check_allowed(attributes, pod)
+    }
+}
+
+impl PodNodeSelector {
+    /// Refuses a selector that goes beyond what the configuration allows in the namespace.
+    fn check_allowed(&self, attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> {
+        let Some(allowed) = self.configured(attributes.namespace).and_then(labels) else { return Ok(()) };
+        let mut has = spec(pod).get("nodeSelector").and_then(Value::as_object).into_iter().flat_map(Object::iter);
+        if allowed.is_empty() || has.all(|(key, value)| allowed.get(key) == Some(value)) {
+            return Ok(());
+        }
+        Err(attributes.forbidden(pod, "pod node label selector labels conflict with its namespace whitelist"))
     }
 }
 

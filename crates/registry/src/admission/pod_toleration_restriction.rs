@@ -12,8 +12,20 @@ const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
 /// See the module.
-// DEVIATION: the cluster's defaults and whitelist that upstream reads from a file are not read.
-pub struct PodTolerationRestriction;
+pub struct PodTolerationRestriction {
+    /// What pods of namespaces tolerate that do not say.
+    defaults: Vec<Value>,
+    /// What pods of namespaces may tolerate that do not say.
+    whitelist: Vec<Value>,
+}
+
+impl PodTolerationRestriction {
+    /// Reads the `Configuration` of the plug-in.
+    pub fn of(config: &Value) -> Self {
+        let list = |field: &str| items(config, field).to_vec();
+        Self { defaults: list("default"), whitelist: list("whitelist") }
+    }
+}
 
 impl Plugin for PodTolerationRestriction {
     fn admit(
@@ -27,7 +39,7 @@ impl Plugin for PodTolerationRestriction {
             return Ok(());
         }
         let mut extra = match attributes.operation {
-            Operation::Create => annotated(attributes, view, DEFAULTS)?,
+            Operation::Create => annotated(attributes, view, DEFAULTS)?.unwrap_or_else(|| self.defaults.clone()),
             _ => Vec::new(),
         };
         if uses_something(pod) {
@@ -50,7 +62,7 @@ impl Plugin for PodTolerationRestriction {
         if !attributes.writes("", "pods") {
             return Ok(());
         }
-        let allowed = annotated(attributes, view, WHITELIST)?;
+        let allowed = annotated(attributes, view, WHITELIST)?.unwrap_or_else(|| self.whitelist.clone());
         let mut tolerations = items(spec(pod), "tolerations").iter();
         if allowed.is_empty() || tolerations.all(|one| allowed.iter().any(|wide| covers(wide, one))) {
             return Ok(());
@@ -61,14 +73,15 @@ impl Plugin for PodTolerationRestriction {
     }
 }
 
-fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<Vec<Value>, Status> {
+/// The tolerations that a namespace names, if it names any, be it none.
+fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<Option<Vec<Value>>, Status> {
     let namespace = view.object("", "namespaces", "", attributes.namespace).unwrap_or_default();
-    let text = Meta::of(&namespace).annotation(key).unwrap_or_default();
+    let Some(text) = Meta::of(&namespace).annotation(key) else { return Ok(None) };
     if text.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     }
     let parsed = json::parse(text.as_bytes()).map_err(Status::internal_error)?;
-    Ok(parsed.as_array().unwrap_or_default().to_vec())
+    Ok(Some(parsed.as_array().unwrap_or_default().to_vec()))
 }
 
 /// Whether the pod is more than best effort: then it may stay on a node that is short of memory.

@@ -4,7 +4,7 @@
 //! transaction fail, and the sum is made anew. Upstream updates the quota first and lets a controller correct what a
 //! write that failed later left behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::kind::Kind;
 use api::quota::amounts::{self, Amounts};
@@ -13,6 +13,7 @@ use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::{Str, Value};
 
+use super::pods::{items, text};
 use super::{Attributes, Effect, Operation, Plugin, View};
 use crate::write::{self, Target};
 
@@ -20,14 +21,66 @@ use crate::write::{self, Target};
 const MANAGER: &str = "kube-apiserver";
 
 /// See the module.
-pub struct ResourceQuota;
+#[derive(Default)]
+pub struct ResourceQuota {
+    limited: Vec<Limited>,
+}
+
+/// What may be used only where a quota counts it.
+struct Limited {
+    group: String,
+    plural: String,
+    /// Parts of the names of resources.
+    contains: Vec<String>,
+}
+
+impl ResourceQuota {
+    /// Reads the configuration of the plug-in.
+    pub fn of(config: &Value) -> Self {
+        let limited = |entry: &Value| Limited {
+            group: text(entry, "apiGroup").to_owned(),
+            plural: text(entry, "resource").to_owned(),
+            contains: items(entry, "matchContains")
+                .iter()
+                .filter_map(|part| part.as_str().map(str::to_owned))
+                .collect(),
+        };
+        Self { limited: items(config, "limitedResources").iter().map(limited).collect() }
+    }
+
+    /// Refuses what uses something that is limited and that no quota counts.
+    fn check_covered(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        covered: &BTreeSet<Str>,
+    ) -> Result<(), Status> {
+        let limits: Vec<&String> = self
+            .limited
+            .iter()
+            .filter(|limited| attributes.is(&limited.group, &limited.plural))
+            .flat_map(|limited| &limited.contains)
+            .collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let used = usage::of(&attributes.kind.group, &attributes.kind.plural, object, attributes.now);
+        let is_limited = |name: &&Str| limits.iter().any(|part| name.contains(part.as_str()));
+        let bare: Vec<&str> =
+            used.keys().filter(is_limited).filter(|name| !covered.contains(*name)).map(Str::as_str).collect();
+        if bare.is_empty() {
+            return Ok(());
+        }
+        Err(attributes.forbidden(object, format!("insufficient quota to consume: {}", bare.join(","))))
+    }
+}
 
 impl Plugin for ResourceQuota {
     fn charge(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<Vec<Effect>, Status> {
         if attributes.namespace.is_empty() || !is_counted(attributes) {
             return Ok(Vec::new());
         }
-        let mut matching = Vec::new();
+        let (mut matching, mut covered) = (Vec::new(), BTreeSet::new());
         for quota in view.objects("", "resourcequotas", attributes.namespace) {
             let hard = amounts::read(quota.at(&["status", "hard"]));
             let counted: Vec<Str> = hard
@@ -40,8 +93,10 @@ impl Plugin for ResourceQuota {
                 continue;
             }
             check(attributes, object, &quota, &counted)?;
+            covered.extend(counted);
             matching.push((quota, hard));
         }
+        self.check_covered(attributes, object, &covered)?;
         if matching.is_empty() {
             return Ok(Vec::new());
         }

@@ -106,10 +106,10 @@ const ROWS: &[Row] = rows![
     AlwaysPullImages: Off = |_| AlwaysPullImages,
     ImagePolicyWebhook: Off,
     PodSecurity: On = |config| PodSecurity::of(config),
-    PodNodeSelector: Off = |_| PodNodeSelector,
+    PodNodeSelector: Off = |config| PodNodeSelector::of(config),
     Priority: On = |_| Priority,
     DefaultTolerationSeconds: On = |_| DefaultTolerationSeconds,
-    PodTolerationRestriction: Off = |_| PodTolerationRestriction,
+    PodTolerationRestriction: Off = |config| PodTolerationRestriction::of(config),
     EventRateLimit: Off = |config| EventRateLimit::of(config),
     ExtendedResourceToleration: Off = |_| ExtendedResourceToleration,
     DefaultStorageClass: On = |_| DefaultStorageClass,
@@ -128,7 +128,7 @@ const ROWS: &[Row] = rows![
     MutatingAdmissionWebhook: On,
     ValidatingAdmissionPolicy: On = |_| ValidatingAdmissionPolicy::default(),
     ValidatingAdmissionWebhook: On,
-    ResourceQuota: On = |_| ResourceQuota,
+    ResourceQuota: On = |config| ResourceQuota::of(config),
     AlwaysDeny: Off = |_| AlwaysDeny,
 ];
 
@@ -149,6 +149,11 @@ pub(super) fn rows(flags: &Flags) -> Result<Vec<Row>, Unknown> {
     let named = |names: &[String], row: &Row| names.iter().any(|name| name == row.name);
     let on = |row: &&Row| named(&flags.enable, row) || row.default == Switch::On && !named(&flags.disable, row);
     Ok(ROWS.iter().filter(on).copied().collect())
+}
+
+/// Whether there is a plug-in of this name.
+pub(super) fn is_known(name: &str) -> bool {
+    ROWS.iter().any(|row| row.name == name)
 }
 
 /// What no flag turns off.

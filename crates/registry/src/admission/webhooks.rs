@@ -137,6 +137,7 @@ impl Hook {
         if matches!(in_namespace, Ok(false)) || !selects_object(&self.entry, attributes, object) {
             return Ok(None);
         }
+        // DEVIATION: a kind that two groups serve (Event) is not equivalent to itself in the other group.
         let equivalent = text(&self.entry, "matchPolicy") != "Exact";
         let version = by_rules(items(&self.entry, "rules"), attributes, object, equivalent);
         // A namespace that is not found matters only to a hook that the request concerns.

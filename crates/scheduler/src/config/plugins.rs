@@ -100,7 +100,7 @@ pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<Chosen>, Error> {
         return Err(refused(profile, &why));
     }
     let mut all: Vec<Chosen> = Vec::new();
-    // What a plug-in says before it looks at nodes and what it says of each are one here, so either enables both.
+    // DEVIATION: what a plug-in says before it looks at nodes and what it says of each are enabled and disabled together.
     for point in [Filter, PreFilter, Score, PreEnqueue, PostFilter] {
         for (name, weight) in list(point) {
             let at = all.iter().position(|have| have.name == *name).unwrap_or_else(|| {

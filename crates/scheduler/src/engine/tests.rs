@@ -183,3 +183,13 @@ fn everything_that_is_known_can_be_listed() {
         assert!(engine.known(*kind).is_empty(), "{kind:?}");
     }
 }
+
+#[test]
+fn a_pod_in_a_cluster_without_nodes_waits_for_one() {
+    let mut engine = engine();
+    show(&mut engine, &pod("a", "a", "1", value!({})), 0);
+    assert_eq!(line(engine.step(0)), "a waits");
+    assert_eq!(line(engine.step(100_000)), "nothing");
+    node(&mut engine, "n1", "4");
+    assert_eq!(line(engine.step(100_000)), "bind a to n1");
+}

@@ -1,12 +1,10 @@
 //! A store, an API server and schedulers, all in this process; nodes are objects without a kubelet.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::authentication::{Authenticators, Peer};
-use apiserver::server::Mode;
-use apiserver::{Server, claims, life, tls};
+use apiserver::authentication::Peer;
+use apiserver::{Server, life};
 use auth::User;
 use bytes::Bytes;
 use client::cache::{self, Reader, Source};
@@ -45,25 +43,7 @@ impl Cluster {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = open_store(&directory).await;
-        let files =
-            tls::Files { cert_dir: directory.path().join("certs"), certificate: None, key: None, client_ca: None };
-        let mut config = apiserver::Config {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            etcd_prefix: "/registry".into(),
-            aggregator_routing: false,
-            tls: files,
-            names: vec!["localhost".into()],
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
-            authenticators: Authenticators::default(),
-            modes: vec![Mode::Rbac],
-            admission: Default::default(),
-            ranges: claims::ranges(&["10.96.0.0/16".to_owned()], "30000-32767").unwrap(),
-            external_address: None,
-            encryption: None,
-            event_life: Duration::from_secs(3600),
-            compaction_interval: None,
-            kinds: api::kinds::all(),
-        };
+        let mut config = apiserver::Config::local(directory.path().join("certs"));
         // No controller here makes the service accounts that pods would run as.
         config.admission.disable.push("ServiceAccount".to_owned());
         let server = Server::start(config, store).await.unwrap();

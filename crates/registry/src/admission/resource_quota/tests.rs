@@ -19,7 +19,7 @@ fn pod(cpu: &str) -> Value {
 fn check(quota: &str, pod: &Value, expect: Result<&str, &str>) {
     let (kind, user) = (api::core::pod::kind(), auth::User::default());
     let cluster = Cluster::default().with("", "resourcequotas", quota);
-    let charged = ResourceQuota.charge(&attributes(&kind, &user, Operation::Create), pod, &cluster);
+    let charged = ResourceQuota::default().charge(&attributes(&kind, &user, Operation::Create), pod, &cluster);
     let used = charged.map(|effects| {
         let of = |effect: &Effect| effect.object.at(&["status", "used"]).map(json::to_string).unwrap_or_default();
         effects.iter().map(of).collect::<Vec<_>>().join(" ")
@@ -65,4 +65,22 @@ fn services_are_counted_by_the_ports_they_take_on_nodes() {
     assert_eq!(of(r#"{"type":"LoadBalancer","ports":[{},{}]}"#), (2, 1));
     let without = r#"{"type":"LoadBalancer","allocateLoadBalancerNodePorts":false,"ports":[{},{"nodePort":30000}]}"#;
     assert_eq!(of(without), (1, 1));
+}
+
+#[test]
+fn what_is_limited_is_used_only_where_a_quota_counts_it() {
+    let limited = machinery::value!({"limitedResources": [{"resource": "pods", "matchContains": ["cpu"]}]});
+    let plugin = ResourceQuota::of(&limited);
+    let (kind, user) = (api::core::pod::kind(), auth::User::default());
+    let refusal = |cluster: &Cluster, pod: &Value| {
+        let charged = plugin.charge(&attributes(&kind, &user, Operation::Create), pod, cluster);
+        charged.err().map(|status| status.message)
+    };
+    let refused = refusal(&Cluster::default(), &pod("400m"));
+    let expect = "pods \"x\" is forbidden: insufficient quota to consume: cpu,requests.cpu";
+    assert_eq!(refused.as_deref(), Some(expect));
+    assert_eq!(refusal(&Cluster::default(), &pod("")), None);
+    let both = r#"{"metadata":{"name":"q","namespace":"n","resourceVersion":"7"},
+        "status":{"hard":{"cpu":"2","requests.cpu":"2"},"used":{"cpu":"0","requests.cpu":"0"}}}"#;
+    assert_eq!(refusal(&Cluster::default().with("", "resourcequotas", both), &pod("400m")), None);
 }

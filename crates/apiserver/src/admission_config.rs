@@ -1,0 +1,101 @@
+//! `--admission-control-config-file`: the file, the files that it names, and what is wrong with them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use machinery::Value;
+use registry::admission::configuration::{self, Error as Wrong};
+
+/// Why plug-ins cannot be configured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("{0} cannot be read")]
+    Read(PathBuf, #[source] std::io::Error),
+    /// A file says something that cannot be.
+    #[error("{file}, plug-in {plugin:?}")]
+    Plugin {
+        /// The file.
+        file: PathBuf,
+        /// The plug-in.
+        plugin: String,
+        /// What is wrong.
+        source: Box<Wrong>,
+    },
+    /// The first file says something that cannot be.
+    #[error("{0}")]
+    File(PathBuf, #[source] Box<Wrong>),
+}
+
+/// The configurations of plug-ins by name. Paths in them are absolute afterwards.
+pub fn read(file: &Path) -> Result<BTreeMap<String, Value>, Error> {
+    let entries = configuration::parse(&text(file)?).map_err(|wrong| Error::File(file.to_owned(), Box::new(wrong)))?;
+    let mut found = BTreeMap::new();
+    for entry in entries {
+        let path = beside(file, &entry.path);
+        let (from, config) = match (entry.path.as_str(), entry.configuration) {
+            ("", Value::Null) => continue,
+            ("", config) => (file, config),
+            _ => {
+                let read = configuration::read(&text(&path)?);
+                (path.as_path(), read.map_err(|source| named(&path, &entry.name, source))?)
+            }
+        };
+        configuration::check(&entry.name, &config).map_err(|source| named(from, &entry.name, source))?;
+        found.insert(entry.name, rooted(config, from));
+    }
+    Ok(found)
+}
+
+fn text(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|error| Error::Read(file.to_owned(), error))
+}
+
+fn named(file: &Path, plugin: &str, source: Wrong) -> Error {
+    Error::Plugin { file: file.to_owned(), plugin: plugin.to_owned(), source: Box::new(source) }
+}
+
+/// A path that is relative to the folder of the file that names it.
+fn beside(file: &Path, path: &str) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(path)
+}
+
+/// The configuration with the path of the kubeconfig in it made absolute.
+fn rooted(mut config: Value, file: &Path) -> Value {
+    let holder = match config.get("imagePolicy") {
+        Some(_) => config.get_mut("imagePolicy"),
+        None => Some(&mut config),
+    };
+    if let Some(fields) = holder.and_then(Value::as_object_mut)
+        && let Some(path) = fields.get("kubeConfigFile").and_then(Value::as_str).map(|path| beside(file, path))
+    {
+        fields.insert("kubeConfigFile", path.to_string_lossy().as_ref());
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_lead_to_files_and_every_mistake_names_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("admission.yaml");
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
+        write("image.yaml", "imagePolicy: {kubeConfigFile: kube.yaml}");
+        write("admission.yaml", &format!("{head}plugins: [{{name: ImagePolicyWebhook, path: image.yaml}}]"));
+        let found = read(&file).unwrap();
+        let expect = folder.path().join("kube.yaml");
+        assert_eq!(found["ImagePolicyWebhook"]["imagePolicy"]["kubeConfigFile"], expect.to_str().unwrap().into());
+        write("admission.yaml", &format!("{head}plugins: [{{name: PodSecurity, path: none.yaml}}]"));
+        let missing = folder.path().join("none.yaml");
+        assert_eq!(read(&file).unwrap_err().to_string(), format!("{} cannot be read", missing.display()));
+        write("admission.yaml", &format!("{head}plugins: [{{name: PodSecurity, configuration: {{kind: Nope}}}}]"));
+        let error = read(&file).unwrap_err();
+        assert_eq!(error.to_string(), format!("{}, plug-in \"PodSecurity\"", file.display()));
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(cause, "no kind \"Nope\" is registered for version \"\"");
+    }
+}

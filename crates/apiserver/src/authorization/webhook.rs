@@ -1,0 +1,85 @@
+//! Authorization by another server, whose answers are remembered for a while.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use auth::access_review::webhook::{decision, request};
+use auth::authorization_config::Webhook as Rules;
+use auth::cache::Cache;
+use auth::{Attributes, Authorizer, Decision};
+use machinery::{Value, json};
+
+use crate::remote::Remote;
+use crate::state::now;
+
+/// So many answers are remembered; upstream's number.
+const ANSWERS_MAX: usize = 8192;
+/// Longer questions are not remembered: a client must not fill the memory with them. Upstream's limit.
+const QUESTION_BYTES_MAX: usize = 10_000;
+
+/// Another server that decides over requests.
+pub struct Webhook {
+    rules: Rules,
+    remote: Remote,
+    timeout: Duration,
+    answers: Mutex<Cache<Decision>>,
+}
+
+impl Webhook {
+    /// Nothing is remembered yet.
+    pub fn new(rules: Rules, remote: Remote) -> Self {
+        let mut secret = [0_u8; 32];
+        aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes");
+        let timeout = u64::try_from(rules.timeout.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
+        Self { rules, remote, timeout, answers: Mutex::new(Cache::new(&secret, ANSWERS_MAX)) }
+    }
+
+    async fn ask(&self, review: &Value) -> Result<Decision, String> {
+        let answer = self.remote.post(review, self.timeout).await?;
+        decision(&answer).map_err(|error| error.to_string())
+    }
+}
+
+impl std::fmt::Debug for Webhook {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_tuple("Webhook").field(&self.rules).finish()
+    }
+}
+
+impl Authorizer for Webhook {
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        match self.rules.matches(attributes) {
+            Ok(true) => {}
+            Ok(false) => return Decision::NoOpinion(String::new()),
+            Err(why) => {
+                tracing::warn!(%why, "match conditions of an authorization webhook cannot be evaluated");
+                return self.rules.failure_policy.decision();
+            }
+        }
+        let review = request(attributes, self.rules.version);
+        let question = json::to_string(&review["spec"]);
+        if let Some(known) = self.answers.lock().expect("no holder panics").get(&question, &[], now()) {
+            return known.clone();
+        }
+        // Expressions and impersonation ask authorizers in the middle of what cannot wait. The thread is given up for as
+        // long as the answer takes, so that the other requests go on elsewhere.
+        let runtime = tokio::runtime::Handle::current();
+        let asked = tokio::task::block_in_place(|| runtime.block_on(self.ask(&review)));
+        let decided = match asked {
+            Ok(decided) => decided,
+            Err(why) => {
+                tracing::warn!(%why, "an authorization webhook cannot be asked");
+                return self.rules.failure_policy.decision();
+            }
+        };
+        let ttl = match decided {
+            Decision::Allow(_) => self.rules.authorized_ttl,
+            Decision::Deny(_) | Decision::NoOpinion(_) => self.rules.unauthorized_ttl,
+        };
+        if let (Some(ttl), true) = (ttl, question.len() < QUESTION_BYTES_MAX) {
+            let mut answers = self.answers.lock().expect("no holder panics");
+            answers.insert(&question, &[], decided.clone(), now(), ttl);
+        }
+        decided
+    }
+}

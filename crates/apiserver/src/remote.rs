@@ -1,0 +1,107 @@
+//! Another server that a kubeconfig file describes, asked by posting reviews to it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use client::config::{Kubeconfig, KubeconfigError};
+use client::transport::TransportError;
+use client::{Config, Https, Transport};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Request, Uri};
+use http_body_util::BodyExt;
+use machinery::{Value, json};
+use tokio::time::Instant;
+
+use crate::webhooks;
+
+/// Waits between tries, as upstream has them.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_millis(750), Duration::from_millis(1125), Duration::from_millis(1687)];
+/// An answer may be so long.
+const ANSWER_BYTES_MAX: usize = 10 << 20;
+
+/// Another server.
+pub struct Remote {
+    transport: Https,
+    /// What is asked for: the path of the address in the file, to the letter.
+    path: String,
+}
+
+/// Why a file does not lead to a server.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be used.
+    #[error("{0} cannot be used")]
+    Kubeconfig(PathBuf, #[source] Box<KubeconfigError>),
+    /// What it says cannot be connected with.
+    #[error("{0} describes no server that can be reached")]
+    Transport(PathBuf, #[source] TransportError),
+}
+
+/// A try that came to nothing.
+struct Failed {
+    why: String,
+    /// Whether the next try may succeed.
+    passing: bool,
+}
+
+impl Remote {
+    /// The server of a file's current context.
+    pub fn of_file(file: &Path) -> Result<Self, Error> {
+        let named = |error| Error::Kubeconfig(file.to_owned(), Box::new(error));
+        let config = Kubeconfig::load(&[file.to_owned()]).map_err(named)?.config(None).map_err(named)?;
+        Self::new(config).map_err(|error| Error::Transport(file.to_owned(), error))
+    }
+
+    fn new(mut config: Config) -> Result<Self, TransportError> {
+        let path = config.server.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        let mut parts = config.server.clone().into_parts();
+        parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+        config.server = Uri::from_parts(parts).map_err(http::Error::from)?;
+        Ok(Self { transport: Https::new(config)?, path })
+    }
+
+    /// Posts a review and gives the answer, tried again while the server says that it is busy; all within a time.
+    pub async fn post(&self, review: &Value, within: Duration) -> Result<Value, String> {
+        let end = Instant::now() + within;
+        let body = Bytes::from(json::to_vec(review));
+        let mut pauses = PAUSES.iter();
+        loop {
+            let failed = match tokio::time::timeout_at(end, self.once(body.clone())).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(failed)) => failed,
+                Err(_) => return Err(format!("no answer within {within:?}: context deadline exceeded")),
+            };
+            match pauses.next() {
+                Some(pause) if failed.passing && Instant::now() + *pause < end => tokio::time::sleep(*pause).await,
+                _ => return Err(failed.why),
+            }
+        }
+    }
+
+    async fn once(&self, body: Bytes) -> Result<Value, Failed> {
+        let lost = |error: &dyn std::error::Error| {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            Failed { why: format!("{error}{cause}"), passing: false }
+        };
+        let request = Request::post(&self.path)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json")
+            .body(body)
+            .map_err(|error| lost(&error))?;
+        let answer = self.transport.send(request).await.map_err(|error| lost(&error))?;
+        let code = answer.status().as_u16();
+        let (mut body, mut whole) = (answer.into_body(), BytesMut::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Failed { why: error.to_string(), passing: true })?;
+            let Ok(data) = frame.into_data() else { continue };
+            if whole.len() + data.len() > ANSWER_BYTES_MAX {
+                return Err(Failed { why: "the answer is too long".to_owned(), passing: false });
+            }
+            whole.extend_from_slice(&data);
+        }
+        let passing = matches!(code, 429 | 500 | 504);
+        webhooks::read(code, &whole).map_err(|why| Failed { why, passing })
+    }
+}

@@ -1,0 +1,146 @@
+//! Other servers that say who may do what, and which images may run.
+
+use apiserver::authentication::Peer;
+use apiserver::authorization;
+use apiserver::remote::Remote;
+use apiserver::server::Mode;
+use auth::User;
+use auth::access_review::webhook::Version;
+use auth::authorization_config::{Config, Kind, Webhook};
+use http::Method;
+use machinery::{Value, value};
+
+use crate::hook::{Hook, Says};
+use crate::server::{Answer, Cluster};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Lets everybody read, forbids deletes, and has no opinion about the rest.
+async fn judge() -> Hook {
+    Hook::start(&["127.0.0.1"], |path, review| {
+        if path == "/broken" {
+            return Says::Json(503, value!("busy"));
+        }
+        let verb = review.str_at(&["spec", "resourceAttributes", "verb"]).unwrap_or_default();
+        let status = match verb {
+            "get" => value!({"allowed": true}),
+            "delete" => value!({"allowed": false, "denied": true, "reason": "nothing is deleted here"}),
+            _ => value!({"allowed": false, "reason": "not mine"}),
+        };
+        let api_version = review["apiVersion"].clone();
+        Says::Json(200, value!({"apiVersion": api_version, "kind": "SubjectAccessReview", "status": status}))
+    })
+    .await
+}
+
+async fn as_jane(cluster: &Cluster, method: Method, path: &str) -> Answer {
+    let peer = Peer { user: Some(User::authenticated("jane", [])), ..Peer::default() };
+    cluster.send_as(peer, method, path, "", "").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_server_decides_over_requests_and_is_asked_once_for_the_same() {
+    let hook = judge().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = hook.kubeconfig(folder.path(), "/authorize");
+    let rules = Webhook::unconditional(file.to_str().unwrap(), Version::V1);
+    let webhook = authorization::Webhook::new(rules, Remote::of_file(&file).unwrap());
+    let cluster = Cluster::with(|config| config.modes = vec![Mode::Webhook(Box::new(webhook)), Mode::Rbac]).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    for _ in 0..3 {
+        assert_eq!(as_jane(&cluster, Method::GET, &path).await.code, 404, "allowed, and not there");
+    }
+    let (asked, review) = hook.asked().remove(0);
+    assert_eq!((asked.as_str(), hook.asked().len()), ("/authorize", 1));
+    assert_eq!(review["spec"]["user"], "jane".into());
+    assert_eq!(review["spec"]["resourceAttributes"]["resource"], "configmaps".into());
+    let deleted = as_jane(&cluster, Method::DELETE, &path).await;
+    let cannot = "configmaps \"x\" is forbidden: User \"jane\" cannot delete resource \"configmaps\" in API group \"\" in the namespace \"default\"";
+    assert_eq!(deleted.refused(), format!("403 {cannot}: nothing is deleted here"));
+    let listed = as_jane(&cluster, Method::GET, CONFIG_MAPS).await;
+    assert!(listed.refused().contains("not mine"), "{}", listed.refused());
+    // A review asks the same server, from within the answer to another request.
+    let review = value!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "joe", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}},
+    });
+    let answered = cluster.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await.ok();
+    assert_eq!(answered["status"]["allowed"], true.into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_keep_requests_from_a_webhook_and_its_failure_policy_decides_without_it() {
+    let hook = judge().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = hook.kubeconfig(folder.path(), "/broken");
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers:
+- type: Webhook
+  name: judge
+  webhook:
+    authorizedTTL: 30s
+    unauthorizedTTL: 30s
+    timeout: 3s
+    subjectAccessReviewVersion: v1
+    matchConditionSubjectAccessReviewVersion: v1
+    failurePolicy: Deny
+    connectionInfo: {{type: KubeConfigFile, kubeConfigFile: {}}}
+    matchConditions: [{{expression: \"has(request.resourceAttributes) && request.resourceAttributes.verb == 'get'\"}}]
+- type: AlwaysAllow
+  name: all
+",
+        file.display()
+    );
+    let mut modes = Vec::new();
+    for authorizer in Config::parse(&text).unwrap().authorizers {
+        modes.push(match authorizer.kind {
+            Kind::Webhook(rules) => {
+                Mode::Webhook(Box::new(authorization::Webhook::new(*rules, Remote::of_file(&file).unwrap())))
+            }
+            _ => Mode::AlwaysAllow,
+        });
+    }
+    let cluster = Cluster::with(|config| config.modes = modes).await;
+    assert_eq!(as_jane(&cluster, Method::GET, CONFIG_MAPS).await.code, 200, "a list is none of its business");
+    assert_eq!(as_jane(&cluster, Method::GET, &format!("{CONFIG_MAPS}/x")).await.code, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_server_says_which_images_may_run() {
+    let hook = Hook::start(&["127.0.0.1"], |_, review| {
+        let images = review["spec"]["containers"].as_array().unwrap();
+        let bad = images.iter().any(|container| container["image"] == "bad".into());
+        let status = if bad { value!({"allowed": false, "reason": "bad is bad"}) } else { value!({"allowed": true}) };
+        Says::Json(200, value!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status}))
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = hook.kubeconfig(folder.path(), "/images");
+    let admission = folder.path().join("admission.yaml");
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n\
+         - {{name: ImagePolicyWebhook, configuration: {{imagePolicy: {{kubeConfigFile: {}}}}}}}\n",
+        file.file_name().unwrap().to_str().unwrap()
+    );
+    std::fs::write(&admission, text).unwrap();
+    let cluster = Cluster::with(|config| {
+        config.admission.enable.push("ImagePolicyWebhook".to_owned());
+        config.admission.config = apiserver::admission_config::read(&admission).unwrap();
+    })
+    .await;
+    let pod = |name: &str, image: &str| -> Value {
+        value!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"containers": [{"name": "c", "image": image}]},
+        })
+    };
+    let pods = "/api/v1/namespaces/default/pods";
+    cluster.post(pods, &pod("a", "good")).await.ok();
+    cluster.post(pods, &pod("b", "good")).await.ok();
+    assert_eq!(hook.asked().len(), 1, "the same images are asked about once");
+    let denied = cluster.post(pods, &pod("c", "bad")).await.refused();
+    let expect = "403 pods \"c\" is forbidden: image policy webhook backend denied one or more images: bad is bad";
+    assert_eq!(denied, expect);
+}

@@ -1,0 +1,79 @@
+//! Deletes requests for certificates that nobody will look at any more.
+
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+use crate::condition;
+use crate::read::text;
+
+/// How long a decision may be looked at.
+const DECIDED: Duration = Duration::from_seconds(3600);
+/// How long a decision may take.
+const PENDING: Duration = Duration::from_seconds(24 * 3600);
+
+/// The controller.
+pub struct CsrCleaner;
+
+impl Controller for CsrCleaner {
+    type Observed<'a> = &'a Value;
+    const NAME: &'static str = "certificatesigningrequest-cleaner-controller";
+    const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
+    const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
+
+    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+        keys.push(Key::of(object));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
+        cache.get(Self::READS[0], key)
+    }
+
+    fn plan(request: &&Value, now: Time) -> Plan {
+        let ends = ends_at(request);
+        if ends <= now {
+            return Plan::of(Action::delete(&kinds::CERTIFICATE_SIGNING_REQUESTS, request));
+        }
+        Plan { wake_at: Some(ends), ..Plan::default() }
+    }
+}
+
+/// When a request is of no use any more: some time after its last decision, or after it was made if there is none.
+fn ends_at(request: &Value) -> Time {
+    let created = Meta::of(request).creation_timestamp().unwrap_or(Time::from_unix(0, 0));
+    let decided = ["Approved", "Denied", "Failed"].iter().filter_map(|kind| {
+        let said = condition::find(request, kind)?;
+        // What is approved is waited for until there is a certificate.
+        let waits = *kind == "Approved" && text(request, &["status", "certificate"]).is_empty();
+        let time = said.str_at(&["lastUpdateTime"]).and_then(|text| Time::parse(text).ok()).unwrap_or(created);
+        Some(time.plus(if waits { PENDING } else { DECIDED }))
+    });
+    decided.min().unwrap_or_else(|| created.plus(PENDING))
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_request_goes_an_hour_after_it_was_decided_or_a_day_after_it_was_made() {
+        let check = |status: Value, hours: i64| {
+            let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+            world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, value!({"metadata": {"name": "x"}, "status": status}));
+            obeys_laws::<CsrCleaner>(&world, |_| false);
+            let start = world.now;
+            settle::<CsrCleaner>(&mut world, |_| false);
+            assert!(world.of("certificatesigningrequests.certificates.k8s.io").is_empty());
+            assert_eq!(world.now.since(start).whole_seconds(), hours * 3600);
+        };
+        let said = |kind: &str| value!([{"type": kind, "status": "True", "lastUpdateTime": "2023-11-14T22:13:20Z"}]);
+        check(value!({}), 24);
+        check(value!({"conditions": (said("Denied"))}), 1);
+        check(value!({"conditions": (said("Approved"))}), 24);
+        check(value!({"conditions": (said("Approved")), "certificate": "x"}), 1);
+    }
+}

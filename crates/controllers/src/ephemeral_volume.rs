@@ -1,0 +1,135 @@
+//! Makes the claims of a pod's ephemeral volumes, which go with the pod.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Object, Value};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
+
+use crate::claim;
+use crate::read::{list, text};
+
+/// The controller. Its keys are pods.
+pub struct EphemeralVolume;
+
+/// A pod, and its volumes that need a claim with the claims that have their names.
+pub struct Observed<'a> {
+    pod: &'a Value,
+    volumes: Vec<(&'a Value, Option<&'a Value>)>,
+}
+
+impl Controller for EphemeralVolume {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "ephemeral-volume-controller";
+    const READS: &'static [&'static str] = &["pods", "persistentvolumeclaims"];
+    const WRITES: &'static [&'static str] = &["persistentvolumeclaims", "events"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let meta = Meta::of(object);
+        match kind {
+            "pods" => keys.extend(ephemeral(object).next().map(|_| Key::of(object))),
+            _ => keys.extend(
+                meta.controller()
+                    .filter(|owner| owner.kind() == "Pod")
+                    .map(|owner| Key::new(meta.namespace(), owner.name())),
+            ),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let pod = cache.get("pods", key)?;
+        let with_claim = |volume: &'a Value| {
+            let name = claim_name(pod, volume);
+            (volume, cache.get("persistentvolumeclaims", &Key::new(key.namespace.clone(), name)))
+        };
+        Some(Observed { pod, volumes: ephemeral(pod).map(with_claim).collect() })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let pod = observed.pod;
+        let mut plan = Plan::default();
+        if Meta::of(pod).is_deleting() {
+            return plan;
+        }
+        for (volume, found) in &observed.volumes {
+            match found {
+                None => plan.push(create(pod, volume)),
+                Some(found) if Meta::of(found).controller().is_some_and(|it| it.uid() == Meta::of(pod).uid()) => {}
+                Some(found) => plan.push(Action::Event {
+                    regarding: Regarding::object(pod),
+                    kind: EventType::Warning,
+                    reason: "FailedBinding",
+                    message: format!(
+                        "ephemeral volume controller: PVC {}/{} was not created for pod {}/{} (pod is not owner)",
+                        Meta::of(found).namespace(),
+                        Meta::of(found).name(),
+                        Meta::of(pod).namespace(),
+                        Meta::of(pod).name(),
+                    ),
+                }),
+            }
+        }
+        plan
+    }
+}
+
+fn ephemeral(pod: &Value) -> impl Iterator<Item = &Value> {
+    list(pod, &["spec", "volumes"]).iter().filter(|volume| volume.get("ephemeral").is_some())
+}
+
+fn claim_name(pod: &Value, volume: &Value) -> String {
+    format!("{}-{}", Meta::of(pod).name(), text(volume, &["name"]))
+}
+
+fn create(pod: &Value, volume: &Value) -> Action {
+    let template = volume.at(&["ephemeral", "volumeClaimTemplate"]).unwrap_or(&Value::Null);
+    let mut metadata = Object::new();
+    metadata.insert("namespace", Meta::of(pod).namespace());
+    metadata.insert("name", claim_name(pod, volume));
+    for field in ["labels", "annotations"] {
+        if let Some(said) = template.at(&["metadata", field]) {
+            metadata.insert(field, said.clone());
+        }
+    }
+    metadata.insert("ownerReferences", vec![claim::reference(pod)]);
+    let spec = template.get("spec").cloned().unwrap_or_else(Value::object);
+    let object =
+        machinery::value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec});
+    Action::Create { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_claim_is_made_for_each_ephemeral_volume_and_belongs_to_its_pod() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let template = value!({"metadata": {"labels": {"l": "v"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
+        let volumes =
+            value!([{"name": "data", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "x", "emptyDir": {}}]);
+        world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
+        obeys_laws::<EphemeralVolume>(&world, |_| false);
+        settle::<EphemeralVolume>(&mut world, |_| false);
+        let claim = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &Key::new("a", "p-data")).unwrap();
+        assert_eq!((Meta::of(claim).label("l"), Meta::of(claim).controller().unwrap().name()), (Some("v"), "p"));
+        assert_eq!(claim["spec"]["accessModes"][0], "ReadWriteOnce".into());
+        assert_eq!(world.of("persistentvolumeclaims").len(), 1);
+    }
+
+    #[test]
+    fn a_claim_of_somebody_else_is_not_taken() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "p-data"}}));
+        let volumes = value!([{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]);
+        world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
+        settle::<EphemeralVolume>(&mut world, |_| false);
+        assert!(
+            world.log[0].contains("PVC a/p-data was not created for pod a/p (pod is not owner)"),
+            "{:?}",
+            world.log
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! Says of each range of service addresses whether it is in use, and keeps it while addresses of it are taken.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+use crate::condition;
+use crate::node_ipam::Range;
+use crate::read::list;
+
+const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
+
+/// The controller.
+pub struct ServiceCidr;
+
+/// A ServiceCIDR, and whether addresses are taken that are in no other one.
+pub struct Observed<'a> {
+    cidr: &'a Value,
+    is_needed: bool,
+}
+
+impl Controller for ServiceCidr {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "service-cidr-controller";
+    const READS: &'static [&'static str] = &["servicecidrs.networking.k8s.io", "ipaddresses.networking.k8s.io"];
+    const WRITES: &'static [&'static str] =
+        &["servicecidrs.networking.k8s.io", "servicecidrs.networking.k8s.io/status"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        // Only a range that is being deleted waits for addresses and for other ranges.
+        let waiting = cache.of(Self::READS[0]).iter().filter(|it| Meta::of(&it.value).is_deleting());
+        keys.extend(waiting.map(|it| it.key.clone()));
+        if kind == Self::READS[0] {
+            keys.push(Key::of(object));
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let cidr = cache.get(Self::READS[0], key)?;
+        let is_needed = Meta::of(cidr).is_deleting() && {
+            let others: Vec<&Value> = cache
+                .of(Self::READS[0])
+                .iter()
+                .map(|it| &it.value)
+                .filter(|it| Meta::of(it).name() != key.name && !Meta::of(it).is_deleting())
+                .collect();
+            let addresses = cache.of("ipaddresses.networking.k8s.io").iter();
+            let needs = |name: &str| holds(cidr, name) && !others.iter().any(|other| holds(other, name));
+            addresses.map(|it| it.key.name.as_str()).any(needs)
+        };
+        Some(Observed { cidr, is_needed })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let cidr = observed.cidr;
+        let meta = Meta::of(cidr);
+        let has_finalizer = meta.finalizers().any(|it| it == FINALIZER);
+        if meta.is_deleting() && observed.is_needed {
+            let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
+            let said = said(cidr, "False", "Terminating", message, now);
+            return Plan { actions: said.into_iter().collect(), ..Plan::waiting("addresses of it are taken") };
+        }
+        if meta.is_deleting() != has_finalizer {
+            let message = "Kubernetes Service CIDR is ready";
+            let ready = (!meta.is_deleting()).then(|| said(cidr, "True", "", message, now)).flatten();
+            return Plan { actions: ready.into_iter().collect(), ..Plan::default() };
+        }
+        let mut object = cidr.clone();
+        if let Some(mut meta) = MetaMut::of(&mut object) {
+            if has_finalizer {
+                meta.remove_finalizer(FINALIZER);
+            } else {
+                meta.add_finalizer(FINALIZER);
+            }
+        }
+        Plan::of(Action::Update { resource: kinds::SERVICE_CIDRS.clone(), object, told: None })
+    }
+}
+
+/// Whether an address is in one of the ranges.
+fn holds(cidr: &Value, address: &str) -> bool {
+    let bits = if address.contains(':') { 128 } else { 32 };
+    let Some(address) = Range::parse(&format!("{address}/{bits}")) else { return false };
+    let ranges = list(cidr, &["spec", "cidrs"]).iter().filter_map(|it| Range::parse(it.as_str()?));
+    ranges.into_iter().any(|range| range.overlaps(address))
+}
+
+fn said(cidr: &Value, status: &str, reason: &str, message: &str, now: Time) -> Option<Action> {
+    if condition::find(cidr, "Ready").is_some_and(|it| it.str_at(&["status"]) == Some(status)) {
+        return None;
+    }
+    let mut conditions = list(cidr, &["status", "conditions"]).to_vec();
+    condition::set(
+        &mut conditions,
+        value!({"type": "Ready", "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": (now.to_seconds().to_string())}),
+    );
+    let mut object = cidr.clone();
+    object.as_object_mut()?.insert("status", value!({"conditions": conditions}));
+    Some(Action::UpdateStatus { resource: kinds::SERVICE_CIDRS.clone(), object })
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_range_that_is_deleted_stays_while_its_addresses_are_taken() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let key =
+            world.add(&kinds::SERVICE_CIDRS, value!({"metadata": {"name": "x"}, "spec": {"cidrs": ["10.0.0.0/24"]}}));
+        let address = world.add(&kinds::IP_ADDRESSES, value!({"metadata": {"name": "10.0.0.7"}}));
+        world.add(&kinds::IP_ADDRESSES, value!({"metadata": {"name": "10.0.1.7"}}));
+        obeys_laws::<ServiceCidr>(&world, |_| false);
+        settle::<ServiceCidr>(&mut world, |_| false);
+        let ready = |world: &World| {
+            condition::find(world.get(&kinds::SERVICE_CIDRS, &key).unwrap(), "Ready").unwrap()["status"].clone()
+        };
+        assert_eq!(ready(&world), "True".into());
+        world.delete(&kinds::SERVICE_CIDRS, &key, None, None);
+        settle::<ServiceCidr>(&mut world, |_| false);
+        assert_eq!(ready(&world), "False".into());
+        world.remove(&kinds::IP_ADDRESSES, &address);
+        settle::<ServiceCidr>(&mut world, |_| false);
+        assert!(world.get(&kinds::SERVICE_CIDRS, &key).is_none());
+    }
+}

@@ -1,0 +1,145 @@
+//! Fills the secrets that hold a service account's token, and deletes those whose account is gone.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use machinery::meta::{Meta, MetaMut};
+use machinery::time::{Duration, Time};
+use machinery::{Key, Object, Value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+use crate::read::text;
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const NAME: &str = "kubernetes.io/service-account.name";
+const UID: &str = "kubernetes.io/service-account.uid";
+/// A secret may be seen before the account it is for.
+const PATIENCE: Duration = Duration::from_seconds(10);
+
+/// Signs a token for a namespace, an account, its identifier and a secret.
+pub type Sign = Arc<dyn Fn(&str, &str, &str, &str) -> Option<String> + Send + Sync>;
+
+/// What goes into the secrets. Without it none are filled.
+#[derive(Clone)]
+pub struct Config {
+    /// Signs tokens.
+    pub sign: Sign,
+    /// The certificates that pods check the API server with, in PEM; empty for none.
+    pub root_certificates: String,
+}
+
+/// The controller. Its keys are secrets.
+pub struct ServiceAccountToken;
+
+/// A secret for a token, and the account it is for.
+pub struct Observed<'a> {
+    secret: &'a Value,
+    account: Option<&'a Value>,
+    config: &'a Config,
+}
+
+impl Controller for ServiceAccountToken {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "serviceaccount-token-controller";
+    const READS: &'static [&'static str] = &["secrets", "serviceaccounts"];
+    const WRITES: &'static [&'static str] = &["secrets"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        if kind == "secrets" {
+            keys.extend(is_for_token(object).then(|| Key::of(object)));
+            return;
+        }
+        let meta = Meta::of(object);
+        let named = |secret: &Value| is_for_token(secret) && Meta::of(secret).annotation(NAME) == Some(meta.name());
+        let secrets = cache.of("secrets").in_namespace(meta.namespace());
+        keys.extend(secrets.filter(|it| named(&it.value)).map(|it| it.key.clone()));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let secret = cache.get("secrets", key).filter(|secret| is_for_token(secret))?;
+        let name = Meta::of(secret).annotation(NAME)?;
+        let account = cache.get("serviceaccounts", &Key::new(key.namespace.clone(), name));
+        Some(Observed { secret, account, config: cache.config()? })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let secret = observed.secret;
+        let meta = Meta::of(secret);
+        if meta.is_deleting() {
+            return Plan::default();
+        }
+        let same = |account: &&Value| meta.annotation(UID).is_none_or(|uid| uid == Meta::of(account).uid());
+        match observed.account.filter(same) {
+            Some(account) => filled(secret, account, observed.config),
+            None => {
+                let until = meta.creation_timestamp().unwrap_or(now).plus(PATIENCE);
+                if meta.annotation(UID).is_none() && until > now {
+                    return Plan { wake_at: Some(until), ..Plan::waiting("its account is not there") };
+                }
+                Plan::of(Action::delete(&kinds::SECRETS, secret))
+            }
+        }
+    }
+}
+
+fn is_for_token(secret: &Value) -> bool {
+    text(secret, &["type"]) == TYPE
+}
+
+fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
+    let (of_secret, of_account) = (Meta::of(secret), Meta::of(account));
+    let mut data = secret.get("data").and_then(Value::as_object).cloned().unwrap_or_else(Object::new);
+    let before = data.clone();
+    if !config.root_certificates.is_empty() {
+        data.insert("ca.crt", BASE64.encode(&config.root_certificates));
+    }
+    data.insert("namespace", BASE64.encode(of_secret.namespace()));
+    if data.get("token").and_then(Value::as_str).is_none_or(str::is_empty) {
+        let signed = (config.sign)(of_secret.namespace(), of_account.name(), of_account.uid(), of_secret.name());
+        let Some(token) = signed else { return Plan::waiting("the token cannot be signed") };
+        data.insert("token", BASE64.encode(token));
+    }
+    if data == before && of_secret.annotation(UID) == Some(of_account.uid()) {
+        return Plan::default();
+    }
+    let mut object = secret.clone();
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.set_annotation(UID, of_account.uid());
+    }
+    object.as_object_mut().expect("an object of a cache is one").insert("data", data);
+    Plan::of(Action::Update { resource: kinds::SECRETS.clone(), object, told: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_filled_for_its_account_and_goes_with_it() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let sign: Sign = Arc::new(|namespace, name, _, secret| Some(format!("{namespace}/{name}/{secret}")));
+        world.configure(Config { sign, root_certificates: "PEM".into() });
+        let account = world.add(&kinds::SERVICE_ACCOUNTS, value!({"metadata": {"namespace": "a", "name": "x"}}));
+        for (secret, account) in [("s", "x"), ("nobodys", "y")] {
+            world.add(
+                &kinds::SECRETS,
+                value!({"type": TYPE, "metadata": {"namespace": "a", "name": secret,
+                    "annotations": {"kubernetes.io/service-account.name": account}}}),
+            );
+        }
+        world.add(&kinds::SECRETS, value!({"type": "Opaque", "metadata": {"namespace": "a", "name": "other"}}));
+        obeys_laws::<ServiceAccountToken>(&world, |_| false);
+        settle::<ServiceAccountToken>(&mut world, |_| false);
+        let filled = world.get(&kinds::SECRETS, &Key::new("a", "s")).unwrap();
+        let expect = r#"{"ca.crt":"UEVN","namespace":"YQ==","token":"YS94L3M="}"#;
+        assert_eq!(filled["data"].to_string(), expect);
+        assert!(world.get(&kinds::SECRETS, &Key::new("a", "nobodys")).is_none());
+        world.remove(&kinds::SERVICE_ACCOUNTS, &account);
+        settle::<ServiceAccountToken>(&mut world, |_| false);
+        assert_eq!(world.of("secrets").len(), 1);
+    }
+}

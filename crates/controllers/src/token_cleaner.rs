@@ -1,0 +1,75 @@
+//! Deletes bootstrap tokens that have expired.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+use crate::read::text;
+
+const NAMESPACE: &str = "kube-system";
+const TYPE: &str = "bootstrap.kubernetes.io/token";
+
+/// The controller. Its keys are secrets.
+pub struct TokenCleaner;
+
+impl Controller for TokenCleaner {
+    type Observed<'a> = &'a Value;
+    const NAME: &'static str = "token-cleaner-controller";
+    const READS: &'static [&'static str] = &["secrets"];
+    const WRITES: &'static [&'static str] = &["secrets"];
+
+    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+        keys.extend(is_token(object).then(|| Key::of(object)));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
+        cache.get("secrets", key).filter(|secret| is_token(secret))
+    }
+
+    fn plan(secret: &&Value, now: Time) -> Plan {
+        match expires_at(secret) {
+            None => Plan::default(),
+            Some(time) if time <= now => Plan::of(Action::delete(&kinds::SECRETS, secret)),
+            Some(time) => Plan { wake_at: Some(time), ..Plan::default() },
+        }
+    }
+}
+
+fn is_token(secret: &Value) -> bool {
+    Meta::of(secret).namespace() == NAMESPACE && text(secret, &["type"]) == TYPE
+}
+
+/// When a token ends. One that says so in words that nobody understands is not used by anybody either, and stays.
+fn expires_at(secret: &Value) -> Option<Time> {
+    let bytes = BASE64.decode(secret.str_at(&["data", "expiration"])?).ok()?;
+    Time::parse(std::str::from_utf8(&bytes).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_token_goes_at_its_time() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        for (name, seconds) in [("old", -5i64), ("new", 60)] {
+            let expiration = BASE64.encode(Time::from_unix(1_700_000_000 + seconds, 0).to_string());
+            world.add(
+                &kinds::SECRETS,
+                value!({"type": TYPE, "metadata": {"namespace": NAMESPACE, "name": name}, "data": {"expiration": expiration}}),
+            );
+        }
+        world.add(&kinds::SECRETS, value!({"type": TYPE, "metadata": {"namespace": NAMESPACE, "name": "lasting"}}));
+        obeys_laws::<TokenCleaner>(&world, |_| false);
+        let start = world.now;
+        settle::<TokenCleaner>(&mut world, |_| false);
+        assert_eq!(world.log, ["delete secrets kube-system/old", "delete secrets kube-system/new"]);
+        assert_eq!(world.now.since(start).whole_seconds(), 60);
+    }
+}

@@ -1,0 +1,84 @@
+//! Keeps a VolumeAttributesClass for as long as a volume or a claim has it.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Cache, Controller, Plan, kinds};
+
+use crate::finalizer;
+
+const FINALIZER: &str = "kubernetes.io/vac-protection";
+
+/// The controller.
+pub struct AttributesClassProtection;
+
+/// A class, and whether anything has it.
+pub struct Observed<'a> {
+    class: &'a Value,
+    in_use: bool,
+}
+
+impl Controller for AttributesClassProtection {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "volumeattributesclass-protection-controller";
+    const READS: &'static [&'static str] =
+        &["volumeattributesclasses.storage.k8s.io", "persistentvolumes", "persistentvolumeclaims"];
+    const WRITES: &'static [&'static str] = &["volumeattributesclasses.storage.k8s.io"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "persistentvolumes" | "persistentvolumeclaims" => keys.extend(classes(object).map(Key::cluster)),
+            _ => keys.push(Key::of(object)),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let class = cache.get(Self::READS[0], key)?;
+        // Who has a class matters only once it is deleted.
+        let in_use = Meta::of(class).is_deleting()
+            && Self::READS[1..]
+                .iter()
+                .any(|kind| cache.of(kind).iter().any(|it| classes(&it.value).any(|name| name == key.name)));
+        Some(Observed { class, in_use })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        finalizer::guard(&kinds::VOLUME_ATTRIBUTES_CLASSES, observed.class, FINALIZER, observed.in_use)
+    }
+}
+
+/// The classes that a volume or a claim has, wants or is getting.
+fn classes(object: &Value) -> impl Iterator<Item = &str> {
+    let paths: [&[&str]; 3] = [
+        &["spec", "volumeAttributesClassName"],
+        &["status", "currentVolumeAttributesClassName"],
+        &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"],
+    ];
+    paths.into_iter().filter_map(|path| object.str_at(path)).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn a_class_that_is_deleted_stays_while_a_claim_has_it() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let key = world.add(&kinds::VOLUME_ATTRIBUTES_CLASSES, value!({"metadata": {"name": "fast"}}));
+        let claim = world.add(
+            &kinds::PERSISTENT_VOLUME_CLAIMS,
+            value!({"metadata": {"namespace": "a", "name": "c"}, "spec": {"volumeAttributesClassName": "fast"}}),
+        );
+        obeys_laws::<AttributesClassProtection>(&world, |_| false);
+        settle::<AttributesClassProtection>(&mut world, |_| false);
+        world.delete(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key, None, None);
+        settle::<AttributesClassProtection>(&mut world, |_| false);
+        assert!(world.get(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key).is_some());
+        world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &claim);
+        settle::<AttributesClassProtection>(&mut world, |_| false);
+        assert!(world.get(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key).is_none());
+    }
+}

@@ -1,0 +1,203 @@
+//! `AdmissionConfiguration`: what plug-ins are told at start, read strictly, so that a mistake is told and not ignored.
+
+use std::collections::BTreeSet;
+
+use machinery::{Value, yaml};
+
+use super::pods::{items, text};
+use super::table;
+
+/// The configuration of one plug-in, or where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The plug-in.
+    pub name: String,
+    /// A file with its configuration, relative to the one that names it; empty if there is none.
+    pub path: String,
+    /// The configuration itself; `null` if there is none.
+    pub configuration: Value,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not YAML.
+    #[error("the file is not YAML")]
+    Syntax(#[source] yaml::Error),
+    /// It is something else.
+    #[error("no kind {kind:?} is registered for version {api_version:?}")]
+    Kind {
+        /// What it says it is.
+        kind: String,
+        /// In which version.
+        api_version: String,
+    },
+    /// A field stands there twice, is unknown, or holds what it cannot.
+    #[error("{field}: {problem}")]
+    Field {
+        /// Which.
+        field: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// What the configuration of a plug-in looks like.
+struct Form {
+    plugin: &'static str,
+    /// Groups and kinds that it may say it is; none where upstream reads it without asking.
+    kinds: &'static [(&'static str, &'static str)],
+    fields: &'static [&'static str],
+}
+
+const CONFIG_GROUP: &str = "apiserver.config.k8s.io";
+
+const FORMS: &[Form] = &[
+    Form {
+        plugin: "PodSecurity",
+        kinds: &[("pod-security.admission.config.k8s.io", "PodSecurityConfiguration")],
+        fields: &["defaults", "exemptions"],
+    },
+    Form {
+        plugin: "EventRateLimit",
+        kinds: &[("eventratelimit.admission.k8s.io", "Configuration")],
+        fields: &["limits"],
+    },
+    Form {
+        plugin: "PodTolerationRestriction",
+        kinds: &[("podtolerationrestriction.admission.k8s.io", "Configuration")],
+        fields: &["default", "whitelist"],
+    },
+    Form {
+        plugin: "ResourceQuota",
+        kinds: &[(CONFIG_GROUP, "ResourceQuotaConfiguration"), ("resourcequota.admission.k8s.io", "Configuration")],
+        fields: &["limitedResources"],
+    },
+    Form { plugin: "ImagePolicyWebhook", kinds: &[], fields: &["imagePolicy"] },
+    Form { plugin: "PodNodeSelector", kinds: &[], fields: &["podNodeSelectorPluginConfig"] },
+    Form { plugin: "MutatingAdmissionWebhook", kinds: WEBHOOK, fields: &["kubeConfigFile"] },
+    Form { plugin: "ValidatingAdmissionWebhook", kinds: WEBHOOK, fields: &["kubeConfigFile"] },
+];
+
+const WEBHOOK: &[(&str, &str)] = &[(CONFIG_GROUP, "WebhookAdmissionConfiguration"), (CONFIG_GROUP, "WebhookAdmission")];
+
+/// Reads the file that names the plug-ins.
+pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
+    let root = read(file)?;
+    let said = |field: &str| text(&root, field).to_owned();
+    let versions = ["v1", "v1alpha1"].map(|version| format!("{CONFIG_GROUP}/{version}"));
+    if said("kind") != "AdmissionConfiguration" || !versions.contains(&said("apiVersion")) {
+        return Err(Error::Kind { kind: said("kind"), api_version: said("apiVersion") });
+    }
+    known(&root, "", &["apiVersion", "kind", "plugins"])?;
+    let mut seen = BTreeSet::new();
+    let mut entries = Vec::new();
+    for (at, plugin) in items(&root, "plugins").iter().enumerate() {
+        let place = format!("plugins[{at}]");
+        known(plugin, &place, &["name", "path", "configuration"])?;
+        let name = text(plugin, "name");
+        let wrong = |problem: String| Error::Field { field: format!("{place}.name"), problem };
+        if !table::is_known(name) {
+            return Err(wrong(format!("there is no plug-in {name:?}")));
+        }
+        if !seen.insert(name) {
+            return Err(wrong(format!("{name:?} stands here for the second time")));
+        }
+        let configuration = plugin.get("configuration").cloned().unwrap_or_default();
+        entries.push(Entry { name: name.to_owned(), path: text(plugin, "path").to_owned(), configuration });
+    }
+    Ok(entries)
+}
+
+/// Reads the file with the configuration of one plug-in.
+pub fn read(file: &str) -> Result<Value, Error> {
+    let (root, repeated) = yaml::parse_strict(file).map_err(Error::Syntax)?;
+    match repeated.into_iter().next() {
+        Some(field) => Err(Error::Field { field, problem: "stands here for the second time".to_owned() }),
+        None => Ok(root),
+    }
+}
+
+/// Judges the configuration of a plug-in.
+pub fn check(plugin: &str, configuration: &Value) -> Result<(), Error> {
+    let Some(form) = FORMS.iter().find(|form| form.plugin == plugin) else {
+        let problem = "the plug-in takes no configuration".to_owned();
+        return Err(Error::Field { field: plugin.to_owned(), problem });
+    };
+    if !form.kinds.is_empty() {
+        let (api_version, kind) = (text(configuration, "apiVersion"), text(configuration, "kind"));
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        if !form.kinds.contains(&(group, kind)) {
+            return Err(Error::Kind { kind: kind.to_owned(), api_version: api_version.to_owned() });
+        }
+    }
+    let fields: Vec<&str> = form.fields.iter().chain(&["apiVersion", "kind"]).copied().collect();
+    known(configuration, "", &fields)?;
+    for (at, limited) in items(configuration, "limitedResources").iter().enumerate() {
+        // DEVIATION: limitedResources of ResourceQuota are matched by the names of resources only, not by `matchScopes`.
+        known(limited, &format!("limitedResources[{at}]"), &["apiGroup", "resource", "matchContains"])?;
+    }
+    Ok(())
+}
+
+fn known(object: &Value, place: &str, fields: &[&str]) -> Result<(), Error> {
+    let path = |field: &str| if place.is_empty() { field.to_owned() } else { format!("{place}.{field}") };
+    let Some(object) = object.as_object() else {
+        let field = if place.is_empty() { "the file".to_owned() } else { place.to_owned() };
+        return Err(Error::Field { field, problem: "must be an object".to_owned() });
+    };
+    match object.keys().find(|key| !fields.contains(key)) {
+        Some(key) => Err(Error::Field { field: path(key), problem: "unknown field".to_owned() }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn a_file_names_plugins_with_their_configurations() {
+        let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
+        let check = |rest: &str, expect: &str| {
+            let found = match parse(&format!("{head}{rest}")) {
+                Ok(entries) => entries.iter().map(|entry| format!("{}:{}", entry.name, entry.path)).collect(),
+                Err(error) => vec![error.to_string()],
+            };
+            assert_eq!(found.join(" "), expect);
+        };
+        check(
+            "plugins: [{name: PodSecurity, path: a.yaml}, {name: EventRateLimit}]",
+            "PodSecurity:a.yaml EventRateLimit:",
+        );
+        check("plugins: [{name: Nope}]", "plugins[0].name: there is no plug-in \"Nope\"");
+        check("plugins: [{name: Priority, file: x}]", "plugins[0].file: unknown field");
+        check(
+            "plugins: [{name: Priority}, {name: Priority}]",
+            "plugins[1].name: \"Priority\" stands here for the second time",
+        );
+        check("plugin: []", "plugin: unknown field");
+        let wrong = parse("kind: AdmissionConfiguration").unwrap_err().to_string();
+        assert_eq!(wrong, "no kind \"AdmissionConfiguration\" is registered for version \"\"");
+    }
+
+    #[test]
+    fn a_plugin_takes_only_its_own_configuration() {
+        let judge = |plugin: &str, configuration: Value, expect: &str| {
+            let found = check(plugin, &configuration).err().map(|error| error.to_string());
+            assert_eq!(found.unwrap_or_default(), expect);
+        };
+        let group = "pod-security.admission.config.k8s.io/v1";
+        judge("PodSecurity", value!({"apiVersion": group, "kind": "PodSecurityConfiguration", "defaults": {}}), "");
+        judge(
+            "PodSecurity",
+            value!({"apiVersion": group, "kind": "Other"}),
+            "no kind \"Other\" is registered for version \"pod-security.admission.config.k8s.io/v1\"",
+        );
+        judge("ImagePolicyWebhook", value!({"imagePolicy": {}}), "");
+        judge("ImagePolicyWebhook", value!({"policy": {}}), "policy: unknown field");
+        judge("Priority", value!({}), "Priority: the plug-in takes no configuration");
+    }
+}
