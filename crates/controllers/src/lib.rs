@@ -43,6 +43,6 @@ mod slices;
 pub mod statefulset;
 pub mod table;
 pub mod taint_eviction;
-pub mod ttl_after_finished;
 pub mod token_cleaner;
+pub mod ttl_after_finished;
 pub mod vac_protection;

@@ -4,7 +4,11 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 
 use crate::{
-    clusterrole_aggregation, cronjob, csr_cleaner, daemonset, deployment, disruption, endpoints, endpointslice, endpointslice_mirroring, ephemeral_volume, garbage, horizontal_pod_autoscaler, job, namespace, node_ipam, node_lifecycle, podgc, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller, resourcequota, root_ca, service_cidr, serviceaccount, serviceaccount_token, statefulset, taint_eviction, token_cleaner, ttl_after_finished, vac_protection,
+    clusterrole_aggregation, cronjob, csr_cleaner, daemonset, deployment, disruption, endpoints, endpointslice,
+    endpointslice_mirroring, ephemeral_volume, garbage, horizontal_pod_autoscaler, job, namespace, node_ipam,
+    node_lifecycle, podgc, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller, resourcequota,
+    root_ca, service_cidr, serviceaccount, serviceaccount_token, statefulset, taint_eviction, token_cleaner,
+    ttl_after_finished, vac_protection,
 };
 
 /// What is to be known of a controller besides what it decides.

@@ -65,7 +65,7 @@ impl Cluster {
         let state = Arc::clone(self.server.state());
         let user = User::authenticated("admin", ["system:masters".into()]);
         let serve = move |request: Request<Bytes>| {
-            let peer = Peer { user: request.extensions().get::<User>().cloned(), proxy: None };
+            let peer = Peer { user: request.extensions().get::<User>().cloned(), ..Peer::default() };
             let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
             async move { answer.await.map(transport::body) }
         };

@@ -23,8 +23,7 @@ const TASKS: &[Task] = &[
     Task { name: "bench", about: "measure: the store beside a real etcd, the scheduler", run: bench::run },
     Task {
         name: "bench",
-        about: "measure a part as it is released: api, controllers, store (beside a real etcd)",
-        about: "measure a part as it is released: api, scheduler (its decisions alone), store (beside a real etcd)",
+        about: "measure a part as it is released: api, controllers, scheduler, store (beside a real etcd)",
         run: bench::run,
     },
     Task {

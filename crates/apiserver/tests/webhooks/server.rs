@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::answer::Body;
 use apiserver::authentication::Peer;
+use apiserver::life::Sent;
 use apiserver::{Config, Server, life};
 use auth::User;
 use bytes::Bytes;
@@ -51,7 +51,7 @@ impl Answer {
 
 /// The events of a watch.
 pub struct Lines {
-    body: Body,
+    body: Sent,
     rest: Vec<u8>,
 }
 

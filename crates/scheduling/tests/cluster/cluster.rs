@@ -163,7 +163,7 @@ fn admin(server: &Server) -> Client {
     let state = Arc::clone(server.state());
     let user = User::authenticated("admin", ["system:masters".into()]);
     let serve = move |request: Request<Bytes>| {
-        let peer = Peer { user: request.extensions().get::<User>().cloned(), proxy: None };
+        let peer = Peer { user: request.extensions().get::<User>().cloned(), ..Peer::default() };
         let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
         async move { answer.await.map(transport::body) }
     };
