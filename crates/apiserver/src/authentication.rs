@@ -75,11 +75,16 @@ const UNKNOWN_TOKEN: &str = "invalid bearer token";
 impl Authenticators {
     /// Who asks. A wrong proof is refused; none at all is anonymous, where that is allowed. Nobody behind sees what was shown.
     pub async fn identify(&self, asked: &mut Asked, peer: &Peer, state: &State) -> Result<User, Status> {
-        if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy)
-            && let Ok(Some(user)) = config.authenticate(proxy, &pairs(&asked.headers))
-        {
-            asked.forget(|header| config.owns(header));
-            return Ok(user);
+        let mut is_unproved = peer.is_unproved;
+        if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy) {
+            match config.authenticate(proxy, &pairs(&asked.headers)) {
+                Ok(None) => {}
+                Ok(Some(user)) => {
+                    asked.forget(|header| config.owns(header));
+                    return Ok(user);
+                }
+                Err(_) => is_unproved = true,
+            }
         }
         let shown = shown_token(&mut asked.headers).map_err(|_| unauthorized())?;
         if let Some(user) = &peer.user {
@@ -90,7 +95,7 @@ impl Authenticators {
                 let found = self.by_token(&token, self.audiences(), state).await;
                 found.map(|answer| answer.user).map_err(|_| unauthorized())
             }
-            None if !peer.is_unproved && self.lets_anybody(&asked.info.path) => Ok(User::anonymous()),
+            None if !is_unproved && self.lets_anybody(&asked.info.path) => Ok(User::anonymous()),
             None => Err(unauthorized()),
         }
     }
