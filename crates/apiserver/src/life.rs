@@ -35,6 +35,8 @@ use crate::{aggregation, documents};
 const BODY_BYTES_MAX: usize = 3 << 20;
 /// What is read of a body that is too large, at most.
 const DRAINED_BYTES_MAX: usize = 16 << 20;
+/// How long is read of a body that nobody wants.
+const DRAINED_TIME: Duration = Duration::from_millis(500);
 
 /// What is known of a request before its body is read.
 pub struct Asked {
@@ -82,7 +84,21 @@ where
             answer::status(&Status::internal_error(message), PLAIN)
         }
     };
+    if let Some(stream) = &mut stream {
+        let _ = tokio::time::timeout(DRAINED_TIME, drain(&mut stream.body)).await;
+    }
     course.sends(answer, stream)
+}
+
+/// Reads what nobody read of a body, for a while: a client that is still sending when its request is refused may not hear the
+/// answer, but only that the request is unwanted.
+async fn drain(body: &mut Outgoing) {
+    let mut read = 0;
+    while let Some(Ok(frame)) = body.frame().await
+        && read < DRAINED_BYTES_MAX
+    {
+        read += frame.data_ref().map_or(0, Bytes::len);
+    }
 }
 
 /// Lets a request live until its deadline. Those that stay open have none.

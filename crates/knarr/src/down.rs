@@ -1,12 +1,20 @@
 //! `knarr down`: stops the cluster of this machine, and with `--purge` leaves nothing of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use ::cri::v1;
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, FromArgMatches};
 use rustix::process::{Pid, Signal, kill_process};
 
+use tokio::task::JoinSet;
+
+use crate::cri;
 use crate::up::Instance;
+
+/// How long a pod may take to end.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// The end of a cluster.
 #[derive(Args, Debug)]
@@ -41,9 +49,81 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             println!("stopped process {process}");
         }
     }
+    if data_dir.join("runtime").is_dir() {
+        let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let pods = executor.block_on(stop_pods(&data_dir))?;
+        println!("stopped {pods} pods");
+        let network = net::Routed::new(net::routed::Config::new(&data_dir.join("runtime").join("network")));
+        network.clean_up().context("take the pod network away")?;
+        proxy::follow::clean_up().context("take the rules of services away")?;
+        proxy::policy::follow::clean_up().context("take the rules of policies away")?;
+        unmount(&data_dir.join("kubelet"))?;
+    }
     if purge {
         std::fs::remove_dir_all(&data_dir).with_context(|| format!("{shown} cannot be removed"))?;
         println!("removed {shown}");
+    }
+    Ok(())
+}
+
+/// Stops and removes every sandbox, by the runtime itself: its shims outlive the process that started them.
+async fn stop_pods(data_dir: &Path) -> Result<usize> {
+    let command = cri::arguments(clap::Command::new("cri").no_binary_name(true));
+    let matches =
+        command.try_get_matches_from([format!("--data-dir={}", data_dir.display()), "--network=built-in".into()])?;
+    let runtime = runtime::Runtime::open(cri::config(&matches)?).await?;
+    let socket = data_dir.join("down.sock");
+    let (told, ready) = tokio::sync::oneshot::channel();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let place = socket.clone();
+    let serving = tokio::spawn(async move {
+        let stop = async {
+            let _ = ended.await;
+        };
+        runtime::serve(
+            runtime,
+            &place,
+            || {
+                let _ = told.send(());
+            },
+            stop,
+        )
+        .await
+    });
+    ready.await.context("the runtime does not start")?;
+    let channel = ::cri::connect(&socket.display().to_string()).await?;
+    let mut client = v1::runtime_service_client::RuntimeServiceClient::new(channel);
+    let sandboxes = client.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?.into_inner().items;
+    let count = sandboxes.len();
+    let mut ends = JoinSet::new();
+    for sandbox in sandboxes {
+        let mut client = client.clone();
+        ends.spawn(async move {
+            let pod_sandbox_id = sandbox.id;
+            let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
+            tokio::time::timeout(GRACE, client.stop_pod_sandbox(stop)).await??;
+            client.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id }).await?;
+            anyhow::Ok(())
+        });
+    }
+    while let Some(ended) = ends.join_next().await {
+        ended?.context("a pod does not end")?;
+    }
+    drop(client);
+    let _ = end.send(());
+    serving.await??;
+    Ok(count)
+}
+
+/// Takes away what volumes mounted, the innermost first.
+fn unmount(folder: &Path) -> Result<()> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").context("the mounts of this machine cannot be read")?;
+    let places = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
+    let mut ours: Vec<&Path> = places.filter(|place| place.starts_with(folder)).collect();
+    ours.sort_by_key(|place| std::cmp::Reverse(place.as_os_str().len()));
+    for place in ours {
+        rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH)
+            .with_context(|| format!("{} cannot be unmounted", place.display()))?;
     }
     Ok(())
 }
