@@ -121,6 +121,17 @@ impl State {
         caught_up.map_err(|behind| Status::timeout(&behind.to_string(), 1))
     }
 
+    /// Looks again for a namespace that the cache does not have: another server, or another request of this one that is just
+    /// being answered, may have made it.
+    pub async fn see_namespace(&self, name: &str) -> Result<(), Status> {
+        let table = self.table();
+        let Some(kind) = table.kind("", "namespaces").filter(|_| !name.is_empty()) else { return Ok(()) };
+        if self.cache.shelf(kind).get(name).is_none() {
+            self.catch_up().await?;
+        }
+        Ok(())
+    }
+
     /// Waits until the cache has everything that was acknowledged before now.
     pub async fn catch_up(&self) -> Result<Revision, Status> {
         let revision = self.store.revision().await.map_err(|error| unavailable(&error.into()))?;

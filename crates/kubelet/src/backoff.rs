@@ -42,6 +42,11 @@ impl Backoffs {
         (now < until).then_some((entry.wait, until))
     }
 
+    /// Whether it was tried again after what failed at `since`, so that nothing is waited for any more.
+    pub fn was_tried(&self, key: &str, since: Time) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.updated > since)
+    }
+
     /// It is tried again after what failed at `since`: the next failure waits longer.
     pub fn tried(&mut self, key: &str, since: Time, now: Time) {
         let known = self.entries.get(key).copied().filter(|entry| !self.is_old(*entry, since));

@@ -128,9 +128,11 @@ fn place(
 /// Adds a version to an `APIGroup`.
 fn add_version(table: &Table<'_>, group: &mut Value, one: &Foreign<'_>) {
     let entry = value!({"groupVersion": (format!("{}/{}", one.group, one.version)), "version": (one.version)});
+    if let Value::Object(fields) = &mut *group {
+        fields.remove("metadata");
+    }
     insert_version(table, group, one, entry, |version| version.str_at(&["version"]));
     let Value::Object(fields) = group else { return };
-    fields.remove("metadata");
     let first = fields.get("versions").and_then(Value::as_array).and_then(|versions| versions.first()).cloned();
     if let Some(first) = first {
         fields.insert("preferredVersion", first);

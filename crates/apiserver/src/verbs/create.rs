@@ -74,6 +74,7 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
         uid: &draw.uid,
     };
     call.state.see_own_writes().await?;
+    call.state.see_namespace(call.namespace()).await?;
     let request = Request { attributes, options: write_options("CreateOptions", options) };
     call.admit(&request, None, &mut object).await?;
     // Whoever changed the object must not have moved it.

@@ -266,7 +266,7 @@ fn flags(pairs: &[(&str, String)]) -> Vec<String> {
 }
 
 fn path(path: PathBuf) -> String {
-    path.to_string_lossy().into_owned()
+    path.into_os_string().into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
 
 /// An address of a range, counted from its first.

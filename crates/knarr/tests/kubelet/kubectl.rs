@@ -48,7 +48,9 @@ async fn kubectl_reads_logs_runs_commands_copies_files_and_forwards_ports() {
     check(&["exec", "web", "--", "cat", "/tmp/there"], "", "copied\n");
     let mut forward = command(&cluster, &["port-forward", "pod/web", ":8080"]).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(forward.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // It is kept: kubectl ends when nobody reads what it says of each connection.
+    let mut said = BufReader::new(forward.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
     let port: u16 = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).expect(&line);
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();

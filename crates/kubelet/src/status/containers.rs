@@ -60,6 +60,7 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
     let pause = latest
         .and_then(|latest| latest.exit().map(|exit| (latest, exit)))
         .filter(|(latest, exit)| container.restarts_after(pod, exit.code.into()) || local.forced.contains(&latest.id))
+        .filter(|(_, exit)| !local.backoffs.was_tried(container.name(), exit.finished_at))
         .and_then(|(_, exit)| local.backoffs.waiting(container.name(), exit.finished_at, now));
     let why = local.waiting.get(container.name()).map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
     let why = why.or_else(|| {
