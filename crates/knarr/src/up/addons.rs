@@ -27,37 +27,12 @@ pub async fn apply(layout: &Layout) -> Result<()> {
 }
 
 fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
-    let rbac = |plural, kind| Resource::cluster("rbac.authorization.k8s.io", "v1", plural, kind);
     let address = layout.dns_service.to_string();
     let port = i64::from(layout.dns_port);
     let family = if layout.address.is_ipv4() { "IPv4" } else { "IPv6" };
-    vec![
-        (
-            rbac("clusterroles", "ClusterRole"),
-            value!({
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRole",
-                "metadata": {"name": "knarr:dns"},
-                "rules": [
-                    {
-                        "apiGroups": [""],
-                        "resources": ["services", "namespaces", "pods", "nodes"],
-                        "verbs": ["get", "list", "watch"],
-                    },
-                    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-                ],
-            }),
-        ),
-        (
-            rbac("clusterrolebindings", "ClusterRoleBinding"),
-            value!({
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": "knarr:dns"},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "knarr:dns"},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "knarr:dns"}],
-            }),
-        ),
+    let mut objects = Vec::from(role("knarr:dns", rules_of_dns()));
+    objects.extend(role("knarr:network", rules_of_network()));
+    objects.extend([
         (
             Resource::namespaced("", "v1", "services", "Service"),
             value!({
@@ -102,5 +77,50 @@ fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
                 ],
             }),
         ),
+    ]);
+    objects
+}
+
+/// A role that one user has.
+fn role(name: &str, rules: Value) -> [(Resource, Value); 2] {
+    let rbac = |plural, kind| Resource::cluster("rbac.authorization.k8s.io", "v1", plural, kind);
+    [
+        (
+            rbac("clusterroles", "ClusterRole"),
+            value!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRole",
+                "metadata": {"name": name},
+                "rules": rules,
+            }),
+        ),
+        (
+            rbac("clusterrolebindings", "ClusterRoleBinding"),
+            value!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+            }),
+        ),
     ]
+}
+
+fn rules_of_dns() -> Value {
+    value!([
+        {
+            "apiGroups": [""],
+            "resources": ["services", "namespaces", "pods", "nodes"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+    ])
+}
+
+fn rules_of_network() -> Value {
+    value!([
+        {"apiGroups": [""], "resources": ["namespaces", "pods", "nodes"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+    ])
 }

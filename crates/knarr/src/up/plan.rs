@@ -9,10 +9,10 @@ use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
-use crate::{apiserver, controller_manager, dns, kubelet, proxy, scheduler};
+use crate::{apiserver, controller_manager, dns, kubelet, network, proxy, scheduler};
 
 /// Parts that can be left out.
-pub const PARTS: &[&str] = &["controller-manager", "scheduler", "kubelet", "proxy", "dns"];
+pub const PARTS: &[&str] = &["controller-manager", "scheduler", "kubelet", "proxy", "network", "dns"];
 
 /// A component that runs until it fails.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -117,6 +117,7 @@ impl Layout {
             row("scheduler", "system:kube-scheduler", ""),
             row("kubelet", &format!("system:node:{}", self.node_name), "system:nodes"),
             row("proxy", "system:kube-proxy", "system:node-proxier"),
+            row("network", "knarr:network", ""),
             row("dns", "knarr:dns", ""),
         ]
     }
@@ -171,6 +172,17 @@ impl Plan {
                 ]),
                 arguments: proxy::arguments,
                 run: |matches| Box::pin(async move { proxy::start(&matches).await }),
+            });
+        }
+        if on("network") {
+            components.push(Component {
+                name: "network",
+                flags: flags(&[
+                    ("kubeconfig", path(layout.kubeconfig("network"))),
+                    ("hostname-override", layout.node_name.clone()),
+                ]),
+                arguments: network::arguments,
+                run: |matches| Box::pin(async move { network::start(&matches).await }),
             });
         }
         if on("dns") {

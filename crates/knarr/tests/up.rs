@@ -1,0 +1,185 @@
+//! A whole cluster from one command, in a network namespace of its own, with the real kubectl.
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const KNARR: &str = env!("CARGO_BIN_EXE_knarr");
+/// How long something may take that happens by itself.
+const DEADLINE: Duration = Duration::from_secs(60);
+const IMAGE: &str = "test.local/busybox:1";
+
+/// A machine with a network of its own and a folder; both are gone with the value.
+struct Machine {
+    namespace: String,
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let machine =
+            Self { namespace: format!("knarr-up-{}", std::process::id()), folder: tempfile::tempdir().unwrap() };
+        let name = machine.namespace.as_str();
+        run(Command::new("ip").args(["netns", "add", name]));
+        machine.succeed("ip link set lo up");
+        machine.succeed("ip link add uplink type dummy");
+        machine.succeed("ip address add 198.51.100.2/24 dev uplink");
+        machine.succeed("ip link set uplink up");
+        machine.succeed("ip route add default via 198.51.100.1");
+        machine
+    }
+
+    /// A command on this machine. Its mounts are everybody's: only the network is its own.
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace));
+        command.args(line.split(' ')).env("KUBECONFIG", self.data().join("admin.kubeconfig"));
+        command
+    }
+
+    fn succeed(&self, line: &str) -> String {
+        run(&mut self.command(line))
+    }
+
+    /// What a command says, whether it succeeds or not.
+    fn said(&self, line: &str) -> String {
+        text(&self.command(line).output().unwrap())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn knarr(&self, arguments: &str) -> String {
+        self.succeed(&format!("{KNARR} {arguments} --data-dir {}", self.data().display()))
+    }
+
+    fn up(&self) -> String {
+        self.knarr("up -d --node-name only")
+    }
+
+    fn apply(&self, objects: &str) {
+        let mut kubectl = self.command("kubectl apply -f -");
+        let mut process = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        process.stdin.take().unwrap().write_all(objects.as_bytes()).unwrap();
+        assert!(process.wait().unwrap().success());
+    }
+
+    /// Looks again until it is as it should be; each look is a process, so there is nothing to wait on.
+    fn eventually(&self, line: &str, is_good: impl Fn(&str) -> bool) -> String {
+        let start = Instant::now();
+        loop {
+            let seen = self.said(line);
+            if is_good(&seen) {
+                return seen;
+            }
+            assert!(start.elapsed() < DEADLINE, "{line} still says {seen}\n{}", self.said("kubectl get events -A"));
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if self.data().is_dir() {
+            let _ = self.command(&format!("{KNARR} down --purge --data-dir {}", self.data().display())).output();
+        }
+        let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).output();
+    }
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", text(&output));
+    text(&output)
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)).trim().to_owned()
+}
+
+const WEB: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
+    {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+     "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "test.local/busybox:1",
+            "command": ["/bin/busybox", "sh", "-c",
+                "mkdir -p /www; busybox hostname > /www/index.html; exec busybox httpd -f -p 8080 -h /www"],
+            "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}}]}}}},
+    {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+     "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080, "nodePort": 30080}]}}]}"#;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    let machine = Machine::new();
+    let said = machine.up();
+    assert!(said.contains("ready in "), "{said}");
+    let image = machine.folder.path().join("image");
+    std::fs::create_dir_all(image.join("bin")).unwrap();
+    std::fs::copy("/bin/busybox", image.join("bin/busybox")).unwrap();
+    std::os::unix::fs::symlink("busybox", image.join("bin/sh")).unwrap();
+    machine.knarr(&format!("image build {IMAGE} {} --env PATH=/bin", image.display()));
+
+    machine.apply(WEB);
+    machine.eventually("kubectl get deployment web -o jsonpath={.status.readyReplicas}", |ready| ready == "3");
+    let address = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
+    for url in [format!("http://{address}/"), "http://198.51.100.2:30080/".to_owned()] {
+        let page = machine.eventually(&format!("curl -s --max-time 5 {url}"), |page| page.starts_with("web-"));
+        assert!(page.starts_with("web-"), "{url}: {page}");
+    }
+    let pods = "kubectl get pods -l app=web --sort-by=.metadata.name -o jsonpath={.items[*].status.containerStatuses[0].containerID}";
+    let before = machine.succeed(pods);
+    let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
+    let found = machine.succeed(&format!("kubectl exec {first} -- busybox nslookup web.default.svc.cluster.local"));
+    assert!(found.contains(&address), "{found}");
+    let status = machine.knarr("status");
+    assert!(status.contains("only is ready"), "{status}");
+
+    let process = std::fs::read_to_string(machine.data().join("knarr.lock")).unwrap();
+    run(Command::new("kill").args(["-9", process.lines().next().unwrap()]));
+    machine.up();
+    assert_eq!(machine.succeed(pods), before, "the same containers go on");
+    machine.succeed("kubectl scale deployment web --replicas=1");
+    machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 1);
+    machine.eventually(&format!("curl -s --max-time 5 http://{address}/"), |page| page.starts_with("web-"));
+
+    let refused = machine.said(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
+    assert!(refused.contains("already runs as process"), "{refused}");
+    machine.knarr("down --purge");
+    assert!(!machine.data().exists());
+    let links = machine.succeed("ip -o link");
+    assert_eq!(links.lines().count(), 2, "only what was there before: {links}");
+    assert_eq!(machine.succeed("nft list tables"), "");
+    assert_eq!(machine.succeed("ip route").lines().count(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let up = |more: &[&str]| {
+        let output = Command::new(KNARR)
+            .args(["up", "--disable", "kubelet,proxy,dns", "--data-dir"])
+            .arg(folder.path())
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        text(&output)
+    };
+    let port = taken.local_addr().unwrap().port().to_string();
+    let said = up(&["--secure-port", &port]);
+    assert!(said.contains("is taken by another program") && said.contains("--secure-port"), "{said}");
+    let said = up(&["--service-cidr", "nonsense", "--secure-port", "0"]);
+    assert!(said.contains("--service-cidr"), "{said}");
+    let output = Command::new(KNARR).args(["down", "--data-dir", "/proc"]).output().unwrap();
+    assert!(text(&output).contains("has never been the folder of a cluster"), "{}", text(&output));
+}
