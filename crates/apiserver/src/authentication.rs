@@ -1,6 +1,7 @@
 //! Who asks: each way of proving it is asked in turn.
 
 mod issuers;
+mod webhook;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use machinery::{Str, Value};
 use registry::admission::View;
 
 pub use issuers::Issuers;
+pub use webhook::Webhook;
 
 use crate::life::Asked;
 use crate::reload::Reloaded;
@@ -38,6 +40,8 @@ pub struct Authenticators {
     pub request_header: Option<request_header::Config>,
     /// Issuers outside the cluster: `--oidc-*`, `--authentication-config`.
     pub issuers: Option<Issuers>,
+    /// Another server that knows whose a token is.
+    pub webhook: Option<Webhook>,
     /// Whether those who prove nothing are let through to authorization.
     pub anonymous: bool,
     /// If there are any, only for these paths.
@@ -75,16 +79,11 @@ const UNKNOWN_TOKEN: &str = "invalid bearer token";
 impl Authenticators {
     /// Who asks. A wrong proof is refused; none at all is anonymous, where that is allowed. Nobody behind sees what was shown.
     pub async fn identify(&self, asked: &mut Asked, peer: &Peer, state: &State) -> Result<User, Status> {
-        let mut is_unproved = peer.is_unproved;
-        if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy) {
-            match config.authenticate(proxy, &pairs(&asked.headers)) {
-                Ok(None) => {}
-                Ok(Some(user)) => {
-                    asked.forget(|header| config.owns(header));
-                    return Ok(user);
-                }
-                Err(_) => is_unproved = true,
-            }
+        if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy)
+            && let Ok(Some(user)) = config.authenticate(proxy, &pairs(&asked.headers))
+        {
+            asked.forget(|header| config.owns(header));
+            return Ok(user);
         }
         let shown = shown_token(&mut asked.headers).map_err(|_| unauthorized())?;
         if let Some(user) = &peer.user {
@@ -95,7 +94,7 @@ impl Authenticators {
                 let found = self.by_token(&token, self.audiences(), state).await;
                 found.map(|answer| answer.user).map_err(|_| unauthorized())
             }
-            None if !is_unproved && self.lets_anybody(&asked.info.path) => Ok(User::anonymous()),
+            None if !peer.is_unproved && self.lets_anybody(&asked.info.path) => Ok(User::anonymous()),
             None => Err(unauthorized()),
         }
     }
@@ -140,6 +139,14 @@ impl Authenticators {
             && let Some(user) = issuers.check(token).await.map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
         {
             return Ok(Answer { user: known(user), audiences: audiences.to_vec() });
+        }
+        if let Some(webhook) = &self.webhook
+            && let Some(answer) = webhook
+                .check(token, audiences, self.audiences())
+                .await
+                .map_err(|error| format!("[{UNKNOWN_TOKEN}, {error}]"))?
+        {
+            return Ok(Answer { user: known(answer.user), audiences: answer.audiences });
         }
         Err(UNKNOWN_TOKEN.to_owned())
     }

@@ -4,6 +4,7 @@ mod audit;
 mod authentication;
 mod flags;
 mod ignored;
+mod webhooks;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -95,7 +96,7 @@ fn config(flags: &Flags) -> Result<Config> {
             enable: flags.enable_admission_plugins.clone(),
             disable: flags.disable_admission_plugins.clone(),
             refuse_privileged: !flags.allow_privileged,
-            ..registry::admission::Flags::default()
+            config: flags.webhooks.admission()?,
         },
         external_address: host.map(|host| format!("{host}:{}", flags.secure_port)),
         ranges: claims::ranges(&flags.service_cluster_ip_range, &flags.service_node_port_range)
@@ -201,7 +202,8 @@ fn configured(file: &Path) -> Result<Vec<Mode>> {
             authorization_config::Kind::AlwaysDeny => Mode::AlwaysDeny,
             authorization_config::Kind::Node => Mode::Node,
             authorization_config::Kind::Rbac => Mode::Rbac,
-            kind @ (authorization_config::Kind::Abac | authorization_config::Kind::Webhook(_)) => {
+            authorization_config::Kind::Webhook(rules) => webhooks::authorizer(*rules)?,
+            kind @ authorization_config::Kind::Abac => {
                 bail!("{}: authorizers of the kind {kind:?} are not supported in the file", file.display())
             }
         })
@@ -215,12 +217,15 @@ fn mode(name: &str, flags: &Flags) -> Result<Mode> {
         "AlwaysDeny" => Mode::AlwaysDeny,
         "RBAC" => Mode::Rbac,
         "Node" => Mode::Node,
+        "Webhook" => flags.webhooks.authorizer()?,
         "ABAC" => {
             let file = flags.authorization_policy_file.as_ref().context("ABAC needs --authorization-policy-file")?;
             Mode::Abac(auth::abac::Policies::parse(&read(file)?)?)
         }
         other => {
-            bail!("--authorization-mode has {other:?}, which is none of AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node")
+            bail!(
+                "--authorization-mode has {other:?}, which is none of AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node, Webhook"
+            )
         }
     })
 }

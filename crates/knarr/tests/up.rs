@@ -24,7 +24,8 @@ impl Machine {
         let name = machine.namespace.as_str();
         run(Command::new("ip").args(["netns", "add", name]));
         machine.succeed("ip link set lo up");
-        machine.succeed("ip link add uplink type dummy");
+        machine.succeed("ip link add uplink type veth peer name wire");
+        machine.succeed("ip link set wire up");
         machine.succeed("ip address add 198.51.100.2/24 dev uplink");
         machine.succeed("ip link set uplink up");
         machine.succeed("ip route add default via 198.51.100.1");
@@ -156,7 +157,7 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
     machine.knarr("down --purge");
     assert!(!machine.data().exists());
     let links = machine.succeed("ip -o link");
-    assert_eq!(links.lines().count(), 2, "only what was there before: {links}");
+    assert_eq!(links.lines().count(), 3, "only what was there before: {links}");
     assert_eq!(machine.succeed("nft list tables"), "");
     assert_eq!(machine.succeed("ip route").lines().count(), 2);
 }

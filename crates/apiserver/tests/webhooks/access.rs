@@ -1,6 +1,6 @@
 //! Other servers that say who may do what, and which images may run.
 
-use apiserver::authentication::Peer;
+use apiserver::authentication::{self, Peer};
 use apiserver::authorization;
 use apiserver::remote::Remote;
 use apiserver::server::Mode;
@@ -8,6 +8,7 @@ use auth::User;
 use auth::access_review::webhook::Version;
 use auth::authorization_config::{Config, Kind, Webhook};
 use http::Method;
+use machinery::time::Duration;
 use machinery::{Value, value};
 
 use crate::hook::{Hook, Says};
@@ -143,4 +144,30 @@ async fn another_server_says_which_images_may_run() {
     let denied = cluster.post(pods, &pod("c", "bad")).await.refused();
     let expect = "403 pods \"c\" is forbidden: image policy webhook backend denied one or more images: bad is bad";
     assert_eq!(denied, expect);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_server_knows_whose_a_token_is_and_is_asked_once() {
+    let hook = Hook::start(&["127.0.0.1"], |_, review| {
+        let status = match review.str_at(&["spec", "token"]) {
+            Some("janes") => value!({"authenticated": true, "user": {"username": "jane", "groups": ["devs"]}}),
+            _ => value!({"authenticated": false, "error": "never seen"}),
+        };
+        Says::Json(200, value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status}))
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let remote = Remote::of_file(&hook.kubeconfig(folder.path(), "/tokens")).unwrap();
+    let webhook = authentication::Webhook::new(remote, "v1", Duration::from_seconds(120)).unwrap();
+    let cluster = Cluster::with(|config| config.authenticators.webhook = Some(webhook)).await;
+    let review = |token: &str| value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    for _ in 0..3 {
+        let status = cluster.post(path, &review("janes")).await.ok()["status"].clone();
+        assert_eq!(status["authenticated"], true.into());
+        assert_eq!(status["user"], value!({"username": "jane", "groups": ["devs", "system:authenticated"]}));
+    }
+    assert_eq!(hook.asked().len(), 1);
+    let refused = cluster.post(path, &review("others")).await.ok()["status"].clone();
+    assert_eq!(refused["error"], "[invalid bearer token, never seen]".into());
 }

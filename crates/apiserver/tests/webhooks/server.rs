@@ -1,10 +1,10 @@
 //! A store and an API server in this process, and requests to it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::authentication::Peer;
-use apiserver::life::Sent;
 use apiserver::{Config, Server, life};
 use auth::User;
 use bytes::Bytes;
@@ -51,7 +51,7 @@ impl Answer {
 
 /// The events of a watch.
 pub struct Lines {
-    body: Sent,
+    body: Pin<Box<life::Sent>>,
     rest: Vec<u8>,
 }
 
@@ -113,7 +113,7 @@ impl Cluster {
         let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
         let answer = life::serve(Arc::clone(self.server.state()), peer, request).await;
         assert_eq!(answer.status().as_u16(), 200);
-        Lines { body: answer.into_body(), rest: Vec::new() }
+        Lines { body: Box::pin(answer.into_body()), rest: Vec::new() }
     }
 
     pub async fn get(&self, path: &str) -> Answer {

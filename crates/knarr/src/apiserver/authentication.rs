@@ -30,6 +30,7 @@ pub fn authenticators(flags: &Flags) -> Result<Authenticators> {
         anonymous: flags.anonymous_auth,
         bootstrap_tokens: flags.service_accounts.enable_bootstrap_token_auth,
         request_header: request_header(flags)?,
+        webhook: flags.webhooks.tokens()?,
         ..Authenticators::default()
     };
     if let Some(file) = &flags.token_auth_file {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use super::webhooks::Webhooks;
+
 /// The API server, started alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
 pub struct Flags {
@@ -54,7 +56,10 @@ pub struct Flags {
     /// File of an AuthenticationConfiguration: issuers of tokens, and what may be asked by nobody.
     #[arg(long)]
     pub authentication_config: Option<PathBuf>,
-    /// Authorizers in their order: AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node [default: AlwaysAllow].
+    /// Other servers that are asked.
+    #[command(flatten)]
+    pub webhooks: Webhooks,
+    /// Authorizers in their order: AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node, Webhook [default: AlwaysAllow].
     #[arg(long, value_delimiter = ',')]
     pub authorization_mode: Vec<String>,
     /// File of an AuthorizationConfiguration: authorizers in their order.

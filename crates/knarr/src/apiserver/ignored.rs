@@ -143,14 +143,6 @@ mod tests {
     /// What would be unsafe to accept without doing it.
     const MISSING: &[&str] = &[
         "admission-control",
-        "admission-control-config-file",
-        "authentication-token-webhook-cache-ttl",
-        "authentication-token-webhook-config-file",
-        "authentication-token-webhook-version",
-        "authorization-webhook-cache-authorized-ttl",
-        "authorization-webhook-cache-unauthorized-ttl",
-        "authorization-webhook-config-file",
-        "authorization-webhook-version",
         "default-not-ready-toleration-seconds",
         "default-unreachable-toleration-seconds",
         "kubelet-timeout",

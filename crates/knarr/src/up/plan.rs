@@ -223,6 +223,8 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("enable-bootstrap-token-auth", "true".into()),
         ("enable-admission-plugins", "NodeRestriction".into()),
         ("enable-aggregator-routing", "true".into()),
+        // Names of nodes are known to no resolver of this machine.
+        ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
         ("kubelet-client-certificate", file("apiserver-kubelet-client.crt")),
         ("kubelet-client-key", file("apiserver-kubelet-client.key")),
         ("requestheader-client-ca-file", front),

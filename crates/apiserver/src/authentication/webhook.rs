@@ -1,0 +1,51 @@
+//! Tokens that another server knows, whose answers are remembered for a while.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use auth::cache::Cache;
+use auth::token_review::{self, Answer};
+use machinery::Str;
+
+use crate::remote::Remote;
+use crate::state::now;
+
+/// So many answers are remembered.
+const ANSWERS_MAX: usize = 8192;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Another server that knows whose a token is.
+pub struct Webhook {
+    remote: Remote,
+    api_version: &'static str,
+    ttl: machinery::time::Duration,
+    answers: Mutex<Cache<Option<Answer>>>,
+}
+
+impl Webhook {
+    /// Asks `remote` in a version of the review (`v1` or `v1beta1`), and remembers for `ttl`. None if there is no such version.
+    pub fn new(remote: Remote, version: &str, ttl: machinery::time::Duration) -> Option<Self> {
+        let api_version = match version {
+            "v1" => "authentication.k8s.io/v1",
+            "v1beta1" => "authentication.k8s.io/v1beta1",
+            _ => return None,
+        };
+        let mut secret = [0_u8; 32];
+        aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes");
+        Some(Self { remote, api_version, ttl, answers: Mutex::new(Cache::new(&secret, ANSWERS_MAX)) })
+    }
+
+    /// Whose token this is, for one of `audiences`; none if the other server does not know it.
+    pub async fn check(&self, token: &str, audiences: &[Str], own: &[Str]) -> Result<Option<Answer>, String> {
+        if let Some(known) = self.answers.lock().expect("no holder panics").get(token, audiences, now()) {
+            return Ok(known.clone());
+        }
+        let review = token_review::request(self.api_version, token, audiences);
+        let answer = self.remote.post(&review, PATIENCE).await?;
+        let found = token_review::answer(&answer, audiences, own).map_err(|error| error.to_string())?;
+        let mut answers = self.answers.lock().expect("no holder panics");
+        answers.insert(token, audiences, found.clone(), now(), self.ttl);
+        Ok(found)
+    }
+}
