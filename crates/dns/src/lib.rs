@@ -1,6 +1,6 @@
 //! The cluster's DNS: answers from a projection of services and endpoint slices.
 //!
-//! [`zone`] is what is known of the cluster, kept true by [`feed`]; [`answer`] decides what a question is answered;
+//! [`zone`] is what is known of the cluster, kept true by [`feed`]; [`mod@answer`] decides what a question is answered;
 //! [`message`] makes bytes of bytes; [`serve`] does the talking and [`forward`] asks others about the rest of the world.
 
 pub mod answer;

@@ -32,7 +32,7 @@ impl Member {
         Self { component: S::NAME, reads: &[], run: |driver, workers| Box::pin(sweep::<S>(driver, workers)) }
     }
 
-    /// Runs it as [`run`] does.
+    /// Runs it as [`fn@run`] does.
     pub fn run(&self, driver: Arc<Driver>, workers: usize) -> impl Future<Output = ()> + Send + use<> {
         (self.run)(driver, workers)
     }
