@@ -10,7 +10,7 @@ use dns::Zone;
 use dns::forward::{Forwarder, nameservers};
 use dns::serve::{Knowledge, Listeners};
 
-use crate::proxy::client_config;
+use crate::component::client_config;
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
 
-use crate::proxy::client_config;
+use crate::component::client_config;
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {

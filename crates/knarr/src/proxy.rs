@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use client::config::Kubeconfig;
 use proxy::config::Config;
 use proxy::health::Told;
+
+use crate::component::client_config;
 
 /// Flags with a value that mean something, and what.
 const VALUES: &[(&str, &str)] = &[
@@ -130,31 +131,6 @@ pub async fn start(matches: &ArgMatches) -> Result<()> {
         ended = proxy::follow::run(client, config, well) => Ok(ended?),
         signal = crate::etcd::signal() => signal,
     }
-}
-
-/// Where the API server is: what the kubeconfig says, or what a pod is given.
-pub fn client_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<client::Config> {
-    const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-    let mut config = match (kubeconfig, master) {
-        (Some(file), _) => {
-            ensure!(file.is_file(), "--kubeconfig: there is no file {}", file.display());
-            Kubeconfig::load(&[file.to_owned()])?.config(None)?
-        }
-        (None, Some(master)) => client::Config::new(master.parse().context("--master")?),
-        (None, None) => {
-            let variable = |name: &str| {
-                std::env::var(name)
-                    .ok()
-                    .with_context(|| format!("{name} is not set: give --kubeconfig outside of a pod"))
-            };
-            let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
-            client::Config::in_cluster(&host, &port, Path::new(ACCOUNT))?
-        }
-    };
-    if let Some(master) = master {
-        config.server = master.parse().with_context(|| format!("--master {master:?} is no address"))?;
-    }
-    Ok(config)
 }
 
 fn config(matches: &ArgMatches) -> Result<Config> {
