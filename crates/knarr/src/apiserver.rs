@@ -13,14 +13,11 @@ use std::time::Duration;
 use ::apiserver::proxy::Kubelets;
 use ::apiserver::server::{Filters, Mode};
 use ::apiserver::{Config, Server, aggregation, claims, fairness, runtime_config, tls, vault};
-use ::store::backend::NodeBackend;
 use ::store::client::{Client, Remote, RemoteConfig};
-use ::store::node::{self, Node, Start};
-use ::store::watch::Hub;
+use ::store::node::{self, Node};
 use anyhow::{Context, Result, bail, ensure};
 use auth::authorization_config;
 use clap::{ArgMatches, FromArgMatches};
-use consensus::Peer;
 use tracing::Level;
 
 use flags::Flags;
@@ -239,25 +236,8 @@ async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
     if !flags.etcd_servers.is_empty() {
         return Ok((Client::Remote(Box::new(Remote::new(&remote(flags)?)?)), None));
     }
-    let hub = Hub::default();
-    let watching = hub.clone();
-    let peer = Peer { id: 1, name: "default".into(), peer_urls: Vec::new(), client_urls: Vec::new(), learner: false };
-    let config = node::Config {
-        id: 1,
-        cluster_id: 1,
-        data_dir: flags.data_dir.join("store"),
-        heartbeat: Duration::from_millis(100),
-        election_ticks: 10,
-        start: Start::New(vec![peer]),
-        listeners: Vec::new(),
-        tls: None,
-        on_apply: Box::new(move |state| watching.publish(state)),
-        segment_bytes: crate::etcd::SEGMENT_BYTES,
-        checkpoint_bytes: crate::etcd::CHECKPOINT_BYTES,
-    };
-    let node = Node::start(config).await?;
-    let backend = NodeBackend::new(node.clone(), hub);
-    Ok((Client::Local(backend), Some(node)))
+    let (client, node) = ::store::alone::open(flags.data_dir.join("store")).await?;
+    Ok((client, Some(node)))
 }
 
 fn remote(flags: &Flags) -> Result<RemoteConfig> {

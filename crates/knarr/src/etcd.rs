@@ -19,11 +19,6 @@ use consensus::{Change, Peer};
 pub(crate) mod identity;
 mod retention;
 
-/// Bytes of a log segment.
-pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
-/// Bytes of log after which a checkpoint is written, at least.
-pub(crate) const CHECKPOINT_BYTES: u64 = 64 << 20;
-
 /// The store, started alone, with etcd's own flags.
 #[derive(Args, Debug, Clone)]
 struct Etcd {
@@ -370,8 +365,8 @@ impl Etcd {
             listeners,
             tls,
             on_apply: Box::new(move |state| hub.publish(state)),
-            segment_bytes: SEGMENT_BYTES,
-            checkpoint_bytes: CHECKPOINT_BYTES,
+            segment_bytes: ::store::alone::SEGMENT_BYTES,
+            checkpoint_bytes: ::store::alone::CHECKPOINT_BYTES,
         })
     }
 

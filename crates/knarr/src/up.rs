@@ -8,12 +8,13 @@ mod preflight;
 mod ready;
 mod steps;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use clap::{ArgMatches, Args, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use pki::{Pki, Subject};
 use tokio::task::JoinSet;
 
@@ -54,6 +55,9 @@ pub struct Options {
     /// Parts that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::PARTS.to_vec())]
     pub disable: Vec<String>,
+    /// Flags of components, given by `--kubelet-arg NAME=VALUE` and its like: they win over those decided here.
+    #[arg(skip)]
+    pub own_flags: BTreeMap<&'static str, Vec<String>>,
     /// Run in the background, and return when the cluster can be used.
     #[arg(short = 'd', long)]
     pub background: bool,
@@ -63,12 +67,27 @@ pub struct Options {
 }
 
 pub fn arguments(command: clap::Command) -> clap::Command {
-    Options::augment_args(command)
+    Options::augment_args(command).args(plan::COMPONENTS.iter().map(|(component, argument)| {
+        Arg::new(*argument)
+            .long(*argument)
+            .value_name("NAME=VALUE")
+            .action(ArgAction::Append)
+            .help(format!("A flag of {component}, in place of what is decided for it."))
+    }))
+}
+
+fn options(matches: &ArgMatches) -> Result<Options> {
+    let mut options = Options::from_arg_matches(matches)?;
+    for (component, argument) in plan::COMPONENTS {
+        let flags = matches.get_many::<String>(argument).into_iter().flatten().cloned().collect();
+        options.own_flags.insert(component, flags);
+    }
+    Ok(options)
 }
 
 /// Runs the cluster until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    let options = Options::from_arg_matches(matches)?;
+    let options = options(matches)?;
     if options.systemd_unit {
         print!("{}", background::unit(&std::env::current_exe()?, &options));
         return Ok(());

@@ -11,6 +11,7 @@
 //!
 //! The simulation drives the same [`Replica`], [`log`] and [`checkpoint`] code over a disk and a network of its own.
 
+pub mod alone;
 pub mod backend;
 pub mod checkpoint;
 pub mod client;

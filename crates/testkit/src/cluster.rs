@@ -1,6 +1,5 @@
 //! A store and an API server in this process, and a client that may do anything.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +13,7 @@ use http::Request;
 use http_body_util::Full;
 use machinery::{Key, Resource, Value};
 use reconcile::{Objects, index_by, kinds};
-use store::backend::NodeBackend;
-use store::node::{self, Node, Start};
-use store::watch::Hub;
+use store::Node;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -39,7 +36,7 @@ impl Cluster {
     /// If it does not start.
     pub async fn start(watched: &[&Resource]) -> Self {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
-        let (store, node) = open_store(directory.path()).await;
+        let (store, node) = store::alone::open(directory.path().join("store")).await.expect("the store starts");
         let mut config = apiserver::Config::local(directory.path().join("certs"));
         // Nobody here makes the service accounts that pods would run as, or takes away the taint that a new node gets.
         config.admission.disable.extend(["ServiceAccount", "TaintNodesByCondition"].map(str::to_owned));
@@ -129,31 +126,4 @@ impl Cluster {
             .collect();
         panic!("{resource} never {what}:\n{}", shown.join("\n"));
     }
-}
-
-async fn open_store(directory: &Path) -> (store::client::Client, Node) {
-    let hub = Hub::default();
-    let watching = hub.clone();
-    let peer = consensus::Peer {
-        id: 1,
-        name: "default".into(),
-        peer_urls: Vec::new(),
-        client_urls: Vec::new(),
-        learner: false,
-    };
-    let config = node::Config {
-        id: 1,
-        cluster_id: 1,
-        data_dir: directory.join("store"),
-        heartbeat: Duration::from_millis(100),
-        election_ticks: 10,
-        start: Start::New(vec![peer]),
-        listeners: Vec::new(),
-        tls: None,
-        on_apply: Box::new(move |state| watching.publish(state)),
-        segment_bytes: 16 << 20,
-        checkpoint_bytes: 64 << 20,
-    };
-    let node = Node::start(config).await.expect("the store starts");
-    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
 }

@@ -16,9 +16,7 @@ use client::transport::Wire;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use machinery::{Value, json, value};
-use store::backend::NodeBackend;
-use store::node::{self, Node, Start};
-use store::watch::Hub;
+use store::Node;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -41,7 +39,7 @@ impl Cluster {
     /// A cluster whose kubelets are reached as `kubelets` says, which gets a folder for its files.
     pub async fn with(kubelets: impl FnOnce(&TempDir) -> Kubelets) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = open_store(&directory).await;
+        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let viewer = User::authenticated("viewer", []);
         let tokens = [(TOKEN.into(), admin), ("of-viewer".into(), viewer)].into();
@@ -183,31 +181,4 @@ impl Cluster {
         }
         self.create("/api/v1/namespaces/default/pods", pod).await;
     }
-}
-
-async fn open_store(directory: &TempDir) -> (store::client::Client, Node) {
-    let hub = Hub::default();
-    let watching = hub.clone();
-    let peer = consensus::Peer {
-        id: 1,
-        name: "default".into(),
-        peer_urls: Vec::new(),
-        client_urls: Vec::new(),
-        learner: false,
-    };
-    let config = node::Config {
-        id: 1,
-        cluster_id: 1,
-        data_dir: directory.path().join("store"),
-        heartbeat: Duration::from_millis(100),
-        election_ticks: 10,
-        start: Start::New(vec![peer]),
-        listeners: Vec::new(),
-        tls: None,
-        on_apply: Box::new(move |state| watching.publish(state)),
-        segment_bytes: 16 << 20,
-        checkpoint_bytes: 64 << 20,
-    };
-    let node = Node::start(config).await.unwrap();
-    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
 }

@@ -11,9 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use machinery::{Value, json};
-use store::backend::NodeBackend;
-use store::node::{self, Node, Start};
-use store::watch::Hub;
+use store::Node;
 use tempfile::TempDir;
 
 /// What came back.
@@ -77,7 +75,7 @@ impl Cluster {
     /// Starts with a configuration that is changed first.
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = open_store(&directory).await;
+        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
         let mut config = Config { aggregator_routing: true, ..Config::local(directory.path().join("certs")) };
         // No controller here makes the service accounts that pods would run as.
         config.admission.disable.push("ServiceAccount".to_owned());
@@ -148,26 +146,4 @@ impl Cluster {
         };
         tokio::time::timeout(Duration::from_secs(60), waiting).await.expect(path)
     }
-}
-
-async fn open_store(directory: &TempDir) -> (store::client::Client, Node) {
-    let hub = Hub::default();
-    let watching = hub.clone();
-    let (peer_urls, client_urls) = (Vec::new(), Vec::new());
-    let peer = consensus::Peer { id: 1, name: "default".into(), peer_urls, client_urls, learner: false };
-    let config = node::Config {
-        id: 1,
-        cluster_id: 1,
-        data_dir: directory.path().join("store"),
-        heartbeat: Duration::from_millis(100),
-        election_ticks: 10,
-        start: Start::New(vec![peer]),
-        listeners: Vec::new(),
-        tls: None,
-        on_apply: Box::new(move |state| watching.publish(state)),
-        segment_bytes: 16 << 20,
-        checkpoint_bytes: 64 << 20,
-    };
-    let node = Node::start(config).await.unwrap();
-    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
 }

@@ -20,9 +20,7 @@ use http_body_util::Full;
 use machinery::meta::Meta;
 use machinery::{Key, Value, value};
 use reconcile::{Controller, Objects, index_by, kinds};
-use store::backend::NodeBackend;
-use store::node::{self, Node, Start};
-use store::watch::Hub;
+use store::Node;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -58,7 +56,7 @@ impl Manager {
 impl Cluster {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = open_store(&directory).await;
+        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let authenticators = Authenticators { tokens: [(TOKEN.into(), admin)].into(), ..Authenticators::default() };
         let mut config =
@@ -218,33 +216,6 @@ async fn step(client: Client, pod: Value) {
         let target = Target::object(&kinds::PODS, &key).subresource("status");
         drop(client.patch(&target, &Patch::Merge(status), &WriteOptions::default()).await);
     }
-}
-
-async fn open_store(directory: &TempDir) -> (store::client::Client, Node) {
-    let hub = Hub::default();
-    let watching = hub.clone();
-    let peer = consensus::Peer {
-        id: 1,
-        name: "default".into(),
-        peer_urls: Vec::new(),
-        client_urls: Vec::new(),
-        learner: false,
-    };
-    let config = node::Config {
-        id: 1,
-        cluster_id: 1,
-        data_dir: directory.path().join("store"),
-        heartbeat: Duration::from_millis(100),
-        election_ticks: 10,
-        start: Start::New(vec![peer]),
-        listeners: Vec::new(),
-        tls: None,
-        on_apply: Box::new(move |state| watching.publish(state)),
-        segment_bytes: 16 << 20,
-        checkpoint_bytes: 64 << 20,
-    };
-    let node = Node::start(config).await.unwrap();
-    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
 }
 
 /// The certificate that the server made for itself, which vouches for itself.

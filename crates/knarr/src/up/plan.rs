@@ -14,6 +14,17 @@ use crate::{apiserver, controller_manager, dns, kubelet, network, proxy, schedul
 /// Parts that can be left out.
 pub const PARTS: &[&str] = &["controller-manager", "scheduler", "kubelet", "proxy", "network", "dns"];
 
+/// Components, as they are called when they are started alone, and the argument that gives them flags.
+pub const COMPONENTS: &[(&str, &str)] = &[
+    ("kube-apiserver", "kube-apiserver-arg"),
+    ("kube-controller-manager", "kube-controller-manager-arg"),
+    ("kube-scheduler", "kube-scheduler-arg"),
+    ("kubelet", "kubelet-arg"),
+    ("kube-proxy", "kube-proxy-arg"),
+    ("network", "network-arg"),
+    ("dns", "dns-arg"),
+];
+
 /// A component that runs until it fails.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
@@ -197,6 +208,10 @@ impl Plan {
                 run: |matches| Box::pin(async move { dns::start(&matches).await }),
             });
         }
+        for component in &mut components {
+            let own = options.own_flags.get(component.name).into_iter().flatten();
+            component.flags = overridden(std::mem::take(&mut component.flags), own);
+        }
         Self { components }
     }
 }
@@ -279,6 +294,15 @@ fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
+/// Flags, with those of the same name replaced; all of a name that is given several times are kept.
+fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let own: Vec<String> = own.map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect();
+    let name = |flag: &str| flag.split('=').next().map(str::to_owned);
+    flags.retain(|flag| !own.iter().any(|own| name(own) == name(flag)));
+    flags.extend(own);
+    flags
+}
+
 fn path(path: PathBuf) -> String {
     path.into_os_string().into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
@@ -297,6 +321,13 @@ fn nth(cidr: &str, number: u32) -> Result<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_flags_take_the_place_of_those_of_their_name() {
+        let decided = flags(&[("port", "1".into()), ("portal", "2".into())]);
+        let own = ["port=3".to_owned(), "--v=4".to_owned()];
+        assert_eq!(overridden(decided, own.iter()), ["--portal=2", "--port=3", "--v=4"]);
+    }
 
     #[test]
     fn addresses_of_services_are_counted() {

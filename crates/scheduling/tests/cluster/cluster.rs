@@ -17,9 +17,7 @@ use reconcile::{Objects, kinds};
 use scheduler::Configuration;
 use scheduling::events::Recorder;
 use scheduling::{Metrics, Shell};
-use store::backend::NodeBackend;
-use store::node::{self, Node, Start};
-use store::watch::Hub;
+use store::Node;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -42,7 +40,7 @@ pub struct Running {
 impl Cluster {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, node) = open_store(&directory).await;
+        let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
         let mut config = apiserver::Config::local(directory.path().join("certs"));
         // No controller here makes the service accounts that pods would run as.
         config.admission.disable.push("ServiceAccount".to_owned());
@@ -168,31 +166,4 @@ fn admin(server: &Server) -> Client {
         async move { answer.await.map(transport::body) }
     };
     Client::new(Arc::new(InProcess::new(user, serve)), Settings::default()).unwrap()
-}
-
-async fn open_store(directory: &TempDir) -> (store::client::Client, Node) {
-    let hub = Hub::default();
-    let watching = hub.clone();
-    let peer = consensus::Peer {
-        id: 1,
-        name: "default".into(),
-        peer_urls: Vec::new(),
-        client_urls: Vec::new(),
-        learner: false,
-    };
-    let config = node::Config {
-        id: 1,
-        cluster_id: 1,
-        data_dir: directory.path().join("store"),
-        heartbeat: Duration::from_millis(100),
-        election_ticks: 10,
-        start: Start::New(vec![peer]),
-        listeners: Vec::new(),
-        tls: None,
-        on_apply: Box::new(move |state| watching.publish(state)),
-        segment_bytes: 16 << 20,
-        checkpoint_bytes: 64 << 20,
-    };
-    let node = Node::start(config).await.unwrap();
-    (store::client::Client::Local(NodeBackend::new(node.clone(), hub)), node)
 }
