@@ -219,6 +219,11 @@ impl Replica {
         self.member.unreachable(peer);
     }
 
+    /// A peer has closed its connection to this member.
+    pub fn hung_up(&mut self, peer: u64) {
+        self.member.hung_up(peer);
+    }
+
     /// Hands leadership over.
     pub fn transfer(&mut self, to: u64) {
         self.member.transfer(to);

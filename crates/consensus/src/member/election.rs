@@ -47,6 +47,22 @@ impl Member {
         self.raft.raft.set_randomized_election_timeout(self.election.wait);
     }
 
+    /// A peer has closed its connection, as the kernel does for a process that dies. If it led, its silence need not be waited for:
+    /// the others stand at once, one tick after the other so that their votes do not split. A leader that lives on and is heard by a
+    /// majority keeps its office, because those that hear it refuse to vote.
+    pub fn hung_up(&mut self, peer: u64) {
+        let raft = &mut self.raft.raft;
+        if self.removed || raft.leader_id != peer || raft.state != StateRole::Follower {
+            return;
+        }
+        let own = self.config.id;
+        let earlier = self.group.members().filter(|other| !other.learner && other.id != peer && other.id < own).count();
+        let ticks = self.config.election_ticks;
+        raft.election_elapsed = ticks;
+        self.election.wait = (ticks + 1 + earlier).min(ticks_end(ticks) - 1);
+        raft.set_randomized_election_timeout(self.election.wait);
+    }
+
     /// Raft asserts that a candidate's whole log is durable when it wins, and looks into the log for pending changes when it
     /// stands. A sole voter wins at once, and a snapshot under way leaves nothing to look into.
     pub(super) fn may_campaign_now(&self) -> bool {

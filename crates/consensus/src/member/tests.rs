@@ -233,6 +233,31 @@ fn a_dead_leader_is_replaced_and_a_silent_one_steps_down() {
 }
 
 #[test]
+fn a_leader_that_hangs_up_is_replaced_in_two_ticks_and_votes_do_not_split() {
+    let mut cluster = Cluster::new(1..=5);
+    cluster.ticks(30);
+    let (leader, term) = (cluster.leader(), cluster.members[&1].status().term);
+    cluster.cut.push(leader);
+    let others: Vec<u64> = (1..=5).filter(|id| *id != leader).collect();
+    others.iter().for_each(|id| cluster.members.get_mut(id).expect("known").hung_up(leader));
+    cluster.ticks(2);
+    let status = cluster.members[&others[3]].status();
+    assert_eq!((status.leader, status.term), (others[0], term + 1));
+}
+
+#[test]
+fn a_leader_that_hangs_up_on_one_member_keeps_the_others() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(30);
+    let (leader, term) = (cluster.leader(), cluster.members[&1].status().term);
+    let lost = cluster.follower();
+    cluster.members.get_mut(&lost).expect("known").hung_up(leader);
+    cluster.ticks(30);
+    let status = cluster.members[&lost].status();
+    assert_eq!((status.leader, status.term), (leader, term), "those that hear the leader do not vote");
+}
+
+#[test]
 fn a_member_that_fell_behind_the_log_gets_a_snapshot() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);

@@ -341,6 +341,10 @@ impl Task {
                 let _ = answer.send(!self.no_space);
                 if self.no_space { Ok(()) } else { self.replica.snapshot(from, *message, *state) }
             }
+            Inbound::HungUp(peer) => {
+                self.replica.hung_up(peer);
+                Ok(())
+            }
         }
     }
 

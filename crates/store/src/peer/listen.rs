@@ -22,6 +22,8 @@ pub(crate) enum Inbound {
     Frame(u64, Frame),
     /// A whole snapshot; the answer says whether it was taken.
     Snapshot(u64, Box<Message>, Box<State>, oneshot::Sender<bool>),
+    /// It has closed its connection, or broken it.
+    HungUp(u64),
 }
 
 /// What the listening side must know of its member.
@@ -88,7 +90,11 @@ async fn serve(tcp: TcpStream, listener: Listener) -> io::Result<()> {
         return Ok(());
     }
     match greeting.purpose {
-        Purpose::Messages => messages(stream, greeting.from, &listener).await,
+        Purpose::Messages => {
+            let ended = messages(stream, greeting.from, &listener).await;
+            let _ = listener.inbound.send(Inbound::HungUp(greeting.from)).await;
+            ended
+        }
         Purpose::Snapshot => snapshot(stream, greeting.from, &listener).await,
         Purpose::Members => members(stream, &listener).await,
     }

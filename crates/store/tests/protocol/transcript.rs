@@ -13,8 +13,8 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// How long any one step may take.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// How long any one step may take: `check perf` alone takes a minute.
+const DEADLINE: Duration = Duration::from_secs(180);
 
 /// A real etcd with a data directory and ports of its own; it ends with the value.
 pub struct Etcd {
