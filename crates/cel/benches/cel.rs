@@ -48,5 +48,29 @@ fn run(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, compile, run);
+/// Each uses up what one expression may cost, or what it may do beside it.
+const BOMBS: [(&str, &str); 10] = [
+    ("all", "lists.range(1000).all(a, lists.range(1000).all(b, a * b >= 0))"),
+    ("exists", "lists.range(1000).exists(a, lists.range(1000).exists(b, a + b < 0))"),
+    ("exists_one", "lists.range(1000).all(a, lists.range(1000).exists_one(b, a == b))"),
+    ("map", "lists.range(100000).map(a, lists.range(100000).map(b, a + b))"),
+    ("filter", "lists.range(1000).all(a, lists.range(1000).filter(b, a > b).size() >= 0)"),
+    ("strings", "lists.range(1000).all(a, lists.range(1000).all(b, 'a' + 'b' != 'c'))"),
+    ("numbers", "lists.range(1000).all(a, lists.range(1000).all(b, string(a) != '' || int(string(b)) >= 0))"),
+    ("times", "lists.range(1000).all(a, lists.range(1000).all(b, timestamp('2026-01-01T00:00:00Z' + '') > timestamp(a)))"),
+    ("urls", "lists.range(1000).all(a, lists.range(1000).all(b, isURL('https://example.com:80/' + 'path')))"),
+    ("formats", "lists.range(1000).all(a, lists.range(1000).all(b, '%d %s'.format([a, 'b']) != ''))"),
+];
+
+fn bombs(criterion: &mut Criterion) {
+    let env = EnvSet::default().stored;
+    for (name, expression) in BOMBS {
+        let compiled = env.compile(expression).unwrap_or_else(|findings| panic!("{name}: {findings}"));
+        criterion.bench_function(&format!("bomb/{name}"), |bencher| {
+            bencher.iter(|| compiled.program.evaluate(&()).map(|outcome| outcome.cost).expect_err("it costs too much"));
+        });
+    }
+}
+
+criterion_group!(benches, compile, run, bombs);
 criterion_main!(benches);

@@ -77,11 +77,11 @@ impl Env {
         libraries.iter().fold(self, |env, library| env.with_library(*library))
     }
 
-    /// The same with the types that mutations construct: `Object{…}` and `JSONPatch{…}`.
+    /// The same with what mutations are made of: `Object{…}`, `JSONPatch{…}`, and the escaping of paths.
     #[must_use]
     pub const fn with_mutation(mut self) -> Self {
         self.mutation = true;
-        self
+        self.with_library(Library::JsonPatch)
     }
 
     /// The same with a variable; a dotted name is one variable.

@@ -126,13 +126,16 @@ struct FoldOp {
     result: OpId,
 }
 
-/// The steps that macros make, told apart so that collecting does not copy what was collected before.
+/// The steps that macros make, told apart so that collecting does not copy what was collected before, and so that looking for one
+/// item that decides does nothing else.
 #[derive(Debug)]
 enum Step {
     /// `accu + [item]`, if there is no filter or it holds.
     Append { filter: Option<OpId>, item: OpId },
     /// `cel.@mapInsert(accu, …)`, if there is no filter or it holds.
     Insert { filter: Option<OpId>, args: Box<[OpId]> },
+    /// `accu && predicate` until one is false, or `accu || predicate` until one is true: `all` and `exists`.
+    Quantify { deciding: bool, predicate: OpId },
     /// Any other expression.
     Any(OpId),
 }

@@ -47,6 +47,29 @@ const SIGNS: [&str; 23] = [
     "%",
 ];
 
+/// Names that mean something by themselves.
+pub(crate) const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
+/// Names that are kept free for what the language may come to say.
+pub(crate) const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
 impl<'s> Lexer<'s> {
     /// Starts at the beginning of `source`.
     pub const fn new(source: &'s str) -> Self {

@@ -6,7 +6,7 @@ use machinery::Str;
 
 use crate::ast::{Ast, Entry, Expr, ExprId, Init, Literal};
 use crate::error::{Finding, Findings};
-use crate::lexer::{Kind, Lexer, Token};
+use crate::lexer::{Kind, Lexer, RESERVED, Token};
 use crate::macros;
 
 /// How many code points an expression may have.
@@ -90,26 +90,6 @@ const OPERATORS: [(&str, u8, &str); 14] = [
     ("*", 4, "_*_"),
     ("/", 4, "_/_"),
     ("%", 4, "_%_"),
-];
-
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
 ];
 
 impl<'s> Parser<'s> {

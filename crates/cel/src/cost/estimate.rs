@@ -170,7 +170,7 @@ impl Estimator<'_> {
         sum = sum.plus(self.cost(fold.result));
         self.locals.truncate(depth);
         let count = self.size_or_unknown(fold.range);
-        sum = sum.plus(count.times_cost(step.plus(cond)));
+        sum = sum.plus(count.times(step.plus(cond)));
         match self.checked.ast.expr(fold.init) {
             Expr::Literal(_) => self.nodes[id.index()].size = init_size,
             Expr::List { .. } | Expr::Map(_) => {
@@ -271,7 +271,7 @@ impl Estimator<'_> {
             Place::Key => SizeEstimate::fixed(0),
             Place::Schema(of) => {
                 let schema = self.env.sets()[of.set as usize].types().schema(of.id);
-                SizeEstimate { min: 0, max: elements_max(schema) }
+                SizeEstimate::between(0, elements_max(schema))
             }
         }
     }

@@ -208,6 +208,9 @@ impl Compiler<'_> {
 
     fn step(&mut self, fold: &Fold) -> Step {
         let ast = &self.checked.ast;
+        if let Some((deciding, predicate)) = self.quantifier(fold) {
+            return Step::Quantify { deciding, predicate: self.expr(predicate) };
+        }
         let (filter, longer) = match ast.expr(fold.step) {
             Expr::Call { function, args, .. } if function == "_?_:_" && self.is_accu(fold, args[2]) => {
                 (Some(args[0]), args[1])
@@ -230,6 +233,21 @@ impl Compiler<'_> {
             _ => {}
         }
         Step::Any(self.expr(fold.step))
+    }
+
+    /// The predicate of `all` or `exists`, and the value of it that decides.
+    fn quantifier(&self, fold: &Fold) -> Option<(bool, ExprId)> {
+        let called = |id: ExprId, name: &str| match self.checked.ast.expr(id) {
+            Expr::Call { function, args, .. } if function == name => Some(&**args),
+            _ => None,
+        };
+        let goes_on = called(fold.cond, "@not_strictly_false")?.first()?;
+        let (deciding, accu, step) = match called(*goes_on, "!_") {
+            Some(negated) => (true, *negated.first()?, called(fold.step, "_||_")?),
+            None => (false, *goes_on, called(fold.step, "_&&_")?),
+        };
+        let [left, predicate] = *step else { return None };
+        (self.is_accu(fold, accu) && self.is_accu(fold, left)).then_some((deciding, predicate))
     }
 
     fn is_accu(&self, fold: &Fold, id: ExprId) -> bool {

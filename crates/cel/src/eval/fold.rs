@@ -53,11 +53,15 @@ impl<'a> Run<'_, 'a> {
     /// Whether to go on.
     fn iterate(&mut self, fold: &'a FoldOp) -> Result<bool> {
         self.meter.iterate()?;
+        if let Step::Quantify { deciding, predicate } = &fold.step {
+            return self.quantify(fold.accu, *deciding, *predicate);
+        }
         if !matches!(self.eval(fold.cond)?, Val::Bool(true)) {
             return Ok(false);
         }
         let next = match &fold.step {
             Step::Any(step) => self.eval(*step),
+            Step::Quantify { .. } => unreachable!("done above"),
             Step::Append { filter, item } => self.append(fold.accu, *filter, *item),
             Step::Insert { filter, args } => self.insert(fold.accu, *filter, args),
         };
@@ -70,6 +74,31 @@ impl<'a> Run<'_, 'a> {
                 Ok(true)
             }
         }
+    }
+
+    /// One item of `all` or `exists`; whether to go on. The cost is that of the macro's own expression: the accumulator, what is
+    /// done to it to see whether it decides, and the accumulator again beside the predicate.
+    fn quantify(&mut self, accu: u16, deciding: bool, predicate: OpId) -> Result<bool> {
+        let accu = accu as usize;
+        let decided = match &self.slots[accu] {
+            Ok(Val::Bool(value)) => Some(*value == deciding),
+            _ => None,
+        };
+        // A failure is not negated.
+        self.meter.charge(if deciding && decided.is_some() { 3 } else { 2 })?;
+        if decided == Some(true) {
+            return Ok(false);
+        }
+        self.meter.charge(1)?;
+        match self.eval(predicate) {
+            Ok(Val::Bool(value)) if value == deciding => self.slots[accu] = Ok(Val::Bool(value)),
+            Err(failure) if !failure.absorbable() => return Err(failure),
+            // The first failure is the one that is told.
+            Ok(Val::Bool(_)) => {}
+            failed if decided.is_some() => self.slots[accu] = Err(failed.err().unwrap_or_else(Failure::no_overload)),
+            _ => {}
+        }
+        Ok(true)
     }
 
     fn passes(&mut self, filter: Option<OpId>) -> Result<bool> {

@@ -160,13 +160,29 @@ impl<'a> Run<'_, 'a> {
 
     #[inline(never)]
     fn binary(&mut self, call: Callee, a: OpId, b: OpId) -> Result<Val<'a>> {
-        let args = [self.eval(a)?, self.eval(b)?];
+        let args = [self.operand(a)?, self.operand(b)?];
         let cost = match &args {
             [Val::Int(_), Val::Int(_)] => 1,
             args => call_cost(call.cost, args, None, self.meter)?,
         };
         self.meter.charge(cost)?;
         (call.function)(Args { args: &args, meter: self.meter, pattern: None })
+    }
+
+    /// As [`Run::eval`], with what numbers mostly are done on the spot.
+    #[inline]
+    fn operand(&mut self, id: OpId) -> Result<Val<'a>> {
+        match &self.program.ops[id as usize] {
+            Op::Const(Val::Int(int)) => Ok(Val::Int(*int)),
+            Op::Local(slot) => {
+                self.meter.charge(1)?;
+                match &self.slots[*slot as usize] {
+                    Ok(Val::Int(int)) => Ok(Val::Int(*int)),
+                    other => other.clone(),
+                }
+            }
+            _ => self.eval(id),
+        }
     }
 
     #[inline(never)]

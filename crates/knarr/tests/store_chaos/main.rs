@@ -86,7 +86,10 @@ async fn nothing_acknowledged_is_lost_when_members_are_killed_under_load() {
     println!("{} writes acknowledged, longest pause {:?}", ledger.len(), ledger.longest_pause());
     resumed.print();
     let middle = resumed.leader[resumed.leader.len() / 2];
-    assert!(middle <= RESUMED, "writes resumed only {middle:?} after the death of a leader, in the middle of all rounds");
+    assert!(
+        middle <= RESUMED,
+        "writes resumed only {middle:?} after the death of a leader, in the middle of all rounds"
+    );
     ledger.check_order();
     let first = ledger.check_history(&members[0]).await;
     for member in &members[1..] {

@@ -71,7 +71,7 @@ impl Estimator<'_> {
         let rule = TABLE.overload(overload).cost;
         match rule {
             Cost::Logic => {
-                return Charge::of(Estimate { min: costs[0].min, max: costs[0].plus(costs[1]).max });
+                return Charge::of(Estimate::between(costs[0].min, costs[0].plus(costs[1]).max));
             }
             Cost::Conditional => {
                 let size = self.size_or_unknown(all[1]).union(self.size_or_unknown(all[2]));
@@ -106,20 +106,20 @@ impl Estimator<'_> {
                     Some(Expr::Literal(Literal::Int(limit))) => limit.cast_unsigned(),
                     _ => size(0).max,
                 };
-                Charge::sized(scan(0, 2.0 * STRING_FACTOR), SizeEstimate { min: 0, max: most })
+                Charge::sized(scan(0, 2.0 * STRING_FACTOR), SizeEstimate::between(0, most))
             }
             Cost::Join => self.join(all),
             Cost::Format => Charge::of(scan(0, STRING_FACTOR)),
             Cost::Quote => {
                 let of = size(0);
                 let result =
-                    SizeEstimate { min: of.min.saturating_add(2), max: of.max.saturating_mul(2).saturating_add(2) };
+                    SizeEstimate::between(of.min.saturating_add(2), of.max.saturating_mul(2).saturating_add(2));
                 Charge::sized(scan(0, STRING_FACTOR), result)
             }
             Cost::Affix => Charge::of(scan(1, STRING_FACTOR)),
             Cost::Contains => Charge::of(scan(0, STRING_FACTOR).times(scan(1, STRING_FACTOR))),
             Cost::Match => Charge::of(self.pattern(all)),
-            Cost::Find => Charge::sized(self.pattern(all), SizeEstimate { min: 0, max: size(0).max }),
+            Cost::Find => Charge::sized(self.pattern(all), SizeEstimate::between(0, size(0).max)),
             Cost::Compare | Cost::Equal => Charge::of(self.equal(all)),
             Cost::Concat => {
                 let both = size(0).plus(size(1));
@@ -129,11 +129,11 @@ impl Estimator<'_> {
             Cost::InList => Charge::of(scan(1, 1.0)),
             Cost::StringToBytes => {
                 let of = size(0);
-                Charge::sized(scan(0, STRING_FACTOR), SizeEstimate { min: of.min, max: of.max.saturating_mul(4) })
+                Charge::sized(scan(0, STRING_FACTOR), SizeEstimate::between(of.min, of.max.saturating_mul(4)))
             }
             Cost::BytesToString => {
                 let of = size(0);
-                Charge::sized(scan(0, STRING_FACTOR), SizeEstimate { min: of.min / 4, max: of.max })
+                Charge::sized(scan(0, STRING_FACTOR), SizeEstimate::between(of.min / 4, of.max))
             }
             Cost::ContainsIp | Cost::ContainsIpText | Cost::ContainsCidr | Cost::ContainsCidrText => {
                 Charge::of(self.containment(rule, all))
@@ -156,7 +156,7 @@ impl Estimator<'_> {
         if matches!(**item, Type::String | Type::Bytes) {
             each = each.plus(self.item_size(list).scaled(STRING_FACTOR));
         }
-        size.times_cost(each)
+        size.times(each)
     }
 
     fn item_size(&self, list: ExprId) -> SizeEstimate {
@@ -170,7 +170,7 @@ impl Estimator<'_> {
         let count = self.size_or_unknown(all[0]);
         let mut size = count.times(self.item_size(all[0]));
         if let Some(separator) = all.get(1) {
-            let between = SizeEstimate { min: count.min.saturating_sub(1), max: count.max.saturating_sub(1) };
+            let between = SizeEstimate::between(count.min.saturating_sub(1), count.max.saturating_sub(1));
             size = size.plus(self.size_or_unknown(*separator).times(between));
         }
         Charge::sized(size.scaled(STRING_FACTOR), size)
@@ -213,12 +213,12 @@ impl Estimator<'_> {
             return Estimate::fixed(1);
         }
         let max = self.size_or_unknown(all[0]).max.min(self.size_or_unknown(all[1]).max);
-        Estimate { min: u64::from(max > 0), max }.scaled(STRING_FACTOR)
+        Estimate::between(u64::from(max > 0), max).scaled(STRING_FACTOR)
     }
 
     /// Addresses have 4 or 16 bytes, whatever they are written as.
     fn containment(&self, rule: Cost, all: &[ExprId]) -> Estimate {
-        let address = SizeEstimate { min: 4, max: 16 };
+        let address = SizeEstimate::between(4, 16);
         let mut cost = address.plus(address).scaled(STRING_FACTOR);
         if matches!(rule, Cost::ContainsCidr | Cost::ContainsCidrText) {
             cost = cost.plus(address.scaled(STRING_FACTOR)).plus(Estimate::fixed(1));
