@@ -46,3 +46,4 @@ pub mod taint_eviction;
 pub mod token_cleaner;
 pub mod ttl_after_finished;
 pub mod vac_protection;
+pub mod validating_admission_policy_status;

@@ -8,7 +8,7 @@ use crate::{
     endpointslice_mirroring, ephemeral_volume, garbage, horizontal_pod_autoscaler, job, namespace, node_ipam,
     node_lifecycle, podgc, pv_binder, pv_protection, pvc_protection, replicaset, replicationcontroller, resourcequota,
     root_ca, service_cidr, serviceaccount, serviceaccount_token, statefulset, taint_eviction, token_cleaner,
-    ttl_after_finished, vac_protection,
+    ttl_after_finished, vac_protection, validating_admission_policy_status,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -83,6 +83,8 @@ table! {
     "token-cleaner-controller", "token-cleaner", 1 [""] => token_cleaner::TokenCleaner;
     "ttl-after-finished-controller", "ttl-after-finished-controller", 5 ["concurrent-ttl-after-finished-syncs"] =>
         ttl_after_finished::TtlAfterFinished;
+    "validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status-controller", 5 ["concurrent-validating-admission-policy-status-syncs"] =>
+        validating_admission_policy_status::ValidatingAdmissionPolicyStatus;
     "volumeattributesclass-protection-controller", "volumeattributesclass-protection-controller", 1 [""] => vac_protection::AttributesClassProtection;
 }
 

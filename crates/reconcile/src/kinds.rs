@@ -29,6 +29,8 @@ kinds! {
     SECRETS = namespaced("", "v1", "secrets", "Secret");
     SERVICE_ACCOUNTS = namespaced("", "v1", "serviceaccounts", "ServiceAccount");
     SERVICES = namespaced("", "v1", "services", "Service");
+    VALIDATING_ADMISSION_POLICIES =
+        cluster("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy");
     CUSTOM_RESOURCE_DEFINITIONS =
         cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition");
     API_SERVICES = cluster("apiregistration.k8s.io", "v1", "apiservices", "APIService");

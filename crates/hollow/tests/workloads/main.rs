@@ -167,3 +167,23 @@ async fn a_cron_job_starts_jobs_and_a_daemon_set_is_everywhere() {
         settled(&fixture, &kinds::CRON_JOBS, "tick", |it| it.at(&["status", "lastSuccessfulTime"]).is_some()).await;
     assert!(tick["status"].get("lastScheduleTime").is_some());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_says_what_is_doubtful_about_its_expressions() {
+    let policies = &kinds::VALIDATING_ADMISSION_POLICIES;
+    let cluster = Cluster::start(&[policies]).await;
+    let _manager = manage(&cluster.admin());
+    let policy = value!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "p"}, "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["deployments"]}]},
+            "validations": [{"expression": "object.replicas > 1"}, {"expression": "object.spec.replicas > 1"}]}});
+    let target = client::Target::all(policies);
+    cluster.admin().create(&target, &policy, &client::WriteOptions::default()).await.expect("it is sound");
+    let key = Key::cluster("p");
+    let all = cluster.until(policies, "looked at", |all| all.get(&key).is_some_and(is_seen)).await;
+    let status = all.get(&key).expect("it was there")["status"].clone();
+    let warning = "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n";
+    let expected = value!([{"fieldRef": "spec.validations[0].expression", "warning": warning}]);
+    assert_eq!(status["typeChecking"]["expressionWarnings"], expected);
+}

@@ -72,7 +72,8 @@ type Make = fn(&Value) -> Box<dyn Plugin>;
 pub(super) struct Row {
     pub name: &'static str,
     pub default: Switch,
-    /// How it is made from its configuration; `None` for what asks over the network, which is not made here.
+    /// How it is made from its configuration; `None` for what asks over the network or makes other objects, which is not
+    /// made here.
     pub make: Option<Make>,
 }
 
@@ -92,7 +93,6 @@ macro_rules! rows {
 
 /// Later ones see what earlier ones made of an object: defaults come before what counts or judges them, and quota is
 /// last, so that nothing is charged for what another one refuses.
-// DEVIATION: NamespaceAutoProvision can be turned on and does nothing: a write makes no other object than its own.
 const ROWS: &[Row] = rows![
     AlwaysAdmit: Off = |_| AlwaysAdmit,
     NamespaceAutoProvision: Off,
