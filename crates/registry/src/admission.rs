@@ -50,7 +50,7 @@ use machinery::status::Status;
 use machinery::time::Time;
 
 pub use policies::matching::Seen;
-pub use table::{Flags, Unknown};
+pub use table::{Flags, Unknown, names};
 
 use crate::body::resource_name;
 
