@@ -15,6 +15,7 @@ mod health;
 mod hollow;
 mod image;
 mod kubelet;
+mod local_path;
 mod network;
 mod proxy;
 mod scheduler;
