@@ -5,6 +5,7 @@ mod abuse;
 mod clients;
 mod filters;
 mod identity;
+mod managers;
 mod outside;
 mod server;
 mod storage;

@@ -9,4 +9,5 @@ mod kubectl;
 mod life;
 mod server;
 mod special;
+mod storage;
 mod volumes;
