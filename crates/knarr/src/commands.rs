@@ -3,8 +3,8 @@
 use clap::ArgMatches;
 
 use crate::{
-    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hello, hollow, image, kubelet, network,
-    pause, proxy, scheduler, shim, status, store, up,
+    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hello, hollow, image, kubelet,
+    local_path, network, pause, proxy, scheduler, shim, status, store, up,
 };
 
 /// A command of the binary.
@@ -100,6 +100,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The node's agent, with the runtime inside or another one's socket, with upstream's flags",
         arguments: kubelet::arguments,
         run: kubelet::run,
+    },
+    Command {
+        name: "local-path",
+        about: "Volumes that are folders of this node",
+        arguments: local_path::arguments,
+        run: local_path::run,
     },
     Command {
         name: "network",

@@ -17,6 +17,7 @@ mod hello;
 mod hollow;
 mod image;
 mod kubelet;
+mod local_path;
 mod network;
 mod pause;
 mod proxy;

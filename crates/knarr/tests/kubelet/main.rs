@@ -13,4 +13,5 @@ mod life;
 mod pressure;
 mod server;
 mod special;
+mod storage;
 mod volumes;
