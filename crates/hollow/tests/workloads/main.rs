@@ -9,7 +9,7 @@ use hollow::{Nodes, Settings};
 use machinery::meta::Meta;
 use machinery::{Key, Resource, Value, value};
 use reconcile::{Configs, kinds};
-use testkit::{Cluster, manage_with};
+use testkit::{Cluster, manage, manage_with};
 use tokio::task::JoinSet;
 
 struct Fixture {
