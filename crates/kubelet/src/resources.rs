@@ -66,7 +66,8 @@ pub fn pod_limits(pod: Pod<'_>) -> Amounts {
     limits
 }
 
-fn total(pod: Pod<'_>, of: &str) -> Amounts {
+/// What its containers ask for or are limited to together; who says nothing counts for nothing.
+pub fn total(pod: Pod<'_>, of: &str) -> Amounts {
     let mut sum = Amounts::new();
     let mut peak = Amounts::new();
     let mut sidecars = Amounts::new();

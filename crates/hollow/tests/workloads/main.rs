@@ -1,13 +1,15 @@
 //! Workloads on hollow nodes: real store, real API server, all controllers, no containers.
 
+mod cluster;
+
 use std::sync::{Arc, Mutex};
 
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
 use machinery::meta::Meta;
 use machinery::{Key, Resource, Value, value};
-use reconcile::kinds;
-use testkit::{Cluster, manage};
+use reconcile::{Configs, kinds};
+use testkit::{Cluster, manage_with};
 use tokio::task::JoinSet;
 
 struct Fixture {
@@ -18,11 +20,20 @@ struct Fixture {
 
 /// A cluster with so many hollow nodes, and controllers at work.
 async fn fixture(nodes: u32, watched: &[&Resource]) -> Fixture {
+    fixture_with(nodes, watched, Configs::default()).await
+}
+
+/// The same, with what controllers are told at start.
+async fn fixture_with(nodes: u32, watched: &[&Resource], configs: Configs) -> Fixture {
     let cluster = Cluster::start(watched).await;
-    let settings = Settings { nodes, prefix: "n".to_owned(), size: Size::default() };
-    let nodes = Nodes::start(cluster.admin(), settings).await.expect("nodes are registered");
-    let manager = manage(&cluster.admin());
+    let nodes = hollow_nodes(&cluster, nodes, "n").await;
+    let manager = manage_with(&cluster.admin(), configs);
     Fixture { cluster, _nodes: nodes, _manager: manager }
+}
+
+async fn hollow_nodes(cluster: &Cluster, nodes: u32, prefix: &str) -> Nodes {
+    let settings = Settings { nodes, prefix: prefix.to_owned(), size: Size::default() };
+    Nodes::start(cluster.admin(), settings).await.expect("nodes are registered")
 }
 
 fn template(app: &str, image: &str) -> Value {

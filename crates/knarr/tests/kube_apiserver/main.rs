@@ -6,6 +6,7 @@ mod clients;
 mod filters;
 mod identity;
 mod kinds;
+mod managers;
 mod outside;
 mod server;
 mod storage;

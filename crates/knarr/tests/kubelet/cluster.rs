@@ -44,6 +44,15 @@ pub async fn cluster() -> Option<Cluster> {
 }
 
 pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
+    make(extra, "").await
+}
+
+/// A cluster whose kubelet's configuration says more.
+pub async fn cluster_with_config(config: &str) -> Option<Cluster> {
+    make(&[], config).await
+}
+
+async fn make(extra: &[&str], more: &str) -> Option<Cluster> {
     if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
         eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
         return None;
@@ -64,6 +73,7 @@ pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
     let client = Client::connect(&config, client::Settings::default()).unwrap();
     prepare(&client).await;
     let extra: Vec<String> = extra.iter().map(|text| (*text).to_owned()).collect();
+    write_config(dir.path(), &cgroup, more);
     let (kubelet, ready) = start_kubelet(dir.path(), &cgroup, &extra, &log);
     Some(Cluster { dir, server, kubelet, ready, log, cgroup, client, extra })
 }
@@ -111,20 +121,22 @@ fn write_certificate(dir: &Path) {
     fs::write(dir.join("client.key"), key.serialize_pem()).unwrap();
 }
 
-fn start_kubelet(dir: &Path, cgroup: &str, extra: &[String], log: &Arc<Mutex<String>>) -> (Child, String) {
-    let config = dir.join("kubelet.yaml");
+fn write_config(dir: &Path, cgroup: &str, more: &str) {
     let text = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\ncgroupRoot: {cgroup}\n\
-         port: 0\nhealthzPort: 0\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nevictionHard: {{}}\n",
+         port: 0\nhealthzPort: 0\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nevictionHard: {{}}\n{more}",
         dir.join("logs").display()
     );
-    fs::write(&config, text).unwrap();
+    fs::write(dir.join("kubelet.yaml"), text).unwrap();
+}
+
+fn start_kubelet(dir: &Path, cgroup: &str, extra: &[String], log: &Arc<Mutex<String>>) -> (Child, String) {
     let mut kubelet = Command::new(env!("CARGO_BIN_EXE_knarr"))
         .args(["kubelet", "--hostname-override", NODE, "--node-ip", "127.0.0.1", "--cgroup-parent", cgroup])
         .arg("--kubeconfig")
         .arg(dir.join("node.kubeconfig"))
         .arg("--config")
-        .arg(&config)
+        .arg(dir.join("kubelet.yaml"))
         .arg("--client-ca-file")
         .arg(dir.join("client.pem"))
         .arg("--data-dir")
@@ -418,9 +430,40 @@ impl Cluster {
         }
     }
 
+    /// The directories of a pod's sandboxes: each is in a group that is named after the pod.
+    pub fn sandboxes_of(&self, pod: &Value) -> Vec<String> {
+        let group = format!("/pod{}/", pod.str_at(&["metadata", "uid"]).unwrap());
+        let entries = fs::read_dir(self.path("runtime/sandboxes")).unwrap().flatten().map(|entry| entry.path());
+        let own = |dir: &PathBuf| fs::read_to_string(dir.join("record.json")).is_ok_and(|text| text.contains(&group));
+        entries.filter(own).map(|dir| dir.display().to_string()).collect()
+    }
+
+    /// Kills whoever has this in its command line.
+    pub fn kill_processes(&self, part: &str) {
+        let mut killed = 0;
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw).filter(|_| line.contains(part)) {
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+                killed += 1;
+            }
+        }
+        assert!(killed > 0, "nobody runs {part}");
+    }
+
+    /// Asks the kubelet to stop and waits until it has.
+    pub fn terminate(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.kubelet);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.kubelet.wait().unwrap();
+    }
+
     /// Kills the kubelet without a warning and starts it again.
     pub fn restart(&mut self) {
-        self.kubelet.kill().unwrap();
+        // One that was asked to stop has gone already.
+        let _ = self.kubelet.kill();
         self.kubelet.wait().unwrap();
         (self.kubelet, self.ready) = start_kubelet(self.dir.path(), &self.cgroup, &self.extra, &self.log);
     }

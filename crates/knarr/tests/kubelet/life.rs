@@ -207,6 +207,29 @@ async fn a_killed_kubelet_finds_its_pods_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_killed_container_starts_again_and_a_killed_shim_costs_only_its_own_pod() {
+    let Some(cluster) = cluster().await else { return };
+    let other = cluster.run(&pod("other", "sleep 1000"), "ready", is_ready).await;
+    cluster.run(&pod("victim", "exec sleep 54321"), "ready", is_ready).await;
+    cluster.kill_processes("sleep 54321");
+    let again = |times: i64| {
+        move |pod: &Value| {
+            is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"].as_int() >= Some(times)
+        }
+    };
+    let found = cluster.wait(&PODS, "victim", "started again", again(1)).await;
+    let ended = &found["status"]["containerStatuses"][0]["lastState"]["terminated"];
+    assert_eq!((&ended["exitCode"], &ended["reason"]), (&137.into(), &"Error".into()));
+    let sandbox = cluster.sandboxes_of(&found)[0].clone();
+    cluster.kill_processes(&sandbox);
+    cluster.wait(&PODS, "victim", "started again in a new sandbox", again(2)).await;
+    cluster.event("SandboxChanged: Pod sandbox changed, it will be killed and re-created.").await;
+    let after = cluster.get(&PODS, "other").await;
+    assert_eq!(after["status"]["containerStatuses"], other["status"]["containerStatuses"]);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_start_says_why() {
     let Some(cluster) = cluster().await else { return };
     let mut never = pod("never", "true");

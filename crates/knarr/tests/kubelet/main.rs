@@ -3,10 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod builtin;
 mod cluster;
 mod containerd;
+mod devices;
+mod drivers;
 mod kubectl;
 mod life;
+mod pressure;
 mod server;
 mod special;
+mod storage;
 mod volumes;
