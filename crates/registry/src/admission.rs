@@ -27,6 +27,7 @@ mod pod_toleration_restriction;
 mod pod_topology_labels;
 mod pods;
 mod policies;
+mod policy_params;
 mod priority;
 mod privileged;
 mod rbac_escalation;

@@ -27,6 +27,7 @@ use super::pod_security::PodSecurity;
 use super::pod_toleration_restriction::PodTolerationRestriction;
 use super::pod_topology_labels::PodTopologyLabels;
 use super::policies::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
+use super::policy_params::PolicyParams;
 use super::priority::Priority;
 use super::privileged::NoPrivileged;
 use super::rbac_escalation::RbacEscalation;
@@ -163,7 +164,7 @@ pub(super) fn is_known(name: &str) -> bool {
 
 /// What no flag turns off.
 pub(super) fn always(flags: &Flags) -> Vec<Box<dyn Plugin>> {
-    let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation)];
+    let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation), Box::new(PolicyParams)];
     if flags.refuse_privileged {
         plugins.push(Box::new(NoPrivileged));
     }
