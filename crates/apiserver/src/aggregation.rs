@@ -137,7 +137,7 @@ pub async fn serve(state: &State, behind: &Behind, asked: &Asked, user: &User, s
 }
 
 async fn pass(target: &Target, asked: &Asked, user: &User, mut stream: Stream) -> Result<Answer, ProxyError> {
-    let mut passed = headers::forwarded(&asked.headers);
+    let mut passed = headers::forwarded(&asked.headers, asked.from);
     identity::show(&mut passed, user);
     let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&asked.headers));
     let request = target.request(asked.method.clone(), passed, stream.body)?;

@@ -14,6 +14,7 @@ use ::audit::log::{Format, line};
 use ::audit::options::Mode;
 use ::audit::truncate::{Limits, cut};
 use ::audit::{Attributes, Event, Level, Policy, User, Verdict};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
@@ -70,6 +71,21 @@ pub struct Audit {
     metrics: Arc<Metrics>,
 }
 
+/// The tasks that carry events; they end with the value.
+#[derive(Default)]
+pub struct Carriers {
+    tasks: JoinSet<()>,
+    closing: watch::Sender<bool>,
+}
+
+impl Carriers {
+    /// Waits until every event is where it belongs; none may come after.
+    pub async fn finish(mut self) {
+        self.closing.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
 /// An event could not be written, and its request must not go on.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("failed to store audit event")]
@@ -90,19 +106,19 @@ enum Destination {
 }
 
 impl Audit {
-    /// Opens what events go to. Tasks that carry them live in `tasks`.
-    pub fn start(config: Config, metrics: Arc<Metrics>, tasks: &mut JoinSet<()>) -> Self {
-        let mut sinks = Vec::new();
+    /// Opens what events go to.
+    pub fn start(config: Config, metrics: Arc<Metrics>) -> (Self, Carriers) {
+        let (mut sinks, mut carriers) = (Vec::new(), Carriers::default());
         if let Some(log) = config.log {
-            sinks.push(log_sink(&log, &metrics, tasks));
+            sinks.push(log_sink(&log, &metrics, &mut carriers));
         }
         if let Some(webhook) = config.webhook {
-            sinks.push(webhook_sink(webhook, &metrics, tasks));
+            sinks.push(webhook_sink(webhook, &metrics, &mut carriers));
         }
         if config.policy.is_none() && !sinks.is_empty() {
             tracing::warn!("no audit policy file is given: no events are recorded");
         }
-        Self { policy: config.policy, sinks, metrics }
+        (Self { policy: config.policy, sinks, metrics }, carriers)
     }
 
     /// Whether anything can be written down at all.
@@ -154,14 +170,14 @@ impl Sink {
     }
 }
 
-fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, tasks: &mut JoinSet<()>) -> Sink {
+fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers) -> Sink {
     let mut file = LogFile::new(&config.path, config.rotation);
     let format = config.format;
     let to = if config.mode == Mode::Batch {
         let limits = config.limits;
-        let (queue, waiting) = queue::new(config.batch);
+        let (queue, waiting) = queue::new(config.batch, carriers.closing.subscribe());
         let metrics = metrics.clone();
-        tasks.spawn(waiting.run(move |events: Vec<Event>| {
+        carriers.tasks.spawn(waiting.run(move |events: Vec<Event>| {
             for event in limited(events, limits) {
                 if let Err(error) = file.write(&line(&event, format)) {
                     tracing::error!(%error, "an audit event was not written");
@@ -179,15 +195,15 @@ fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, tasks: &mut JoinSet<()>)
 
 // DEVIATION: in the modes blocking and blocking-strict a webhook is told one event at a time by a task, and a request does not wait
 // for its answer; it counts as told when there is room in the queue.
-fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, tasks: &mut JoinSet<()>) -> Sink {
+fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers) -> Sink {
     let batch = match config.mode {
         Mode::Batch => config.batch,
         Mode::Blocking | Mode::BlockingStrict => batch::Config { batch_size_max: 1, throttle: None, ..config.batch },
     };
-    let (queue, waiting) = queue::new(batch);
+    let (queue, waiting) = queue::new(batch, carriers.closing.subscribe());
     let (webhook, metrics) = (Arc::new(config.webhook), metrics.clone());
     let (limits, backoff) = (config.limits, config.initial_backoff);
-    tasks.spawn(waiting.run(move |events| {
+    carriers.tasks.spawn(waiting.run(move |events| {
         let (webhook, metrics) = (webhook.clone(), metrics.clone());
         async move {
             let events = limited(events, limits);

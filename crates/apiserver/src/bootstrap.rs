@@ -1,6 +1,6 @@
 //! What every cluster starts with: its namespaces, roles and bindings. Only what is missing is made.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use api::kind::{Context, Requester};
@@ -12,7 +12,7 @@ use registry::body;
 use registry::write;
 
 use crate::state::{State, draw, now};
-use crate::{claims, storage};
+use crate::{claims, presence, storage};
 
 /// The namespaces of every cluster.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
@@ -41,33 +41,10 @@ async fn make_all(state: &State) -> Result<(), Status> {
     }
     make(state, service_cidr(state)).await?;
     make(state, own_service(state)).await?;
-    for object in own_endpoints(state) {
-        show(state, object).await?;
+    match state.advertised {
+        Some(own) => presence::begin(state, own).await,
+        None => Ok(()),
     }
-    Ok(())
-}
-
-/// Makes an object, or lets the one that is there say the same.
-async fn show(state: &State, object: Value) -> Result<(), Status> {
-    let gvk = GroupVersionKind::of_object(&object).map_err(Status::internal_error)?;
-    let table = state.table();
-    let kind = table.kinds.iter().find(|kind| kind.group == gvk.group && kind.kind == gvk.kind);
-    let kind = kind.ok_or_else(|| Status::internal_error(format!("{gvk} is not served")))?;
-    let meta = Meta::of(&object);
-    let Some(entry) = state.cache.shelf(kind).get(&format!("{}/{}", meta.namespace(), meta.name())) else {
-        return make(state, object).await;
-    };
-    let mut next = entry.object();
-    let (Value::Object(fields), Value::Object(wanted)) = (&mut next, object) else { return Ok(()) };
-    for (key, value) in wanted.iter().filter(|(key, _)| *key != "metadata") {
-        fields.insert(key, value.clone());
-    }
-    if next == entry.object() {
-        return Ok(());
-    }
-    let meta = Meta::of(&next);
-    let key = state.layout.key(kind, meta.namespace(), meta.name());
-    state.submit(storage::replace(key, storage::encode(&next), entry.revision)).await.map(drop)
 }
 
 /// Creates an object, unless there is one of that name.
@@ -144,40 +121,6 @@ fn own_service(state: &State) -> Value {
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     })
-}
-
-/// Where that service leads: to this server. Nothing if it only listens where no other machine reaches it.
-// DEVIATION: with several servers on one store the endpoints of the kubernetes service show the one that started last.
-fn own_endpoints(state: &State) -> Vec<Value> {
-    let Ok(address) = state.external_address.parse::<SocketAddr>() else { return Vec::new() };
-    if address.ip().is_loopback() || address.ip().is_unspecified() {
-        return Vec::new();
-    }
-    let (ip, family) = (address.ip().to_string(), if address.is_ipv4() { "IPv4" } else { "IPv6" });
-    let ports = value!([{"name": "https", "port": (i64::from(address.port())), "protocol": "TCP"}]);
-    let endpoints = value!({
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
-        },
-        "subsets": [{"addresses": [{"ip": (ip.clone())}], "ports": (ports.clone())}],
-    });
-    let slice = value!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "labels": {"kubernetes.io/service-name": "kubernetes"},
-        },
-        "addressType": family,
-        "endpoints": [{"addresses": [ip], "conditions": {"ready": true}}],
-        "ports": ports,
-    });
-    vec![endpoints, slice]
 }
 
 /// The address after the first one of a range.

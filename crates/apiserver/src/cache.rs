@@ -15,6 +15,7 @@ mod feed;
 mod shelf;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ use crate::storage;
 pub struct Cache {
     shelves: RwLock<BTreeMap<String, Arc<Shelf>>>,
     reached: watch::Sender<Revision>,
+    /// Whether the store is being watched.
+    fed: AtomicBool,
     /// Shelves that were made after the cache was filled, and what is in the store for them is still to be read.
     unfilled: Mutex<Vec<String>>,
     /// There are such shelves.
@@ -52,6 +55,7 @@ impl Cache {
         let cache = Self {
             shelves: RwLock::default(),
             reached: watch::Sender::new(0),
+            fed: AtomicBool::new(false),
             unfilled: Mutex::default(),
             made: Notify::new(),
             nudge: Notify::new(),
@@ -62,6 +66,11 @@ impl Cache {
         // The first filling is of all of them.
         cache.unfilled.lock().expect("no holder panics").clear();
         cache
+    }
+
+    /// Whether it has everything and learns of every change.
+    pub fn is_fed(&self) -> bool {
+        self.fed.load(Ordering::Relaxed)
     }
 
     /// The shelf of a kind; made if there is none, and told what the kind selects by.

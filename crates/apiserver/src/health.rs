@@ -24,7 +24,7 @@ enum Counts {
 }
 
 /// The checks, by upstream's names for the same things.
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     Check { name: "ping", counts: Counts::Always, is_well: |_| true },
     Check { name: "log", counts: Counts::Always, is_well: |_| true },
     Check { name: "etcd", counts: Counts::Always, is_well: has_store },
@@ -41,10 +41,11 @@ const CHECKS: [Check; 8] = [
         counts: Counts::Always,
         is_well: State::is_started,
     },
+    Check { name: "shutdown", counts: Counts::ForReadiness, is_well: |state| !*state.ending.borrow() },
 ];
 
 fn has_store(state: &State) -> bool {
-    state.cache.reached() > 0
+    state.cache.is_fed()
 }
 
 /// The answer to a path; `None` if it is none of these.

@@ -2,6 +2,7 @@
 
 mod course;
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub struct Asked {
     pub query: Query,
     /// What it is about.
     pub info: Info,
+    /// Where it came from, if over a network.
+    pub from: Option<IpAddr>,
 }
 
 /// Why a request goes no further.
@@ -72,8 +75,9 @@ where
 {
     let upgrade = request.extensions_mut().remove();
     let (mut asked, body) = Asked::of(request);
+    asked.from = peer.address.map(|address| address.ip());
     let mut stream = Some(Stream::new(body, upgrade));
-    let mut course = Course::begin(&state, &asked, &peer);
+    let mut course = Course::begin(&state, &asked);
     let guarded = AssertUnwindSafe(in_time(&state, &peer, &mut asked, &mut stream, &mut course)).catch_unwind().await;
     let answer = match guarded {
         Ok(Ok(answer)) => answer,
@@ -366,7 +370,7 @@ impl Asked {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = Info::of(parts.method.as_str(), parts.uri.path(), &query);
-        (Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info }, body)
+        (Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info, from: None }, body)
     }
 
     /// Drops headers that were read and that nobody behind may see.

@@ -133,6 +133,11 @@ impl Store {
         self.client.revision().await
     }
 
+    /// A lease of somebody's own.
+    pub async fn lease_of(&self, life: Duration) -> Result<LeaseId, ClientError> {
+        self.client.lease(i64::try_from(life.as_secs()).unwrap_or(i64::MAX)).await
+    }
+
     /// The lease of a new object that expires.
     pub async fn lease(&self) -> Result<LeaseId, ClientError> {
         let mut current = self.leases.current.lock().await;

@@ -1,6 +1,5 @@
 //! A running API server: a listener, its connections, and the tasks behind them.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -8,19 +7,15 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use api::kind::Kind;
-use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use registry::admission;
 use store::client::Client;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::aggregation::{self, Aggregation};
 use crate::audit::Audit;
-use crate::authentication::{Authenticators, Peer};
+use crate::authentication::Authenticators;
 use crate::authorization::{self, Authorization};
 use crate::backend::{Pools, Routing};
 use crate::cache::{self, Cache};
@@ -28,7 +23,6 @@ use crate::documents::Kept;
 use crate::fairness::Fairness;
 use crate::followers::Followers;
 use crate::metrics::Metrics;
-use crate::patient::Patient;
 use crate::proxy::Kubelets;
 use crate::sealed::Store;
 use crate::state::State;
@@ -37,18 +31,7 @@ use crate::table::Table;
 use crate::tls::Tls;
 use crate::vault::{self, Vault};
 use crate::webhooks::{self, Webhooks};
-use crate::{audit, bootstrap, claims, compaction, custom, fairness, life, tls};
-
-/// How long a client may take to say who it is.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A client that takes nothing of its answers for so long is cut off.
-const STALLED: Duration = Duration::from_secs(60);
-/// Headers may take so many bytes; upstream's limit.
-const HEADER_BYTES_MAX: u32 = 1 << 20;
-/// How long a client may take to send the headers of a request.
-const HEADER_TIME: Duration = Duration::from_secs(32);
-/// Requests at once on one connection; upstream's limit.
-const STREAMS_MAX: u32 = 250;
+use crate::{audit, bootstrap, claims, compaction, custom, fairness, listen, presence, tls};
 
 /// How a server runs; given at start.
 pub struct Config {
@@ -78,6 +61,8 @@ pub struct Config {
     pub aggregation: aggregation::Config,
     /// Where others reach this server, if not where it listens.
     pub external_address: Option<String>,
+    /// The address by which other machines reach this server, if they do: it is among the endpoints of the `kubernetes` service.
+    pub advertised: Option<IpAddr>,
     /// Where it is said how values are encrypted at rest, if they are.
     pub encryption: Option<vault::File>,
     /// How long events are kept.
@@ -133,6 +118,7 @@ impl Config {
             kubelets: Kubelets::default(),
             aggregation: aggregation::Config::default(),
             external_address: None,
+            advertised: None,
             encryption: None,
             event_life: Duration::from_secs(3600),
             compaction_interval: Some(Duration::from_secs(300)),
@@ -184,6 +170,8 @@ pub struct Server {
     address: SocketAddr,
     state: Arc<State>,
     tasks: JoinSet<()>,
+    connections: JoinHandle<()>,
+    audits: audit::Carriers,
 }
 
 impl Server {
@@ -198,27 +186,7 @@ impl Server {
         let cache = Arc::new(Cache::new(&config.kinds, &[claims::port_kind()]));
         let layout = Layout { root: config.etcd_prefix };
         let mut tasks = JoinSet::new();
-        let mut authorization = Authorization::new();
-        for mode in config.modes {
-            match mode {
-                Mode::AlwaysAllow => authorization.add(Box::new(auth::AlwaysAllow)),
-                Mode::AlwaysDeny => authorization.add(Box::new(auth::AlwaysDeny)),
-                Mode::Abac(policies) => authorization.add(Box::new(policies)),
-                Mode::Webhook(webhook) => authorization.add(webhook),
-                Mode::Node => {
-                    let node = Arc::new(RwLock::new(auth::node::Node::new()));
-                    let kinds = rows(&config.kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));
-                    tasks.spawn(authorization::follow(cache.clone(), kinds, node.clone()));
-                    authorization.add_node(node);
-                }
-                Mode::Rbac => {
-                    let policy = Arc::new(RwLock::<auth::rbac::Policy>::default());
-                    let kinds = rows(&config.kinds, |kind| kind.group == "rbac.authorization.k8s.io");
-                    tasks.spawn(authorization::follow(cache.clone(), kinds, policy.clone()));
-                    authorization.add_rbac(policy);
-                }
-            }
-        }
+        let authorization = authorize(config.modes, &config.kinds, &cache, &mut tasks);
         let vault = match config.encryption {
             Some(file) => Some(Arc::new(Vault::open_file(file, layout.clone(), &config.kinds).await?)),
             None => None,
@@ -230,7 +198,7 @@ impl Server {
         let store = Arc::new(Store::new(store, vault, config.event_life));
         tasks.spawn(cache::run(cache.clone(), store.clone(), layout.clone()));
         let metrics = Arc::new(Metrics::default());
-        let audit = Audit::start(config.filters.audit, metrics.clone(), &mut tasks);
+        let (audit, audits) = Audit::start(config.filters.audit, metrics.clone());
         let state = Arc::new(State {
             table: RwLock::new(Arc::new(Table::new(config.kinds))),
             store,
@@ -247,6 +215,8 @@ impl Server {
             kubelets: config.kubelets,
             admission,
             written: AtomicI64::new(0),
+            advertised: config.advertised.map(|ip| SocketAddr::new(ip, address.port())),
+            ending: watch::Sender::new(false),
             external_address: config.external_address.unwrap_or_else(|| address.to_string()),
             documents: Kept::default(),
             request_timeout: config.filters.request_timeout,
@@ -260,13 +230,16 @@ impl Server {
         tasks.spawn(async move {
             bootstrap::run(&starting).await;
             starting.started.store(true, Ordering::Relaxed);
+            if let Some(own) = starting.advertised {
+                presence::run(&starting, own).await;
+            }
         });
         tasks.spawn(custom::run(state.clone()));
         tasks.spawn(aggregation::run(state.clone()));
         tasks.spawn(state.fairness.clone().run());
         tasks.spawn(fairness::settings::run(state.clone()));
-        tasks.spawn(accept(listener, Arc::new(tls), state.clone()));
-        Ok(Self { address, state, tasks })
+        let connections = tokio::spawn(listen::accept(listener, Arc::new(tls), state.clone()));
+        Ok(Self { address, state, tasks, connections, audits })
     }
 
     /// Where it listens.
@@ -279,10 +252,55 @@ impl Server {
         &self.state
     }
 
-    /// Stops everything.
+    /// Stops everything: what was asked is answered first, as far as that takes no longer than a request may.
     pub async fn stop(mut self) {
+        let drained = tokio::time::timeout(self.state.request_timeout, async {
+            if let Some(own) = self.state.advertised
+                && let Err(status) = presence::end(&self.state, own).await
+            {
+                tracing::warn!(message = %status.message, "the endpoints of the kubernetes service still show this server");
+            }
+            self.state.ending.send_replace(true);
+            let _ = (&mut self.connections).await;
+            std::mem::take(&mut self.audits).finish().await;
+        });
+        if drained.await.is_err() {
+            tracing::warn!("not everything that was asked is answered; it is dropped");
+        }
         self.tasks.shutdown().await;
     }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.connections.abort();
+    }
+}
+
+/// The authorizers in their order; those that follow objects do it in tasks.
+fn authorize(modes: Vec<Mode>, kinds: &[Arc<Kind>], cache: &Arc<Cache>, tasks: &mut JoinSet<()>) -> Authorization {
+    let mut authorization = Authorization::new();
+    for mode in modes {
+        match mode {
+            Mode::AlwaysAllow => authorization.add(Box::new(auth::AlwaysAllow)),
+            Mode::AlwaysDeny => authorization.add(Box::new(auth::AlwaysDeny)),
+            Mode::Abac(policies) => authorization.add(Box::new(policies)),
+            Mode::Webhook(webhook) => authorization.add(webhook),
+            Mode::Node => {
+                let node = Arc::new(RwLock::new(auth::node::Node::new()));
+                let followed = rows(kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));
+                tasks.spawn(authorization::follow(cache.clone(), followed, node.clone()));
+                authorization.add_node(node);
+            }
+            Mode::Rbac => {
+                let policy = Arc::new(RwLock::<auth::rbac::Policy>::default());
+                let followed = rows(kinds, |kind| kind.group == "rbac.authorization.k8s.io");
+                tasks.spawn(authorization::follow(cache.clone(), followed, policy.clone()));
+                authorization.add_rbac(policy);
+            }
+        }
+    }
+    authorization
 }
 
 /// Where the server reaches itself.
@@ -297,62 +315,4 @@ fn own(address: SocketAddr) -> SocketAddr {
 
 fn rows(kinds: &[Arc<Kind>], wanted: impl Fn(&Kind) -> bool) -> Vec<Arc<Kind>> {
     kinds.iter().filter(|kind| wanted(kind)).cloned().collect()
-}
-
-/// Takes connections for as long as the server runs.
-async fn accept(listener: TcpListener, tls: Arc<Tls>, state: Arc<State>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, from)) => drop(connections.spawn(connection(stream, from, tls.clone(), state.clone()))),
-                Err(error) => {
-                    // Out of descriptors, mostly: others will close theirs.
-                    tracing::warn!(%error, "a connection could not be taken");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-/// Serves one connection.
-async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: Arc<State>) {
-    let _ = stream.set_nodelay(true);
-    let offer = tls.offer();
-    let acceptor = TlsAcceptor::from(offer.config.clone());
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(Patient::new(stream, STALLED))).await else {
-        state.metrics.handshake_errors.with(&[]).add(1);
-        return;
-    };
-    let (_, session) = stream.get_ref();
-    let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let peer = Peer { address: Some(from), ..offer.peer(session.peer_certificates().unwrap_or_default()) };
-    let headers_in = HEADER_TIME.min(state.request_timeout);
-    let service = service_fn(move |request: http::Request<Incoming>| {
-        let (state, peer) = (state.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(life::serve(state, peer, request).await) }
-    });
-    // Which protocol it is was settled at the handshake: nobody is waited for to show it.
-    let served = if is_http2 {
-        http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS_MAX)
-            .max_header_list_size(HEADER_BYTES_MAX)
-            .keep_alive_interval(Duration::from_secs(30))
-            .serve_connection(TokioIo::new(stream), service)
-            .await
-    } else {
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(headers_in)
-            .max_buf_size(HEADER_BYTES_MAX as usize)
-            .serve_connection(TokioIo::new(stream), service)
-            .with_upgrades()
-            .await
-    };
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended");
-    }
 }

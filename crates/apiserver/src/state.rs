@@ -1,5 +1,6 @@
 //! What every request works with.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,6 +12,7 @@ use machinery::time::Time;
 use mvcc::{Reply, Revision, Txn};
 use registry::write::Draw;
 use store::client::ClientError;
+use tokio::sync::watch;
 
 use crate::aggregation::Aggregation;
 use crate::audit::Audit;
@@ -63,6 +65,10 @@ pub struct State {
     pub ports: Kind,
     /// Where others reach this server.
     pub external_address: String,
+    /// Where other machines reach this server, if they do.
+    pub advertised: Option<SocketAddr>,
+    /// Told when the server is about to stop.
+    pub ending: watch::Sender<bool>,
     /// Documents that were asked for.
     pub documents: Kept,
     /// How long a request may take.
@@ -85,6 +91,15 @@ impl State {
     /// The kinds that are served now.
     pub fn table(&self) -> Arc<Table> {
         self.table.read().expect("no holder panics").clone()
+    }
+
+    /// Waits until the server is about to stop.
+    pub fn ending(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut ending = self.ending.subscribe();
+        async move {
+            // Without a sender there is no server either.
+            let _ = ending.wait_for(|is_ending| *is_ending).await;
+        }
     }
 
     /// Whether everything that a cluster starts with is there.

@@ -57,7 +57,10 @@ const BOMBS: [(&str, &str); 10] = [
     ("filter", "lists.range(1000).all(a, lists.range(1000).filter(b, a > b).size() >= 0)"),
     ("strings", "lists.range(1000).all(a, lists.range(1000).all(b, 'a' + 'b' != 'c'))"),
     ("numbers", "lists.range(1000).all(a, lists.range(1000).all(b, string(a) != '' || int(string(b)) >= 0))"),
-    ("times", "lists.range(1000).all(a, lists.range(1000).all(b, timestamp('2026-01-01T00:00:00Z' + '') > timestamp(a)))"),
+    (
+        "times",
+        "lists.range(1000).all(a, lists.range(1000).all(b, timestamp('2026-01-01T00:00:00Z' + '') > timestamp(a)))",
+    ),
     ("urls", "lists.range(1000).all(a, lists.range(1000).all(b, isURL('https://example.com:80/' + 'path')))"),
     ("formats", "lists.range(1000).all(a, lists.range(1000).all(b, '%d %s'.format([a, 'b']) != ''))"),
 ];

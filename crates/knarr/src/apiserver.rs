@@ -18,9 +18,13 @@ use ::store::node::{self, Node};
 use anyhow::{Context, Result, bail, ensure};
 use auth::authorization_config;
 use clap::{ArgMatches, FromArgMatches};
+use machinery::value;
+use registry::admission;
 use tracing::Level;
 
 use flags::Flags;
+
+use crate::component::Inside;
 
 /// Adds the flags that mean something, and those that do not.
 pub fn arguments(command: clap::Command) -> clap::Command {
@@ -28,8 +32,8 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs the server in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches) -> Result<()> {
-    serve(&Flags::from_arg_matches(matches)?).await
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+    serve(&Flags::from_arg_matches(matches)?, inside).await
 }
 
 /// Runs the server until it is told to stop.
@@ -46,7 +50,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         check_gate(gate)?;
         tracing::warn!("--feature-gates {gate} has no meaning here: what is there is on");
     }
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(flags))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(flags, None))
 }
 
 fn check_gate(gate: &str) -> Result<()> {
@@ -55,10 +59,13 @@ fn check_gate(gate: &str) -> Result<()> {
     Ok(())
 }
 
-async fn serve(flags: &Flags) -> Result<()> {
+async fn serve(flags: &Flags, inside: Option<&Inside>) -> Result<()> {
     let (store, node) = store(flags).await?;
     let server = Server::start(config(flags)?, store).await?;
     tracing::info!(address = %server.address(), "serving");
+    if let Some(inside) = inside {
+        inside.started(server.state());
+    }
     tokio::select! {
         signal = crate::etcd::signal() => signal?,
         reason = stopped(node.as_ref()) => bail!("the embedded store stopped: {reason:?}"),
@@ -89,13 +96,9 @@ fn config(flags: &Flags) -> Result<Config> {
         addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST), advertised],
         authenticators: authentication::authenticators(flags)?,
         modes: modes(flags)?,
-        admission: registry::admission::Flags {
-            enable: flags.enable_admission_plugins.clone(),
-            disable: flags.disable_admission_plugins.clone(),
-            refuse_privileged: !flags.allow_privileged,
-            config: flags.webhooks.admission()?,
-        },
+        admission: admission(flags)?,
         external_address: host.map(|host| format!("{host}:{}", flags.secure_port)),
+        advertised: advertised_to_others(flags),
         ranges: claims::ranges(&flags.service_cluster_ip_range, &flags.service_node_port_range)
             .map_err(anyhow::Error::msg)?,
         aggregator_routing: flags.enable_aggregator_routing,
@@ -118,6 +121,31 @@ fn config(flags: &Flags) -> Result<Config> {
         kinds: runtime_config::apply(api::kinds::all(), &flags.runtime_config)?,
         filters: filters(flags)?,
     })
+}
+
+fn admission(flags: &Flags) -> Result<admission::Flags> {
+    let mut config = flags.webhooks.admission()?;
+    config.insert(
+        "DefaultTolerationSeconds".to_owned(),
+        value!({
+            "notReadySeconds": (flags.default_not_ready_toleration_seconds),
+            "unreachableSeconds": (flags.default_unreachable_toleration_seconds),
+        }),
+    );
+    let mut disable = flags.disable_admission_plugins.clone();
+    let (only, mut enable) = (&flags.admission_control, flags.enable_admission_plugins.clone());
+    if !only.is_empty() {
+        enable.clone_from(only);
+        disable.extend(admission::names().filter(|name| only.iter().all(|only| only != name)).map(str::to_owned));
+    }
+    Ok(admission::Flags { enable, disable, refuse_privileged: !flags.allow_privileged, config })
+}
+
+/// The address that goes into the endpoints of the `kubernetes` service: one that other machines can reach.
+fn advertised_to_others(flags: &Flags) -> Option<IpAddr> {
+    let address = flags.advertise_address.unwrap_or(flags.bind_address);
+    let reachable = !address.is_loopback() && !address.is_unspecified();
+    (reachable && flags.endpoint_reconciler_type == "lease").then_some(address)
 }
 
 fn in_url(address: IpAddr) -> String {

@@ -1,11 +1,85 @@
 //! What components that run alone have in common: where the API server is, who they are, what they log.
 
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use client::Config;
-use client::config::Kubeconfig;
+use apiserver::inside;
+use apiserver::state::State;
+use auth::User;
+use client::config::{Credential, Kubeconfig, Tls};
+use client::{Client, Config, Https, Settings, Transport};
+
+/// An API server in the same process, once it has started, and who asks it.
+#[derive(Clone)]
+pub struct Inside {
+    server: Arc<OnceLock<Arc<State>>>,
+    user: User,
+}
+
+/// How a component reaches the API server: over the network as its kubeconfig says, or in the same process.
+#[derive(Clone)]
+pub struct Reach {
+    /// What the kubeconfig says.
+    pub config: Config,
+    inside: Option<Inside>,
+}
+
+impl Inside {
+    /// A place for a server that is yet to start.
+    pub fn new() -> Self {
+        Self { server: Arc::default(), user: User::anonymous() }
+    }
+
+    /// The same server, asked by somebody.
+    pub fn asked_by(&self, user: User) -> Self {
+        Self { server: Arc::clone(&self.server), user }
+    }
+
+    /// The server has started.
+    pub fn started(&self, server: &Arc<State>) {
+        // One process has one.
+        let _ = self.server.set(Arc::clone(server));
+    }
+
+    fn transport(&self, user: Option<User>) -> Result<Arc<dyn Transport>> {
+        let server = self.server.get().context("the API server of this process has not started")?;
+        Ok(inside::transport(Arc::clone(server), user))
+    }
+}
+
+impl Reach {
+    /// What the kubeconfig says, or what a pod is given; `master` is an address in its place. A server in the same process is
+    /// preferred.
+    pub fn new(kubeconfig: Option<&Path>, master: Option<&str>, inside: Option<&Inside>) -> Result<Self> {
+        Ok(Self { config: client_config(kubeconfig, master)?, inside: inside.cloned() })
+    }
+
+    /// A client.
+    pub fn client(&self, settings: Settings) -> Result<Client> {
+        Ok(match &self.inside {
+            Some(inside) => Client::new(inside.transport(Some(inside.user.clone()))?, settings)?,
+            None => Client::connect(&self.config, settings)
+                .with_context(|| format!("{} cannot be used", self.config.server))?,
+        })
+    }
+
+    /// Carries requests that say themselves who makes them.
+    pub fn anonymous(&self) -> Result<Arc<dyn Transport>> {
+        if let Some(inside) = &self.inside {
+            return inside.transport(None);
+        }
+        let anonymous = Config {
+            tls: Tls { client: None, ..self.config.tls.clone() },
+            credential: Credential::None,
+            impersonate: None,
+            ..self.config.clone()
+        };
+        let https = Https::new(anonymous).with_context(|| format!("{} cannot be used", self.config.server))?;
+        Ok(Arc::new(https))
+    }
+}
 
 /// Where the API server is: what the kubeconfig says, or what a pod is given. `master` is an address in its place.
 pub fn client_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Config> {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args, FromArgMatches};
-use client::Client;
 use controllers::table::{self, Row, Visitor};
 use driver::election::{Election, Ended};
 use driver::events::Recorder;
@@ -18,6 +17,7 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 use tokio::task::JoinSet;
 
+use crate::component::{Inside, Reach};
 use crate::health::{self, Health};
 use flags::Flags;
 use identity::Clients;
@@ -44,8 +44,8 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches) -> Result<()> {
-    manage(&Flags::from_arg_matches(matches)?, matches).await
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+    manage(&Flags::from_arg_matches(matches)?, matches, inside).await
 }
 
 /// Runs until it is told to stop, or is no longer the leader.
@@ -53,16 +53,20 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
     flags::say_without_meaning(matches);
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(manage(&flags, matches))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(manage(&flags, matches, None))
 }
 
-async fn manage(flags: &Flags, matches: &ArgMatches) -> Result<()> {
-    let config = flags.client_config()?;
-    let clients = Clients::new(&config, flags)?;
+async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+    let reach = Reach::new(flags.kubeconfig.as_deref(), flags.master.as_deref(), inside)?;
+    let clients = Clients::new(&reach, flags)?;
     let chosen = chosen(flags, matches)?;
     let reads = chosen.iter().flat_map(|one| one.reads.iter().copied());
-    let caches =
-        Caches::configured(&clients.root, &client::cache::Settings::default(), reads, configs::of(flags, &config)?)?;
+    let caches = Caches::configured(
+        &clients.root,
+        &client::cache::Settings::default(),
+        reads,
+        configs::of(flags, &reach.config)?,
+    )?;
     let health = Health::new(clients.root.clone(), flags.health(), String::new)?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
@@ -148,8 +152,4 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
 fn settings(flags: &Flags, name: &str) -> client::Settings {
     let user_agent = if name.is_empty() { MANAGER.to_owned() } else { format!("{MANAGER}/{name}") };
     client::Settings { user_agent, qps: flags.kube_api_qps, burst: flags.kube_api_burst, ..client::Settings::default() }
-}
-
-fn connect(config: &client::Config, settings: client::Settings) -> Result<Client> {
-    Client::connect(config, settings).with_context(|| format!("{} cannot be used", config.server))
 }

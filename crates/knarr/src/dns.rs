@@ -10,7 +10,7 @@ use dns::Zone;
 use dns::forward::{Forwarder, nameservers};
 use dns::serve::{Knowledge, Listeners};
 
-use crate::component::client_config;
+use crate::component::{Inside, Reach};
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {
@@ -58,12 +58,12 @@ pub fn arguments(command: Command) -> Command {
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(start(matches))
+    executor.block_on(start(matches, None))
 }
 
 /// Answers in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches) -> anyhow::Result<()> {
-    let config = client_config(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None)?;
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Result<()> {
+    let reach = Reach::new(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None, inside)?;
     let domain = matches.get_one::<String>("cluster-domain").expect("it has a default");
     let mut zone = Zone::of(domain).with_context(|| format!("--cluster-domain {domain}"))?;
     zone.servers = matches.get_many::<IpAddr>("service-ip").into_iter().flatten().copied().collect();
@@ -74,8 +74,10 @@ pub async fn start(matches: &ArgMatches) -> anyhow::Result<()> {
     let ours = listeners.addresses()?;
     let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours))));
     let settings = client::Settings { user_agent: "knarr-dns".to_owned(), ..client::Settings::default() };
-    let client = client::Client::connect(&config, settings).context("reach the API server")?;
-    println!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    let client = reach.client(settings)?;
+    if inside.is_none() {
+        println!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    }
     tokio::select! {
         () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners have ended"),
         followed = dns::feed::follow(client, knowledge) => Ok(followed?),

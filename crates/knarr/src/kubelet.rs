@@ -1,14 +1,15 @@
 //! `knarr kubelet`: the node's agent, with upstream's flags.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ::kubelet::bootstrap::{self, Purpose};
 use ::kubelet::{Config, Kubelet, Runtime};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use client::Client;
-use client::config::Kubeconfig;
 use machinery::{Object, Value, json, value};
+
+use crate::component::{Inside, Reach};
 
 /// How a flag's text becomes a field's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -127,20 +128,20 @@ pub fn arguments(command: Command) -> Command {
 }
 
 /// Runs in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches) -> Result<()> {
-    serve(matches, config(matches)?).await
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+    serve(matches, config(matches)?, inside).await
 }
 
 /// Runs the kubelet until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
     let config = config(matches)?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(matches, config))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(matches, config, None))
 }
 
-async fn serve(matches: &ArgMatches, config: Config) -> Result<()> {
+async fn serve(matches: &ArgMatches, config: Config, inside: Option<&Inside>) -> Result<()> {
     bootstrap(matches, &config).await?;
-    let client = client(matches, "kubeconfig")?;
+    let client = client(matches, "kubeconfig", inside)?;
     let endpoint = match text(matches, "container-runtime-endpoint").filter(|endpoint| !endpoint.is_empty()) {
         Some(endpoint) => endpoint.to_owned(),
         None => embedded(matches).await?,
@@ -154,7 +155,9 @@ async fn serve(matches: &ArgMatches, config: Config) -> Result<()> {
     let mut kubelet = Kubelet::start(config, client, Runtime::new(&channel)).await?;
     let announce = async {
         kubelet.registered().await;
-        println!("ready: node {name} on {}", kubelet.address());
+        if inside.is_none() {
+            println!("ready: node {name} on {}", kubelet.address());
+        }
     };
     let stopping = crate::etcd::signal();
     tokio::pin!(stopping);
@@ -198,19 +201,18 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     if from.is_empty() || Path::new(to).exists() {
         return Ok(());
     }
-    let client = client(matches, "bootstrap-kubeconfig")?;
+    let client = client(matches, "bootstrap-kubeconfig", None)?;
     bootstrap::obtain(&client, &config.node_name, &config.cert_dir, &Purpose::Client).await?;
     Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &config.cert_dir)?)
 }
 
-fn client(matches: &ArgMatches, flag: &str) -> Result<Client> {
+fn client(matches: &ArgMatches, flag: &str, inside: Option<&Inside>) -> Result<Client> {
     let Some(file) = text(matches, flag) else {
         bail!("--{flag} says how the API server is reached, and is not given")
     };
-    let config = Kubeconfig::load(&[PathBuf::from(file)])?.config(None)?;
     let settings =
         client::Settings { user_agent: format!("kubelet/{}", ::kubelet::node::VERSION), ..Default::default() };
-    Ok(Client::connect(&config, settings)?)
+    Reach::new(Some(Path::new(file)), None, inside)?.client(settings)
 }
 
 fn config(matches: &ArgMatches) -> Result<Config> {

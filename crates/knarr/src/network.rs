@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
 
-use crate::component::client_config;
+use crate::component::{Inside, Reach};
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {
@@ -30,16 +30,16 @@ pub fn arguments(command: Command) -> Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(start(matches))
+    executor.block_on(start(matches, None))
 }
 
 /// Keeps them in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches) -> Result<()> {
-    let reach = client_config(matches.get_one::<String>("kubeconfig").map(Path::new), None)?;
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+    let reach = Reach::new(matches.get_one::<String>("kubeconfig").map(Path::new), None, inside)?;
     let node = matches.get_one::<String>("hostname-override").expect("it is required");
     let mtu = *matches.get_one::<u32>("mtu").expect("it has a default");
     let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
-    let client = client::Client::connect(&reach, settings).context("reach the API server")?;
+    let client = reach.client(settings)?;
     tokio::select! {
         ended = proxy::mesh::run(client.clone(), node, mtu) => Ok(ended?),
         ended = proxy::policy::follow::run(client, node) => Ok(ended?),

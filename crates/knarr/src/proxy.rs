@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use proxy::config::Config;
 use proxy::health::Told;
 
-use crate::component::client_config;
+use crate::component::{Inside, Reach};
 
 /// Flags with a value that mean something, and what.
 const VALUES: &[(&str, &str)] = &[
@@ -101,11 +101,11 @@ pub fn arguments(mut command: Command) -> Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(start(matches))
+    executor.block_on(start(matches, None))
 }
 
 /// Proxies in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches) -> Result<()> {
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     if is_on(matches, "cleanup") {
         return proxy::follow::clean_up().context("take the rules away");
     }
@@ -119,9 +119,9 @@ pub async fn start(matches: &ArgMatches) -> Result<()> {
     }
     let config = config(matches)?;
     let kubeconfig = text(matches, "kubeconfig").map(str::to_owned).or_else(|| config.kubeconfig.clone());
-    let reach = client_config(kubeconfig.as_deref().map(Path::new), text(matches, "master"))?;
+    let reach = Reach::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), inside)?;
     let settings = client::Settings { user_agent: "kube-proxy".to_owned(), ..client::Settings::default() };
-    let client = client::Client::connect(&reach, settings).context("reach the API server")?;
+    let client = reach.client(settings)?;
     let well = Arc::new(RwLock::new(Told::default()));
     if let Some(address) = config.healthz {
         let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;

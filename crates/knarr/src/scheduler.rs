@@ -15,7 +15,7 @@ use driver::Caches;
 use driver::election::{Election, Ended};
 use tokio::task::JoinSet;
 
-use crate::component;
+use crate::component::{self, Inside, Reach};
 use crate::health::{self, Health};
 use flags::Flags;
 
@@ -27,10 +27,10 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 }
 
 /// Runs in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches) -> Result<()> {
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     let configuration = flags.configuration(matches)?;
-    serve(&flags, configuration).await
+    serve(&flags, configuration, inside).await
 }
 
 /// Runs until it is told to stop, or is no longer the leader.
@@ -39,13 +39,13 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
     flags::say_without_meaning(matches);
     let configuration = flags.configuration(matches)?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(&flags, configuration))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(&flags, configuration, None))
 }
 
-async fn serve(flags: &Flags, configuration: Configuration) -> Result<()> {
+async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Inside>) -> Result<()> {
     let kubeconfig = Path::new(&configuration.client.kubeconfig);
     let kubeconfig = (!kubeconfig.as_os_str().is_empty()).then_some(kubeconfig);
-    let config = component::client_config(kubeconfig, flags.master.as_deref())?;
+    let reach = Reach::new(kubeconfig, flags.master.as_deref(), inside)?;
     let settings = client::Settings {
         user_agent: "kube-scheduler".to_owned(),
         qps: configuration.client.qps as f32,
@@ -53,10 +53,10 @@ async fn serve(flags: &Flags, configuration: Configuration) -> Result<()> {
         ..client::Settings::default()
     };
     // Events and the lease have limits of their own: neither waits for the other, nor for pods.
-    let connect = || Client::connect(&config, settings.clone()).with_context(|| format!("{}", config.server));
+    let connect = || reach.client(settings.clone());
     let (client, events, leases) = (connect()?, connect()?, connect()?);
     // A watch is one request for minutes, and must not wait behind bindings.
-    let watches = Client::connect(&config, client::Settings { qps: 0.0, ..settings.clone() })?;
+    let watches = reach.client(client::Settings { qps: 0.0, ..settings.clone() })?;
     let metrics = Arc::new(Metrics::default());
     let told = Arc::clone(&metrics);
     let health = Health::new(client.clone(), flags.health(), move || told.text())?;

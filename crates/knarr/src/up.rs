@@ -19,8 +19,10 @@ use pki::{Pki, Subject};
 use tokio::task::JoinSet;
 
 pub use instance::Instance;
-use plan::{Component, Layout, Plan};
+use plan::{Layout, Row};
 use steps::Steps;
+
+use crate::component::Inside;
 
 /// A cluster on this machine.
 #[derive(Args, Debug, Clone)]
@@ -53,7 +55,7 @@ pub struct Options {
     #[arg(long, default_value_t = 10053)]
     pub dns_port: u16,
     /// Parts that are not started.
-    #[arg(long, value_delimiter = ',', value_parser = plan::PARTS.to_vec())]
+    #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     pub disable: Vec<String>,
     /// Flags of components, given by `--kubelet-arg NAME=VALUE` and its like: they win over those decided here.
     #[arg(skip)]
@@ -67,20 +69,20 @@ pub struct Options {
 }
 
 pub fn arguments(command: clap::Command) -> clap::Command {
-    Options::augment_args(command).args(plan::COMPONENTS.iter().map(|(component, argument)| {
-        Arg::new(*argument)
-            .long(*argument)
+    Options::augment_args(command).args(plan::ROWS.iter().map(|row| {
+        Arg::new(row.own_flags)
+            .long(row.own_flags)
             .value_name("NAME=VALUE")
             .action(ArgAction::Append)
-            .help(format!("A flag of {component}, in place of what is decided for it."))
+            .help(format!("A flag of {}, in place of what is decided for it.", row.name))
     }))
 }
 
 fn options(matches: &ArgMatches) -> Result<Options> {
     let mut options = Options::from_arg_matches(matches)?;
-    for (component, argument) in plan::COMPONENTS {
-        let flags = matches.get_many::<String>(argument).into_iter().flatten().cloned().collect();
-        options.own_flags.insert(component, flags);
+    for row in plan::ROWS {
+        let flags = matches.get_many::<String>(row.own_flags).into_iter().flatten().cloned().collect();
+        options.own_flags.insert(row.name, flags);
     }
     Ok(options)
 }
@@ -107,12 +109,11 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let pki = Pki::open(&layout.pki())?;
     certificates(&pki, &layout)?;
     steps.done("certificates");
-    let plan = Plan::of(options, &layout, &pki);
-    let mut running = JoinSet::new();
-    for component in plan.components {
-        let name = component.name;
-        start(component, &mut running)?;
-        if name == "kube-apiserver" {
+    let (mut running, inside) = (JoinSet::new(), Inside::new());
+    for (row, flags) in plan::of(options, &layout, &pki) {
+        let asked_by = layout.user(row.kubeconfig).context("every component is somebody")?;
+        start(row, flags, inside.asked_by(asked_by), &mut running)?;
+        if row.name == "kube-apiserver" {
             until(&mut running, ready::server(&layout)).await?;
             steps.done("API server and store");
             addons::apply(&layout).await?;
@@ -144,11 +145,15 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-fn start(component: Component, running: &mut JoinSet<(&'static str, Result<()>)>) -> Result<()> {
-    let Component { name, flags, arguments, run } = component;
-    let command = arguments(clap::Command::new(name).no_binary_name(true));
-    let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {name}"))?;
-    running.spawn(async move { (name, run(matches).await) });
+fn start(
+    row: &'static Row,
+    flags: Vec<String>,
+    inside: Inside,
+    running: &mut JoinSet<(&'static str, Result<()>)>,
+) -> Result<()> {
+    let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
+    let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {}", row.name))?;
+    running.spawn(async move { (row.name, (row.run)(matches, inside).await) });
     Ok(())
 }
 

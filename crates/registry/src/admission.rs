@@ -48,7 +48,7 @@ use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::time::Time;
 
-pub use table::{Flags, Unknown};
+pub use table::{Flags, Unknown, names};
 
 use crate::body::resource_name;
 

@@ -3,14 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::authentication::Peer;
-use apiserver::{Server, life};
-use auth::User;
-use bytes::Bytes;
+use apiserver::{Server, inside};
 use client::cache::{self, Reader, Source};
-use client::{Client, InProcess, Settings, Target, WriteOptions, transport};
-use http::Request;
-use http_body_util::Full;
+use client::{Client, Target, WriteOptions};
 use machinery::{Key, Resource, Value};
 use reconcile::{Objects, index_by, kinds};
 use store::Node;
@@ -59,14 +54,7 @@ impl Cluster {
     /// # Panics
     /// Never: its settings are sound.
     pub fn admin(&self) -> Client {
-        let state = Arc::clone(self.server.state());
-        let user = User::authenticated("admin", ["system:masters".into()]);
-        let serve = move |request: Request<Bytes>| {
-            let peer = Peer { user: request.extensions().get::<User>().cloned(), ..Peer::default() };
-            let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
-            async move { answer.await.map(transport::body) }
-        };
-        Client::new(Arc::new(InProcess::new(user, serve)), Settings::default()).expect("settings of our own")
+        inside::admin(Arc::clone(self.server.state()))
     }
 
     /// Creates an object in the namespace `default`.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::audit::Event;
 use ::audit::batch::{Batcher, Config};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// Where events are put.
@@ -14,12 +14,13 @@ pub struct Queue(mpsc::Sender<Event>);
 pub struct Waiting {
     events: mpsc::Receiver<Event>,
     config: Config,
+    closing: watch::Receiver<bool>,
 }
 
-/// A queue with room for as many events as the configuration says.
-pub fn new(config: Config) -> (Queue, Waiting) {
+/// A queue with room for as many events as the configuration says, which takes no more once it is closing.
+pub fn new(config: Config, closing: watch::Receiver<bool>) -> (Queue, Waiting) {
     let (sender, events) = mpsc::channel(config.buffer_size.max(1));
-    (Queue(sender), Waiting { events, config })
+    (Queue(sender), Waiting { events, config, closing })
 }
 
 impl Queue {
@@ -30,11 +31,11 @@ impl Queue {
 }
 
 impl Waiting {
-    /// Sends batches one after the other until nobody puts events in any more.
+    /// Sends batches one after the other until no more events can come.
     pub async fn run<F: Future<Output = ()> + Send>(mut self, mut send: impl FnMut(Vec<Event>) -> F + Send) {
         let origin = Instant::now();
         let mut batcher = Batcher::new(self.config);
-        let mut is_open = true;
+        let (mut is_open, mut is_closing) = (true, false);
         while is_open || !batcher.is_empty() {
             if let Some(batch) = batcher.take(origin.elapsed()) {
                 send(batch).await;
@@ -50,6 +51,10 @@ impl Waiting {
                         batcher.close();
                     }
                 },
+                _ = self.closing.wait_for(|closing| *closing), if !is_closing => {
+                    is_closing = true;
+                    self.events.close();
+                }
                 () = tokio::time::sleep_until(due.unwrap_or(origin)), if due.is_some() => {}
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use machinery::Str;
@@ -21,6 +22,7 @@ pub async fn run(cache: Arc<Cache>, store: Arc<Store>, layout: Layout) {
         if let Err(error) = feed(&cache, &store, &layout).await {
             tracing::warn!(%error, "the watch of the store ended; reading everything anew");
         }
+        cache.fed.store(false, Ordering::Relaxed);
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -32,6 +34,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), seale
     cache.reached.send_replace(revision);
     drop(found);
     fill_late(cache, store, layout).await?;
+    cache.fed.store(true, Ordering::Relaxed);
     loop {
         let batch = tokio::select! {
             batch = store.next(&mut watch) => batch?,

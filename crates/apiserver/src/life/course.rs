@@ -27,7 +27,6 @@ use tokio::time::Instant;
 use super::{Asked, Refusal};
 use crate::answer::{Answer, Body};
 use crate::audit::user_of;
-use crate::authentication::Peer;
 use crate::fairness::{Seat, Watching};
 use crate::metrics::Labels;
 use crate::proxy::Stream;
@@ -70,7 +69,7 @@ pub struct Sent {
 
 impl Course {
     /// A request arrives.
-    pub fn begin(state: &Arc<State>, asked: &Asked, peer: &Peer) -> Self {
+    pub fn begin(state: &Arc<State>, asked: &Asked) -> Self {
         let given = asked.header(request::AUDIT_ID_HEADER);
         let audit_id = match given {
             "" => draw().uid.into(),
@@ -83,7 +82,7 @@ impl Course {
             is_long_running: asked.info.is_long_running(),
             labels: Labels::of(asked),
             audit_id,
-            connected: peer.address.map(|address| address.ip()),
+            connected: asked.from,
             trail: None,
             seat: None,
             classification: None,

@@ -1,5 +1,7 @@
 //! Which headers go on, and what they ask for.
 
+use std::net::IpAddr;
+
 use http::HeaderMap;
 use http::header::{
     AUTHORIZATION, CONNECTION, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
@@ -32,12 +34,13 @@ const CORS: [&str; 4] = [
 ];
 
 /// The headers of a request as they go on: without what is between neighbours, and without the proofs by which the
-/// client showed this server who it is.
-pub fn forwarded(headers: &HeaderMap) -> HeaderMap {
+/// client showed this server who it is; with where it came from.
+pub fn forwarded(headers: &HeaderMap, from: Option<IpAddr>) -> HeaderMap {
     let upgrade = if is_upgrade(headers) { headers.get(UPGRADE).cloned() } else { None };
     let mut out = headers.clone();
     strip_hops(&mut out);
     strip_identity(&mut out);
+    forwarded_for(&mut out, from);
     if let Some(upgrade) = upgrade {
         out.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         out.insert(UPGRADE, upgrade);
@@ -72,7 +75,7 @@ pub fn strip_cors(headers: &mut HeaderMap) {
 }
 
 /// Adds who asked this server to those who were asked before.
-pub fn forwarded_for(headers: &mut HeaderMap, address: Option<std::net::IpAddr>) {
+fn forwarded_for(headers: &mut HeaderMap, address: Option<IpAddr>) {
     let Some(address) = address else { return };
     let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let all: Vec<String> = before.map(str::to_owned).chain([address.to_string()]).collect();
@@ -127,7 +130,7 @@ mod tests {
             ("x-remote-group", "system:masters"),
             ("accept", "text/html"),
         ]);
-        assert_eq!(shown(&forwarded(&sent)), ["accept: text/html"]);
+        assert_eq!(shown(&forwarded(&sent, None)), ["accept: text/html"]);
     }
 
     #[test]
@@ -139,7 +142,7 @@ mod tests {
         ]);
         assert!(is_upgrade(&sent));
         assert_eq!(websocket_protocols(&sent), ["v5.channel.k8s.io", "v4.channel.k8s.io"]);
-        assert!(shown(&forwarded(&sent)).contains(&"connection: Upgrade".to_owned()));
+        assert!(shown(&forwarded(&sent, None)).contains(&"connection: Upgrade".to_owned()));
         let spdy = headers(&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")]);
         assert!(is_upgrade(&spdy) && websocket_protocols(&spdy).is_empty());
         assert!(!is_upgrade(&headers(&[("connection", "Upgrade")])));

@@ -48,7 +48,7 @@ pub(super) async fn ask(
     sent: &HeaderMap,
     protocols: &[&str],
 ) -> Result<Response<Incoming>, ProxyError> {
-    let mut asked = headers::forwarded(sent);
+    let mut asked = headers::forwarded(sent, None);
     let websocket: Vec<HeaderName> =
         asked.keys().filter(|name| name.as_str().starts_with("sec-websocket-")).cloned().collect();
     for name in websocket {

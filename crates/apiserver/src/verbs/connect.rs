@@ -117,7 +117,7 @@ async fn forward(call: &Call<'_>) -> Result<Answer, Status> {
 /// Passes a request on that asks for another protocol.
 async fn switch(call: &Call<'_>, target: &Target) -> Result<Answer, Status> {
     let (stream, client) = upgrade(call)?;
-    let passed = headers::forwarded(&call.asked.headers);
+    let passed = headers::forwarded(&call.asked.headers, call.asked.from);
     let request = target.request(call.asked.method.clone(), passed, stream.body).map_err(|error| failed(&error))?;
     target.switch(request, client).await.map_err(|error| failed(&error))
 }

@@ -1,5 +1,6 @@
 //! A watch: what changes in a collection, for as long as the client reads.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +136,7 @@ impl Watching {
             }
         }
         let mut bookmark_at = Instant::now() + BOOKMARK_EVERY;
+        let mut ending = pin!(self.state.ending());
         loop {
             let now = *reached.borrow_and_update();
             if !self.send_changes(name, now).await? {
@@ -152,6 +154,7 @@ impl Watching {
                     }
                 },
                 () = self.pieces.closed() => return Err(Gone),
+                () = &mut ending => return Ok(()),
             }
         }
     }

@@ -4,19 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use apiserver::authentication::{Authenticators, Peer};
-use apiserver::{Server, life};
+use apiserver::authentication::Authenticators;
+use apiserver::{Server, inside};
 use auth::User;
-use bytes::Bytes;
 use client::cache::{self, Changed, Notices, Reader, Source};
 use client::config::{Credential, Pem, Secret, Tls};
-use client::{Client, Config, DeleteOptions, InProcess, Patch, Settings, Target, WriteOptions, transport};
+use client::{Client, Config, DeleteOptions, Patch, Settings, Target, WriteOptions};
 use controllers::deployment::Deployment;
 use controllers::replicaset::ReplicaSet;
 use driver::events::Recorder;
 use driver::{Caches, Driver, run};
-use http::Request;
-use http_body_util::Full;
 use machinery::meta::Meta;
 use machinery::{Key, Value, value};
 use reconcile::{Controller, Objects, index_by, kinds};
@@ -93,14 +90,7 @@ impl Cluster {
 
     /// A client inside the process that may do anything.
     pub fn admin(&self) -> Client {
-        let state = Arc::clone(self.server.state());
-        let user = User::authenticated("admin", ["system:masters".into()]);
-        let serve = move |request: Request<Bytes>| {
-            let peer = Peer { user: request.extensions().get::<User>().cloned(), ..Peer::default() };
-            let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
-            async move { answer.await.map(transport::body) }
-        };
-        Client::new(Arc::new(InProcess::new(user, serve)), Settings::default()).unwrap()
+        inside::admin(Arc::clone(self.server.state()))
     }
 
     /// A client over HTTPS that may do anything.

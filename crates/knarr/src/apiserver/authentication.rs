@@ -120,6 +120,11 @@ fn request_header(flags: &Flags) -> Result<Option<request_header::Config>> {
 /// What makes and checks service account tokens.
 fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
     let given = &flags.service_accounts;
+    // DEVIATION: tokens of service accounts are signed with a key in a file, not by another program.
+    ensure!(
+        given.service_account_signing_endpoint.is_none(),
+        "--service-account-signing-endpoint is not supported; give a key with --service-account-signing-key-file"
+    );
     let file = match &given.service_account_signing_key_file {
         Some(file) => file.clone(),
         None => own_key(&flags.cert_dir)?,

@@ -74,6 +74,18 @@ pub struct Flags {
     /// Admission plug-ins that are off, also if on by default.
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
+    /// Outdated: the only admission plug-ins that are on.
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["enable_admission_plugins", "disable_admission_plugins"])]
+    pub admission_control: Vec<String>,
+    /// How long pods stay on a node that is not ready, unless they say otherwise.
+    #[arg(long, default_value_t = 300)]
+    pub default_not_ready_toleration_seconds: i64,
+    /// How long pods stay on a node that is not heard of, unless they say otherwise.
+    #[arg(long, default_value_t = 300)]
+    pub default_unreachable_toleration_seconds: i64,
+    /// How the endpoints of the kubernetes service are kept: lease (all servers that live) or none.
+    #[arg(long, default_value = "lease", value_parser = ["lease", "none"])]
+    pub endpoint_reconciler_type: String,
     /// Whether containers may be privileged.
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub allow_privileged: bool,
@@ -230,6 +242,9 @@ pub struct ServiceAccounts {
     /// Issuers of service account tokens; the first one issues new ones.
     #[arg(long)]
     pub service_account_issuer: Vec<String>,
+    /// Socket of a program that signs tokens; there is no such way here.
+    #[arg(long, hide = true)]
+    pub service_account_signing_endpoint: Option<String>,
     /// Key that signs service account tokens; made in --cert-dir if there is none.
     #[arg(long)]
     pub service_account_signing_key_file: Option<PathBuf>,

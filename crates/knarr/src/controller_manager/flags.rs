@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
-use client::Config;
 use controllers::table::{ROWS, Row};
 use driver::election::Settings;
 use machinery::Key;
@@ -306,11 +305,6 @@ pub fn workers(matches: &ArgMatches, row: &Row) -> usize {
 }
 
 impl Flags {
-    /// Where the API server is: what the kubeconfig says, or what a pod is given.
-    pub fn client_config(&self) -> Result<Config> {
-        component::client_config(self.kubeconfig.as_deref(), self.master.as_deref())
-    }
-
     /// How the leader is found.
     pub fn election(&self) -> Result<Settings> {
         ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: there is only \"leases\"");

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bytes::Bytes;
-use client::config::{Credential, Tls};
 use client::transport::{Answer, BoxError, TransportError};
-use client::{Client, Config, Error, Https, Target, Transport, WriteOptions};
+use client::{Client, Error, Target, Transport, WriteOptions};
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, StatusCode};
 use machinery::{Value, value};
@@ -16,7 +15,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::flags::Flags;
-use super::{connect, settings};
+use super::settings;
+use crate::component::Reach;
 
 /// Where the accounts of controllers are.
 const NAMESPACE: &str = "kube-system";
@@ -27,29 +27,23 @@ const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 pub struct Clients {
     /// The identity of the kubeconfig.
     pub root: Client,
-    config: Config,
+    reach: Reach,
     flags: Flags,
 }
 
 impl Clients {
-    pub fn new(config: &Config, flags: &Flags) -> Result<Self> {
-        let root = connect(config, settings(flags, ""))?;
-        Ok(Self { root, config: config.clone(), flags: flags.clone() })
+    pub fn new(reach: &Reach, flags: &Flags) -> Result<Self> {
+        let root = reach.client(settings(flags, ""))?;
+        Ok(Self { root, reach: reach.clone(), flags: flags.clone() })
     }
 
     /// The client of a controller, with limits of its own.
     pub fn of(&self, account: &'static str, name: &str) -> Result<Client> {
         let settings = settings(&self.flags, name);
         if !self.flags.use_service_account_credentials {
-            return connect(&self.config, settings);
+            return self.reach.client(settings);
         }
-        let anonymous = Config {
-            tls: Tls { client: None, ..self.config.tls.clone() },
-            credential: Credential::None,
-            impersonate: None,
-            ..self.config.clone()
-        };
-        let inner = Https::new(anonymous).with_context(|| format!("{} cannot be used", self.config.server))?;
+        let inner = self.reach.anonymous()?;
         let transport = AsAccount { inner, root: self.root.clone(), account, token: Mutex::default() };
         Ok(Client::new(Arc::new(transport), settings)?)
     }
@@ -57,7 +51,7 @@ impl Clients {
 
 /// Carries requests as a service account.
 struct AsAccount {
-    inner: Https,
+    inner: Arc<dyn Transport>,
     root: Client,
     account: &'static str,
     /// The token, and when to ask for another.

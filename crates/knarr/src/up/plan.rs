@@ -5,45 +5,115 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use anyhow::{Context, Result};
+use auth::User;
 use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
+use crate::component::Inside;
 use crate::{apiserver, controller_manager, dns, kubelet, network, proxy, scheduler};
-
-/// Parts that can be left out.
-pub const PARTS: &[&str] = &["controller-manager", "scheduler", "kubelet", "proxy", "network", "dns"];
-
-/// Components, as they are called when they are started alone, and the argument that gives them flags.
-pub const COMPONENTS: &[(&str, &str)] = &[
-    ("kube-apiserver", "kube-apiserver-arg"),
-    ("kube-controller-manager", "kube-controller-manager-arg"),
-    ("kube-scheduler", "kube-scheduler-arg"),
-    ("kubelet", "kubelet-arg"),
-    ("kube-proxy", "kube-proxy-arg"),
-    ("network", "network-arg"),
-    ("dns", "dns-arg"),
-];
 
 /// A component that runs until it fails.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// A component and its command line.
-pub struct Component {
+/// A component of a cluster.
+pub struct Row {
+    /// What `--disable` calls it; empty if nothing works without it.
+    pub part: &'static str,
     /// What it is called when it is started alone.
     pub name: &'static str,
-    /// Its flags.
-    pub flags: Vec<String>,
+    /// The argument of this command that gives it flags of its own.
+    pub own_flags: &'static str,
+    /// Who it is to the API server: the name of its kubeconfig.
+    pub kubeconfig: &'static str,
+    /// What it is told.
+    flags: fn(&Options, &Layout, &Pki) -> Vec<String>,
     /// What flags it takes.
     pub arguments: fn(clap::Command) -> clap::Command,
     /// Runs it.
-    pub run: fn(ArgMatches) -> Running,
+    pub run: fn(ArgMatches, Inside) -> Running,
 }
 
 /// All of them, in the order of their start.
-pub struct Plan {
-    /// The API server is the first.
-    pub components: Vec<Component>,
+pub const ROWS: &[Row] = &[
+    Row {
+        part: "",
+        name: "kube-apiserver",
+        own_flags: "kube-apiserver-arg",
+        kubeconfig: "admin",
+        flags: server_flags,
+        arguments: apiserver::arguments,
+        run: |matches, inside| Box::pin(async move { apiserver::start(&matches, Some(&inside)).await }),
+    },
+    Row {
+        part: "controller-manager",
+        name: "kube-controller-manager",
+        own_flags: "kube-controller-manager-arg",
+        kubeconfig: "controller-manager",
+        flags: manager_flags,
+        arguments: controller_manager::arguments,
+        run: |matches, inside| Box::pin(async move { controller_manager::start(&matches, Some(&inside)).await }),
+    },
+    Row {
+        part: "scheduler",
+        name: "kube-scheduler",
+        own_flags: "kube-scheduler-arg",
+        kubeconfig: "scheduler",
+        flags: scheduler_flags,
+        arguments: scheduler::arguments,
+        run: |matches, inside| Box::pin(async move { scheduler::start(&matches, Some(&inside)).await }),
+    },
+    Row {
+        part: "kubelet",
+        name: "kubelet",
+        own_flags: "kubelet-arg",
+        kubeconfig: "kubelet",
+        flags: kubelet_flags,
+        arguments: kubelet::arguments,
+        run: |matches, inside| Box::pin(async move { kubelet::start(&matches, Some(&inside)).await }),
+    },
+    Row {
+        part: "proxy",
+        name: "kube-proxy",
+        own_flags: "kube-proxy-arg",
+        kubeconfig: "proxy",
+        flags: proxy_flags,
+        arguments: proxy::arguments,
+        run: |matches, inside| Box::pin(async move { proxy::start(&matches, Some(&inside)).await }),
+    },
+    Row {
+        part: "network",
+        name: "network",
+        own_flags: "network-arg",
+        kubeconfig: "network",
+        flags: network_flags,
+        arguments: network::arguments,
+        run: |matches, inside| Box::pin(async move { network::start(&matches, Some(&inside)).await }),
+    },
+    Row {
+        part: "dns",
+        name: "dns",
+        own_flags: "dns-arg",
+        kubeconfig: "dns",
+        flags: dns_flags,
+        arguments: dns::arguments,
+        run: |matches, inside| Box::pin(async move { dns::start(&matches, Some(&inside)).await }),
+    },
+];
+
+/// What can be left out.
+pub fn parts() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.part).filter(|part| !part.is_empty())
+}
+
+/// The components that are wanted, in the order of their start, each with its flags.
+pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
+    let wanted = |row: &&Row| !options.disable.iter().any(|disabled| disabled == row.part);
+    let planned = |row: &'static Row| {
+        let own = options.own_flags.get(row.name).into_iter().flatten();
+        (row, overridden((row.flags)(options, layout, pki), own))
+    };
+    ROWS.iter().filter(wanted).map(planned).collect()
 }
 
 /// Where things are, and what they are called.
@@ -119,6 +189,13 @@ impl Layout {
         vec![server, kubelet_client, front]
     }
 
+    /// Whom a kubeconfig names.
+    pub fn user(&self, kubeconfig: &str) -> Option<User> {
+        let file = self.kubeconfig(kubeconfig);
+        let (_, user, group) = self.kubeconfigs().into_iter().find(|(found, _, _)| *found == file)?;
+        Some(User::authenticated(user, (!group.is_empty()).then(|| group.into())))
+    }
+
     /// Who speaks to the API server: file, user, group.
     pub fn kubeconfigs(&self) -> Vec<(PathBuf, String, String)> {
         let row = |name: &str, user: &str, group: &str| (self.kubeconfig(name), user.to_owned(), group.to_owned());
@@ -131,88 +208,6 @@ impl Layout {
             row("network", "knarr:network", ""),
             row("dns", "knarr:dns", ""),
         ]
-    }
-}
-
-impl Plan {
-    /// Decides it.
-    pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Self {
-        let on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
-        let mut components = vec![Component {
-            name: "kube-apiserver",
-            flags: server_flags(options, layout, pki),
-            arguments: apiserver::arguments,
-            run: |matches| Box::pin(async move { apiserver::start(&matches).await }),
-        }];
-        if on("controller-manager") {
-            components.push(Component {
-                name: "kube-controller-manager",
-                flags: manager_flags(options, layout, pki),
-                arguments: controller_manager::arguments,
-                run: |matches| Box::pin(async move { controller_manager::start(&matches).await }),
-            });
-        }
-        if on("scheduler") {
-            components.push(Component {
-                name: "kube-scheduler",
-                flags: flags(&[
-                    ("kubeconfig", path(layout.kubeconfig("scheduler"))),
-                    ("leader-elect", "false".into()),
-                    ("secure-port", "0".into()),
-                ]),
-                arguments: scheduler::arguments,
-                run: |matches| Box::pin(async move { scheduler::start(&matches).await }),
-            });
-        }
-        if on("kubelet") {
-            components.push(Component {
-                name: "kubelet",
-                flags: kubelet_flags(options, layout, pki),
-                arguments: kubelet::arguments,
-                run: |matches| Box::pin(async move { kubelet::start(&matches).await }),
-            });
-        }
-        if on("proxy") {
-            components.push(Component {
-                name: "kube-proxy",
-                flags: flags(&[
-                    ("kubeconfig", path(layout.kubeconfig("proxy"))),
-                    ("hostname-override", layout.node_name.clone()),
-                    ("cluster-cidr", options.pod_cidr.clone()),
-                    ("healthz-bind-address", "127.0.0.1:0".into()),
-                ]),
-                arguments: proxy::arguments,
-                run: |matches| Box::pin(async move { proxy::start(&matches).await }),
-            });
-        }
-        if on("network") {
-            components.push(Component {
-                name: "network",
-                flags: flags(&[
-                    ("kubeconfig", path(layout.kubeconfig("network"))),
-                    ("hostname-override", layout.node_name.clone()),
-                ]),
-                arguments: network::arguments,
-                run: |matches| Box::pin(async move { network::start(&matches).await }),
-            });
-        }
-        if on("dns") {
-            components.push(Component {
-                name: "dns",
-                flags: flags(&[
-                    ("kubeconfig", path(layout.kubeconfig("dns"))),
-                    ("listen", format!("{}:{}", layout.address, layout.dns_port)),
-                    ("service-ip", layout.dns_service.to_string()),
-                ]),
-                arguments: dns::arguments,
-                run: |matches| Box::pin(async move { dns::start(&matches).await }),
-            });
-        }
-        for component in &mut components {
-            let own = options.own_flags.get(component.name).into_iter().flatten();
-            component.flags = overridden(std::mem::take(&mut component.flags), own);
-        }
-        Self { components }
     }
 }
 
@@ -258,6 +253,8 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("kubeconfig", path(layout.kubeconfig("controller-manager"))),
         ("leader-elect", "false".into()),
         ("secure-port", "0".into()),
+        // Within the process the server's own fairness is the limit.
+        ("kube-api-qps", "-1".into()),
         ("use-service-account-credentials", "true".into()),
         ("service-account-private-key-file", path(pki.service_account_key())),
         ("root-ca-file", path(authority.certificate.clone())),
@@ -267,6 +264,36 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cluster-cidr", options.pod_cidr.clone()),
         ("service-cluster-ip-range", options.service_cidr.clone()),
         ("controllers", "*,bootstrap-signer-controller,token-cleaner-controller".into()),
+    ])
+}
+
+fn scheduler_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("scheduler"))),
+        ("leader-elect", "false".into()),
+        ("secure-port", "0".into()),
+        ("kube-api-qps", "-1".into()),
+    ])
+}
+
+fn proxy_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("proxy"))),
+        ("hostname-override", layout.node_name.clone()),
+        ("cluster-cidr", options.pod_cidr.clone()),
+        ("healthz-bind-address", "127.0.0.1:0".into()),
+    ])
+}
+
+fn network_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())])
+}
+
+fn dns_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("dns"))),
+        ("listen", format!("{}:{}", layout.address, layout.dns_port)),
+        ("service-ip", layout.dns_service.to_string()),
     ])
 }
 

@@ -46,7 +46,7 @@ fn kubectl_works() {
     assert!(difference.contains("-  a: b") && difference.contains("+  a: changed"), "{difference}");
     assert_eq!(server.kubectl_with("diff -f -", applied), "");
     check("edit configmap c", "configmap/c edited");
-    check("get configmap c -o jsonpath={.data.a}", "edited");
+    check("get configmap c -o jsonpath={.data.a}", "b-edited");
     assert!(server.kubectl("describe configmap c").contains("Name:         c"));
     let table = server.kubectl("get configmaps c");
     assert!(table.starts_with("NAME   DATA   AGE\nc      1      "), "{table}");
@@ -54,6 +54,43 @@ fn kubectl_works() {
     assert!(explained.contains("<boolean>") && explained.contains("paused"), "{explained}");
     assert!(server.kubectl("api-resources --no-headers").lines().count() > 55);
     assert!(server.kubectl("api-versions").lines().any(|line| line == "apps/v1"));
+}
+
+#[test]
+fn kubectl_shows_things_in_every_form_and_watches_waits_and_proxies() {
+    let server = Server::start();
+    let has = |arguments: &str, words: &[&str]| {
+        let said = server.kubectl(arguments);
+        assert!(words.iter().all(|word| said.contains(word)), "kubectl {arguments}: {said}");
+    };
+    has("create configmap c --from-literal=a=b", &["configmap/c created"]);
+    has("get configmap c -o yaml", &["apiVersion: v1\ndata:\n  a: b\nkind: ConfigMap"]);
+    has("get configmap c -o json", &["\"kind\": \"ConfigMap\""]);
+    has("get configmap c -o wide", &["NAME   DATA   AGE"]);
+    has("get configmap c -o custom-columns=X:.data.a", &["X\nb"]);
+    has("get configmap c -o go-template={{.data.a}}", &["b"]);
+    has("get all,configmaps", &["service/kubernetes", "configmap/c"]);
+    has("get --raw=/api/v1/namespaces/default/configmaps/c", &["\"a\":\"b\""]);
+    has("get configmaps --chunk-size=1 -A -o name", &["configmap/c"]);
+    has("cluster-info", &["https://", "is running at"]);
+    has("version", &["Server Version"]);
+    has("config view", &["insecure-skip-tls-verify: true"]);
+    has("api-resources --api-group=apps -o name", &["deployments.apps"]);
+    has("wait --for=delete configmap/c --timeout=1s", &["timed out"]);
+
+    let mut watch = server.start_kubectl("get configmaps -w -o name --request-timeout=30s");
+    assert!(watch.any(|line| line == "configmap/c"));
+    has("create configmap d", &["configmap/d created"]);
+    assert!(watch.any(|line| line == "configmap/d"), "a watch shows what is new");
+
+    let mut proxy = server.start_kubectl("proxy --port=0");
+    let line = proxy.next().expect("the proxy says where it listens");
+    let address = line.rsplit(' ').next().unwrap();
+    let output = Command::new("curl")
+        .args(["-s", "--max-time", "10", &format!("http://{address}/api/v1/namespaces/default/configmaps/c")])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\"a\":\"b\""), "through kubectl proxy: {output:?}");
 }
 
 #[test]

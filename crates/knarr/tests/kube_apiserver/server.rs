@@ -106,6 +106,25 @@ impl Server {
         (code.to_owned(), body.to_owned())
     }
 
+    /// A kubectl that goes on, line by line.
+    pub fn start_kubectl(&self, arguments: &str) -> impl Iterator<Item = String> + use<> {
+        let mut process = Command::new("kubectl")
+            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
+            .args(arguments.split(' '))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Stream { process, lines }
+    }
+
+    /// Tells the server to stop, and waits until it has.
+    pub fn terminate(&mut self) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.process.wait().unwrap().success(), "it stops without an error");
+    }
+
     pub fn kubectl(&self, arguments: &str) -> String {
         self.kubectl_with(arguments, "")
     }
@@ -119,7 +138,7 @@ impl Server {
             .arg(self.folder.path().join("cache"))
             .args(["--request-timeout", "20s"])
             // An editor that does one thing.
-            .env("KUBE_EDITOR", "sed -i s/b$/edited/")
+            .env("KUBE_EDITOR", "sed -i s/a:.b$/&-edited/")
             .args(arguments.split_whitespace())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::server::Server;
 
 /// How long something may take that happens by itself.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A real etcd, or a store of ours that speaks its protocol; it ends with the value.
 struct Etcd {
@@ -90,8 +90,10 @@ fn eventually(mut look: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) 
 fn servers_see_each_other(members: &[Etcd]) {
     let endpoints: Vec<&str> = members.iter().map(|member| member.endpoint.as_str()).collect();
     let endpoints = endpoints.join(",");
-    let first = Server::start_with(&["--etcd-servers", &endpoints]);
-    let second = Server::start_with(&["--etcd-servers", &endpoints]);
+    let first = Server::start_with(&["--etcd-servers", &endpoints, "--advertise-address", "192.0.2.1"]);
+    let second = Server::start_with(&["--etcd-servers", &endpoints, "--advertise-address", "192.0.2.2"]);
+    let addresses = || second.kubectl("get endpointslice kubernetes -o jsonpath={.endpoints[*].addresses[0]}");
+    eventually(addresses, |seen| seen == "192.0.2.1 192.0.2.2");
     let path = "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=20&resourceVersion=0";
     let mut watch = second.stream(path);
     assert_eq!(first.kubectl("create configmap told --from-literal=a=b"), "configmap/told created");
@@ -101,6 +103,41 @@ fn servers_see_each_other(members: &[Etcd]) {
     assert_eq!(second.kubectl("label configmap told a=b"), "configmap/told labeled");
     let stored = members[0].etcdctl("get /registry/configmaps/default/told");
     assert!(stored.contains(r#""data":{"a":"b"}"#), "{stored}");
+    eventually(addresses, |seen| seen == "192.0.2.2");
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_answers_first_and_takes_itself_out_of_the_endpoints() {
+    let etcd = Etcd::cluster(1, real_etcd).remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+    let rules = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#;
+    std::fs::write(&policy, rules).unwrap();
+    let stays = Server::start_with(&["--etcd-servers", &etcd.endpoint, "--advertise-address", "192.0.2.1"]);
+    let mut goes = Server::start_with(&[
+        "--etcd-servers",
+        &etcd.endpoint,
+        "--advertise-address",
+        "192.0.2.2",
+        "--audit-policy-file",
+        &policy.to_string_lossy(),
+        "--audit-log-path",
+        &log.to_string_lossy(),
+        "--audit-log-mode",
+        "batch",
+        "--audit-log-batch-max-wait",
+        "1h",
+    ]);
+    let slice = || stays.kubectl("get endpointslice kubernetes -o jsonpath={.endpoints[*].addresses[0]}");
+    eventually(slice, |seen| seen == "192.0.2.1 192.0.2.2");
+    let mut watch = goes.stream("/api/v1/namespaces?watch=true");
+    assert!(watch.next().is_some(), "the watch has begun");
+    assert_eq!(goes.kubectl("create configmap last"), "configmap/last created");
+    goes.terminate();
+    assert!(watch.all(|line| line.contains("\"ADDED\"")), "the watch ends and is not cut off in a line");
+    assert_eq!(slice(), "192.0.2.1");
+    let written = std::fs::read_to_string(&log).unwrap();
+    assert!(written.lines().any(|line| line.contains("configmaps") && line.contains("ResponseComplete")), "{written}");
 }
 
 #[test]
@@ -198,4 +235,7 @@ fn events_expire() {
     assert_eq!(server.kubectl_with("create -f -", event), "event/e created");
     assert_eq!(server.kubectl("annotate event e more=more"), "event/e annotated");
     eventually(|| server.kubectl("get event e"), |said| said.contains("NotFound"));
+    drop(etcd);
+    let readiness = || server.code(&[], "/readyz?verbose").1;
+    eventually(readiness, |said| said.contains("[-]etcd failed") && said.contains("readyz check failed"));
 }

@@ -108,7 +108,7 @@ const ROWS: &[Row] = rows![
     PodSecurity: On = |config| PodSecurity::of(config),
     PodNodeSelector: Off = |config| PodNodeSelector::of(config),
     Priority: On = |_| Priority,
-    DefaultTolerationSeconds: On = |_| DefaultTolerationSeconds,
+    DefaultTolerationSeconds: On = |config| DefaultTolerationSeconds::of(config),
     PodTolerationRestriction: Off = |config| PodTolerationRestriction::of(config),
     EventRateLimit: Off = |config| EventRateLimit::of(config),
     ExtendedResourceToleration: Off = |_| ExtendedResourceToleration,
@@ -149,6 +149,11 @@ pub(super) fn rows(flags: &Flags) -> Result<Vec<Row>, Unknown> {
     let named = |names: &[String], row: &Row| names.iter().any(|name| name == row.name);
     let on = |row: &&Row| named(&flags.enable, row) || row.default == Switch::On && !named(&flags.disable, row);
     Ok(ROWS.iter().filter(on).copied().collect())
+}
+
+/// The names of all plug-ins, in their order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.name)
 }
 
 /// Whether there is a plug-in of this name.

@@ -6,18 +6,29 @@ use machinery::{Value, value};
 use super::pods::{items, list_mut, spec, spec_mut, text};
 use super::{Attributes, Notes, Plugin, View};
 
-const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+/// Taints, and what the flags that say how long they are tolerated are called in the configuration.
+const TAINTS: [(&str, &str); 2] =
+    [("node.kubernetes.io/not-ready", "notReadySeconds"), ("node.kubernetes.io/unreachable", "unreachableSeconds")];
 const SECONDS: i64 = 300;
 
 /// See the module.
-pub struct DefaultTolerationSeconds;
+pub struct DefaultTolerationSeconds {
+    seconds: [i64; 2],
+}
+
+impl DefaultTolerationSeconds {
+    /// From how long a pod stays: `notReadySeconds`, `unreachableSeconds`.
+    pub fn of(config: &Value) -> Self {
+        Self { seconds: TAINTS.map(|(_, name)| config.get(name).and_then(Value::as_int).unwrap_or(SECONDS)) }
+    }
+}
 
 impl Plugin for DefaultTolerationSeconds {
     fn admit(&self, attributes: &Attributes<'_>, pod: &mut Value, _: &dyn View, _: &mut Notes) -> Result<(), Status> {
         if !attributes.writes("", "pods") {
             return Ok(());
         }
-        for taint in TAINTS {
+        for ((taint, _), seconds) in TAINTS.into_iter().zip(self.seconds) {
             let tolerates = |toleration: &Value| {
                 matches!(text(toleration, "effect"), "" | "NoExecute")
                     && (text(toleration, "key").is_empty() || text(toleration, "key") == taint)
@@ -27,7 +38,7 @@ impl Plugin for DefaultTolerationSeconds {
             }
             if let Some(fields) = spec_mut(pod) {
                 list_mut(fields, "tolerations").push(value!({
-                    "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS
+                    "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds
                 }));
             }
         }

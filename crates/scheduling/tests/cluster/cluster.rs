@@ -3,15 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::authentication::Peer;
-use apiserver::{Server, life};
-use auth::User;
-use bytes::Bytes;
+use apiserver::{Server, inside};
 use client::cache::{self, Reader, Source};
-use client::{Client, InProcess, Patch, Settings, Target, WriteOptions, transport};
+use client::{Client, Patch, Target, WriteOptions};
 use driver::Caches;
-use http::Request;
-use http_body_util::Full;
 use machinery::{Key, Resource, Value, value};
 use reconcile::{Objects, kinds};
 use scheduler::Configuration;
@@ -158,12 +153,5 @@ async fn wait(mut reader: Reader<Value>, what: &str, condition: impl Fn(&Objects
 }
 
 fn admin(server: &Server) -> Client {
-    let state = Arc::clone(server.state());
-    let user = User::authenticated("admin", ["system:masters".into()]);
-    let serve = move |request: Request<Bytes>| {
-        let peer = Peer { user: request.extensions().get::<User>().cloned(), ..Peer::default() };
-        let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
-        async move { answer.await.map(transport::body) }
-    };
-    Client::new(Arc::new(InProcess::new(user, serve)), Settings::default()).unwrap()
+    inside::admin(Arc::clone(server.state()))
 }

@@ -52,7 +52,7 @@ async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<Answ
         return switch(call, target).await;
     }
     let asked = call.asked.uri.path();
-    let mut passed = headers::forwarded(&call.asked.headers);
+    let mut passed = headers::forwarded(&call.asked.headers, call.asked.from);
     if let Ok(uri) = HeaderValue::from_str(asked) {
         passed.insert(FORWARDED_URI, uri);
     }

@@ -26,7 +26,7 @@ pub type Estimate = Bounds<CostUnit>;
 /// The least and the most characters, bytes, items or entries a value can have.
 pub type SizeEstimate = Bounds<SizeUnit>;
 
-impl<Unit> Bounds<Unit> {
+impl<Unit: Copy> Bounds<Unit> {
     /// At least and at most so much.
     pub const fn between(min: u64, max: u64) -> Self {
         Self { min, max, unit: PhantomData }
@@ -45,7 +45,7 @@ impl<Unit> Bounds<Unit> {
 
     /// One for each of the other.
     #[must_use]
-    pub const fn times<Other>(&self, other: Bounds<Other>) -> Bounds<Other> {
+    pub const fn times<Other: Copy>(&self, other: Bounds<Other>) -> Bounds<Other> {
         Bounds::between(self.min.saturating_mul(other.min), self.max.saturating_mul(other.max))
     }
 

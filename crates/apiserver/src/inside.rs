@@ -1,0 +1,32 @@
+//! The server for those in the same process: the same life of a request, without a connection.
+
+use std::sync::Arc;
+
+use auth::User;
+use bytes::Bytes;
+use client::{Client, InProcess, Settings, Transport, transport};
+use http::Request;
+use http_body_util::Full;
+
+use crate::authentication::Peer;
+use crate::life;
+use crate::state::State;
+
+/// Carries requests to the server as somebody who is known, or as what a header proves.
+pub fn transport(state: Arc<State>, user: Option<User>) -> Arc<dyn Transport> {
+    let peer = Peer { user, ..Peer::default() };
+    Arc::new(InProcess::new(peer, move |mut request: Request<Bytes>| {
+        let peer = request.extensions_mut().remove::<Peer>().unwrap_or_default();
+        let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
+        async move { answer.await.map(transport::body) }
+    }))
+}
+
+/// A client that may do anything.
+///
+/// # Panics
+/// Never: its settings are sound.
+pub fn admin(state: Arc<State>) -> Client {
+    let user = User::authenticated("admin", ["system:masters".into()]);
+    Client::new(transport(state, Some(user)), Settings::default()).expect("settings of our own")
+}

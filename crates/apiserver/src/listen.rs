@@ -1,0 +1,109 @@
+//! The listener and its connections: TLS, then HTTP/1.1 or HTTP/2, until the server ends.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::authentication::Peer;
+use crate::life;
+use crate::patient::Patient;
+use crate::state::State;
+use crate::tls::Tls;
+
+/// How long a client may take to say who it is.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A client that takes nothing of its answers for so long is cut off.
+const STALLED: Duration = Duration::from_secs(60);
+/// Headers may take so many bytes; upstream's limit.
+const HEADER_BYTES_MAX: u32 = 1 << 20;
+/// How long a client may take to send the headers of a request.
+const HEADER_TIME: Duration = Duration::from_secs(32);
+/// Requests at once on one connection; upstream's limit.
+const STREAMS_MAX: u32 = 250;
+
+/// Takes connections until the server ends, and serves those it has to their end.
+pub async fn accept(listener: TcpListener, tls: Arc<Tls>, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    let mut ending = pin!(state.ending());
+    loop {
+        tokio::select! {
+            () = &mut ending => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, from)) => drop(connections.spawn(connection(stream, from, tls.clone(), state.clone()))),
+                Err(error) => {
+                    // Out of descriptors, mostly: others will close theirs.
+                    tracing::warn!(%error, "a connection could not be taken");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Serves one connection.
+async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: Arc<State>) {
+    let _ = stream.set_nodelay(true);
+    let offer = tls.offer();
+    let acceptor = TlsAcceptor::from(offer.config.clone());
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(Patient::new(stream, STALLED))).await else {
+        state.metrics.handshake_errors.with(&[]).add(1);
+        return;
+    };
+    let (_, session) = stream.get_ref();
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let peer = Peer { address: Some(from), ..offer.peer(session.peer_certificates().unwrap_or_default()) };
+    let ending = state.ending();
+    let headers_in = HEADER_TIME.min(state.request_timeout);
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let (state, peer) = (state.clone(), peer.clone());
+        async move { Ok::<_, Infallible>(life::serve(state, peer, request).await) }
+    });
+    // Which protocol it is was settled at the handshake: nobody is waited for to show it.
+    let served = if is_http2 {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEADER_BYTES_MAX)
+            .keep_alive_interval(Duration::from_secs(30))
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        tokio::select! {
+            served = connection.as_mut() => served,
+            () = ending => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    } else {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(headers_in)
+            .max_buf_size(HEADER_BYTES_MAX as usize)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        tokio::select! {
+            served = connection.as_mut() => served,
+            () = ending => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection ended");
+    }
+}

@@ -1,0 +1,199 @@
+//! Which servers there are: each shows itself in the store for as long as it lives, and the endpoints of the `kubernetes`
+//! service are those that do.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use machinery::meta::Meta;
+use machinery::status::Status;
+use machinery::{GroupVersionKind, Value, value};
+use mvcc::{Delete, Operation, Put, Range, Revision, Span, Txn};
+use tokio::time::Instant;
+
+use crate::state::{State, unavailable};
+use crate::{bootstrap, storage};
+
+/// A server that has not renewed its key for so long is gone.
+const LIFE: Duration = Duration::from_secs(15);
+/// How often a key is renewed.
+const RENEWAL: Duration = Duration::from_secs(10);
+/// When the store could not be reached, it is tried again so soon.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Shows this server for as long as it runs, and keeps the endpoints in step with all of them.
+pub async fn run(state: &State, own: SocketAddr) {
+    loop {
+        if let Err(status) = follow(state, own).await {
+            tracing::warn!(message = %status.message, "the endpoints of the kubernetes service are not kept");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Shows this server once: the endpoints have it when this returns.
+pub async fn begin(state: &State, own: SocketAddr) -> Result<(), Status> {
+    renew(state, own.ip()).await?;
+    state.catch_up().await?;
+    let (present, _) = present(state).await?;
+    publish(state, &present, own.port()).await
+}
+
+/// Takes this server out of the endpoints.
+pub async fn end(state: &State, own: SocketAddr) -> Result<(), Status> {
+    let gone = Delete { span: Span::key(key(state, own.ip())), want_previous: false };
+    state.submit(Txn { success: vec![Operation::Delete(gone)], ..Txn::default() }).await?;
+    state.catch_up().await?;
+    let (present, _) = present(state).await?;
+    publish(state, &present, own.port()).await
+}
+
+async fn follow(state: &State, own: SocketAddr) -> Result<(), Status> {
+    let mut renewed = Instant::now();
+    renew(state, own.ip()).await?;
+    loop {
+        let (found, revision) = present(state).await?;
+        publish(state, &found, own.port()).await?;
+        let watch = state.store.watch(span(state), revision + 1).await;
+        let mut watch = watch.map_err(|error| unavailable(&error.into()))?;
+        // Renewals are changes too: only another set of servers is news.
+        while present(state).await?.0 == found {
+            tokio::select! {
+                () = tokio::time::sleep_until(renewed + RENEWAL) => {
+                    renewed = Instant::now();
+                    renew(state, own.ip()).await?;
+                }
+                changes = state.store.next(&mut watch) => drop(changes.map_err(|error| unavailable(&error.into()))?),
+            }
+        }
+    }
+}
+
+async fn renew(state: &State, own: IpAddr) -> Result<(), Status> {
+    let lease = state.store.lease_of(LIFE).await.map_err(|error| unavailable(&error.into()))?;
+    // The form that upstream's servers read and write there.
+    let shown = value!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {},
+        "subsets": [{"addresses": [{"ip": (own.to_string())}]}],
+    });
+    let value = Some(storage::encode(&shown));
+    let put = Put { key: key(state, own), value, lease: Some(lease), want_previous: false };
+    state.submit(Txn { success: vec![Operation::Put(put)], ..Txn::default() }).await.map(drop)
+}
+
+/// The addresses of all servers, in order, and the revision they were read at.
+async fn present(state: &State) -> Result<(Vec<IpAddr>, Revision), Status> {
+    let range = Range { keys_only: true, ..Range::of(span(state)) };
+    let (found, revision) = state.store.range(range).await.map_err(|error| unavailable(&error))?;
+    let addresses =
+        found.iter().filter_map(|found| std::str::from_utf8(&found.key).ok()?.rsplit('/').next()?.parse().ok());
+    let mut addresses: Vec<IpAddr> = addresses.collect();
+    addresses.sort_unstable();
+    Ok((addresses, revision))
+}
+
+fn span(state: &State) -> Span {
+    Span::prefix(format!("{}/masterleases/", state.layout.root).into_bytes())
+}
+
+fn key(state: &State, address: IpAddr) -> Bytes {
+    Bytes::from(format!("{}/masterleases/{address}", state.layout.root))
+}
+
+/// Makes the endpoints and their slice say where the servers are.
+async fn publish(state: &State, servers: &[IpAddr], port: u16) -> Result<(), Status> {
+    for object in endpoints(servers, port) {
+        while !show(state, object.clone()).await? {
+            state.catch_up().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes an object, or lets the one that is there say the same; false if another was faster.
+async fn show(state: &State, object: Value) -> Result<bool, Status> {
+    let gvk = GroupVersionKind::of_object(&object).map_err(Status::internal_error)?;
+    let table = state.table();
+    let kind = table.kinds.iter().find(|kind| kind.group == gvk.group && kind.kind == gvk.kind);
+    let kind = kind.ok_or_else(|| Status::internal_error(format!("{gvk} is not served")))?;
+    let meta = Meta::of(&object);
+    let Some(entry) = state.cache.shelf(kind).get(&format!("{}/{}", meta.namespace(), meta.name())) else {
+        return bootstrap::make(state, object).await.map(|()| true);
+    };
+    let mut next = entry.object();
+    let (Value::Object(fields), Value::Object(wanted)) = (&mut next, object) else { return Ok(true) };
+    for (key, value) in wanted.iter().filter(|(key, _)| *key != "metadata") {
+        fields.insert(key, value.clone());
+    }
+    if next == entry.object() {
+        return Ok(true);
+    }
+    let meta = Meta::of(&next);
+    let key = state.layout.key(kind, meta.namespace(), meta.name());
+    let written = state.submit(storage::replace(key, storage::encode(&next), entry.revision)).await?;
+    Ok(written.is_some())
+}
+
+/// Where the `kubernetes` service leads. A slice has addresses of one family: that of the first server.
+fn endpoints(servers: &[IpAddr], port: u16) -> [Value; 2] {
+    let is_ipv4 = servers.first().is_none_or(IpAddr::is_ipv4);
+    let servers: Vec<String> =
+        servers.iter().filter(|server| server.is_ipv4() == is_ipv4).map(ToString::to_string).collect();
+    let ports = value!([{"name": "https", "port": (i64::from(port)), "protocol": "TCP"}]);
+    let addresses = Value::Array(servers.iter().map(|ip| value!({"ip": (ip.clone())})).collect());
+    let ready = Value::Array(
+        servers.iter().map(|ip| value!({"addresses": [(ip.clone())], "conditions": {"ready": true}})).collect(),
+    );
+    let subsets = if servers.is_empty() {
+        Value::Array(Vec::new())
+    } else {
+        value!([{"addresses": addresses, "ports": (ports.clone())}])
+    };
+    let all = value!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": subsets,
+    });
+    let slice = value!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "kubernetes"},
+        },
+        "addressType": (if is_ipv4 { "IPv4" } else { "IPv6" }),
+        "endpoints": ready,
+        "ports": ports,
+    });
+    [all, slice]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_the_servers_of_one_family() {
+        let servers = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|address| address.parse().unwrap());
+        let [all, slice] = endpoints(&servers, 6443);
+        assert_eq!(
+            all.get("subsets"),
+            Some(&value!([{
+                "addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}],
+                "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
+            }]))
+        );
+        assert_eq!(slice.get("addressType"), Some(&value!("IPv4")));
+        assert_eq!(slice.get("endpoints").and_then(Value::as_array).map(<[Value]>::len), Some(2));
+        let [all, _] = endpoints(&[], 6443);
+        assert_eq!(all.get("subsets"), Some(&Value::Array(Vec::new())));
+    }
+}
