@@ -52,6 +52,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("node-status-max-images", "nodeStatusMaxImages", Form::Number),
     ("node-status-update-frequency", "nodeStatusUpdateFrequency", Form::Text),
     ("pod-manifest-path", "staticPodPath", Form::Text),
+    ("pod-max-pids", "podPidsLimit", Form::Number),
     ("port", "port", Form::Number),
     ("provider-id", "providerID", Form::Text),
     ("register-node", "registerNode", Form::Bool),
@@ -99,7 +100,7 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format machine-id-file \
     make-iptables-util-chains manifest-url manifest-url-header max-open-files maximum-dead-containers \
     maximum-dead-containers-per-container memory-manager-policy minimum-container-ttl-duration oom-score-adj \
-    pod-max-pids pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps \
+    pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps \
     reserved-memory runonce runtime-cgroups runtime-request-timeout \
     seccomp-default storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
     storage-driver-secure storage-driver-table storage-driver-user streaming-connection-idle-timeout sync-frequency \

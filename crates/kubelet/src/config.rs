@@ -63,6 +63,8 @@ pub struct Config {
     pub eviction_max_pod_grace_seconds: i64,
     /// How long the node stays under pressure after it was.
     pub eviction_pressure_transition: Duration,
+    /// How many processes a pod may have.
+    pub pod_pids_max: Option<i64>,
     /// Where the groups of pods are.
     pub cgroup_root: String,
     /// Whether pods have groups at all.
@@ -197,7 +199,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "memoryThrottlingFactor",
     "oomScoreAdj",
     "podCIDR",
-    "podPidsLimit",
     "podsPerCore",
     "preloadedImagesVerificationAllowlist",
     "protectKernelDefaults",
@@ -256,6 +257,7 @@ impl Config {
             eviction_minimum_reclaim: BTreeMap::new(),
             eviction_max_pod_grace_seconds: 0,
             eviction_pressure_transition: Duration::from_secs(300),
+            pod_pids_max: None,
             cgroup_root: "/".to_owned(),
             cgroups_per_qos: true,
             parallel_pulls: 1,
@@ -446,6 +448,8 @@ impl Config {
             "nodeStatusReportFrequency" => self.status_report = field.duration()?,
             "nodeStatusUpdateFrequency" => self.status_update = field.duration()?,
             "podLogsDir" => self.pod_logs_dir = field.text()?.into(),
+            // Whatever is not positive means no limit.
+            "podPidsLimit" => self.pod_pids_max = Some(field.number()?).filter(|most| *most > 0),
             "providerID" => self.provider_id = field.text()?.to_owned(),
             "registerNode" => self.register_node = field.bool()?,
             "registerWithTaints" => self.taints = field.value.as_array().unwrap_or_default().to_vec(),

@@ -14,6 +14,8 @@ use container::cgroup::Cgroup;
 use image::{Name, Recipe, Store};
 use machinery::{Resource, Value, json, value};
 
+use crate::containerd::{Daemon, containerd};
+
 /// Whatever a test waits for comes sooner, or never.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const IMAGE: &str = "test.local/busybox:1";
@@ -28,6 +30,8 @@ pub static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
 pub static LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 
 pub struct Cluster {
+    /// Another runtime than the one inside.
+    engine: Option<Daemon>,
     dir: tempfile::TempDir,
     server: Child,
     kubelet: Child,
@@ -44,15 +48,39 @@ pub async fn cluster() -> Option<Cluster> {
 }
 
 pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
-    make(extra, "").await
+    make(wanted_engine().await?, extra, "").await
 }
 
 /// A cluster whose kubelet's configuration says more.
 pub async fn cluster_with_config(config: &str) -> Option<Cluster> {
-    make(&[], config).await
+    make(wanted_engine().await?, &[], config).await
 }
 
-async fn make(extra: &[&str], more: &str) -> Option<Cluster> {
+/// A cluster for what only the runtime inside can do.
+pub async fn cluster_with_built_in() -> Option<Cluster> {
+    if is_on_containerd() {
+        eprintln!("skipped: Debian's containerd does not do this");
+        return None;
+    }
+    make(None, &[], "").await
+}
+
+/// A cluster over a runtime that was started for it.
+pub async fn cluster_on(engine: Option<Daemon>) -> Option<Cluster> {
+    make(engine, &[], "").await
+}
+
+/// With `KNARR_TEST_RUNTIME=containerd`, all tests run over Debian's containerd and runc.
+fn is_on_containerd() -> bool {
+    std::env::var("KNARR_TEST_RUNTIME").is_ok_and(|name| name == "containerd")
+}
+
+/// The runtime that this run is to be over: `None` if it is not here, else perhaps another one than that inside.
+async fn wanted_engine() -> Option<Option<Daemon>> {
+    if is_on_containerd() { containerd().await.map(Some) } else { Some(None) }
+}
+
+async fn make(engine: Option<Daemon>, extra: &[&str], more: &str) -> Option<Cluster> {
     if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
         eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
         return None;
@@ -72,10 +100,13 @@ async fn make(extra: &[&str], more: &str) -> Option<Cluster> {
     let config = Kubeconfig::load(&[dir.path().join("admin.kubeconfig")]).unwrap().config(None).unwrap();
     let client = Client::connect(&config, client::Settings::default()).unwrap();
     prepare(&client).await;
-    let extra: Vec<String> = extra.iter().map(|text| (*text).to_owned()).collect();
+    let mut extra: Vec<String> = extra.iter().map(|text| (*text).to_owned()).collect();
+    if let Some(engine) = &engine {
+        extra.extend(["--container-runtime-endpoint".to_owned(), format!("unix://{}", engine.socket().display())]);
+    }
     write_config(dir.path(), &cgroup, more);
     let (kubelet, ready) = start_kubelet(dir.path(), &cgroup, &extra, &log);
-    Some(Cluster { dir, server, kubelet, ready, log, cgroup, client, extra })
+    Some(Cluster { engine, dir, server, kubelet, ready, log, cgroup, client, extra })
 }
 
 fn start_server(dir: &Path, log: &Arc<Mutex<String>>) -> (Child, String) {
@@ -260,6 +291,11 @@ pub fn is_ready(pod: &Value) -> bool {
 }
 
 impl Cluster {
+    /// What the runtime calls itself.
+    pub const fn runtime_name(&self) -> &'static str {
+        if self.engine.is_some() { "containerd" } else { "knarr" }
+    }
+
     /// Where the kubelet's server is.
     pub fn kubelet_address(&self) -> String {
         let (_, address) = self.ready.rsplit_once(' ').unwrap();
@@ -488,8 +524,8 @@ impl Cluster {
         assert_eq!(Cgroup::at(&group).pids().len(), 0);
     }
 
-    /// Mounts and directories of pods.
-    fn left(&self) -> Vec<String> {
+    /// Mounts, directories and groups of pods.
+    pub fn left(&self) -> Vec<String> {
         let dirs = ["runtime/sandboxes", "runtime/containers", "kubelet/pods", "logs"];
         let entries = dirs.iter().flat_map(|dir| fs::read_dir(self.path(dir)).into_iter().flatten().flatten());
         let left = self.mounts().into_iter().chain(entries.map(|entry| entry.path().display().to_string()));

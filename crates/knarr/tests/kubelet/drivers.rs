@@ -260,10 +260,17 @@ async fn a_volume_of_a_storage_driver_is_attached_staged_published_and_taken_bac
     let mut second = mounting("second", "cat /v/content; echo more >/v/file");
     set(&mut second, "restartPolicy", "Never");
     assert_eq!(cluster.output(&second).await, "of the driver\n");
+    let uid = cluster.get(&PODS, "second").await.str_at(&["metadata", "uid"]).unwrap().to_owned();
     cluster.delete("second").await;
+    // A pod that has ended is gone from the API server before it is gone from the node.
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while cluster.left().iter().any(|path| path.contains(&uid)) {
+        assert!(std::time::Instant::now() < deadline, "{:?}", cluster.left());
+        tokio::task::yield_now().await;
+    }
     cluster.restart();
     cluster.delete("first").await;
-    // What the killed kubelet had begun for the other pod may be finished only now.
+    // A driver that is not registered again yet is asked later.
     let deadline = std::time::Instant::now() + PATIENCE;
     while !driver.calls().contains(&"unstage volume-1".to_owned()) {
         assert!(std::time::Instant::now() < deadline, "{:?}", driver.calls());
@@ -285,7 +292,7 @@ async fn a_volume_of_a_storage_driver_is_attached_staged_published_and_taken_bac
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claimed_device_is_prepared_and_shown_to_its_container() {
-    let Some(cluster) = cluster().await else { return };
+    let Some(cluster) = cluster_with_built_in().await else { return };
     let name = format!("dra-{}.example.com", std::process::id());
     let driver = Driver::new("DRAPlugin", &name, "v1.DRAPlugin");
     driver.serve(cluster.path("kubelet/plugins_registry/dra.sock"));

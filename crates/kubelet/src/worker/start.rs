@@ -112,7 +112,10 @@ impl Worker {
             let Some(container) = pod.container(&name) else { return Done::Resized(id, true) };
             let group = Cgroup::at(&resources::cgroup(&context.config.cgroup_root, pod));
             // More for the pod comes before more for its container, less after; each is refused where it is out of order.
-            let grown = context.config.cgroups_per_qos.then(|| group.update(&resources::of_pod(pod)));
+            let grown = context
+                .config
+                .cgroups_per_qos
+                .then(|| group.update(&resources::of_pod(pod, context.config.pod_pids_max)));
             let mut linux = resources::of_container(pod, container, context.memory_capacity);
             context.swap.add(pod, container, &mut linux);
             let request = v1::UpdateContainerResourcesRequest {
@@ -122,7 +125,7 @@ impl Worker {
             };
             let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
             if let Some(Err(_)) = grown
-                && let Err(error) = group.update(&resources::of_pod(pod))
+                && let Err(error) = group.update(&resources::of_pod(pod, context.config.pod_pids_max))
             {
                 tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
             }
@@ -188,7 +191,8 @@ impl Making {
         let group = resources::cgroup(&context.config.cgroup_root, pod);
         if context.config.cgroups_per_qos {
             let cgroup = Cgroup::at(&group);
-            let made = cgroup.create().and_then(|()| cgroup.update(&resources::of_pod(pod)));
+            let made =
+                cgroup.create().and_then(|()| cgroup.update(&resources::of_pod(pod, context.config.pod_pids_max)));
             if let Err(error) = made {
                 let message =
                     format!("unable to ensure pod container exists: failed to create container for {group}: {error}");
