@@ -31,10 +31,7 @@ const PREFIX_MAX: usize = 63 - NAME_SUFFIX_LENGTH;
 /// As many pods as there should be, and no more.
 pub fn manage(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Plan {
     let mut active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
-    active.sort_by(|a, b| {
-        let by_name = || Meta::of(a).name().cmp(Meta::of(b).name());
-        pod::deletion_order((a, 0), (b, 0), now).then_with(by_name)
-    });
+    active.sort_by_cached_key(|pod| pod::deletion_key(pod, 0, now));
     // Without its finalizer a pod is not counted: that is how one that is not wanted any more is told apart.
     let (held, unwanted): (Vec<&Value>, Vec<&Value>) = active.iter().copied().partition(|pod| has_finalizer(pod));
     let mut plan = Plan::default();
