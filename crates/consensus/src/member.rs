@@ -428,6 +428,13 @@ impl Member {
             || (self.is_leader() && self.group.is_sole_voter(self.config.id) && self.group.members().count() == 1)
     }
 
+    /// Whether everything that was ever acknowledged is among the entries handed out, and nobody else can acknowledge anything: it leads
+    /// alone, and has handed out an entry of its own term. A read then needs to ask nobody.
+    pub fn decides_alone(&self) -> bool {
+        let settled = self.handed_out.1 == self.raft.raft.term;
+        settled && !self.removed && self.is_leader() && self.group.is_sole_voter(self.config.id)
+    }
+
     /// Who the members are, as of the last entry handed out.
     pub fn group(&self) -> &Group {
         &self.group
@@ -495,6 +502,10 @@ impl Member {
         let mut requests = Vec::with_capacity(proposals.len());
         for proposal in proposals {
             let Some(request) = proposal.request() else { continue };
+            if self.must_hand_over(&proposal) {
+                refused.push((request, ProposeError::Transferring));
+                continue;
+            }
             match self.check_proposal(&proposal, &entries) {
                 Err(reason) => refused.push((request, reason)),
                 Ok(()) => {
@@ -516,6 +527,19 @@ impl Member {
             refused.extend(requests.into_iter().map(|request| (request, reason.clone())));
         }
         refused
+    }
+
+    /// A leader does not remove itself: it would be gone before the others have heard that it may go, and of two members the other one
+    /// would wait for it for good. It hands over first, and the next leader removes it.
+    fn must_hand_over(&mut self, proposal: &Proposal) -> bool {
+        let leaves = matches!(proposal.change(), Some(Change::Remove { id }) if *id == self.config.id);
+        if !leaves || !self.is_leader() || self.group.is_sole_voter(self.config.id) {
+            return false;
+        }
+        if let Some(successor) = self.successor() {
+            self.transfer(successor);
+        }
+        true
     }
 
     fn check_proposal(&self, proposal: &Proposal, before: &[eraftpb::Entry]) -> Result<(), ProposeError> {

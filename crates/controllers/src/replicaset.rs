@@ -142,7 +142,6 @@ fn least_useful<'a>(active: &[&'a Value], kin: &[&'a Value], count: usize, now: 
     }
     let rank = |pod: &Value| on_node.get(pod::node(pod)).copied().unwrap_or(0);
     let mut ranked: Vec<(&Value, usize)> = active.iter().map(|pod| (*pod, rank(pod))).collect();
-    let name = |pod: &Value| Meta::of(pod).name().to_owned();
     ranked.sort_by_cached_key(|&(pod, rank)| pod::deletion_key(pod, rank, now));
     ranked.into_iter().take(count).map(|(pod, _)| pod).collect()
 }

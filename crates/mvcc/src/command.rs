@@ -147,6 +147,21 @@ pub enum AlarmChange {
     Lower,
 }
 
+impl Command {
+    /// Whether the command may make the key space grow: what a full store refuses.
+    pub fn grows(&self) -> bool {
+        match self {
+            Command::Put(_) | Command::LeaseGrant { .. } => true,
+            Command::Txn(txn) => txn.has_put(),
+            Command::Delete(_)
+            | Command::LeaseRevoke { .. }
+            | Command::LeaseCheckpoint { .. }
+            | Command::Compact { .. }
+            | Command::Alarm { .. } => false,
+        }
+    }
+}
+
 impl Operation {
     /// Whether the operation may change the key space.
     pub fn is_write(&self) -> bool {

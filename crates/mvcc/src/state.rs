@@ -103,6 +103,11 @@ impl State {
         self.compact_revision
     }
 
+    /// The oldest revision from which on all changes are known.
+    pub fn log_floor(&self) -> Revision {
+        self.log_floor
+    }
+
     /// The log entry this state is the result of.
     pub fn applied_index(&self) -> u64 {
         self.applied_index

@@ -100,6 +100,17 @@ impl WatchSet {
         woken
     }
 
+    /// Marks all watchers that had no mark, because changes from a revision on can no longer be told one by one: whoever reads from there
+    /// hears that they are compacted. Returns those that are to be woken.
+    pub fn notice_lost(&mut self, from: Revision) -> Vec<WatchId> {
+        let unmarked = self.watchers.iter_mut().filter(|(_, watcher)| watcher.mark.is_none());
+        let mark = |(id, watcher): (&WatchId, &mut Watcher)| {
+            watcher.mark = Some(from);
+            *id
+        };
+        unmarked.map(mark).collect()
+    }
+
     /// The revision from which a watcher has to read, or none when it has seen everything.
     pub fn mark(&self, id: WatchId) -> Option<Revision> {
         self.watchers.get(&id)?.mark

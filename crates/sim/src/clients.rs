@@ -108,7 +108,7 @@ impl Operation {
             Ok(Reply::Txn { succeeded, .. }) => *succeeded,
             Ok(Reply::Delete { deleted, .. }) => *deleted > 0,
             Ok(_) => true,
-            Err(error) => unreachable!("the workload asks for nothing that is refused: {error}"),
+            Err(error) => unreachable!("the workload asks for nothing else that is refused: {error}"),
         };
         self.end = Some(End { at_ms: now_ms, revision: outcome.revision, read: None, succeeded });
     }

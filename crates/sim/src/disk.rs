@@ -24,6 +24,8 @@ struct Inner {
     next_file: u64,
     /// Operations until the power goes; none is never.
     power: Option<u64>,
+    /// Whether nothing can grow.
+    full: bool,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +50,11 @@ impl SimDisk {
     /// The power goes after so many more operations.
     pub(crate) fn fail_after(&self, operations: u64) {
         self.inner().power = Some(operations);
+    }
+
+    /// Whether it is full from now on: files keep what they have and get no more.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.inner().full = full;
     }
 
     /// Whether the power is gone.
@@ -145,6 +152,9 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<SimFile> {
         let mut inner = self.operate()?;
+        if inner.full && bytes > 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         inner.next_file += 1;
         let file = inner.next_file;
         let zeros = vec![0; usize::try_from(bytes).expect("simulated files are small")];
@@ -190,8 +200,12 @@ impl DiskFile for SimFile {
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut inner = self.disk.operate()?;
+        let full = inner.full;
         let content = inner.files.get_mut(&self.file).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        if full && offset + bytes.len() > content.seen.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         put(&mut content.seen, offset, bytes);
         content.unsynced.push((offset, bytes.to_vec()));
         Ok(())

@@ -1,8 +1,8 @@
 //! What goes wrong, and when.
 
-use crate::host::TICK_MS;
+use crate::host::{Host, TICK_MS};
 use crate::random::Random;
-use crate::world::World;
+use crate::world::{Event, World};
 
 /// How long things go wrong.
 pub(crate) const FAULTS_UNTIL_MS: u64 = 8_000;
@@ -11,9 +11,9 @@ impl World {
     /// Does one random harm; the time until the next.
     pub(crate) fn harm(&mut self) -> u64 {
         let count = self.hosts.len();
-        let victim = self.random.index(count);
-        match self.random.between(0, 12) {
-            0 => self.network.island = island(&mut self.random, count),
+        let victim = self.any_host();
+        match self.random.between(0, 16) {
+            0 => self.network.island = island(&mut self.random, &self.hosts),
             1 => self.network.island.clear(),
             2 => {
                 self.network.loss = self.random.between(0, 30);
@@ -30,6 +30,9 @@ impl World {
             8 => self.hosts[victim].paused_until = self.now_ms + self.random.between(100, 2500),
             9 => self.burst(victim),
             10 => self.transfer(victim),
+            11 | 12 => self.hosts[victim].disk.set_full(true),
+            13 => (0..count).for_each(|host| self.hosts[host].disk.set_full(false)),
+            14 => self.hang_up(victim),
             _ => self.network.delay_ms_max = self.random.between(1, 100),
         }
         self.random.between(50, 900)
@@ -41,6 +44,7 @@ impl World {
         for host in 0..self.hosts.len() {
             self.hosts[host].sync_ms = 1;
             self.hosts[host].paused_until = 0;
+            self.hosts[host].disk.set_full(false);
             if self.hosts[host].disk.is_dead() {
                 self.crash(host);
             }
@@ -58,6 +62,15 @@ impl World {
         self.settle(victim);
     }
 
+    /// A member's connections break: its process ended, or only they did.
+    pub(crate) fn hang_up(&mut self, victim: usize) {
+        let peer = self.hosts[victim].id;
+        for host in (0..self.hosts.len()).filter(|host| *host != victim) {
+            let wait = self.random.between(1, 30);
+            self.after(wait, Event::HungUp { host, peer });
+        }
+    }
+
     fn transfer(&mut self, to: usize) {
         let id = self.hosts[to].id;
         for host in 0..self.hosts.len() {
@@ -69,6 +82,6 @@ impl World {
     }
 }
 
-fn island(random: &mut Random, count: usize) -> std::collections::BTreeSet<u64> {
-    (1..=count as u64).filter(|_| random.percent(50)).collect()
+fn island(random: &mut Random, hosts: &[Host]) -> std::collections::BTreeSet<u64> {
+    hosts.iter().map(|host| host.id).filter(|_| random.percent(50)).collect()
 }

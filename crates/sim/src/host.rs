@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use consensus::{Config, Group, Peer};
-use store::log::{self, Log};
-use store::open;
-use store::replica::{Options, Replica, Step, Write};
+use store::checkpoint::CheckpointError;
+use store::log::{self, Log, LogError};
+use store::open::{self, OpenError};
+use store::replica::{Options, Replica, Room, Step, Write};
 
 use crate::Bugs;
 use crate::disk::SimDisk;
@@ -23,6 +24,8 @@ pub(crate) struct Host {
     pub paused_until: u64,
     /// How long a sync takes.
     pub sync_ms: u64,
+    /// Whether it was removed from the cluster, for good.
+    pub retired: bool,
 }
 
 /// A member that is up.
@@ -30,6 +33,8 @@ pub(crate) struct Live {
     pub replica: Replica,
     log: Log<SimDisk>,
     queue: VecDeque<Write>,
+    /// The number that the group being written makes durable.
+    staged: Option<u64>,
     /// The number that the group being synced makes durable.
     syncing: Option<Option<u64>>,
 }
@@ -38,6 +43,8 @@ pub(crate) struct Live {
 pub(crate) enum Down {
     /// The power went.
     Power,
+    /// Its disk has no room to start on.
+    Full,
     /// It says that it cannot go on, which is a failure of the run.
     Fault(String),
 }
@@ -50,23 +57,31 @@ pub(crate) const TICK_MS: u64 = 100;
 
 impl Host {
     pub(crate) fn new(id: u64, peers: u64, clock_offset_ms: u64) -> Self {
-        let peer = |id: u64| Peer {
-            id,
-            name: format!("m{id}"),
-            peer_urls: vec![format!("http://m{id}:2380")],
-            client_urls: vec![],
-            learner: false,
-        };
+        let host = Self::joining(id, clock_offset_ms);
+        open::bootstrap(&host.disk, Group::new((1..=peers).map(Self::peer))).expect("a new disk takes a checkpoint");
+        host
+    }
+
+    /// A member that was added to a cluster and is to be told everything.
+    pub(crate) fn joining(id: u64, clock_offset_ms: u64) -> Self {
         let disk = SimDisk::default();
-        open::bootstrap(&disk, Group::new((1..=peers).map(peer))).expect("a new disk takes a checkpoint");
-        Self { id, disk, live: None, life: 0, clock_offset_ms, paused_until: 0, sync_ms: 2 }
+        Self { id, disk, live: None, life: 0, clock_offset_ms, paused_until: 0, sync_ms: 2, retired: false }
+    }
+
+    /// How the cluster knows it.
+    pub(crate) fn peer(id: u64) -> Peer {
+        let peer_urls = vec![format!("http://m{id}:2380")];
+        Peer { id, name: format!("m{id}"), peer_urls, client_urls: vec![], learner: false }
     }
 
     /// Starts from what the disk holds.
     pub(crate) fn start(&mut self, seed: u64) -> Result<(), Down> {
         self.life += 1;
         let config = log::Config { identity: (CLUSTER, self.id), segment_bytes: SEGMENT_BYTES };
-        let opened = open::open(self.disk.clone(), config).map_err(|error| self.down(&error.to_string()))?;
+        let opened = open::open(self.disk.clone(), config).map_err(|error| match error {
+            OpenError::Log(LogError::Full(_)) => Down::Full,
+            error => self.down(&error.to_string()),
+        })?;
         let member = Config {
             id: self.id,
             heartbeat_ticks: 1,
@@ -82,7 +97,8 @@ impl Host {
             memory_log_bytes_max: 4 << 10,
         };
         let replica = Replica::new(member, opened.recovered, opened.state, options);
-        self.live = Some(Live { replica, log: opened.log, queue: VecDeque::new(), syncing: None });
+        self.live = Some(Live { replica, log: opened.log, queue: VecDeque::new(), staged: None, syncing: None });
+        self.set_room(None);
         Ok(())
     }
 
@@ -99,13 +115,39 @@ impl Host {
     /// Writes what waits, unless a sync is under way; true when a sync was begun.
     pub(crate) fn begin_sync(&mut self, bugs: Bugs) -> Result<bool, Down> {
         let Some(live) = &mut self.live else { return Ok(false) };
-        let ready = live.syncing.is_none() && live.queue.iter().any(|write| write.persist.sync);
-        if !ready {
+        let waits = live.staged.is_some() || live.queue.iter().any(|write| write.persist.sync);
+        if live.syncing.is_some() || !waits {
             return Ok(false);
         }
         let result = live.write_group(&self.disk, bugs);
-        result.map_err(|error| self.down(&error))?;
-        Ok(true)
+        let written = result.map_err(|error| self.down(&error))?;
+        self.set_room((!written).then_some(Room::None));
+        Ok(written)
+    }
+
+    /// Looks for room on a disk that was full.
+    pub(crate) fn probe(&mut self) -> Result<(), Down> {
+        let Some(live) = &mut self.live else { return Ok(()) };
+        let result = live.log.replenish();
+        result.map_err(|error| self.down(&error.to_string()))?;
+        if live_room(self.live.as_ref()) != Room::None {
+            self.set_room(None);
+        }
+        Ok(())
+    }
+
+    /// How much room its log has.
+    pub(crate) fn room(&self) -> Room {
+        live_room(self.live.as_ref())
+    }
+
+    /// Tells the replica how much room there is: this, or what the log says.
+    fn set_room(&mut self, room: Option<Room>) {
+        let Some(live) = &mut self.live else { return };
+        let room = room.unwrap_or(if live.log.is_low() { Room::Low } else { Room::Ample });
+        if live.replica.room() != room {
+            live.replica.set_room(room);
+        }
     }
 
     /// The sync is done.
@@ -127,8 +169,12 @@ impl Host {
             return Ok(());
         }
         let (meta, state) = live.replica.checkpoint();
-        let written = store::checkpoint::write(&self.disk, &meta, &state).map_err(|error| error.to_string());
-        let released = written.and_then(|()| live.log.release(meta.index).map_err(|error| error.to_string()));
+        let released = match store::checkpoint::write(&self.disk, &meta, &state) {
+            // The one before it still stands, and the log with it.
+            Err(CheckpointError::Full(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+            Ok(()) => live.log.release(meta.index).map_err(|error| error.to_string()),
+        };
         released.map_err(|error| self.down(&error))
     }
 
@@ -137,12 +183,19 @@ impl Host {
     }
 }
 
+fn live_room(live: Option<&Live>) -> Room {
+    live.map_or(Room::Ample, |live| live.replica.room())
+}
+
 impl Live {
-    fn write_group(&mut self, disk: &SimDisk, bugs: Bugs) -> Result<(), String> {
-        let mut number = None;
-        while let Some(write) = self.queue.pop_front() {
+    /// Writes what waits; false when there is no room for it, and it must be tried again.
+    fn write_group(&mut self, disk: &SimDisk, bugs: Bugs) -> Result<bool, String> {
+        while let Some(write) = self.queue.front() {
             if let (Some(meta), Some(state)) = (&write.persist.install, &write.installed) {
-                store::checkpoint::write(disk, meta, state).map_err(|error| error.to_string())?;
+                match store::checkpoint::write(disk, meta, state) {
+                    Err(CheckpointError::Full(_)) => return Ok(false),
+                    written => written.map_err(|error| error.to_string())?,
+                }
                 self.log.stage_reset(meta.index);
             }
             if let Some(state) = write.persist.hard_state {
@@ -150,14 +203,19 @@ impl Live {
             }
             self.log.stage_entries(&write.persist.entries);
             if write.persist.sync {
-                number = Some(write.persist.number);
+                self.staged = Some(write.persist.number);
             }
+            self.queue.pop_front();
         }
-        self.log.write().map_err(|error| error.to_string())?;
+        match self.log.write() {
+            Err(LogError::Full(_)) => return Ok(false),
+            written => written.map_err(|error| error.to_string())?,
+        }
+        let number = self.staged.take();
         self.syncing = Some(number);
         if let (true, Some(number)) = (bugs.acknowledge_before_sync, number) {
             self.replica.persisted(number);
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -2,15 +2,18 @@
 //!
 //! One seed is one run: virtual time, so nothing waits, and one source of randomness, so it can be repeated. Members lose power at
 //! any disk operation, unsynced sectors survive or not one by one, messages are lost, delayed, doubled and reordered, members
-//! are cut off, pause, and tick in bursts. Clients write, read, compare and swap, hold leases and watch meanwhile. Each file of
+//! are cut off, pause, and tick in bursts, disks fill up. Clients write, read, compare and swap, hold leases and watch meanwhile;
+//! operators compact, and add, promote and remove members. Each file of
 //! [`invariants`] holds one thing that must be true whatever happens. Then the faults stop, and everything must converge.
 
+mod chronicle;
 mod clients;
 mod disk;
 mod faults;
 mod host;
 pub mod invariants;
 mod network;
+mod operator;
 mod random;
 mod watchers;
 mod world;
@@ -48,6 +51,14 @@ pub struct Report {
     pub crashes: u64,
     /// Snapshots installed.
     pub snapshots: u64,
+    /// Members that joined.
+    pub joined: u64,
+    /// Members that left.
+    pub left: u64,
+    /// Times that a disk had no more room.
+    pub full: u64,
+    /// The last revision that was compacted, or -1.
+    pub compacted: i64,
     /// The revision everybody ended with.
     pub revision: i64,
     /// Virtual milliseconds.

@@ -26,6 +26,9 @@ fn main() -> ExitCode {
                 total.unknown += report.unknown;
                 total.crashes += report.crashes;
                 total.snapshots += report.snapshots;
+                total.joined += report.joined;
+                total.left += report.left;
+                total.full += report.full;
             }
             Err(failure) => {
                 println!("{failure}");
@@ -33,9 +36,10 @@ fn main() -> ExitCode {
             }
         }
     }
-    let sim::Report { events, known, unknown, crashes, snapshots, .. } = total;
+    let sim::Report { events, known, unknown, crashes, snapshots, joined, left, full, .. } = total;
     println!(
-        "{seeds} seeds held: {events} events, {known} operations, {unknown} in doubt, {crashes} crashes, {snapshots} snapshots"
+        "{seeds} seeds held: {events} events, {known} operations, {unknown} in doubt, {crashes} crashes, \
+         {snapshots} snapshots, {joined} members joined, {left} left, {full} times a disk was full"
     );
     ExitCode::SUCCESS
 }

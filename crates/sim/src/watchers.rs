@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use mvcc::{Span, State, WatchSet};
+use mvcc::{Span, State, WatchId};
+use store::watch::Hub;
 
-use crate::invariants::watch_misses_nothing::Seen;
+use crate::invariants::watch_misses_nothing::{Gap, Seen};
 use crate::random::Random;
 
 pub(crate) struct Watchers {
@@ -17,14 +18,17 @@ pub(crate) struct Watchers {
 pub(crate) struct Watcher {
     pub span: Span,
     pub seen: Vec<Seen>,
+    /// What it could not see because it was told that it is compacted.
+    pub gaps: Vec<Gap>,
     next: i64,
-    host: Option<usize>,
+    at: Option<Connection>,
 }
 
-#[derive(Default)]
-struct Hub {
-    set: WatchSet,
-    published: i64,
+/// A watcher at a member.
+struct Connection {
+    host: usize,
+    watchers: store::watch::Watchers,
+    id: WatchId,
 }
 
 /// Events read in one go: few, so that reading is often interrupted.
@@ -33,50 +37,59 @@ const BATCH: usize = 2;
 impl Watchers {
     pub(crate) fn new(skip_events: bool) -> Self {
         let spans = [Span::prefix("key/"), Span::key("key/1"), Span::all()];
-        let watcher = |span| Watcher { span, seen: Vec::new(), next: 1, host: None };
+        let watcher = |span| Watcher { span, seen: Vec::new(), gaps: Vec::new(), next: 1, at: None };
         Self { watchers: spans.into_iter().map(watcher).collect(), hubs: BTreeMap::new(), skip_events }
     }
 
     /// A member is gone, and its watchers' connections with it.
     pub(crate) fn lose(&mut self, host: usize) {
         self.hubs.remove(&host);
-        self.watchers.iter_mut().filter(|watcher| watcher.host == Some(host)).for_each(|watcher| watcher.host = None);
+        let lost = |watcher: &&mut Watcher| watcher.at.as_ref().is_some_and(|at| at.host == host);
+        self.watchers.iter_mut().filter(lost).for_each(|watcher| watcher.at = None);
     }
 
     /// A member's state moved on, or time did: those without a member come here, and those with something to read may read.
     pub(crate) fn look(&mut self, host: usize, state: &State, random: &mut Random, eager: bool) {
         let hub = self.hubs.entry(host).or_default();
-        for event in state.all_events(hub.published + 1) {
-            hub.set.notice(event);
-        }
-        hub.published = state.revision();
-        for (id, watcher) in (0_u64..).zip(&mut self.watchers) {
-            if watcher.host.is_none() && (eager || random.percent(30)) {
-                watcher.host = Some(host);
-                hub.set.add(id, watcher.span.clone(), Some(watcher.next));
+        hub.publish(state);
+        for watcher in &mut self.watchers {
+            if watcher.at.is_none() && (eager || random.percent(30)) {
+                let mut watchers = hub.watchers();
+                let id = watchers.add(watcher.span.clone(), watcher.next);
+                watcher.at = Some(Connection { host, watchers, id });
             }
-            if watcher.host == Some(host) && (eager || random.percent(60)) {
-                watcher.pull(id, hub, state, self.skip_events && random.percent(5));
+            let here = watcher.at.as_ref().is_some_and(|at| at.host == host);
+            if here && (eager || random.percent(60)) {
+                watcher.pull(state, self.skip_events && random.percent(5));
             }
         }
     }
 }
 
 impl Watcher {
-    fn pull(&mut self, id: u64, hub: &mut Hub, state: &State, skip: bool) {
-        while let Some(mark) = hub.set.mark(id) {
-            // This member may be behind the one that was watched before.
-            if mark > state.revision() {
-                return;
-            }
-            let batch = state.event_batch(&self.span, mark, BATCH).expect("nothing is compacted");
+    fn pull(&mut self, state: &State, skip: bool) {
+        let Some(at) = &self.at else { return };
+        while let Some((_, mark)) = at.watchers.try_ready() {
+            self.next = self.next.max(mark);
+            let batch = match state.event_batch(&self.span, self.next, BATCH) {
+                Ok(batch) => batch,
+                Err(mvcc::Error::Compacted { compact_revision }) => {
+                    // It reads everything as it is now, and watches from there.
+                    self.gaps.push(Gap { from: self.next, to: state.revision(), compact_revision });
+                    self.next = state.revision() + 1;
+                    continue;
+                }
+                Err(error) => unreachable!("a watch fails only by compaction: {error}"),
+            };
             let events = batch.events.iter().skip(usize::from(skip));
             self.seen.extend(events.map(|event| {
                 let value = (!event.record.is_tombstone()).then(|| event.record.value().to_vec());
                 (event.record.mod_revision, event.record.key().to_vec(), value)
             }));
-            self.next = batch.next;
-            hub.set.set_mark(id, batch.more.then_some(batch.next));
+            self.next = self.next.max(batch.next);
+            if batch.more {
+                at.watchers.again(at.id, batch.next);
+            }
         }
     }
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use consensus::{Committed, Message, ProposeError, Role};
 use mvcc::{Command, LeaseId, State};
-use store::replica::{Answer, Step};
+use store::replica::{Answer, Room, Step};
 
+use crate::chronicle::Chronicle;
 use crate::clients::{KEYS, Kind, Operation, value};
 use crate::disk::SimDisk;
 use crate::faults::FAULTS_UNTIL_MS;
@@ -15,13 +16,15 @@ use crate::invariants::committed_is_immutable::CommittedIsImmutable;
 use crate::invariants::leases_last::LeasesLast;
 use crate::invariants::one_leader::OneLeader;
 use crate::invariants::revisions_grow::{self, RevisionsGrow};
-use crate::invariants::{Broken, acknowledged_survives, converges, linearizable, watch_misses_nothing};
+use crate::invariants::{
+    Broken, acknowledged_survives, converges, history_is_kept, linearizable, watch_misses_nothing,
+};
 use crate::network::Network;
 use crate::random::Random;
 use crate::watchers::Watchers;
 use crate::{Failure, Options, Report};
 
-enum Event {
+pub(crate) enum Event {
     Tick { host: usize, life: u64 },
     Deliver { from: u64, to: usize, bytes: Bytes },
     Snapshot { from: usize, life: u64, to: usize, message: Bytes, state: Vec<u8> },
@@ -31,16 +34,32 @@ enum Event {
     Client { client: u64 },
     Doubt { operation: usize },
     Lease,
+    Compact,
+    Reconfigure,
+    Retire { host: usize },
+    HungUp { host: usize, peer: u64 },
+    Probe { host: usize, life: u64 },
     Harm,
     Heal,
+    Disarm,
 }
 
 /// What a member was asked for.
 #[derive(Clone, Copy)]
-enum Asked {
+pub(crate) enum Asked {
     Operation(usize),
-    Grant { lease: LeaseId, ttl_seconds: i64, began_ms: u64 },
-    Renew { lease: LeaseId, ttl_seconds: i64, began_ms: u64 },
+    Grant {
+        lease: LeaseId,
+        ttl_seconds: i64,
+        began_ms: u64,
+    },
+    Renew {
+        lease: LeaseId,
+        ttl_seconds: i64,
+        began_ms: u64,
+    },
+    /// Whose answer nobody waits for.
+    Nothing,
 }
 
 pub(crate) struct World {
@@ -58,13 +77,15 @@ pub(crate) struct World {
     reading: BTreeMap<(usize, u64, u64), Asked>,
     next_token: u64,
     leases: Vec<(LeaseId, i64)>,
-    watchers: Watchers,
+    pub(crate) next_id: u64,
+    pub(crate) watchers: Watchers,
+    chronicle: Chronicle,
     one_leader: OneLeader,
     committed: CommittedIsImmutable,
     revisions: RevisionsGrow,
     leases_last: LeasesLast,
     broken: Option<Broken>,
-    report: Report,
+    pub(crate) report: Report,
 }
 
 const CLIENTS: u64 = 4;
@@ -94,7 +115,9 @@ impl World {
             reading: BTreeMap::new(),
             next_token: 0,
             leases: Vec::new(),
+            next_id: count,
             watchers: Watchers::new(options.bugs.skip_watch_event),
+            chronicle: Chronicle::new(),
             one_leader: OneLeader::default(),
             committed: CommittedIsImmutable::default(),
             revisions: RevisionsGrow::default(),
@@ -108,6 +131,8 @@ impl World {
         (0..self.hosts.len()).for_each(|host| self.after(0, Event::Restart { host }));
         (0..CLIENTS).for_each(|client| self.after(10 * client, Event::Client { client }));
         self.after(500, Event::Lease);
+        self.after(1_000, Event::Compact);
+        self.after(1_200, Event::Reconfigure);
         self.after(1_500, Event::Harm);
         self.after(FAULTS_UNTIL_MS, Event::Heal);
         while let Some(((at_ms, _), event)) = self.events.pop_first() {
@@ -157,13 +182,25 @@ impl World {
             Event::Client { client } => self.client(client),
             Event::Doubt { operation } => self.doubt(operation),
             Event::Lease => self.lease(),
+            Event::Compact => self.compact(),
+            Event::Reconfigure => self.reconfigure(),
+            Event::Retire { host } => self.retire(host),
+            Event::HungUp { host, peer } => self.with_replica(host, None, |replica, _| {
+                replica.hung_up(peer);
+                Ok(())
+            }),
+            Event::Probe { host, life } => self.probe(host, life),
             Event::Harm => {
                 if self.now_ms < FAULTS_UNTIL_MS {
                     let wait = self.harm();
                     self.after(wait, Event::Harm);
                 }
             }
-            Event::Heal => self.heal(),
+            Event::Heal => {
+                self.heal();
+                self.after(HEALTHY_AFTER_MS / 2, Event::Disarm);
+            }
+            Event::Disarm => self.disarm(),
         }
     }
 
@@ -211,7 +248,11 @@ impl World {
                 Ok(None) => break,
                 Err(down) => return self.survive(host, Err(down)),
             }
+            if self.hosts[host].live.is_none() {
+                return;
+            }
         }
+        let room = self.hosts[host].room();
         let checkpointed = self.hosts[host].checkpoint();
         self.survive(host, checkpointed);
         match self.hosts[host].begin_sync(self.options.bugs) {
@@ -224,7 +265,35 @@ impl World {
                 }
             }
             Ok(false) => {}
-            Err(down) => self.survive(host, Err(down)),
+            Err(down) => return self.survive(host, Err(down)),
+        }
+        self.mind_room(host, room);
+    }
+
+    /// Looks for room again after a while, and does what the replica has to do about it.
+    fn mind_room(&mut self, host: usize, before: Room) {
+        let room = self.hosts[host].room();
+        if room == before {
+            return;
+        }
+        if before == Room::Ample {
+            self.report.full += 1;
+            let (life, wait) = (self.hosts[host].life, self.random.between(50, 500));
+            self.after(wait, Event::Probe { host, life });
+        }
+        self.settle(host);
+    }
+
+    fn probe(&mut self, host: usize, life: u64) {
+        if self.hosts[host].life != life || self.hosts[host].live.is_none() {
+            return;
+        }
+        let probed = self.hosts[host].probe();
+        self.survive(host, probed);
+        self.settle(host);
+        if self.hosts[host].room() != Room::Ample {
+            let wait = self.random.between(50, 500);
+            self.after(wait, Event::Probe { host, life });
         }
     }
 
@@ -243,6 +312,9 @@ impl World {
             let applied = self.committed.applied(id, entry);
             self.note(applied);
             self.note_lease_end(entry);
+            if self.chronicle.note(entry) {
+                self.follow_change(entry);
+            }
         }
         for (to, message) in step.send {
             self.send(id, to, &message);
@@ -271,6 +343,9 @@ impl World {
             self.note(grown);
             self.look(host);
         }
+        if step.removed {
+            self.retire(host);
+        }
     }
 
     fn send(&mut self, from: u64, to: u64, message: &Message) {
@@ -282,8 +357,9 @@ impl World {
 
     fn snapshot(&mut self, from: usize, life: u64, to: usize, message: Bytes, state: &[u8]) {
         let (sender, receiver) = (self.hosts[from].id, self.hosts[to].id);
-        let arrived =
-            self.hosts[to].live.is_some() && !self.network.deliveries(sender, receiver, &mut self.random).is_empty();
+        // A snapshot needs room for a checkpoint.
+        let has_room = self.hosts[to].live.is_some() && self.hosts[to].room() == Room::Ample;
+        let arrived = has_room && !self.network.deliveries(sender, receiver, &mut self.random).is_empty();
         if arrived {
             let message = Message::decode(message, sender, receiver).expect("members understand each other");
             let state = State::read_from(&mut &state[..]).expect("a stream that arrived is whole");
@@ -295,7 +371,7 @@ impl World {
     }
 
     fn restart(&mut self, host: usize) {
-        if self.hosts[host].live.is_some() {
+        if self.hosts[host].live.is_some() || self.hosts[host].retired {
             return;
         }
         let seed = self.random.next();
@@ -304,12 +380,14 @@ impl World {
         let up = started.is_ok();
         self.survive(host, started);
         if up {
-            if self.hosts.len() == 1
-                && let Some(live) = &mut self.hosts[host].live
+            let id = self.hosts[host].id;
+            if let Some(live) = &mut self.hosts[host].live
+                && live.replica.member().group().is_sole_voter(id)
             {
                 live.replica.campaign();
             }
             self.settle(host);
+            self.mind_room(host, Room::Ample);
             self.after(TICK_MS, Event::Tick { host, life });
         }
     }
@@ -323,6 +401,7 @@ impl World {
         self.report.crashes += 1;
         disk.crash(&mut self.random);
         self.watchers.lose(host);
+        self.hang_up(host);
         let wait = self.random.between(20, 1500);
         self.after(wait, Event::Restart { host });
     }
@@ -333,6 +412,10 @@ impl World {
             Err(Down::Power) => {
                 self.hosts[host].live = None;
                 self.crash(host);
+            }
+            Err(Down::Full) => {
+                let wait = self.random.between(100, 1000);
+                self.after(wait, Event::Restart { host });
             }
             Err(Down::Fault(error)) => self.fault(host, &error),
         }
@@ -347,7 +430,7 @@ impl World {
         if self.now_ms >= CLIENTS_UNTIL_MS {
             return;
         }
-        let host = self.random.index(self.hosts.len());
+        let host = self.any_host();
         let known = self.view(host, |state| value(state, self.random.clone().index(KEYS))).flatten();
         let number = self.history.len();
         let mut operation = Operation::random(&mut self.random, number as u64, known, self.now_ms);
@@ -366,6 +449,9 @@ impl World {
         match operation.command() {
             Some(command) => self.propose(host, &command, asked),
             None if self.options.bugs.read_without_quorum => self.confirmed(host, asked),
+            None if self.hosts[host].live.as_ref().is_some_and(|live| live.replica.reads_freely()) => {
+                self.confirmed(host, asked);
+            }
             None => {
                 self.next_token += 1;
                 let token = self.next_token;
@@ -378,8 +464,19 @@ impl World {
         }
     }
 
-    fn propose(&mut self, host: usize, command: &Command, asked: Asked) {
+    pub(crate) fn propose(&mut self, host: usize, command: &Command, asked: Asked) {
         let life = self.hosts[host].life;
+        let has_room = match self.hosts[host].room() {
+            Room::Ample => true,
+            Room::Low => !command.grows(),
+            Room::None => false,
+        };
+        if !has_room {
+            if let Asked::Operation(number) = asked {
+                self.forget(number);
+            }
+            return;
+        }
         let Some(live) = &mut self.hosts[host].live else { return };
         if let (0, Asked::Operation(number)) = (live.replica.member().status().leader, asked) {
             return self.forget(number);
@@ -392,6 +489,10 @@ impl World {
     fn answered(&mut self, asked: Asked, answer: Result<Answer, ProposeError>) {
         let now = self.now_ms;
         match (asked, answer) {
+            // An alarm refused it, for good.
+            (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if outcome.result == Err(mvcc::Error::NoSpace) => {
+                self.forget(number);
+            }
             (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if self.history[number].end.is_none() => {
                 self.history[number].answered(&outcome, now);
             }
@@ -422,7 +523,7 @@ impl World {
                     self.leases_last.lasts(lease, began_ms, ttl_seconds);
                 }
             }
-            Asked::Grant { .. } => {}
+            Asked::Grant { .. } | Asked::Nothing => {}
         }
     }
 
@@ -449,7 +550,7 @@ impl World {
         }
         let wait = self.random.between(100, 700);
         self.after(wait, Event::Lease);
-        let host = self.random.index(self.hosts.len());
+        let host = self.any_host();
         let (life, began_ms) = (self.hosts[host].life, self.now_ms);
         let Some(live) = &self.hosts[host].live else { return };
         let renewing =
@@ -487,18 +588,23 @@ impl World {
     }
 
     fn check(&mut self) -> Result<(), Broken> {
+        let members = (0..self.hosts.len()).filter(|host| !self.hosts[*host].retired);
         let states: Vec<(u64, Option<State>)> =
-            (0..self.hosts.len()).map(|host| (self.hosts[host].id, self.view(host, State::clone))).collect();
+            members.map(|host| (self.hosts[host].id, self.view(host, State::clone))).collect();
         converges::check(&states, &self.history, FAULTS_UNTIL_MS + HEALTHY_AFTER_MS)?;
+        history_is_kept::check(&states, &self.chronicle)?;
         let state = states.into_iter().find_map(|(_, state)| state).expect("just seen to be up");
         let left: Vec<LeaseId> = state.leases().map(|lease| lease.id).collect();
         self.leases_last.check_ended(&left)?;
+        let (happened, compacted) = (self.chronicle.state(), self.chronicle.compacted());
         for (number, watcher) in self.watchers.watchers.iter().enumerate() {
-            watch_misses_nothing::check(number, &watcher.span, &watcher.seen, &state)?;
+            let saw = (&*watcher.seen, &*watcher.gaps);
+            watch_misses_nothing::check(number, &watcher.span, saw, happened, compacted)?;
         }
         revisions_grow::check(&self.history)?;
-        acknowledged_survives::check(&self.history, &state)?;
-        linearizable::check(&self.history, &values(&state))?;
+        acknowledged_survives::check(&self.history, happened)?;
+        linearizable::check(&self.history, &values(happened))?;
+        self.report.compacted = compacted;
         self.report.known = self.history.iter().filter(|operation| operation.end.is_some()).count() as u64;
         self.report.unknown = self.history.len() as u64 - self.report.known;
         self.report.revision = state.revision();
@@ -506,13 +612,19 @@ impl World {
         Ok(())
     }
 
-    fn view<R>(&self, host: usize, read: impl FnOnce(&State) -> R) -> Option<R> {
+    /// A member that was not removed, whether it is up or not.
+    pub(crate) fn any_host(&mut self) -> usize {
+        let members: Vec<usize> = (0..self.hosts.len()).filter(|host| !self.hosts[*host].retired).collect();
+        members[self.random.index(members.len())]
+    }
+
+    pub(crate) fn view<R>(&self, host: usize, read: impl FnOnce(&State) -> R) -> Option<R> {
         let state = self.hosts[host].live.as_ref()?.replica.state();
         let state = state.read().expect("a run has one thread");
         Some(read(&state))
     }
 
-    fn host_of(&self, id: u64) -> usize {
+    pub(crate) fn host_of(&self, id: u64) -> usize {
         self.hosts.iter().position(|host| host.id == id).expect("a member of the cluster")
     }
 
@@ -522,7 +634,7 @@ impl World {
         }
     }
 
-    fn after(&mut self, wait_ms: u64, event: Event) {
+    pub(crate) fn after(&mut self, wait_ms: u64, event: Event) {
         self.at(self.now_ms + wait_ms, event);
     }
 

@@ -35,5 +35,6 @@ pub async fn open(data_dir: PathBuf) -> Result<(Client, Node), StartError> {
         checkpoint_bytes: CHECKPOINT_BYTES,
     };
     let node = Node::start(config).await?;
-    Ok((Client::Local(NodeBackend::new(node.clone(), hub)), node))
+    let backend = NodeBackend::new(node.clone(), hub).with_quota(crate::etcd::Config::default().quota_bytes);
+    Ok((Client::Local(backend), node))
 }

@@ -4,7 +4,7 @@ mod node;
 
 use std::future::Future;
 
-use mvcc::{Command, LeaseId, Outcome, State};
+use mvcc::{Alarm, AlarmChange, Command, LeaseId, Outcome, State};
 
 pub use node::NodeBackend;
 
@@ -37,6 +37,23 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn lease_renew(&self, id: LeaseId) -> impl Future<Output = Result<Option<i64>, BackendError>> + Send;
     /// How many seconds a lease has left by the leader's clock, or none if there is no such lease.
     fn lease_remaining(&self, id: LeaseId) -> impl Future<Output = Result<Option<i64>, BackendError>> + Send;
+}
+
+/// Proposes a command, unless it would make a store grow that has used up its quota: that raises the alarm, and is refused.
+pub(crate) async fn propose_within<B: Backend>(
+    backend: &B,
+    quota_bytes: Option<u64>,
+    command: Command,
+) -> Result<Outcome, BackendError> {
+    let is_full = quota_bytes.is_some_and(|quota| backend.view(State::size_bytes) >= quota);
+    if !is_full || !command.grows() {
+        return backend.propose(command).await;
+    }
+    if !backend.view(|state| state.has_alarm(Alarm::NoSpace)) {
+        let alarm = Command::Alarm { change: AlarmChange::Raise, alarm: Alarm::NoSpace, member: backend.id() };
+        backend.propose(alarm).await?;
+    }
+    Ok(Outcome { revision: backend.view(State::revision), result: Err(mvcc::Error::NoSpace) })
 }
 
 /// How a member stands.

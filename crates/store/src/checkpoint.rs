@@ -58,9 +58,13 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Writes a checkpoint and removes those before it.
 pub fn write<D: Disk>(disk: &D, meta: &SnapshotMeta, state: &State) -> Result<(), CheckpointError> {
     let unfinished = format!("{UNFINISHED}{:016x}", meta.index);
-    write_unfinished(disk, &unfinished, meta, state).map_err(|error| match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => CheckpointError::Full(error),
-        _ => CheckpointError::Disk(error),
+    write_unfinished(disk, &unfinished, meta, state).map_err(|error| {
+        // What a full disk took of it is room that the log needs.
+        let _ = disk.remove(&unfinished);
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => CheckpointError::Full(error),
+            _ => CheckpointError::Disk(error),
+        }
     })?;
     let name = format!("{PREFIX}{:016x}", meta.index);
     disk.rename(&unfinished, &name)?;

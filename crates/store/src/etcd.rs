@@ -21,13 +21,13 @@ mod watch;
 
 use std::sync::Arc;
 
-use mvcc::{Alarm, AlarmChange, Command, Outcome, Reply};
+use mvcc::{Command, Outcome, Reply};
 use tonic::Status;
 
 pub use serve::{Endpoint, ServeError, router, serve};
 
 use self::proto::etcdserverpb::ResponseHeader;
-use crate::backend::Backend;
+use crate::backend::{Backend, propose_within};
 
 /// The etcd this server says it is: clients choose by it what they may use.
 pub const VERSION: &str = "3.6.8";
@@ -89,19 +89,9 @@ impl<B: Backend> Server<B> {
 
     /// Proposes a command; a refusal becomes the status etcd answers with.
     async fn apply(&self, command: Command) -> Result<(mvcc::Revision, Reply), Status> {
-        let Outcome { revision, result } = self.backend.propose(command).await.map_err(status::of_backend)?;
+        let outcome = propose_within(&self.backend, self.config.quota_bytes, command).await;
+        let Outcome { revision, result } = outcome.map_err(status::of_backend)?;
         Ok((revision, result.map_err(status::of_mvcc)?))
-    }
-
-    /// Proposes a command that makes the store grow: refused, and the alarm raised, when the quota is used up.
-    async fn apply_growing(&self, command: Command) -> Result<(mvcc::Revision, Reply), Status> {
-        let full = self.config.quota_bytes.is_some_and(|quota| self.backend.view(mvcc::State::size_bytes) >= quota);
-        if full {
-            let alarm = Command::Alarm { change: AlarmChange::Raise, alarm: Alarm::NoSpace, member: self.backend.id() };
-            self.apply(alarm).await?;
-            return Err(status::of_mvcc(mvcc::Error::NoSpace));
-        }
-        self.apply(command).await
     }
 
     fn check_size(&self, request: &impl prost::Message) -> Result<(), Status> {

@@ -2,11 +2,15 @@
 //!
 //! A member starts a new segment whenever it starts, so a tail that a crash tore is never written to again: the next segment says
 //! where the torn one ends. Segments whose entries a checkpoint covers are removed, oldest first.
+//!
+//! A small file is kept in reserve. When the disk has no room for the next segment, it becomes that segment: so there is room to tell
+//! the other members of it, and for what makes room (deletions, compaction), while everything that grows the store is refused.
 
 mod record;
 mod recover;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use std::io;
 
@@ -115,11 +119,25 @@ pub struct Log<D: Disk> {
     staged: BytesMut,
     /// The newest index staged but not yet written.
     staged_index: u64,
+    reserve: Reserve,
+}
+
+/// What became of the reserve.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reserve {
+    /// It is there.
+    Ready,
+    /// It is a segment by now, because there was no room for another.
+    Used,
+    /// There never was room for it.
+    Missing,
 }
 
 struct Segment<F> {
     sequence: u32,
     file: F,
+    /// The bytes it was given.
+    room: u64,
     end: u64,
     /// Up to here the file has blocks that were written before.
     zeroed: u64,
@@ -132,6 +150,11 @@ struct Segment<F> {
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 /// The name under which a segment is made ready.
 const UNFINISHED: &str = "segment.tmp";
+/// The name of the reserve.
+const RESERVE: &str = "reserve";
+/// A quarter of a segment, at most 16 MiB: what was on its way when room ran out, two groups of 8 MiB, and then thousands of deletions.
+const RESERVE_BYTES_MAX: u64 = 16 << 20;
+const RESERVE_PART: u64 = 4;
 
 impl<D: Disk> Log<D> {
     /// Opens the log of a directory, reads it, cuts off what a crash tore, and starts a new segment.
@@ -141,13 +164,19 @@ impl<D: Disk> Log<D> {
         let hard_state = recovered.contents.hard_state;
         let sequence = recovered.segments.last().map_or(1, |(sequence, _)| sequence + 1);
         let start = Start { identity: config.identity, boot, hard_state, previous_end: recovered.end };
-        let active = start_segment(&disk, config, sequence, start)?;
+        // Before the next one starts: on a full disk that may be the only room there is. What is cut off was never acknowledged.
         if let Some((last, _)) = recovered.segments.last() {
             give_back(&disk, *last, recovered.end);
         }
+        let mut reserve = look_for_reserve(&disk, config)?;
+        let active = start_somehow(&disk, config, sequence, start, &mut reserve)?;
         let contents = Contents { boot, ..recovered.contents };
         let closed = recovered.segments;
-        let log = Self { disk, config, boot, hard_state, active, closed, staged: BytesMut::new(), staged_index: 0 };
+        let staged = BytesMut::new();
+        let mut log = Self { disk, config, boot, hard_state, active, closed, staged, staged_index: 0, reserve };
+        if log.reserve == Reserve::Missing {
+            log.put_by(0)?;
+        }
         Ok((log, contents))
     }
 
@@ -180,7 +209,7 @@ impl<D: Disk> Log<D> {
         if self.staged.is_empty() {
             return Ok(());
         }
-        if self.active.group > 0 && self.active.end + self.staged.len() as u64 > self.config.segment_bytes {
+        if self.active.group > 0 && self.active.end + self.staged.len() as u64 > self.active.room {
             self.rotate()?;
         }
         record::seal(&mut self.staged, self.active.sequence, self.active.group + 1);
@@ -193,7 +222,7 @@ impl<D: Disk> Log<D> {
         if end <= self.active.zeroed {
             return Ok(());
         }
-        let room = usize::try_from(self.config.segment_bytes.saturating_sub(end)).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.active.room.saturating_sub(end)).unwrap_or(usize::MAX);
         let zeros = &ZEROS[..room.min(ZEROS.len())];
         self.active.file.write_at(end, zeros).map_err(|source| classify("make room for groups", source))?;
         self.active.zeroed = end + zeros.len() as u64;
@@ -225,6 +254,34 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
+    /// Whether the reserve is being used up, because the disk had no room for a segment.
+    pub fn is_low(&self) -> bool {
+        self.reserve == Reserve::Used
+    }
+
+    /// Puts a new reserve by in place of one that was used, if there is room for it and for the next segment: otherwise it would be used
+    /// up at once.
+    pub fn replenish(&mut self) -> Result<(), LogError> {
+        if self.is_low() { self.put_by(self.config.segment_bytes) } else { Ok(()) }
+    }
+
+    /// Puts a reserve by if so many bytes are left beside it.
+    fn put_by(&mut self, beside: u64) -> Result<(), LogError> {
+        let reserve_bytes = reserve_bytes(self.config);
+        let reserved = || {
+            create(&self.disk, UNFINISHED, reserve_bytes + beside)?;
+            self.disk.remove(UNFINISHED)?;
+            create(&self.disk, RESERVE, reserve_bytes)?.sync()?;
+            self.disk.sync()
+        };
+        match reserved().map_err(|source| classify("put a reserve by", source)) {
+            Ok(()) => self.reserve = Reserve::Ready,
+            Err(LogError::Full(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     /// The disk under the log.
     pub fn disk(&self) -> &D {
         &self.disk
@@ -242,26 +299,72 @@ impl<D: Disk> Log<D> {
             hard_state: self.hard_state,
             previous_end: self.active.end,
         };
-        let next = start_segment(&self.disk, self.config, self.active.sequence + 1, start)?;
+        let sequence = self.active.sequence + 1;
+        let next = start_somehow(&self.disk, self.config, sequence, start, &mut self.reserve)?;
         let old = std::mem::replace(&mut self.active, next);
         self.closed.push((old.sequence, old.newest_index));
         Ok(())
     }
 }
 
+/// Starts a segment, out of the reserve if there is no other room.
+fn start_somehow<D: Disk>(
+    disk: &D,
+    config: Config,
+    sequence: u32,
+    start: Start,
+    reserve: &mut Reserve,
+) -> Result<Segment<D::File>, LogError> {
+    let what = "start a segment";
+    let created = create(disk, UNFINISHED, config.segment_bytes).map_err(|source| classify(what, source));
+    match created.and_then(|file| start_segment(disk, (UNFINISHED, file, config.segment_bytes), sequence, start)) {
+        Err(LogError::Full(_)) if *reserve == Reserve::Ready => {
+            let file = disk.open(RESERVE).map_err(|source| LogError::Disk { what, source })?;
+            let segment = start_segment(disk, (RESERVE, file, reserve_bytes(config)), sequence, start)?;
+            *reserve = Reserve::Used;
+            Ok(segment)
+        }
+        started => started,
+    }
+}
+
 /// The segment has its name only once its first record is durable: one that is there can be read.
-fn start_segment<D: Disk>(disk: &D, config: Config, sequence: u32, start: Start) -> Result<Segment<D::File>, LogError> {
+fn start_segment<D: Disk>(
+    disk: &D,
+    (name, mut file, room): (&str, D::File, u64),
+    sequence: u32,
+    start: Start,
+) -> Result<Segment<D::File>, LogError> {
     let what = "start a segment";
     let mut staged = BytesMut::new();
     record::stage(&mut staged, &Record::Start(start));
     record::seal(&mut staged, sequence, 0);
-    let mut file = disk.create(UNFINISHED, config.segment_bytes).map_err(|source| classify(what, source))?;
     file.write_at(0, &staged).map_err(|source| classify(what, source))?;
     file.sync().map_err(|source| classify(what, source))?;
-    disk.rename(UNFINISHED, &segment_name(sequence)).map_err(|source| classify(what, source))?;
+    disk.rename(name, &segment_name(sequence)).map_err(|source| classify(what, source))?;
     disk.sync().map_err(|source| LogError::Disk { what, source })?;
     let end = staged.len() as u64;
-    Ok(Segment { sequence, file, end, zeroed: end, group: 0, newest_index: 0 })
+    Ok(Segment { sequence, file, room, end, zeroed: end, group: 0, newest_index: 0 })
+}
+
+/// Makes a file, or leaves nothing of it: what a full disk gave of it is room that others need.
+fn create<D: Disk>(disk: &D, name: &str, bytes: u64) -> io::Result<D::File> {
+    disk.create(name, bytes).inspect_err(|_| {
+        // It may not have come to be at all.
+        let _ = disk.remove(name);
+    })
+}
+
+fn reserve_bytes(config: Config) -> u64 {
+    RESERVE_BYTES_MAX.min(config.segment_bytes / RESERVE_PART)
+}
+
+fn look_for_reserve<D: Disk>(disk: &D, config: Config) -> Result<Reserve, LogError> {
+    let failed = |source| LogError::Disk { what: "look for its reserve", source };
+    let is_there = disk.list().map_err(failed)?.iter().any(|name| name == RESERVE);
+    let bytes = if is_there { disk.open(RESERVE).and_then(|file| file.len()).map_err(failed)? } else { 0 };
+    // A crash may have left less than a whole one.
+    Ok(if bytes >= reserve_bytes(config) { Reserve::Ready } else { Reserve::Missing })
 }
 
 /// Frees the room that a segment was given and never used: a member that is started often would fill its disk with it.

@@ -1,6 +1,7 @@
 //! One copy of the store as a step machine: consensus, the state it decides, and who waits for what. No I/O, no clock.
 
 mod reads;
+mod room;
 
 use std::sync::{Arc, RwLock};
 
@@ -12,6 +13,8 @@ use consensus::{
 use mvcc::{Command, Lessor, Outcome, State};
 
 use self::reads::Reads;
+pub use self::room::Room;
+use self::room::Space;
 
 /// What a proposal came to.
 #[derive(Clone, Debug)]
@@ -102,6 +105,7 @@ pub struct Replica {
     next_sequence: u64,
     offered: Vec<(u64, State)>,
     reads: Reads,
+    space: Space,
     log_bytes: u64,
     options: Options,
 }
@@ -130,6 +134,7 @@ impl Replica {
             lessor: None,
             offered: Vec::new(),
             reads: Reads::default(),
+            space: Space::default(),
             log_bytes,
             options,
         }
@@ -140,6 +145,7 @@ impl Replica {
         self.member.tick();
         self.reads.tick(&mut self.member);
         self.expire(now_ms);
+        self.tell_space();
     }
 
     /// Ends the leases whose time is over, if this member leads.
@@ -160,6 +166,10 @@ impl Replica {
 
     /// A message of a peer.
     pub fn message(&mut self, from: u64, message: Message) -> Result<(), ReplicaError> {
+        // Without any room more entries would only pile up in memory; the leader sends them again.
+        if self.room() == Room::None && message.is_vital() {
+            return Ok(());
+        }
         // What makes no sense is dropped, as a network may drop it; a lost log is the end.
         match self.member.message(from, message) {
             Err(fault @ Fault::LogLost { .. }) => Err(fault.into()),
@@ -202,6 +212,11 @@ impl Replica {
     /// Asks for a linearizable read; the token comes back in [`Step::reads`].
     pub fn read(&mut self, token: u64) {
         self.reads.add(token, &mut self.member);
+    }
+
+    /// Whether a read is linearizable that looks at the state at once. Only right when every step has been taken.
+    pub fn reads_freely(&self) -> bool {
+        self.member.decides_alone()
     }
 
     /// Everything up to this number is durable.

@@ -45,11 +45,14 @@ impl Hub {
         let mut inner = self.lock();
         let from = inner.published + 1;
         let inner = &mut *inner;
+        // A state that was received may begin after a compaction of which nobody here has heard.
+        let mut woken = if from < state.log_floor() { inner.set.notice_lost(from) } else { Vec::new() };
         for event in state.all_events(from) {
-            for id in inner.set.notice(event) {
-                if let Some(mailbox) = inner.owners.get(&id) {
-                    mailbox.put(id);
-                }
+            woken.extend(inner.set.notice(event));
+        }
+        for id in woken {
+            if let Some(mailbox) = inner.owners.get(&id) {
+                mailbox.put(id);
             }
         }
         inner.published = state.revision();

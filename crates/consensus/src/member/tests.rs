@@ -297,17 +297,19 @@ fn members_join_as_learners_are_promoted_and_leave() {
 }
 
 #[test]
-fn a_leader_that_removes_itself_leaves_the_rest_working() {
-    let mut cluster = Cluster::new([1, 2, 3]);
-    cluster.ticks(20);
-    let leader = cluster.leader();
-    cluster.propose(leader, change(leader, 1, Change::Remove { id: leader }));
-    cluster.ticks(5);
-    cluster.cut = vec![leader];
-    cluster.ticks(60);
-    let new = cluster.leader();
-    cluster.propose(new, command(new, 1, "on"));
-    assert_eq!(cluster.applied[&new].last().map(String::as_str), Some("on"));
+fn a_leader_that_is_to_leave_hands_over_first_so_that_the_last_one_is_not_left_without_a_quorum() {
+    let mut cluster = Cluster::new([1, 2]);
+    cluster.ticks(30);
+    let (old, new) = (cluster.leader(), cluster.follower());
+    cluster.propose(old, change(old, 1, Change::Remove { id: old }));
+    assert_eq!(cluster.refused[&old], [ProposeError::Transferring], "it is proposed again, to the next leader");
+    cluster.ticks(2);
+    assert_eq!(cluster.leader(), new);
+    cluster.propose(old, change(old, 1, Change::Remove { id: old }));
+    // Whatever else the one that left would have said is lost.
+    cluster.cut = vec![old];
+    cluster.propose(new, command(new, 1, "alone"));
+    assert_eq!(cluster.applied[&new].last().map(String::as_str), Some("alone"));
 }
 
 #[test]

@@ -104,7 +104,8 @@ fn client(servers: Vec<String>) -> Client {
     Client::Remote(Box::new(Remote::new(&RemoteConfig { servers, ..RemoteConfig::default() }).unwrap()))
 }
 
-fn free_urls(count: usize) -> Vec<String> {
+/// Where nobody listens.
+pub fn free_urls(count: usize) -> Vec<String> {
     // All are held until the last is known, so that none is given twice.
     let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind((HOST, 0)).unwrap()).collect();
     held.iter().map(|listener| format!("http://{}", listener.local_addr().unwrap())).collect()

@@ -1,8 +1,9 @@
-//! The real binary under SIGKILL: members die one by one and all at once, and nothing acknowledged is lost.
+//! The real binary under SIGKILL and on a full disk: nothing acknowledged is lost, and what can go on does.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod cluster;
+mod full;
 mod ledger;
 mod writer;
 

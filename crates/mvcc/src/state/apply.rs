@@ -124,12 +124,7 @@ impl State {
         if self.has_alarm(Alarm::Corrupt) {
             return Err(Error::Corrupt);
         }
-        let grows = match command {
-            Command::Put(_) | Command::LeaseGrant { .. } => true,
-            Command::Txn(txn) => txn.has_put(),
-            _ => false,
-        };
-        if grows && self.has_alarm(Alarm::NoSpace) { Err(Error::NoSpace) } else { Ok(()) }
+        if command.grows() && self.has_alarm(Alarm::NoSpace) { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     fn check_put(&self, put: &Put) -> Result<(), Error> {

@@ -24,7 +24,8 @@ impl State {
         let log = self.log.clone();
         for logged in log.iter().take_while(|logged| logged.0.record.mod_revision <= revision) {
             self.forget_before(&logged.0.record);
-            if logged.0.record.is_tombstone() {
+            // What happened at the revision itself can still be watched, so a deletion then is kept until the next compaction.
+            if logged.0.record.is_tombstone() && logged.0.record.mod_revision < revision {
                 self.forget_tombstone(&logged.0.record);
             }
         }

@@ -33,6 +33,7 @@ impl State {
             .chain(self.history.iter().map(|past| &past.0))
             .filter(|record| record.mod_revision <= as_of)
             // Behind the compaction only what is still visible counts: members may have come to forget the rest at different times.
+            .filter(|record| record.mod_revision > self.compact_revision || !record.is_tombstone())
             .filter(|record| {
                 record.mod_revision > self.compact_revision
                     || live.is_empty()

@@ -122,13 +122,22 @@ fn a_compaction_keeps_what_is_visible_and_forgets_the_rest() {
     let revision = 3002;
     commands.push(Command::Compact { revision });
     let state = state(&commands);
-    assert_eq!((state.history.len(), state.heads.len(), state.log.len()), (0, 9, 1024));
+    assert_eq!((state.history.len(), state.heads.len(), state.log.len()), (0, 10, 1024));
     let range = |revision| state.range(&Range { revision, ..Range::of(Span::all()) });
     assert_eq!(range(revision).map(|reply| reply.count), Ok(9));
     assert_eq!(range(revision - 1), Err(Error::Compacted { compact_revision: revision }));
     assert_eq!(range(revision + 1), Err(Error::FutureRevision));
     assert!(state.events(&Span::all(), revision - 100).is_ok(), "the tail is still there");
     assert!(state.events(&Span::all(), 5).is_err());
+    let mut bytes = Vec::new();
+    state.write_to(&mut bytes).expect("memory takes it");
+    let mut again = State::read_from(&mut &bytes[..]).expect("just written");
+    let last =
+        again.events(&Span::all(), revision).map(|events| events.map(|event| event.record.is_tombstone()).collect());
+    assert_eq!(last, Ok(vec![true]), "what happened at the revision itself can be watched, after a restart too");
+    assert!(again.apply(u64::MAX - 1, &Command::Put(put("k4", "new"))).result.is_ok());
+    assert!(again.apply(u64::MAX, &Command::Compact { revision: revision + 1 }).result.is_ok());
+    assert_eq!((again.history.len(), again.heads.len()), (0, 9), "the next compaction forgets the deletion");
 }
 
 #[test]

@@ -15,6 +15,9 @@ pub(crate) fn check(
     let mut seen: Option<(u64, u64, i64, Option<u32>)> = None;
     for (member, state) in states {
         let Some(state) = state else { return Err((NAME, format!("member {member} is down"))) };
+        if !state.alarms().is_empty() {
+            return Err((NAME, format!("member {member} still has alarms: {:?}", state.alarms())));
+        }
         let (index, revision, hash) = (state.applied_index(), state.revision(), state.hash_kv(0).ok());
         match seen {
             Some((other, first, its, its_hash)) if (first, its, its_hash) != (index, revision, hash) => {

@@ -1,7 +1,7 @@
 //! A running [`Node`] as the server's backend.
 
 use consensus::{Change, ChangeError, Peer};
-use mvcc::{Command, LeaseId, Outcome, State};
+use mvcc::{Alarm, Command, LeaseId, Outcome, State};
 
 use super::{Backend, BackendError, Member, MemberChange, Status};
 use crate::node::{LeaseError, MoveError, Node, ProposeError, ReadError};
@@ -12,12 +12,31 @@ use crate::watch::Hub;
 pub struct NodeBackend {
     node: Node,
     hub: Hub,
+    quota_bytes: Option<u64>,
 }
 
 impl NodeBackend {
     /// A backend of a node whose `on_apply` publishes to the hub.
     pub fn new(node: Node, hub: Hub) -> Self {
-        Self { node, hub }
+        Self { node, hub, quota_bytes: None }
+    }
+
+    /// The same, with a bound for what the records of a client in this process may take.
+    #[must_use]
+    pub fn with_quota(mut self, quota_bytes: Option<u64>) -> Self {
+        self.quota_bytes = quota_bytes;
+        self
+    }
+
+    pub(crate) fn quota_bytes(&self) -> Option<u64> {
+        self.quota_bytes
+    }
+
+    /// Whether this member's alarm for want of space is raised though there is space.
+    pub(crate) fn is_alarmed_in_vain(&self) -> bool {
+        let within_quota = |state: &State| self.quota_bytes.is_none_or(|quota| state.size_bytes() < quota);
+        let own = (self.node.id(), Alarm::NoSpace);
+        self.node.view(|state| state.alarms().contains(&own) && within_quota(state)) && !self.node.status().no_space
     }
 
     fn member(&self, id: u64) -> Result<Peer, BackendError> {

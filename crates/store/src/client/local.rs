@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use mvcc::{Command, End, LeaseId, Range, RangeReply, Revision, Span, State, Txn, WatchId};
+use mvcc::{
+    Alarm, AlarmChange, Command, End, LeaseId, Outcome, Range, RangeReply, Revision, Span, State, Txn, WatchId,
+};
 use tokio::sync::Notify;
 
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch};
-use crate::backend::{Backend, NodeBackend};
+use crate::backend::{Backend, BackendError, NodeBackend, propose_within};
 use crate::watch::Watchers;
 
 /// Events of one batch, unless one revision has more.
@@ -28,7 +30,7 @@ pub(super) async fn range(
 }
 
 pub(super) async fn txn(backend: &NodeBackend, txn: Txn) -> Result<TxnOutcome, ClientError> {
-    let outcome = backend.propose(Command::Txn(txn)).await?;
+    let outcome = propose(backend, Command::Txn(txn)).await?;
     Ok(TxnOutcome { revision: outcome.revision, reply: outcome.result? })
 }
 
@@ -40,11 +42,21 @@ pub(super) async fn compact(backend: &NodeBackend, revision: Revision) -> Result
 pub(super) async fn lease(backend: &NodeBackend, ttl_seconds: i64) -> Result<LeaseId, ClientError> {
     loop {
         let id = random_id();
-        match backend.propose(Command::LeaseGrant { id, ttl_seconds }).await?.result {
+        match propose(backend, Command::LeaseGrant { id, ttl_seconds }).await?.result {
             Err(mvcc::Error::LeaseExists(_)) => {}
             granted => return Ok(granted.map(|_| id)?),
         }
     }
+}
+
+/// Proposes within the quota. Whoever has the store in their process has no other operator: once there is room again, the alarm that
+/// over the network waits for `alarm disarm` is lowered by whoever needs the room.
+async fn propose(backend: &NodeBackend, command: Command) -> Result<Outcome, BackendError> {
+    if command.grows() && backend.is_alarmed_in_vain() {
+        let member = backend.id();
+        backend.propose(Command::Alarm { change: AlarmChange::Lower, alarm: Alarm::NoSpace, member }).await?;
+    }
+    propose_within(backend, backend.quota_bytes(), command).await
 }
 
 /// A positive number.

@@ -119,7 +119,7 @@ impl<B: Backend> Server<B> {
             success: vec![put(&key, value.clone(), lease), Operation::Range(Range::of(Span::key(key.clone())))],
             failure: vec![Operation::Range(Range::of(Span::key(key.clone())))],
         };
-        let (_, reply) = self.apply_growing(Command::Txn(txn)).await?;
+        let (_, reply) = self.apply(Command::Txn(txn)).await?;
         let Reply::Txn { replies, .. } = reply else { return Err(Status::internal("a transaction without its reply")) };
         let place = replies.into_iter().find_map(|reply| match reply.body {
             OperationBody::Range(range) => range.records.into_iter().next(),
@@ -137,7 +137,7 @@ impl<B: Backend> Server<B> {
     /// Does an operation if the key is still the one that was created then; returns the revision if it did.
     async fn as_leader(&self, leader: LeaderKey, operation: Operation) -> Result<Option<Revision>, Status> {
         let txn = Txn { compare: vec![created_at(&leader.key, leader.rev)], success: vec![operation], failure: vec![] };
-        let (revision, reply) = self.apply_growing(Command::Txn(txn)).await?;
+        let (revision, reply) = self.apply(Command::Txn(txn)).await?;
         Ok(matches!(reply, Reply::Txn { succeeded: true, .. }).then_some(revision))
     }
 

@@ -34,7 +34,7 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         let request = request.into_inner();
         check::put(&request)?;
         self.check_size(&request)?;
-        let (revision, reply) = self.apply_growing(Command::Put(convert::put(request))).await?;
+        let (revision, reply) = self.apply(Command::Put(convert::put(request))).await?;
         Ok(Response::new(convert::put_response(&reply, self.header(revision))))
     }
 
@@ -54,9 +54,7 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         self.check_size(&request)?;
         let serializable = is_serializable(&request);
         let txn = convert::txn(request);
-        let (revision, reply) = if txn.has_put() {
-            self.apply_growing(Command::Txn(txn)).await?
-        } else if txn.is_write() {
+        let (revision, reply) = if txn.is_write() {
             self.apply(Command::Txn(txn)).await?
         } else {
             if !serializable {

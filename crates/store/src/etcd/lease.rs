@@ -27,7 +27,7 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
         }
         let ttl_seconds = request.ttl.max(self.config.lease_ttl_seconds_min);
         let id = if request.id == 0 { self.new_id()? } else { request.id };
-        let (revision, _) = self.apply_growing(Command::LeaseGrant { id, ttl_seconds }).await?;
+        let (revision, _) = self.apply(Command::LeaseGrant { id, ttl_seconds }).await?;
         let response =
             pb::LeaseGrantResponse { header: self.header(revision), id, ttl: ttl_seconds, error: String::new() };
         Ok(Response::new(response))

@@ -45,7 +45,8 @@ pub(super) struct Framed {
     pub record: Record,
     pub group: u64,
     pub is_last: bool,
-    pub end: u64,
+    /// How long it is, padding included.
+    pub bytes: u64,
 }
 
 pub(super) const HEADER_BYTES: usize = 24;
@@ -110,27 +111,26 @@ pub(super) fn seal(staged: &mut BytesMut, segment: u32, group: u64) {
     }
 }
 
-/// Reads the record at an offset of a segment's bytes; nothing when there is no whole one.
-pub(super) fn read(bytes: &Bytes, offset: u64, segment: u32) -> Option<Framed> {
-    let start = usize::try_from(offset).ok()?;
-    let header = bytes.get(start..start.checked_add(HEADER_BYTES)?)?;
-    if header[20..24] != segment.to_le_bytes() {
-        return None;
-    }
-    let length = u32::from_le_bytes(header[4..8].try_into().ok()?) as usize;
-    if length > PAYLOAD_BYTES_MAX {
-        return None;
-    }
-    let end = start + HEADER_BYTES + length.next_multiple_of(8);
-    let body = bytes.get(start + 4..end)?;
+/// The bytes of the record that this header begins; nothing when it begins none.
+pub(super) fn length(header: &[u8; HEADER_BYTES], segment: u32) -> Option<usize> {
+    let length = u32::from_le_bytes(*header[4..].first_chunk()?) as usize;
+    let is_header = header[20..24] == segment.to_le_bytes() && length <= PAYLOAD_BYTES_MAX;
+    is_header.then(|| HEADER_BYTES + length.next_multiple_of(8))
+}
+
+/// Reads the record at the start of some bytes; nothing when there is no whole one.
+pub(super) fn read(bytes: &[u8], segment: u32) -> Option<Framed> {
+    let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+    let end = length(header, segment)?;
+    let body = bytes.get(4..end)?;
     if crc32c::crc32c(body).to_le_bytes() != header[0..4] {
         return None;
     }
-    // Copied, so that one entry kept in memory does not keep its whole segment there.
-    let payload = Bytes::copy_from_slice(&bytes[start + HEADER_BYTES..start + HEADER_BYTES + length]);
+    let length = u32::from_le_bytes(*header[4..].first_chunk()?) as usize;
+    let payload = Bytes::copy_from_slice(&bytes[HEADER_BYTES..HEADER_BYTES + length]);
     let record = decode(header[16], header[17], payload).ok()?;
-    let group = u64::from_le_bytes(header[8..16].try_into().ok()?);
-    Some(Framed { record, group, is_last: header[18] & FLAG_LAST != 0, end: end as u64 })
+    let group = u64::from_le_bytes(*header[8..].first_chunk()?);
+    Some(Framed { record, group, is_last: header[18] & FLAG_LAST != 0, bytes: end as u64 })
 }
 
 fn decode(kind: u8, version: u8, payload: Bytes) -> Result<Record, DecodeError> {

@@ -1,16 +1,11 @@
 //! Reading a log back: what is whole, where a crash tore it, and what is damage.
 
-use bytes::Bytes;
 use consensus::Entry;
 
-use super::record::{self, Framed, Record};
+use super::record::{Framed, Record, Start};
+use super::window::Window;
 use super::{Contents, LogError, UNFINISHED, segment_name, segment_sequence};
 use crate::disk::{Disk, DiskFile};
-
-/// More than the first record of a segment takes.
-const START_BYTES: u64 = 4096;
-/// Zeros are looked for in pieces of this size.
-const PIECE: usize = 4096;
 
 /// Everything a log directory says.
 pub(super) struct Recovered {
@@ -32,13 +27,12 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64)) -> Result<Recover
     check_unbroken(&sequences)?;
     let mut reading =
         Reading { identity, recovered: Recovered { contents: Contents::default(), segments: Vec::new(), end: 0 } };
-    // One at a time: together they may be larger than the state.
     for (position, sequence) in sequences.iter().enumerate() {
         let limit = match sequences.get(position + 1) {
-            Some(next) => Some(start_of(*next, &load(disk, *next, Some(START_BYTES))?)?.previous_end),
+            Some(next) => Some(start_of(&mut Window::open(disk, *next)?)?.previous_end),
             None => None,
         };
-        reading.segment(*sequence, &load(disk, *sequence, limit)?, limit)?;
+        reading.segment(&mut Window::open(disk, *sequence)?, limit)?;
     }
     Ok(reading.recovered)
 }
@@ -47,7 +41,7 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64)) -> Result<Recover
 pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
     let names = disk.list().map_err(|source| LogError::Disk { what: "list its segments", source })?;
     let Some(first) = names.iter().filter_map(|name| segment_sequence(name)).min() else { return Ok(None) };
-    Ok(Some(start_of(first, &load(disk, first, Some(START_BYTES))?)?.identity))
+    Ok(Some(start_of(&mut Window::open(disk, first)?)?.identity))
 }
 
 struct Reading {
@@ -57,15 +51,16 @@ struct Reading {
 
 impl Reading {
     /// Reads one segment: up to `limit`, where the next one says it ends, or as far as it is whole.
-    fn segment(&mut self, sequence: u32, bytes: &Bytes, limit: Option<u64>) -> Result<(), LogError> {
+    fn segment<F: DiskFile>(&mut self, window: &mut Window<F>, limit: Option<u64>) -> Result<(), LogError> {
+        let sequence = window.sequence;
         let damaged = |offset, what| LogError::Damaged { segment: segment_name(sequence), offset, what };
-        self.start(sequence, bytes)?;
+        self.start(window)?;
         let mut newest_index = 0;
         let mut last: Option<Framed> = None;
         let mut offset = 0;
         while limit.is_none_or(|limit| offset < limit) {
             let group = next_group(last.as_ref());
-            let next = record::read(bytes, offset, sequence).filter(|framed| framed.group == group);
+            let next = window.record(offset)?.filter(|framed| framed.group == group);
             let Some(framed) = next else {
                 if limit.is_some() {
                     return Err(damaged(offset, "a record in the middle of the log is broken"));
@@ -78,20 +73,20 @@ impl Reading {
                     return Err(damaged(offset, "an entry is missing"));
                 }
             }
-            offset = framed.end;
+            offset += framed.bytes;
             self.take(&framed.record);
             last = Some(framed);
         }
         if limit.is_none() {
-            self.cut(sequence, bytes, offset, last.as_ref())?;
+            self.cut(window, offset, last.as_ref())?;
         }
         self.recovered.end = offset;
         self.recovered.segments.push((sequence, newest_index));
         Ok(())
     }
 
-    fn start(&mut self, sequence: u32, bytes: &Bytes) -> Result<(), LogError> {
-        let start = start_of(sequence, bytes)?;
+    fn start<F: DiskFile>(&mut self, window: &mut Window<F>) -> Result<(), LogError> {
+        let start = start_of(window)?;
         if start.identity != self.identity {
             return Err(LogError::Foreign {
                 cluster: self.identity.0,
@@ -127,17 +122,17 @@ impl Reading {
 
     /// Decides whether what follows the last whole record is a torn tail or damage. A group is torn only when no group after it
     /// was written.
-    fn cut(&mut self, sequence: u32, bytes: &Bytes, end: u64, last: Option<&Framed>) -> Result<(), LogError> {
+    fn cut<F: DiskFile>(&mut self, window: &mut Window<F>, end: u64, last: Option<&Framed>) -> Result<(), LogError> {
         let torn_group = next_group(last);
-        let written = written(bytes);
+        let written = window.written()?;
         let mut offset = end;
         while offset < written {
-            match record::read(bytes, offset, sequence) {
+            match window.record(offset)? {
                 Some(framed) if framed.group > torn_group => {
                     let what = "a record is broken, and whole ones that were written later follow it";
-                    return Err(LogError::Damaged { segment: segment_name(sequence), offset: end, what });
+                    return Err(LogError::Damaged { segment: segment_name(window.sequence), offset: end, what });
                 }
-                Some(framed) => offset = framed.end,
+                Some(framed) => offset += framed.bytes,
                 None => offset += 8,
             }
         }
@@ -151,33 +146,12 @@ fn next_group(last: Option<&Framed>) -> u64 {
     last.map_or(0, |last| last.group + u64::from(last.is_last))
 }
 
-/// The first bytes of a segment, as many as are asked for and there, or all of it.
-fn load<D: Disk>(disk: &D, sequence: u32, limit: Option<u64>) -> Result<Bytes, LogError> {
-    let failed = |source| LogError::Disk { what: "read a segment", source };
-    let file = disk.open(&segment_name(sequence)).map_err(failed)?;
-    let length = file.len().map_err(failed)?;
-    let length = usize::try_from(limit.map_or(length, |limit| limit.min(length))).expect("a segment fits into memory");
-    let mut bytes = vec![0; length];
-    file.read_at(0, &mut bytes).map_err(failed)?;
-    Ok(Bytes::from(bytes))
-}
-
-/// The length without the zeros at the end.
-fn written(bytes: &[u8]) -> u64 {
-    let mut end = bytes.len();
-    // Without a branch for each byte, for which the unused rest of a segment is too long.
-    while end >= PIECE && bytes[end - PIECE..end].iter().fold(0, |all, byte| all | byte) == 0 {
-        end -= PIECE;
-    }
-    bytes[..end].iter().rposition(|byte| *byte != 0).map_or(0, |position| position as u64 + 1)
-}
-
-fn start_of(sequence: u32, bytes: &Bytes) -> Result<record::Start, LogError> {
-    match record::read(bytes, 0, sequence).map(|framed| framed.record) {
+fn start_of<F: DiskFile>(window: &mut Window<F>) -> Result<Start, LogError> {
+    match window.record(0)?.map(|framed| framed.record) {
         Some(Record::Start(start)) => Ok(start),
         _ => {
             let what = "its first record is broken";
-            Err(LogError::Damaged { segment: segment_name(sequence), offset: 0, what })
+            Err(LogError::Damaged { segment: segment_name(window.sequence), offset: 0, what })
         }
     }
 }

@@ -38,8 +38,10 @@ fn overwrite(path: &Path, segment: &str, offset: u64, bytes: &[u8]) {
 
 /// Where the given record of a segment starts.
 fn offset_of(path: &Path, segment: u32, number: usize) -> u64 {
-    let bytes = Bytes::from(std::fs::read(path.join(segment_name(segment))).expect("a segment"));
-    (0..number).fold(0, |offset, _| record::read(&bytes, offset, segment).expect("whole").end)
+    let bytes = std::fs::read(path.join(segment_name(segment))).expect("a segment");
+    (0..number).fold(0, |offset, _| {
+        offset + record::read(&bytes[usize::try_from(offset).expect("small")..], segment).expect("whole").bytes
+    })
 }
 
 #[test]
@@ -118,6 +120,79 @@ fn a_reset_forgets_what_a_snapshot_replaced() {
     append(&mut log, &[entry(11, 2)]);
     let (_, contents) = open(directory.path()).expect("whole");
     assert_eq!(indexes(&contents), [(11, 2)]);
+}
+
+/// A directory that takes no new file larger than a number, as a disk with so much room does.
+#[derive(Clone)]
+struct Small(FileDisk, std::sync::Arc<std::sync::atomic::AtomicU64>);
+
+impl Disk for Small {
+    type File = std::fs::File;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Self::File> {
+        self.0.open(name)
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Self::File> {
+        let room = self.1.load(std::sync::atomic::Ordering::Relaxed);
+        if bytes > room { Err(io::ErrorKind::StorageFull.into()) } else { self.0.create(name, bytes) }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn without_room_for_a_segment_the_reserve_becomes_one_and_is_put_by_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let room = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(u64::MAX));
+    let set_room = |bytes| room.store(bytes, std::sync::atomic::Ordering::Relaxed);
+    let disk = Small(FileDisk::open(directory.path()).expect("a directory"), room.clone());
+    let (mut log, _) = Log::open(disk.clone(), CONFIG).expect("empty");
+    let mut next = 1;
+    let mut append = |log: &mut Log<Small>| {
+        log.stage_entries(&[entry(next, 1)]);
+        log.write()?;
+        log.sync()?;
+        next += 1;
+        Ok::<_, LogError>(())
+    };
+    append(&mut log).expect("there is room");
+    set_room(0);
+    while !log.is_low() {
+        append(&mut log).expect("the segment has room, and then the reserve");
+    }
+    append(&mut log).expect("the reserve has room for more than one");
+    log.replenish().expect("no room is no failure");
+    assert!(log.is_low());
+    let full = loop {
+        if let Err(full) = append(&mut log) {
+            break full;
+        }
+    };
+    assert!(matches!(full, LogError::Full(_)), "{full}");
+
+    set_room(u64::MAX);
+    log.write().expect("what found no room is written now");
+    log.sync().expect("synced");
+    log.replenish().expect("there is room");
+    assert!(!log.is_low());
+    let (_, contents) = Log::open(disk, CONFIG).expect("whole");
+    let written: Vec<u64> = contents.entries.iter().map(|entry| entry.index).collect();
+    assert!(written.len() > 25 && written.windows(2).all(|pair| pair[1] == pair[0] + 1), "{written:?}");
 }
 
 #[test]

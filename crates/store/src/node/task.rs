@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::{
 use crate::checkpoint;
 use crate::disk::FileDisk;
 use crate::peer::{Frame, Inbound, LeaseAnswer, Links, stream_snapshot};
-use crate::replica::{Options, Replica, ReplicaError, Step, Stream};
+use crate::replica::{Options, Replica, ReplicaError, Room, Step, Stream};
 
 /// What the handle needs of the task.
 pub(super) struct Started {
@@ -27,6 +28,7 @@ pub(super) struct Started {
     pub status: watch::Receiver<NodeStatus>,
     pub group: watch::Receiver<Group>,
     pub stopped: watch::Receiver<Option<StopReason>>,
+    pub reads_freely: Arc<AtomicBool>,
 }
 
 /// Requests taken in one go: one append to the log.
@@ -34,6 +36,8 @@ const BATCH: usize = 512;
 /// Bytes of entries in one message.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
+/// Between two looks for room on a full disk.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 struct Task {
     config: Config,
@@ -49,10 +53,12 @@ struct Task {
     internal: mpsc::Sender<Internal>,
     began: Instant,
     checkpointing: bool,
-    no_space: bool,
+    /// When to look for room again, while there is little.
+    probe_at: Instant,
     stopping: Option<Instant>,
     status: watch::Sender<NodeStatus>,
     group: watch::Sender<Group>,
+    reads_freely: Arc<AtomicBool>,
     disk: FileDisk,
     stats: DiskStats,
     leader_changes: u64,
@@ -116,6 +122,8 @@ pub(super) fn start(
     let state = replica.state();
     let (status, status_watch) = watch::channel(initial_status());
     let (stopped_sender, stopped) = watch::channel(None);
+    let reads_freely = Arc::new(AtomicBool::new(false));
+    let ended = reads_freely.clone();
     let task = Task {
         config,
         patience,
@@ -129,10 +137,11 @@ pub(super) fn start(
         internal: internal_sender,
         began: Instant::now(),
         checkpointing: false,
-        no_space: false,
+        probe_at: Instant::now(),
         stopping: None,
         status,
         group,
+        reads_freely: reads_freely.clone(),
         disk,
         stats: DiskStats::default(),
         leader_changes: 0,
@@ -142,11 +151,12 @@ pub(super) fn start(
     let inputs = Inputs { requests, inbound, events, lost, internal };
     tokio::spawn(async move {
         let reason = task.run(inputs).await;
+        ended.store(false, Ordering::Release);
         // The channel of jobs is gone with the task: the thread writes what it has and ends.
         let _ = tokio::task::spawn_blocking(move || handle.join()).await;
         let _ = stopped_sender.send(Some(reason));
     });
-    Started { state, status: status_watch, group: group_watch, stopped }
+    Started { state, status: status_watch, group: group_watch, stopped, reads_freely }
 }
 
 struct Inputs {
@@ -216,6 +226,7 @@ impl Task {
         !self.replica.member().is_idle()
             || !self.waiters.is_empty()
             || !self.reads.is_empty()
+            || self.replica.minds_space()
             || self.stopping.is_some()
     }
 
@@ -239,6 +250,11 @@ impl Task {
         if self.waiters.has_parked() && self.replica.member().status().leader != 0 {
             self.waiters.unpark(&mut self.replica);
         }
+        if self.replica.room() == Room::Low && self.probe_at <= Instant::now() {
+            self.probe_at = Instant::now() + PROBE_INTERVAL;
+            // A queue that is full has more urgent things.
+            let _ = self.jobs.try_send(Job::Probe);
+        }
     }
 
     fn requests(&mut self, batch: &mut Vec<Request>) {
@@ -246,7 +262,13 @@ impl Task {
         let mut proposals = Vec::with_capacity(batch.len());
         for request in batch.drain(..) {
             match request {
-                Request::Propose(command, reply) => {
+                Request::Propose { grows, reply, .. } if !self.has_room_for(grows) => {
+                    let _ = reply.send(Err(ProposeError::NoSpace));
+                }
+                Request::Change(_, reply) if !self.has_room_for(false) => {
+                    let _ = reply.send(Err(ProposeError::NoSpace));
+                }
+                Request::Propose { command, reply, .. } => {
                     proposals.push(Waiter { wish: Wish::Command(command), sequence: None, reply, deadline });
                 }
                 Request::Change(change, reply) => {
@@ -260,12 +282,15 @@ impl Task {
                 Request::Stop => self.stop(),
             }
         }
-        if self.no_space {
-            for waiter in proposals {
-                let _ = waiter.reply.send(Err(ProposeError::NoSpace));
-            }
-        } else {
-            self.waiters.propose(proposals, &mut self.replica);
+        self.waiters.propose(proposals, &mut self.replica);
+    }
+
+    /// Whether there is room for what is asked for: without ample room only for what does not grow, without any for nothing.
+    fn has_room_for(&self, grows: bool) -> bool {
+        match self.replica.room() {
+            Room::Ample => true,
+            Room::Low => !grows,
+            Room::None => false,
         }
     }
 
@@ -316,8 +341,6 @@ impl Task {
 
     fn inbound(&mut self, inbound: Inbound) -> Result<(), ReplicaError> {
         match inbound {
-            // With a full disk more entries would only pile up in memory; the leader sends them again.
-            Inbound::Frame(_, Frame::Message(message)) if self.no_space && message.is_vital() => Ok(()),
             Inbound::Frame(from, Frame::Message(message)) => self.replica.message(from, *message),
             Inbound::Frame(from, Frame::Lease { request, lease, renew }) => {
                 if self.replica.member().status().role == Role::Leader {
@@ -338,8 +361,10 @@ impl Task {
                 Ok(())
             }
             Inbound::Snapshot(from, message, state, answer) => {
-                let _ = answer.send(!self.no_space);
-                if self.no_space { Ok(()) } else { self.replica.snapshot(from, *message, *state) }
+                // A snapshot needs room for a checkpoint.
+                let has_room = self.replica.room() == Room::Ample;
+                let _ = answer.send(has_room);
+                if has_room { self.replica.snapshot(from, *message, *state) } else { Ok(()) }
             }
             Inbound::HungUp(peer) => {
                 self.replica.hung_up(peer);
@@ -354,8 +379,8 @@ impl Task {
                 self.stats = stats;
                 self.replica.persisted(number);
             }
-            Event::Full | Event::Space => {
-                self.no_space = matches!(event, Event::Full);
+            Event::Room(room) => {
+                self.replica.set_room(room);
                 self.publish();
             }
             Event::Failed(error) => return Err(StopReason::Failed(Arc::new(error))),
@@ -383,12 +408,16 @@ impl Task {
         let mut removed = false;
         let mut changed = false;
         while let Some(step) = self.replica.step(self.now_ms())? {
+            if !self.replica.reads_freely() {
+                self.reads_freely.store(false, Ordering::Release);
+            }
             let moved = step.installed || !step.applied.is_empty();
             applied |= moved;
             removed |= step.removed;
             changed |= step.changed.is_some() || moved;
             self.step(step).await;
         }
+        self.reads_freely.store(self.replica.reads_freely(), Ordering::Release);
         if applied {
             let state = self.replica.state();
             let state = state.read().expect("nobody panics while holding the state").clone();
@@ -522,7 +551,7 @@ impl Task {
             commit: status.commit,
             applied: status.handed_out,
             is_learner,
-            no_space: self.no_space,
+            no_space: self.replica.room() != Room::Ample,
             disk_bytes: self.stats.log_bytes,
             disk: self.stats,
             leader_changes: self.leader_changes,

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::checkpoint::{self, CheckpointError};
 use crate::disk::Disk;
 use crate::log::{Log, LogError};
-use crate::replica::Write;
+use crate::replica::{Room, Write};
 
 /// What the disk did since the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -28,16 +28,16 @@ pub(super) enum Job {
     Write(Box<Write>),
     /// A checkpoint at this index is durable.
     Release(u64),
+    /// To see whether there is room again.
+    Probe,
 }
 
 /// What the thread says. There is one for every group of jobs at most, so the bound on jobs bounds these.
 pub(super) enum Event {
     /// Everything up to this number is durable.
     Persisted(u64, DiskStats),
-    /// The disk is full; the thread tries again.
-    Full,
-    /// It is not full anymore.
-    Space,
+    /// How much room there is now.
+    Room(Room),
     /// The disk failed.
     Failed(WriterError),
 }
@@ -62,11 +62,13 @@ struct Writer<D: Disk> {
     log: Log<D>,
     events: mpsc::UnboundedSender<Event>,
     stats: DiskStats,
+    room: Room,
 }
 
 /// Runs until the task is gone and everything is written.
 pub(super) fn run<D: Disk>(log: Log<D>, mut jobs: mpsc::Receiver<Job>, events: mpsc::UnboundedSender<Event>) {
-    let mut writer = Writer { log, events, stats: DiskStats::default() };
+    let mut writer = Writer { log, events, stats: DiskStats::default(), room: Room::Ample };
+    writer.tell_room();
     while let Some(job) = jobs.blocking_recv() {
         if let Err(error) = writer.group(job, &mut jobs) {
             let _ = writer.events.send(Event::Failed(error));
@@ -84,6 +86,7 @@ impl<D: Disk> Writer<D> {
         while let Some(job) = next {
             match job {
                 Job::Release(index) => self.log.release(index)?,
+                Job::Probe => self.log.replenish()?,
                 Job::Write(write) => {
                     needs_sync |= write.persist.sync;
                     if write.persist.sync {
@@ -101,7 +104,27 @@ impl<D: Disk> Writer<D> {
         if let Some(number) = durable {
             let _ = self.events.send(Event::Persisted(number, self.stats));
         }
+        self.tell_room();
         Ok(())
+    }
+
+    fn tell_room(&mut self) {
+        self.set_room(if self.log.is_low() { Room::Low } else { Room::Ample });
+    }
+
+    fn set_room(&mut self, room: Room) {
+        if self.room == room {
+            return;
+        }
+        self.room = room;
+        match room {
+            Room::Ample => tracing::info!("the disk of the log has room again"),
+            Room::Low => {
+                tracing::error!("the disk of the log is full: the store is read-only until there is room on it");
+            }
+            Room::None => tracing::error!("the disk of the log is full to the last: this member waits for room on it"),
+        }
+        let _ = self.events.send(Event::Room(room));
     }
 
     fn stage(&mut self, write: &Write) -> Result<(), WriterError> {
@@ -144,20 +167,12 @@ impl<D: Disk> Writer<D> {
 
     /// Tries until there is space: what consensus has decided to write cannot be taken back.
     fn insist(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<bool, WriterError>) -> Result<(), WriterError> {
-        let mut was_full = false;
         while !attempt(self)? {
-            if !was_full {
-                was_full = true;
-                tracing::error!("the disk of the log is full: this member takes no writes until there is space");
-                let _ = self.events.send(Event::Full);
-            }
+            self.set_room(Room::None);
             if self.events.is_closed() {
                 return Ok(());
             }
             std::thread::sleep(FULL_RETRY);
-        }
-        if was_full {
-            let _ = self.events.send(Event::Space);
         }
         Ok(())
     }

@@ -161,7 +161,12 @@ async fn write_frames(
         };
         tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         buffer.clear();
-        next = frames.recv().await;
+        next = tokio::select! {
+            frame = frames.recv() => frame,
+            // The other side never speaks here. That it has gone must be known before the next frame: the first one written to
+            // a connection that is closed is lost without an error, and may be a vote.
+            _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionReset.into()),
+        };
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mvcc::{Compare, Delete, Operation, OperationBody, Put, Range, Relation, Reply, Span, Target, Txn};
+use store::backend::Backend;
 use store::client::{Client, ClientError, Freshness, Remote, RemoteConfig, Watch, WatchBatch};
 
 use crate::common::Single;
@@ -100,4 +101,30 @@ async fn a_real_etcd_can_take_the_place_of_the_store() -> Result<()> {
     let etcd = Etcd::start().await?;
     let remote = Remote::new(&RemoteConfig { servers: vec![etcd.endpoint.clone()], ..RemoteConfig::default() })?;
     behaves(&Client::Remote(Box::new(remote))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_holds_in_this_process_too_and_room_that_is_made_is_used() -> Result<()> {
+    let single = Single::start(store::etcd::Config::default()).await?;
+    let client = Client::Local(single.backend.clone().with_quota(Some(64 << 10)));
+    let mut written = 0;
+    let refused = loop {
+        ensure!(written < 100, "the quota is not noticed");
+        match client.txn(create(&format!("k/{written}"), &"v".repeat(4096))).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    ensure!(refused == ClientError::Refused(mvcc::Error::NoSpace), "{refused}");
+    ensure!((15..=17).contains(&written), "{written} writes of 4 KiB went into 64 KiB");
+    ensure!(single.backend.view(|state| state.has_alarm(mvcc::Alarm::NoSpace)), "nobody is told");
+    let reply = client.range(Range::of(Span::prefix("k/")), Freshness::Linearizable).await?;
+    ensure!(reply.records.len() == written, "what was written is read");
+
+    let outcome = client.txn(delete("k/0")).await?;
+    client.compact(outcome.revision).await?;
+    client.txn(create("k/0", "small")).await.context("there is room again")?;
+    ensure!(!single.backend.view(|state| state.has_alarm(mvcc::Alarm::NoSpace)), "the alarm is lowered");
+    single.stop().await;
+    Ok(())
 }

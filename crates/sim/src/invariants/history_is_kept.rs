@@ -1,0 +1,23 @@
+//! What was not compacted reads as it was, at every revision and from every member.
+
+use mvcc::State;
+
+use super::Broken;
+use crate::chronicle::Chronicle;
+
+pub(crate) fn check(states: &[(u64, Option<State>)], chronicle: &Chronicle) -> Result<(), Broken> {
+    let known = states.iter().filter_map(|(member, state)| state.as_ref().map(|state| (member, state)));
+    for (member, state) in known {
+        let (told, compacted) = (state.compact_revision(), chronicle.compacted());
+        if told != compacted {
+            return Err(("history is kept", format!("member {member} compacted {told}, it was asked for {compacted}")));
+        }
+        if let Some(revision) = chronicle.first_difference(state) {
+            return Err((
+                "history is kept",
+                format!("member {member} tells revision {revision} otherwise than it was"),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! What operators do while things go wrong: they compact, change the members, and lower alarms.
+
+use consensus::{Change, Committed, Peer};
+use mvcc::{Alarm, AlarmChange, Command, State};
+
+use crate::faults::FAULTS_UNTIL_MS;
+use crate::host::Host;
+use crate::world::{Asked, Event, World};
+
+/// Members at a time.
+const MEMBERS_MAX: usize = 5;
+/// History that a compaction leaves, at most.
+const KEPT_REVISIONS: u64 = 15;
+
+impl World {
+    /// Forgets history up to a revision that some member knows.
+    pub(crate) fn compact(&mut self) {
+        if self.now_ms >= FAULTS_UNTIL_MS {
+            return;
+        }
+        let wait = self.random.between(300, 2000);
+        self.after(wait, Event::Compact);
+        let host = self.any_host();
+        let kept = self.random.between(0, KEPT_REVISIONS).cast_signed();
+        let revision = self.view(host, State::revision).unwrap_or(0) - kept;
+        if revision > 0 {
+            self.propose(host, &Command::Compact { revision }, Asked::Nothing);
+        }
+    }
+
+    /// Adds a learner, promotes one, or removes a member.
+    pub(crate) fn reconfigure(&mut self) {
+        if self.now_ms >= FAULTS_UNTIL_MS {
+            return;
+        }
+        let wait = self.random.between(400, 1800);
+        self.after(wait, Event::Reconfigure);
+        let host = self.any_host();
+        let Some(live) = &mut self.hosts[host].live else { return };
+        let (learners, voters): (Vec<Peer>, Vec<Peer>) =
+            live.replica.member().group().members().cloned().partition(|peer| peer.learner);
+        let change = if let Some(learner) = learners.first() {
+            if self.random.percent(75) { Change::Promote { id: learner.id } } else { Change::Remove { id: learner.id } }
+        } else if voters.len() < MEMBERS_MAX && (voters.len() < 3 || self.random.percent(50)) {
+            self.next_id += 1;
+            Change::Add(Peer { learner: true, ..Host::peer(self.next_id) })
+        } else if voters.len() > 1 {
+            Change::Remove { id: voters[self.random.index(voters.len())].id }
+        } else {
+            return;
+        };
+        let sequence = live.replica.reserve();
+        live.replica.change(sequence, change);
+        self.settle(host);
+    }
+
+    /// A change of members is decided: a new one is started, one that was removed is shut down, though it may not know yet.
+    pub(crate) fn follow_change(&mut self, entry: &Committed) {
+        match entry {
+            Committed::Changed { change: Change::Add(peer), result: Ok(()), .. } => {
+                let clock = self.random.between(0, 1 << 40);
+                self.hosts.push(Host::joining(peer.id, clock));
+                self.report.joined += 1;
+                let (host, wait) = (self.hosts.len() - 1, self.random.between(10, 500));
+                self.after(wait, Event::Restart { host });
+            }
+            Committed::Changed { change: Change::Remove { id }, result: Ok(()), .. } => {
+                self.report.left += 1;
+                let (host, wait) = (self.host_of(*id), self.random.between(0, 2500));
+                self.after(wait, Event::Retire { host });
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends a member for good.
+    pub(crate) fn retire(&mut self, host: usize) {
+        self.hosts[host].retired = true;
+        self.hosts[host].live = None;
+        self.watchers.lose(host);
+    }
+
+    /// Lowers all alarms, as often as it takes: a member that raised one may have forgotten why, or be gone.
+    pub(crate) fn disarm(&mut self) {
+        let host = self.any_host();
+        if self.view(host, |state| state.alarms().is_empty()) != Some(true) {
+            let lower = Command::Alarm { change: AlarmChange::Lower, alarm: Alarm::NoSpace, member: 0 };
+            self.propose(host, &lower, Asked::Nothing);
+        }
+        self.after(300, Event::Disarm);
+    }
+}
