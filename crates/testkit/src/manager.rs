@@ -19,6 +19,18 @@ use tokio::task::JoinSet;
 /// # Panics
 /// If a controller reads a kind that does not exist, which its own tests rule out.
 pub fn manage(client: &Client) -> JoinSet<()> {
+    run(client, vec![(Member::of::<Binder>(), 8)])
+}
+
+/// Runs all controllers of the table, beside a scheduler that somebody else starts, until what it gives is dropped.
+///
+/// # Panics
+/// If a controller reads a kind that does not exist, which its own tests rule out.
+pub fn control(client: &Client) -> JoinSet<()> {
+    run(client, Vec::new())
+}
+
+fn run(client: &Client, more: Vec<(Member, usize)>) -> JoinSet<()> {
     struct All(Vec<(Member, usize)>);
     impl Visitor for All {
         fn visit<C: Controller>(&mut self, row: &'static Row) {
@@ -29,7 +41,7 @@ pub fn manage(client: &Client) -> JoinSet<()> {
             self.0.push((Member::sweeper::<S>(), row.workers));
         }
     }
-    let mut all = All(vec![(Member::of::<Binder>(), 8)]);
+    let mut all = All(more);
     table::each(&mut all);
     let reads = all.0.iter().flat_map(|(member, _)| member.reads.iter().copied());
     let caches = Caches::start(client, &cache::Settings::default(), reads).expect("kinds that exist");
