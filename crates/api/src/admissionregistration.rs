@@ -9,12 +9,15 @@ pub mod mutating_admission_policy;
 pub mod mutating_admission_policy_binding;
 pub mod mutating_webhook_configuration;
 mod policy;
+pub mod type_check;
 pub mod validating_admission_policy;
 pub mod validating_admission_policy_binding;
 pub mod validating_webhook_configuration;
 mod webhooks;
 
-use crate::kind::Kind;
+use machinery::GroupVersion;
+
+use crate::kind::{Keeping, Kind};
 
 /// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[
@@ -25,3 +28,10 @@ pub const KINDS: &[fn() -> Kind] = &[
     validating_admission_policy_binding::kind,
     validating_webhook_configuration::kind,
 ];
+
+/// Where kinds are kept that the version before the newest must still be able to read: a server that is rolled back may
+/// not know the newest.
+fn stored_as_beta(prefix: &str) -> Keeping {
+    let version = GroupVersion { group: "admissionregistration.k8s.io".into(), version: "v1beta1".into() };
+    Keeping::Stored { prefix: prefix.into(), version, expires: false }
+}

@@ -14,7 +14,7 @@ use machinery::table::{self, Cell, Column};
 use machinery::{GroupVersion, GroupVersionKind, Str, Value};
 
 use crate::catalogue;
-use crate::core::service::allocation::{Claim, Config, Plan, Refusal, Taken};
+use crate::core::service::allocation::{Chance, Claim, Config, Plan, Refusal, Taken};
 
 pub use rules::{Context, NoRules, Requester, Rules};
 pub use subresource::{Connect, Does, ReplicaPaths, Subresource};
@@ -60,6 +60,16 @@ pub struct Kind {
     pub qualified_finalizers: bool,
     /// How often its validation of an update looks at the metadata again.
     pub update_checks: UpdateChecks,
+    /// Whether the rules themselves judge the metadata of a new object, as far as it is judged at all: the generic path
+    /// looks at it only when they find nothing wrong.
+    pub judges_metadata: bool,
+    /// Whether a name that is to be made up gets an ending; where names are addresses, it does not.
+    pub ends_names: bool,
+    /// Whether objects are taken apart before they go, and so have a delete of their own, which words its preconditions
+    /// in its own way.
+    pub is_dismantled: bool,
+    /// Annotations that stand for fields which this version lacks: who asks for metadata only does not see them.
+    pub field_annotations: &'static [&'static str],
     /// What its objects take that no other may have.
     pub allocates: Option<Allocates>,
     /// The webhook that converts its objects between versions: the `webhook` of a definition's `conversion`.
@@ -68,8 +78,9 @@ pub struct Kind {
     pub rules: Arc<dyn Rules>,
 }
 
-/// Gives an object what it is to have: from the object, what it was, what the cluster has, what is taken, and a seed.
-pub type PlanClaims = fn(&mut Value, Option<&Value>, &Config, &dyn Taken, u64) -> Result<Plan, Refusal>;
+/// Gives an object what it is to have: from the object, what it was, what the cluster has, what is taken, and what draws
+/// are made from.
+pub type PlanClaims = fn(&mut Value, Option<&Value>, &Config, &dyn Taken, Chance) -> Result<Plan, Refusal>;
 
 /// How objects of a kind get what only one may have. The claims are part of the object's own transaction.
 #[derive(Clone, Copy, Debug)]
@@ -242,6 +253,10 @@ impl Kind {
             selectable: Vec::new(),
             qualified_finalizers: true,
             update_checks: UpdateChecks { whole: 0, change: 1 },
+            judges_metadata: false,
+            ends_names: true,
+            is_dismantled: false,
+            field_annotations: &[],
             allocates: None,
             converter: None,
             rules: Arc::new(NoRules),

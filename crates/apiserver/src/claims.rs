@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use api::core::service::allocation::{Claim, Config, Plan, Refusal, Taken};
+use api::core::service::allocation::{Chance, Claim, Config, Plan, Refusal, Taken};
 use api::kind::{Keeping, Kind};
 use bytes::Bytes;
 use machinery::meta::Meta;
@@ -13,6 +13,7 @@ use machinery::{GroupVersion, Str, Value, value};
 use mvcc::{Delete, Operation, Span, Txn};
 use registry::admission::View;
 use registry::body::kind_name;
+use registry::options::WriteOptions;
 
 use crate::state::{State, draw, now};
 use crate::storage;
@@ -25,11 +26,27 @@ pub fn port_kind() -> Kind {
     Kind { keeping, scope, ..Kind::stored("", "v1", "RangeAllocation", "servicenodeports") }
 }
 
+/// What a write draws from.
+pub fn chance(options: &WriteOptions) -> Chance {
+    let seed = seed();
+    if options.dry_run { Chance::Rehearsal(seed) } else { Chance::Seed(seed) }
+}
+
+/// What draws are made from whose outcome is stored.
+pub fn seed() -> u64 {
+    u64::from_str_radix(&draw().uid[..8], 16).unwrap_or_default()
+}
+
 /// Plans what an object takes, and gives it that. Nothing for a kind that takes nothing.
-pub fn plan(state: &State, kind: &Kind, object: &mut Value, old: Option<&Value>) -> Result<Plan, Status> {
+pub fn plan(
+    state: &State,
+    kind: &Kind,
+    object: &mut Value,
+    old: Option<&Value>,
+    chance: Chance,
+) -> Result<Plan, Status> {
     let Some(allocates) = &kind.allocates else { return Ok(Plan::default()) };
-    let seed = u64::from_str_radix(&draw().uid[..8], 16).unwrap_or_default();
-    (allocates.plan)(object, old, &state.ranges, state, seed).map_err(|refusal| match refusal {
+    (allocates.plan)(object, old, &state.ranges, state, chance).map_err(|refusal| match refusal {
         Refusal::Invalid(errors) => Status::invalid(kind_name(kind), Meta::of(object).name(), &errors),
         Refusal::Internal(why) => Status::internal_error(why),
     })

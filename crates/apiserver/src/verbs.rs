@@ -1,6 +1,7 @@
 //! What is done with a resource: one module a verb, found by method and place.
 
 mod bind;
+mod component_status;
 mod connect;
 mod create;
 mod delete;

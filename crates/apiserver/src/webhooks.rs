@@ -15,7 +15,7 @@ mod images;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use api::kind::{ReplicaPaths, Version};
+use api::kind::ReplicaPaths;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use machinery::field_validation::FieldValidation;
@@ -24,7 +24,7 @@ use machinery::status::{GroupName, Status};
 use machinery::{Value, json};
 use mvcc::Revision;
 use registry::admission::webhooks::{Answer, Failure, Hook, Phase, Reinvocation, Request, Review};
-use registry::admission::{Attributes, Chain, Flags, Notes};
+use registry::admission::{Attributes, Chain, Flags, Notes, Seen};
 use registry::body::{self, Media};
 use registry::conversion::to_stored;
 use registry::scale;
@@ -224,7 +224,7 @@ async fn mutate(
     let mut any = false;
     for (at, callable) in hooks.iter().enumerate() {
         let hook = &callable.hook;
-        let Some((version, review)) = concerned(state, hook, request, object).await? else { continue };
+        let Some((seen, review)) = concerned(state, hook, request, object).await? else { continue };
         if !again.wants(hook) {
             continue;
         }
@@ -237,9 +237,9 @@ async fn mutate(
         let changed = match asked {
             Ok(None) => false,
             Ok(Some(patched)) => {
-                let fit = fit(request, patched, version)?;
+                let fit = fit(request, patched, seen)?;
                 let changed = fit != review.object;
-                *object = taken_back(state, request, fit, version).await?;
+                *object = taken_back(state, request, fit, seen).await?;
                 changed
             }
             Err(failure) => {
@@ -295,41 +295,36 @@ async fn concerned<'a>(
     hook: &Hook,
     request: &Request<'a>,
     object: &Value,
-) -> Result<Option<(&'a Version, Review)>, Status> {
-    let Some(version) = hook.selects(request, object, state)? else { return Ok(None) };
+) -> Result<Option<(Seen<'a>, Review)>, Status> {
+    let Some(seen) = hook.selects(request, object, state)? else { return Ok(None) };
     let old = match request.attributes.old {
-        Some(old) => shown(state, request, old, version).await?,
+        Some(old) => shown(state, request, old, seen).await?,
         None => Value::Null,
     };
-    let shown = shown(state, request, object, version).await?;
-    let review = Review::of(request, version, &draw().uid, shown, old);
-    Ok(hook.conditions_hold(request, &review, state)?.then_some((version, review)))
+    let shown = shown(state, request, object, seen).await?;
+    let review = Review::of(request, seen, &draw().uid, shown, old);
+    Ok(hook.conditions_hold(request, &review, state)?.then_some((seen, review)))
 }
 
 /// An object in the version that a webhook wants.
-async fn shown(state: &State, request: &Request<'_>, object: &Value, version: &Version) -> Result<Value, Status> {
+async fn shown(state: &State, request: &Request<'_>, object: &Value, seen: Seen<'_>) -> Result<Value, Status> {
     if object.is_null() || request.part().is_some() {
         return Ok(object.clone());
     }
-    conversion::served(state, request.attributes.kind, version, object.clone()).await
+    conversion::served(state, seen.kind, seen.version, object.clone()).await
 }
 
 /// A patched object as its kind would have read it: unknown fields gone, defaults in.
-fn fit(request: &Request<'_>, patched: Value, version: &Version) -> Result<Value, Status> {
+fn fit(request: &Request<'_>, patched: Value, seen: Seen<'_>) -> Result<Value, Status> {
     let fit = match request.part() {
         Some(gvk) => body::plain(&json::to_vec(&patched), Media::Json, gvk, FieldValidation::Ignore),
-        None => body::again(patched, request.attributes.kind, version, FieldValidation::Ignore),
+        None => body::again(patched, seen.kind, seen.version, FieldValidation::Ignore),
     };
     fit.map(|received| received.object).map_err(|status| Status::internal_error(status.message))
 }
 
 /// A changed object in the version in which it goes on: the stored one, or the request's where a webhook converts.
-async fn taken_back(
-    state: &State,
-    request: &Request<'_>,
-    mut object: Value,
-    version: &Version,
-) -> Result<Value, Status> {
+async fn taken_back(state: &State, request: &Request<'_>, mut object: Value, seen: Seen<'_>) -> Result<Value, Status> {
     let attributes = &request.attributes;
     if request.part().is_some() {
         return Ok(object);
@@ -337,7 +332,7 @@ async fn taken_back(
     if attributes.kind.converter.is_some() {
         return conversion::served(state, attributes.kind, attributes.version, object).await;
     }
-    to_stored(&mut object, attributes.kind, version);
+    to_stored(&mut object, seen.kind, seen.version);
     Ok(object)
 }
 

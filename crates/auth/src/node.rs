@@ -8,6 +8,7 @@ pub mod graph;
 mod references;
 
 pub use graph::{Graph, Kind};
+pub use references::secrets_of_pod;
 
 use crate::attributes::{Attributes, Resource, Target};
 use crate::rbac::{Rule, bootstrap};

@@ -79,7 +79,7 @@ impl<'s> Lexer<'s> {
     /// The next token; [`Kind::End`] at the end, as often as it is asked for.
     ///
     /// # Errors
-    /// What cannot start or complete a token.
+    /// What cannot start or complete a token. It is passed over: the next call goes on behind it.
     pub fn next_token(&mut self) -> Result<Token<'s>, Finding> {
         self.skip_blanks();
         let rest = &self.source[self.at..];
@@ -177,15 +177,16 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// ANTLR, which upstream's messages come from, shows what it had read when it gave up.
-    fn unrecognized(&self, read: &str) -> Finding {
+    /// ANTLR, which upstream's messages come from, shows what it had read when it gave up, and goes on behind that.
+    fn unrecognized(&mut self, read: &str) -> Finding {
         let shown = match read.strip_prefix(['=', '&', '|']) {
             Some(after) => &read[..1 + after.chars().next().map_or(0, char::len_utf8)],
             None if read.starts_with(['\'', '"']) || read.len() > 1 && string_prefix(read).is_some() => read,
             None => &read[..read.chars().next().map_or(0, char::len_utf8)],
         };
-        let shown = shown.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
         let offset = u32::try_from(self.at).expect("the source is limited in length");
+        self.at += shown.len();
+        let shown = shown.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
         Finding { offset, message: format!("Syntax error: token recognition error at: '{shown}'") }
     }
 }

@@ -12,6 +12,9 @@ use crate::macros;
 /// How many code points an expression may have.
 pub const LENGTH_MAX: usize = 100_000;
 
+/// How many things that are no tokens are told.
+const PASSED_OVER_MAX: usize = 100;
+
 /// How deep brackets and operators may nest in the source.
 pub const NESTING_MAX: u16 = 250;
 
@@ -43,23 +46,42 @@ pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, Findings> {
             return Err(Findings::one("", Finding { offset: 0, message }));
         }
     }
-    let mut lexer = Lexer::new(source);
-    let token = lexer.next_token().map_err(|finding| Findings::one(source, finding))?;
-    let mut parser = Parser { source, lexer, token, ast: Ast::new(source), syntax, nesting: 0 };
-    let root = parser.expr()?;
-    if parser.token.kind != Kind::End {
-        // One token too many is told from being lost altogether.
-        let last = parser.lexer.next_token().is_ok_and(|next| next.kind == Kind::End);
-        let what = if last { "extraneous input" } else { "mismatched input" };
-        return Err(parser.unexpected(what, "<EOF>"));
+    let mut reader = Reader { lexer: Lexer::new(source), passed_over: Vec::new() };
+    let token = reader.next();
+    let mut parser = Parser { source, reader, token, ast: Ast::new(source), syntax, nesting: 0 };
+    let parsed = parser.whole();
+    let mut findings = std::mem::take(&mut parser.reader.passed_over);
+    match parsed {
+        Ok(()) if findings.is_empty() => Ok(parser.ast),
+        Ok(()) => Err(Findings::new(source, findings)),
+        Err(wrong) => {
+            findings.extend(wrong.iter().cloned());
+            Err(Findings::new(source, findings))
+        }
     }
-    parser.ast.set_root(root);
-    Ok(parser.ast)
+}
+
+/// Tokens, without what is none: that is kept for the end.
+struct Reader<'s> {
+    lexer: Lexer<'s>,
+    passed_over: Vec<Finding>,
+}
+
+impl<'s> Reader<'s> {
+    fn next(&mut self) -> Token<'s> {
+        loop {
+            match self.lexer.next_token() {
+                Ok(token) => return token,
+                Err(finding) if self.passed_over.len() < PASSED_OVER_MAX => self.passed_over.push(finding),
+                Err(_) => {}
+            }
+        }
+    }
 }
 
 struct Parser<'s> {
     source: &'s str,
-    lexer: Lexer<'s>,
+    reader: Reader<'s>,
     token: Token<'s>,
     ast: Ast,
     syntax: Syntax,
@@ -93,6 +115,18 @@ const OPERATORS: [(&str, u8, &str); 14] = [
 ];
 
 impl<'s> Parser<'s> {
+    /// An expression, and nothing after it.
+    fn whole(&mut self) -> Parsed<()> {
+        let root = self.expr()?;
+        if self.token.kind != Kind::End {
+            // One token too many is told from being lost altogether.
+            let what = if self.reader.next().kind == Kind::End { "extraneous input" } else { "mismatched input" };
+            return Err(self.unexpected(what, "<EOF>"));
+        }
+        self.ast.set_root(root);
+        Ok(())
+    }
+
     /// `binary ('?' binary ':' expr)?`
     fn expr(&mut self) -> Parsed {
         self.enter()?;
@@ -103,7 +137,7 @@ impl<'s> Parser<'s> {
     }
 
     fn conditional(&mut self, condition: ExprId) -> Parsed {
-        let offset = self.advance()?.offset;
+        let offset = self.advance().offset;
         let then = self.binary(0)?;
         self.expect(":")?;
         let otherwise = self.expr()?;
@@ -126,7 +160,7 @@ impl<'s> Parser<'s> {
             left = if rank < RELATION {
                 self.logic(left, rank, function)?
             } else {
-                let offset = self.advance()?.offset;
+                let offset = self.advance().offset;
                 let right = self.binary(rank + 1)?;
                 self.call(offset, function, None, vec![left, right])?
             };
@@ -145,7 +179,7 @@ impl<'s> Parser<'s> {
     fn logic(&mut self, first: ExprId, rank: u8, function: &'static str) -> Parsed {
         let (mut terms, mut offsets) = (vec![first], Vec::new());
         while self.operator() == Some((rank, function)) {
-            offsets.push(self.advance()?.offset);
+            offsets.push(self.advance().offset);
             terms.push(self.binary(rank + 1)?);
         }
         self.balance(function, &terms, &offsets)
@@ -171,7 +205,7 @@ impl<'s> Parser<'s> {
             let offset = self.token.offset;
             let mut count = 0_usize;
             while self.at(sign) {
-                self.advance()?;
+                self.advance();
                 count += 1;
             }
             if sign == "-" && matches!(self.token.kind, Kind::Int | Kind::Double) {
@@ -207,7 +241,7 @@ impl<'s> Parser<'s> {
     }
 
     fn selection(&mut self, operand: ExprId) -> Parsed {
-        let dot = self.advance()?.offset;
+        let dot = self.advance().offset;
         let optional = self.optional_mark(".?")?;
         let name = self.name()?;
         if optional {
@@ -215,7 +249,7 @@ impl<'s> Parser<'s> {
             return self.call(dot, "_?._", None, vec![operand, field]);
         }
         if self.at("(") {
-            let offset = self.advance()?.offset;
+            let offset = self.advance().offset;
             let args = self.list(")", Self::expr)?;
             return self.call(offset, name.text, Some(operand), args);
         }
@@ -223,7 +257,7 @@ impl<'s> Parser<'s> {
     }
 
     fn index(&mut self, operand: ExprId) -> Parsed {
-        let offset = self.advance()?.offset;
+        let offset = self.advance().offset;
         let function = if self.optional_mark("[?")? { "_[?_]" } else { "_[_]" };
         let index = self.expr()?;
         self.expect("]")?;
@@ -247,18 +281,18 @@ impl<'s> Parser<'s> {
                 self.ast.add(offset, Expr::Literal(literal))
             }
             Kind::String | Kind::Bytes => {
-                self.advance()?;
+                self.advance();
                 let literal = literal::string(text).map_err(|message| self.error(offset, message))?;
                 self.ast.add(offset, Expr::Literal(literal))
             }
             Kind::Ident => self.ident_or_call(""),
             Kind::Sign => match text {
                 "." => {
-                    self.advance()?;
+                    self.advance();
                     self.ident_or_call(".")
                 }
                 "(" => {
-                    self.advance()?;
+                    self.advance();
                     let inner = self.expr()?;
                     self.expect(")")?;
                     Ok(inner)
@@ -279,7 +313,7 @@ impl<'s> Parser<'s> {
             _ => None,
         };
         if let Some(literal) = constant.filter(|_| leading.is_empty()) {
-            let offset = self.advance()?.offset;
+            let offset = self.advance().offset;
             return self.ast.add(offset, Expr::Literal(literal));
         }
         let name = self.name()?;
@@ -288,7 +322,7 @@ impl<'s> Parser<'s> {
         }
         let full = format!("{leading}{}", name.text);
         if self.at("(") {
-            let offset = self.advance()?.offset;
+            let offset = self.advance().offset;
             let args = self.list(")", Self::expr)?;
             return self.call(offset, &full, None, args);
         }
@@ -297,7 +331,7 @@ impl<'s> Parser<'s> {
 
     /// `[a, ?b,]`
     fn list_literal(&mut self) -> Parsed {
-        let offset = self.advance()?.offset;
+        let offset = self.advance().offset;
         let items = self.list("]", |parser| Ok((parser.optional_mark("?")?, parser.expr()?)))?;
         let (optional, items): (Vec<_>, Vec<_>) = items.into_iter().unzip();
         self.ast.add(offset, Expr::List { items: items.into(), optional: optional.into() })
@@ -305,7 +339,7 @@ impl<'s> Parser<'s> {
 
     /// `{k: v, ?k: v,}`
     fn map_literal(&mut self) -> Parsed {
-        let offset = self.advance()?.offset;
+        let offset = self.advance().offset;
         let entries = self.list("}", |parser| {
             let optional = parser.optional_mark("?")?;
             let key = parser.expr()?;
@@ -317,7 +351,7 @@ impl<'s> Parser<'s> {
 
     /// `Name{field: value,}`
     fn construction(&mut self, name: &str) -> Parsed {
-        let offset = self.advance()?.offset;
+        let offset = self.advance().offset;
         let fields = self.list("}", |parser| {
             let optional = parser.optional_mark("?")?;
             let field = parser.name()?;
@@ -332,13 +366,13 @@ impl<'s> Parser<'s> {
     fn list<T>(&mut self, close: &str, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = Vec::new();
         if self.at(close) {
-            self.advance()?;
+            self.advance();
             return Ok(items);
         }
         loop {
             items.push(item(self)?);
             if self.at(",") {
-                self.advance()?;
+                self.advance();
                 if close == ")" || !self.at(close) {
                     continue;
                 }
@@ -349,7 +383,7 @@ impl<'s> Parser<'s> {
     }
 
     fn number(&mut self, negative: bool) -> Parsed<Literal> {
-        let token = self.advance()?;
+        let token = self.advance();
         literal::number(token.kind, token.text, negative).map_err(|message| self.error(token.offset, message))
     }
 
@@ -369,7 +403,7 @@ impl<'s> Parser<'s> {
         if !self.syntax.optional {
             return Err(self.error(self.token.offset, format!("unsupported syntax '{shown}'")));
         }
-        self.advance()?;
+        self.advance();
         Ok(true)
     }
 
@@ -378,21 +412,22 @@ impl<'s> Parser<'s> {
         if self.token.kind != Kind::Ident || matches!(self.token.text, "in" | "true" | "false" | "null") {
             return Err(self.unexpected("mismatched input", "IDENTIFIER"));
         }
-        self.advance()
+        Ok(self.advance())
     }
 
     fn at(&self, sign: &str) -> bool {
         self.token.kind == Kind::Sign && self.token.text == sign
     }
 
-    fn advance(&mut self) -> Parsed<Token<'s>> {
-        let next = self.lexer.next_token().map_err(|finding| Findings::one(self.source, finding))?;
-        Ok(std::mem::replace(&mut self.token, next))
+    fn advance(&mut self) -> Token<'s> {
+        let next = self.reader.next();
+        std::mem::replace(&mut self.token, next)
     }
 
     fn expect(&mut self, sign: &str) -> Parsed<()> {
         if self.at(sign) {
-            return self.advance().map(|_| ());
+            self.advance();
+            return Ok(());
         }
         let message = format!("Syntax error: missing '{sign}' at '{}'", self.shown());
         Err(self.error(self.token.offset, message))

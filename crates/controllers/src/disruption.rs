@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::labels::Selector;
-use machinery::meta::Meta;
+use machinery::meta::{Meta, OwnerReference};
 use machinery::time::{Duration, Time};
 use machinery::{Key, Object, Value, value};
-use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
+use reconcile::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, kinds};
 
-use crate::{condition, pod, share};
+use crate::{condition, pod, scale_target, share};
 
 /// How long a pod whose eviction was granted may take to begin to go.
 const DELETION_TIMEOUT: Duration = Duration::from_seconds(120);
@@ -37,6 +37,7 @@ impl Controller for Disruption {
         "deployments.apps",
         "statefulsets.apps",
         "replicationcontrollers",
+        scale_target::DEFINITIONS,
     ];
     const WRITES: &'static [&'static str] = &["poddisruptionbudgets.policy/status", "events"];
 
@@ -45,6 +46,7 @@ impl Controller for Disruption {
             keys.push(Key::of(object));
             return;
         }
+        // A definition has no template, and so concerns nobody.
         let labels = if kind == "pods" { Some(object) } else { object.at(&["spec", "template"]) };
         let Some(labels) = labels else { return };
         for entry in cache.of("poddisruptionbudgets.policy").in_namespace(Meta::of(object).namespace()) {
@@ -54,12 +56,25 @@ impl Controller for Disruption {
         }
     }
 
+    /// How large a workload of a custom kind is, its scale says.
+    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+        let Some(budget) = cache.get("poddisruptionbudgets.policy", key) else { return Vec::new() };
+        let mut asks: Vec<Ask> = Vec::new();
+        for pod in pods_of(cache, budget) {
+            let Some(owner) = Meta::of(pod).controller() else { continue };
+            if is_custom(owner.api_version()) {
+                let ask = scale_of(cache, pod, owner);
+                if !asks.contains(&ask) {
+                    asks.push(ask);
+                }
+            }
+        }
+        asks
+    }
+
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
         let budget = cache.get("poddisruptionbudgets.policy", key)?;
-        let selector = selector(budget);
-        let in_namespace = cache.in_namespace("pods", &key.namespace);
-        let is_selected = |pod: &&Value| selector.as_ref().is_some_and(|selector| selector.matches_object(pod));
-        let pods: Vec<&Value> = in_namespace.filter(is_selected).collect();
+        let pods = pods_of(cache, budget);
         let expected = expected(cache, &pods);
         Some(Observed { budget, pods, expected })
     }
@@ -95,6 +110,38 @@ impl Controller for Disruption {
         plan.actions.extend(update);
         plan
     }
+}
+
+fn pods_of<'a>(cache: &'a Cache, budget: &Value) -> Vec<&'a Value> {
+    let Some(selector) = selector(budget) else { return Vec::new() };
+    let pods = cache.in_namespace("pods", Meta::of(budget).namespace());
+    pods.filter(|pod| selector.matches_object(pod)).collect()
+}
+
+/// Whether a kind is not one of Kubernetes' own: those that are and are not known here have no size.
+fn is_custom(api_version: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    group.contains('.') && !group.ends_with(".k8s.io")
+}
+
+fn scale_of(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Ask {
+    Ask {
+        resource: scale_target::resource(cache, owner.api_version(), owner.kind()),
+        key: Key::new(Meta::of(pod).namespace(), owner.name()),
+        subresource: "scale".into(),
+        labels: None,
+        body: None,
+    }
+}
+
+/// How large the custom object is that a pod is of.
+fn scaled(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Result<i64, String> {
+    let scale =
+        cache.answer(&scale_of(cache, pod, owner)).cloned().unwrap_or_else(|| Err("it was not asked for".into()))?;
+    if Meta::of(&scale).uid() != owner.uid() {
+        return Err(format!("found no controllers for pod {:?}", Meta::of(pod).name()));
+    }
+    Ok(scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0))
 }
 
 /// An empty selector selects all pods, an absent one none.
@@ -133,6 +180,10 @@ fn expected(cache: &Cache, pods: &[&Value]) -> Result<i64, String> {
             let workload = cache.get(kind, &Key::new(meta.namespace(), owner.name()))?;
             (Meta::of(workload).uid() == owner.uid()).then_some(workload)
         });
+        if found.is_none() && is_custom(owner.api_version()) {
+            total += scaled(cache, pod, owner)?;
+            continue;
+        }
         let Some(found) = found else { return Err(format!("found no controllers for pod {:?}", meta.name())) };
         // A ReplicaSet of a Deployment is only a part of what is wanted.
         let whole = Meta::of(found).controller().filter(|owner| owner.kind() == "Deployment").and_then(|owner| {
@@ -206,7 +257,7 @@ fn event(budget: &Value, kind: EventType, reason: &'static str, message: String)
 mod tests {
     use machinery::patch::merge;
     use proptest::prelude::*;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{World, kubelet, obeys_laws, settle};
 
     use super::*;
 
@@ -294,5 +345,34 @@ mod tests {
             }
             obeys_laws::<Disruption>(&world, |_| false);
         }
+    }
+
+    #[test]
+    fn a_custom_workload_says_by_its_scale_how_large_it_is() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let budget = value!({"maxUnavailable": "50%", "selector": {"matchLabels": {"app": "x"}}});
+        let key = world
+            .add(&kinds::POD_DISRUPTION_BUDGETS, value!({"metadata": {"namespace": "a", "name": "b"}, "spec": budget}));
+        let owner =
+            value!([{"apiVersion": "example.org/v1", "kind": "Octopus", "name": "o", "uid": "u", "controller": true}]);
+        for name in ["p", "q"] {
+            let metadata =
+                value!({"namespace": "a", "name": name, "labels": {"app": "x"}, "ownerReferences": (owner.clone())});
+            world.add(&kinds::PODS, value!({"metadata": metadata}));
+        }
+        let allowed = |world: &mut World| {
+            let cache = world.cache::<Disruption>();
+            let asks = Disruption::asks(&cache, &key);
+            drop(cache);
+            assert_eq!(asks.len(), 1, "each is asked for once");
+            settle::<Disruption>(world, kubelet);
+            let status = world.get(&kinds::POD_DISRUPTION_BUDGETS, &key).unwrap()["status"].clone();
+            (asks[0].clone(), status["expectedPods"].as_int(), status["disruptionsAllowed"].as_int())
+        };
+        let (ask, _, unknown) = allowed(&mut world);
+        assert_eq!((ask.to_string().as_str(), unknown), ("octopuss.example.org/v1/a/o/scale?-", Some(0)));
+        world.answer(&ask, Ok(value!({"metadata": {"uid": "u"}, "spec": {"replicas": 3}})));
+        let (_, expected, allowed) = allowed(&mut world);
+        assert_eq!((expected, allowed), (Some(3), Some(1)));
     }
 }

@@ -189,7 +189,7 @@ impl Sweep<'_> {
                     Standing::Solid
                 }
             }
-            Some(Answer::Items(_) | Answer::Failed(_)) => Standing::Unknown,
+            Some(Answer::Items(_) | Answer::Kinds(_) | Answer::Failed(_)) => Standing::Unknown,
         }
     }
 }

@@ -11,12 +11,12 @@ mod usage;
 use machinery::labels::Selector;
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
-use machinery::{Key, Object, Resource, Value, value};
+use machinery::{Key, Object, Value, value};
 use reconcile::{
     Action, Answer, Ask, Cache, Controller, EventType, Patch, Plan, Preconditions, Refusal, Regarding, kinds,
 };
 
-use crate::condition;
+use crate::{condition, scale_target};
 use limits::Memory;
 use metrics::Proposals;
 
@@ -54,6 +54,8 @@ pub struct HorizontalPodAutoscaler;
 #[derive(Debug)]
 pub struct Observed<'a> {
     hpa: &'a Value,
+    /// Where the size of the target is found.
+    target: Ask,
     scale: Answer,
     pods: Vec<&'a Value>,
     /// For each metric what was measured.
@@ -66,7 +68,7 @@ pub struct Observed<'a> {
 impl Controller for HorizontalPodAutoscaler {
     type Observed<'a> = Observed<'a>;
     const NAME: &'static str = "horizontal-pod-autoscaler";
-    const READS: &'static [&'static str] = &["horizontalpodautoscalers.autoscaling", "pods"];
+    const READS: &'static [&'static str] = &["horizontalpodautoscalers.autoscaling", "pods", scale_target::DEFINITIONS];
     const WRITES: &'static [&'static str] = &[
         "horizontalpodautoscalers.autoscaling/status",
         "deployments.apps/scale",
@@ -84,7 +86,7 @@ impl Controller for HorizontalPodAutoscaler {
 
     fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
         let Some(hpa) = cache.get("horizontalpodautoscalers.autoscaling", key) else { return Vec::new() };
-        let ask = scale_of(hpa);
+        let ask = scale_of(cache, hpa);
         let mut asks = vec![ask.clone()];
         if let Some(Ok(scale)) = cache.answer(&ask) {
             let selector = scale.str_at(&["status", "selector"]).unwrap_or_default();
@@ -95,7 +97,8 @@ impl Controller for HorizontalPodAutoscaler {
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
         let hpa = cache.get("horizontalpodautoscalers.autoscaling", key)?;
-        let scale = cache.answer(&scale_of(hpa)).cloned().unwrap_or_else(|| Err("it was not asked for".to_owned()));
+        let target = scale_of(cache, hpa);
+        let scale = cache.answer(&target).cloned().unwrap_or_else(|| Err("it was not asked for".to_owned()));
         let selector = scale.as_ref().ok().and_then(|scale| scale.str_at(&["status", "selector"])).unwrap_or_default();
         let selects = Selector::parse(selector).ok().filter(|selector| !selector.is_everything());
         let pods = cache.in_namespace("pods", &key.namespace);
@@ -106,6 +109,7 @@ impl Controller for HorizontalPodAutoscaler {
             hpa,
             pods: pods.filter(is_selected).collect(),
             measured: measured.collect(),
+            target,
             scale,
             config: cache.config::<Config>().copied().unwrap_or_default(),
             memory: cache.memory(),
@@ -162,8 +166,7 @@ fn size(observed: &Observed<'_>, scale: &Value, report: &mut Report<'_>, memory:
     } else if current < bounds.min {
         (bounds.min, "Current number of replicas below Spec.MinReplicas".to_owned())
     } else {
-        let proposals =
-            Proposals::of(specs(hpa), &observed.measured, &observed.pods, scale, &observed.config, report.now);
+        let proposals = Proposals::of(hpa, &observed.measured, &observed.pods, scale, &observed.config, report.now);
         report.metrics = Some(proposals.told.clone());
         let proposed = match proposals.largest(current) {
             Ok(proposed) => proposed,
@@ -197,10 +200,9 @@ fn size(observed: &Observed<'_>, scale: &Value, report: &mut Report<'_>, memory:
         report.scaled = true;
     }
     memory.resized(report.now, desired - current);
-    let ask = scale_of(hpa);
     plan.push(Action::Patch {
-        resource: ask.resource,
-        key: ask.key,
+        resource: observed.target.resource.clone(),
+        key: observed.target.key.clone(),
         subresource: "scale",
         only_if: Preconditions { uid: None, resource_version: Some(Meta::of(scale).resource_version().into()) },
         patch: Patch::Merge(value!({"spec": {"replicas": desired}})),
@@ -212,24 +214,16 @@ fn specs(hpa: &Value) -> &[Value] {
     hpa.at(&["spec", "metrics"]).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// Where the scale of the target is found. Kinds that are not known are called by the rule that most kinds follow.
-// DEVIATION: upstream looks up by discovery what a custom resource that is scaled is called; here it is the kind in small letters with an s.
-fn scale_of(hpa: &Value) -> Ask {
+/// Where the scale of the target is found.
+fn scale_of(cache: &Cache, hpa: &Value) -> Ask {
     let target = |field| hpa.str_at(&["spec", "scaleTargetRef", field]).unwrap_or_default();
-    let (group, version) = target("apiVersion").split_once('/').unwrap_or(("", target("apiVersion")));
-    let known = kinds::ALL.iter().find(|have| have.kind == target("kind") && have.group == group);
-    let resource = known.map_or_else(
-        || Resource {
-            group: group.into(),
-            version: version.into(),
-            plural: format!("{}s", target("kind").to_ascii_lowercase()).into(),
-            kind: target("kind").into(),
-            scope: machinery::meta::Scope::Namespaced,
-        },
-        |known| (*known).clone(),
-    );
-    let key = Key::new(Meta::of(hpa).namespace(), target("name"));
-    Ask { resource, key, subresource: "scale".into(), labels: None }
+    Ask {
+        resource: scale_target::resource(cache, target("apiVersion"), target("kind")),
+        key: Key::new(Meta::of(hpa).namespace(), target("name")),
+        subresource: "scale".into(),
+        labels: None,
+        body: None,
+    }
 }
 
 /// What the status will say.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
 use machinery::{Key, Str, Value, value};
-use reconcile::everything::{Answer, Answers, Everything, Item, Kind, Question, Step, Sweeper};
+use reconcile::everything::{Answer, Answers, Discovery, Everything, Item, Kind, Question, Step, Sweeper};
 use reconcile::{Action, Plan, Preconditions, kinds};
 
 use crate::condition;
@@ -53,9 +53,14 @@ impl Sweeper for Namespace {
         if !Meta::of(namespace).is_deleting() || !finalizers(namespace).any(|finalizer| finalizer == FINALIZER) {
             return Step::Act(Plan::default());
         }
+        // A kind may have been defined a moment ago, and have objects already.
+        let discovery = match answers.get(&Question::Kinds) {
+            None => return Step::Ask(vec![Question::Kinds]),
+            Some(Answer::Kinds(discovery)) => discovery,
+            Some(_) => return Step::Act(Plan::waiting("what kinds there are cannot be found out")),
+        };
         // Pods go first, so that they find what they need for as long as they run.
-        let (pods, others): (Vec<&Kind>, Vec<&Kind>) = everything
-            .discovery
+        let (pods, others): (Vec<&Kind>, Vec<&Kind>) = discovery
             .kinds
             .iter()
             .filter(|kind| kind.is_namespaced() && kind.can("list") && kind.can("delete"))
@@ -70,7 +75,7 @@ impl Sweeper for Namespace {
                 break;
             }
         }
-        Step::Act(plan(everything, namespace, &contents, now))
+        Step::Act(plan(discovery, namespace, &contents, now))
     }
 }
 
@@ -83,7 +88,7 @@ impl<'a> Contents<'a> {
             match answers.get(&question) {
                 None => unanswered.push(question),
                 Some(Answer::Items(items)) if !items.is_empty() => self.items.push((kind, items)),
-                Some(Answer::Items(_) | Answer::Absent | Answer::Object(_)) => {}
+                Some(Answer::Items(_) | Answer::Absent | Answer::Object(_) | Answer::Kinds(_)) => {}
                 Some(Answer::Failed(why)) => self.failures.push(why.clone()),
             }
         }
@@ -91,7 +96,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-fn plan(everything: &Everything, namespace: &Value, contents: &Contents<'_>, now: Time) -> Plan {
+fn plan(discovery: &Discovery, namespace: &Value, contents: &Contents<'_>, now: Time) -> Plan {
     let mut plan = Plan::default();
     for (kind, items) in &contents.items {
         if items.iter().all(|(_, item)| item.deleting) {
@@ -111,7 +116,7 @@ fn plan(everything: &Everything, namespace: &Value, contents: &Contents<'_>, now
             }));
         }
     }
-    let stale = &everything.discovery.stale;
+    let stale = &discovery.stale;
     if contents.items.is_empty() && contents.failures.is_empty() && stale.is_empty() {
         plan.push(finalized(namespace));
         return plan;

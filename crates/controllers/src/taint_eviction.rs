@@ -47,7 +47,7 @@ impl Controller for TaintEviction {
         let mut until: Option<Time> = None;
         let mut ends = |time: Time| until = Some(until.map_or(time, |have| have.min(time)));
         for taint in sends_away(observed.node) {
-            match tolerated(pod, taint) {
+            match tolerated(list(pod, &["spec", "tolerations"]), taint) {
                 Tolerated::ForEver => {}
                 Tolerated::Not => ends(now),
                 Tolerated::For(seconds) => match taint.str_at(&["timeAdded"]).and_then(|it| Time::parse(it).ok()) {
@@ -58,13 +58,30 @@ impl Controller for TaintEviction {
         }
         match until {
             None => Plan::default(),
-            Some(time) if time <= now => evict(pod, now),
+            Some(time) if time <= now => evict(pod, &WORDS, now),
             Some(time) => Plan { wake_at: Some(time), ..Plan::default() },
         }
     }
 }
 
-enum Tolerated {
+/// What is said of an eviction.
+pub(crate) struct Words {
+    /// Why, in the pod's condition.
+    pub reason: &'static str,
+    /// The same for people.
+    pub message: &'static str,
+    /// The event's word.
+    pub event: &'static str,
+}
+
+const WORDS: Words = Words {
+    reason: "DeletionByTaintManager",
+    message: "Taint manager: deleting due to NoExecute taint",
+    event: "TaintManagerEviction",
+};
+
+/// How long a taint is tolerated.
+pub(crate) enum Tolerated {
     Not,
     For(i64),
     ForEver,
@@ -75,10 +92,10 @@ fn sends_away(node: &Value) -> impl Iterator<Item = &Value> {
     list(node, &["spec", "taints"]).iter().filter(|taint| text(taint, &["effect"]) == "NoExecute")
 }
 
-/// Whether and how long a pod tolerates a taint: the shortest time that a matching toleration gives.
-fn tolerated(pod: &Value, taint: &Value) -> Tolerated {
+/// Whether and how long a taint is tolerated: the shortest time that a matching toleration gives.
+pub(crate) fn tolerated(tolerations: &[Value], taint: &Value) -> Tolerated {
     let mut found = Tolerated::Not;
-    for toleration in list(pod, &["spec", "tolerations"]).iter().filter(|toleration| matches(toleration, taint)) {
+    for toleration in tolerations.iter().filter(|toleration| matches(toleration, taint)) {
         let seconds = toleration.get("tolerationSeconds").and_then(Value::as_int).map(|seconds| seconds.max(0));
         found = match (found, seconds) {
             (Tolerated::For(have), Some(seconds)) => Tolerated::For(have.min(seconds)),
@@ -108,12 +125,13 @@ fn matches(toleration: &Value, taint: &Value) -> bool {
     }
 }
 
-fn evict(pod: &Value, now: Time) -> Plan {
+/// Deletes a pod, and says why.
+pub(crate) fn evict(pod: &Value, words: &Words, now: Time) -> Plan {
     let mut plan = Plan::default();
     let meta = Meta::of(pod);
     if condition::find(pod, "DisruptionTarget").is_none_or(|it| it.str_at(&["status"]) != Some("True")) {
         let said = value!({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True",
-            "reason": "DeletionByTaintManager", "message": "Taint manager: deleting due to NoExecute taint",
+            "reason": (words.reason), "message": (words.message),
             "lastTransitionTime": (now.to_seconds().to_string())}]}});
         plan.push(Action::Patch {
             resource: kinds::PODS.clone(),
@@ -127,7 +145,7 @@ fn evict(pod: &Value, now: Time) -> Plan {
     plan.push(Action::Event {
         regarding: Regarding::object(pod),
         kind: EventType::Normal,
-        reason: "TaintManagerEviction",
+        reason: words.event,
         message: format!("Marking for deletion Pod {}/{}", meta.namespace(), meta.name()),
     });
     plan

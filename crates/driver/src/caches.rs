@@ -89,6 +89,11 @@ impl Caches {
         Ok(())
     }
 
+    /// What the controllers were told at start.
+    pub const fn configs(&self) -> &Configs {
+        &self.configs
+    }
+
     /// What a controller sees of these kinds.
     pub fn view(&self, kinds: &[&'static str]) -> Cache<'_> {
         let view = Cache::new(kinds, |kind| match self.reader(kind) {

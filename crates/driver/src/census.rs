@@ -144,8 +144,20 @@ impl Census {
                     Err(error) => Answer::Failed(error.to_string()),
                 }
             }
+            Question::Kinds => match self.discover().await {
+                Ok(found) => {
+                    let found = Arc::new(found);
+                    // Following them is left to whoever does it; whoever asks on is to be understood at once.
+                    self.0.state.write().unwrap_or_else(PoisonError::into_inner).discovery = Arc::clone(&found);
+                    Answer::Kinds(found)
+                }
+                Err(error) => Answer::Failed(error.to_string()),
+            },
             Question::Contents { kind, namespace } => {
-                let Some(found) = discovery.kind(kind) else { return Answer::Items(Vec::new()) };
+                // What is not known is not empty: the next look knows whether there is such a kind.
+                let Some(found) = discovery.kind(kind) else {
+                    return Answer::Failed(format!("the server has no {kind}"));
+                };
                 let target = Target::within(&found.resource, namespace.clone());
                 let options = ListOptions { limit: PAGE, ..ListOptions::default() };
                 match self.0.metadata.list_all(&target, &options).await {
@@ -182,8 +194,8 @@ impl Census {
         Some(followed.reader.clone())
     }
 
-    /// Asks what the server has, follows what is new and lets go of what is no more.
-    async fn look(&self, watches: &mut JoinSet<()>) -> Result<(), Error> {
+    /// What the server has.
+    async fn discover(&self) -> Result<Discovery, Error> {
         let discovered = discovery::discover(&self.0.client).await?;
         let mut found = Discovery { stale: discovered.stale, ..Discovery::default() };
         for served in discovered.served {
@@ -192,6 +204,12 @@ impl Census {
             }
             found.served.push(served.resource);
         }
+        Ok(found)
+    }
+
+    /// Asks what the server has, follows what is new and lets go of what is no more.
+    async fn look(&self, watches: &mut JoinSet<()>) -> Result<(), Error> {
+        let found = self.discover().await?;
         let shared = &self.0;
         let mut state = shared.state.write().unwrap_or_else(PoisonError::into_inner);
         // What a silent server has is not known: keep what was followed of it.

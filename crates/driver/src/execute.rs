@@ -99,6 +99,8 @@ pub async fn execute(
             let target = Target::object(resource, &Key::of(object)).subresource(*subresource);
             Ok(Some(written(resource, &client.update(&target, object, &options).await?)))
         }
+        // Whoever runs the errand takes it apart.
+        Action::After { .. } => Ok(None),
         Action::Event { regarding, kind, reason, message } => {
             events.record(regarding, *kind, reason, message);
             Ok(None)

@@ -8,6 +8,7 @@ pub mod caches;
 mod census;
 pub mod clock;
 pub mod election;
+mod errand;
 pub mod events;
 mod execute;
 mod member;

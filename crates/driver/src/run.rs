@@ -1,6 +1,6 @@
 //! Runs one controller: keys come from changes, are looked at one at a time each and several at once, and come again on failure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use client::backoff::Backoff;
 use client::cache::{Changed, Notices};
-use client::{Client, Error, ListOptions, Target};
+use client::{Client, Error, ListOptions, Target, WriteOptions};
 use machinery::{Key, Value, value};
 use reconcile::{Action, Answers, Ask, Controller, Plan, Refusal, decide};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -16,8 +16,9 @@ use tokio::time::Instant;
 
 use crate::caches::Caches;
 use crate::clock;
+use crate::errand::perform;
 use crate::events::Recorder;
-use crate::execute::{Effect, execute};
+use crate::execute::Effect;
 use crate::queue::{Outcome, Queue};
 
 /// Keys that are remembered one by one before everything is looked at again.
@@ -195,9 +196,11 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
         tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
     }
     let (effects, failure) = carry_out(C::NAME, &driver, &key, &plan).await;
-    let remember = plan.remember;
     match failure {
-        None => Finished { outcome: Outcome::Done(plan.wake_at.map(clock::instant)), effects, refusal: None, remember },
+        None => {
+            let outcome = Outcome::Done(plan.wake_at.map(clock::instant));
+            Finished { outcome, effects, refusal: None, remember: plan.remember }
+        }
         Some(failure) => Finished { outcome: Outcome::Failed, effects, refusal: failure.or(refusal), remember },
     }
 }
@@ -222,14 +225,17 @@ async fn ask<C: Controller>(driver: &Driver, key: &Key) -> Answers {
 
 async fn fetch(client: &Client, ask: &Ask) -> Result<Value, Error> {
     let target = Target::object(&ask.resource, &ask.key).subresource(ask.subresource.clone());
+    if let Some(body) = &ask.body {
+        return client.create(&target, body, &WriteOptions::default()).await;
+    }
     let Some(labels) = &ask.labels else { return client.get(&target).await };
     let options = ListOptions { label_selector: labels.clone(), ..ListOptions::default() };
     let list = client.list(&target, &options).await?;
     Ok(value!({"items": (list.items)}))
 }
 
-/// Begins the actions in order, one first and then twice as many at a time, and none after one has failed: what the server refuses
-/// once it will refuse a thousand times.
+/// Begins the actions in order, one first and then twice as many at a time. What the server refuses once it will refuse a thousand
+/// times, so nothing of the kind follows; other writes do, such as the status that says so. When nobody answers, nothing follows.
 pub(crate) async fn carry_out(
     name: &'static str,
     driver: &Arc<Driver>,
@@ -237,11 +243,14 @@ pub(crate) async fn carry_out(
     plan: &Plan,
 ) -> (Vec<Effect>, Option<Option<Refusal>>) {
     let mut effects = Vec::new();
-    let mut failure = None;
+    let mut failure: Option<Option<Refusal>> = None;
+    let mut refused: BTreeSet<String> = BTreeSet::new();
+    let mut silent = false;
     let mut actions = plan.actions.iter();
     let mut batch_max = 1;
-    while failure.is_none() {
-        let batch: Vec<Action> = actions.by_ref().take(batch_max).cloned().collect();
+    while !silent {
+        let open = actions.by_ref().filter(|action| !refused.contains(&action.writes()));
+        let batch: Vec<Action> = open.take(batch_max).cloned().collect();
         if batch.is_empty() {
             break;
         }
@@ -251,7 +260,7 @@ pub(crate) async fn carry_out(
             tracing::debug!(controller = name, key = %key, action = %action);
             let driver = Arc::clone(driver);
             under_way.spawn(async move {
-                let done = execute(&driver.client, &driver.events, &driver.manager, &action).await;
+                let done = perform(&driver, &action).await;
                 (action, done)
             });
         }
@@ -260,9 +269,13 @@ pub(crate) async fn carry_out(
                 Ok((_, Ok(effect))) => effects.extend(effect),
                 Ok((action, Err(error))) => {
                     tracing::info!(controller = name, key = %key, action = %action, error = %error, "refused");
-                    failure = Some(refusal(&action, &error));
+                    let words = error.refused();
+                    silent |= words.is_none_or(|error| error.status().is_none());
+                    refused.insert(action.writes());
+                    let told = words.and_then(|error| refusal(&action, error));
+                    failure = Some(failure.flatten().or(told));
                 }
-                Err(_) => failure = Some(None),
+                Err(_) => (failure, silent) = (Some(failure.flatten()), true),
             }
         }
     }

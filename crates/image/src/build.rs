@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{EntryType, Header};
 
-use crate::digest::{Hasher, Hashing};
+use crate::digest::{Digest, Hasher, Hashing};
 use crate::index::Image;
 use crate::manifest::{self, Config, Descriptor, ImageConfig, Manifest, Platform, RootFs};
 use crate::name::Name;
@@ -54,11 +54,24 @@ impl Store {
         let _arriving = self.arriving().await?;
         let (blob, diff_id) = recipe.layer()?;
         let size = blob.len() as u64;
+        let digest = self.blobs.put(&blob).map_err(StoreError::from)?;
+        let layer = descriptor(manifest::LAYER_GZIP, digest, size);
+        self.of_one_layer(name, layer, diff_id, &recipe.config, recipe.pinned).await
+    }
+
+    /// Describes and names an image whose only layer is here.
+    pub(crate) async fn of_one_layer(
+        &self,
+        name: &Name,
+        layer: Descriptor,
+        diff_id: Digest,
+        config: &Config,
+        pinned: bool,
+    ) -> Result<Arc<Image>, BuildError> {
         let put = |bytes: &[u8]| self.blobs.put(bytes).map_err(StoreError::from);
-        let layer = descriptor(manifest::LAYER_GZIP, put(&blob)?, size);
         let config = ImageConfig {
             platform: Platform::host(),
-            config: recipe.config.clone(),
+            config: config.clone(),
             rootfs: RootFs { kind: "layers".to_owned(), diff_ids: vec![diff_id] },
             created: None,
         };
@@ -70,7 +83,7 @@ impl Store {
             layers: vec![layer],
         };
         let digest = put(&serde_json::to_vec(&manifest).expect("a manifest is JSON"))?;
-        let mut names = Names { pinned: recipe.pinned, ..Names::default() };
+        let mut names = Names { pinned, ..Names::default() };
         names.tags.extend(name.tagged());
         names.digests.insert(name.by_digest(&digest));
         Ok(self.adopt(&digest, &names).await?)
@@ -79,7 +92,7 @@ impl Store {
 
 impl Recipe {
     /// The layer's compressed archive and the digest of what is inside: the same files give the same digest.
-    fn layer(&self) -> Result<(Vec<u8>, crate::Digest), BuildError> {
+    fn layer(&self) -> Result<(Vec<u8>, Digest), BuildError> {
         let gzip = GzEncoder::new(Vec::new(), Compression::default());
         let mut tar = tar::Builder::new(Hashing::new(gzip, Hasher::sha256()));
         tar.mode(tar::HeaderMode::Deterministic);
@@ -113,7 +126,7 @@ impl Recipe {
     }
 }
 
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+pub(crate) fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
@@ -133,7 +146,7 @@ fn relative_or_root(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-fn descriptor(media_type: &str, digest: crate::Digest, size: u64) -> Descriptor {
+pub(crate) fn descriptor(media_type: &str, digest: Digest, size: u64) -> Descriptor {
     let media_type = media_type.to_owned();
     Descriptor { media_type, digest, size, annotations: std::collections::BTreeMap::new(), platform: None }
 }

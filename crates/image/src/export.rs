@@ -11,6 +11,7 @@ use tar::{Builder, Header};
 use crate::blobs::BlobError;
 use crate::digest::Digest;
 use crate::index::Image;
+use crate::layers::tree;
 use crate::manifest::{self, Descriptor, Document, Index, ManifestError};
 use crate::store::{Store, StoreError};
 
@@ -66,7 +67,12 @@ impl Store {
     fn append(&self, tar: &mut Builder<impl Write>, digest: &Digest) -> Result<(), ExportError> {
         let path = self.blobs.path(digest);
         let io = |path: PathBuf| move |source| StoreError::from(BlobError::Io { path, source });
-        let file = File::open(&path).map_err(io(path.clone()))?;
+        let file = match self.layers.key(std::slice::from_ref(digest)) {
+            // The layer of a built-in image has no archive until somebody wants one.
+            Some(key) if !path.exists() => tree::archived(&self.layers.files(&key), self.root()),
+            _ => File::open(&path),
+        };
+        let file = file.map_err(io(path.clone()))?;
         let size = file.metadata().map_err(io(path))?.len();
         tar.append_data(&mut header(size), place(digest), file).map_err(ExportError::Write)
     }

@@ -4,6 +4,8 @@
 //! archive may hold `a/b` without `a`, and then `a` has the attributes it has below. Such a layer is kept by its chain id, that
 //! is per sequence of layers under it, with those attributes copied.
 
+pub mod tree;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -117,6 +119,22 @@ impl Layers {
         Ok(Prepared { dir, layer })
     }
 
+    /// Makes a layer of files of this machine, each linked to its place if the disk allows it; [`Layers::publish`] puts it in
+    /// its place. Says how long its archive would be.
+    pub fn link(&self, files: &[(PathBuf, PathBuf)]) -> Result<(Prepared, u64), LayerError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| LayerError::Io { path, source }
+        };
+        let dir = tempfile::Builder::new().prefix(".tmp-").tempdir_in(&self.root).map_err(io(&self.root))?;
+        let root = dir.path().join("fs");
+        fs::create_dir(&root).map_err(io(&root))?;
+        let linked = tree::place(files, &root)?;
+        let (diff_id, length) = tree::digest(&root).map_err(io(&root))?;
+        let layer = Layer { diff_id, bytes: linked.bytes, inodes: linked.inodes, assumed: Vec::new() };
+        Ok((Prepared { dir, layer }, length))
+    }
+
     /// Gives a prepared layer its name; those under it must have theirs.
     pub fn publish(&self, prepared: Prepared, chain: &[Digest]) -> Result<Digest, LayerError> {
         let Prepared { dir, layer } = prepared;
@@ -185,6 +203,12 @@ impl Layers {
 pub struct Prepared {
     dir: tempfile::TempDir,
     layer: Layer,
+}
+
+impl Prepared {
+    pub const fn diff_id(&self) -> &Digest {
+        &self.layer.diff_id
+    }
 }
 
 /// The OCI image specification's chain id: a name for a layer on top of others.

@@ -12,6 +12,7 @@
 mod archive;
 mod blobs;
 mod build;
+mod builtin;
 mod digest;
 mod durable;
 mod export;
@@ -26,6 +27,7 @@ mod unpack;
 
 pub use blobs::BlobError;
 pub use build::{BuildError, Recipe};
+pub use builtin::{BUILTIN, Builtin};
 pub use digest::{Digest, DigestError};
 pub use export::ExportError;
 pub use import::ImportError;

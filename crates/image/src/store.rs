@@ -60,7 +60,7 @@ pub struct Usage {
 pub struct Store {
     root: PathBuf,
     pub(crate) blobs: Blobs,
-    layers: Arc<Layers>,
+    pub(crate) layers: Arc<Layers>,
     index: Mutex<Index>,
     unpacking: Arc<Semaphore>,
     /// Who adds an image holds it for reading, who collects for writing: what arrives is not yet in the index.

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use image::{Config, Digest, Image, ImportError, Name, Recipe, Store};
+use image::{Builtin, Config, Digest, Image, ImportError, Name, Recipe, Store};
 
 fn recipe() -> Recipe {
     Recipe {
@@ -101,4 +101,45 @@ async fn the_same_files_make_the_same_image() {
     let (_one, a) = built(&dir.path().join("a")).await;
     let (_two, b) = built(&dir.path().join("b")).await;
     assert_eq!((&a.id, &a.manifest, &a.layers), (&b.id, &b.manifest, &b.layers));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_built_in_image_is_its_files_without_a_copy_until_they_are_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    let write = |text: &str| {
+        let beside = dir.path().join("beside");
+        fs::write(&beside, text).unwrap();
+        fs::set_permissions(&beside, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::rename(beside, &program).unwrap();
+    };
+    write("first");
+    let store = Store::open(&dir.path().join("store")).unwrap();
+    let builtin = Builtin {
+        name: Name::parse("knarr.local/program").unwrap(),
+        files: vec![(program.clone(), "/usr/bin/program".into())],
+        config: Config { entrypoint: vec!["/usr/bin/program".into()], ..Config::default() },
+    };
+    assert!(builtin.is_called("knarr.local/program:latest") && !builtin.is_called("knarr.local/program:1"));
+    let first = store.provide(&builtin).await.unwrap();
+    let inside = store.lower_dirs(&first)[0].join("usr/bin/program");
+    let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+    assert_eq!(inode(&inside), inode(&program));
+    assert_eq!(store.provide(&builtin).await.unwrap(), first);
+    assert!(first.pinned && store.find("knarr.local/program").is_some());
+
+    let archive = dir.path().join("archive.tar");
+    store.export(&[&first], File::create(&archive).unwrap()).unwrap();
+    let elsewhere = Store::open(&dir.path().join("elsewhere")).unwrap();
+    let imported = elsewhere.import(&archive, None).await.unwrap();
+    assert_eq!(imported[0].id, first.id);
+    assert_eq!(fs::read_to_string(elsewhere.lower_dirs(&imported[0])[0].join("usr/bin/program")).unwrap(), "first");
+
+    write("the second");
+    let second = store.provide(&builtin).await.unwrap();
+    assert_ne!(second.id, first.id);
+    assert_eq!(store.list().len(), 1);
+    store.collect(&BTreeSet::new()).await.unwrap();
+    assert!(!inside.exists());
+    assert_eq!(fs::read_to_string(store.lower_dirs(&second)[0].join("usr/bin/program")).unwrap(), "the second");
 }

@@ -3,8 +3,8 @@
 use clap::ArgMatches;
 
 use crate::{
-    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hollow, image, kubelet, network, proxy,
-    scheduler, shim, status, store, up,
+    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hello, hollow, image, kubelet,
+    local_path, network, pause, proxy, scheduler, shim, status, store, up,
 };
 
 /// A command of the binary.
@@ -54,6 +54,12 @@ pub const COMMANDS: &[Command] = &[
         run: etcd::run,
     },
     Command {
+        name: "hello",
+        about: "A web server that shows where it runs (the program of knarr.local/hello)",
+        arguments: hello::arguments,
+        run: hello::run,
+    },
+    Command {
         name: "hollow",
         about: "Simulated nodes, on which pods run without containers",
         arguments: hollow::arguments,
@@ -96,10 +102,22 @@ pub const COMMANDS: &[Command] = &[
         run: kubelet::run,
     },
     Command {
+        name: "local-path",
+        about: "Volumes that are folders of this node",
+        arguments: local_path::arguments,
+        run: local_path::run,
+    },
+    Command {
         name: "network",
         about: "The ways to other nodes' pods, and network policies on this node",
         arguments: network::arguments,
         run: network::run,
+    },
+    Command {
+        name: "pause",
+        about: "Wait to be ended (the program of knarr.local/pause)",
+        arguments: pause::arguments,
+        run: pause::run,
     },
     Command {
         name: "shim",

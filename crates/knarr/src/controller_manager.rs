@@ -1,5 +1,6 @@
 //! `knarr kube-controller-manager`: all controllers in one process, with upstream's flags.
 
+mod authorities;
 mod configs;
 mod flags;
 mod identity;
@@ -140,6 +141,11 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
             reads: member.reads,
             start: Box::new(move |driver| Box::pin(member.run(driver, workers))),
         });
+    }
+    let missing = |name: &&&str| choice.names(name) && !chosen.iter().any(|one: &Chosen| one.name == **name);
+    let names: Vec<&str> = table::KNOWN.iter().map(|(name, _)| name).filter(missing).copied().collect();
+    if !names.is_empty() {
+        tracing::warn!(controllers = ?names, "these controllers are named and are not here: clouds, and features of old versions");
     }
     for one in LOOPS.iter().filter(|one| choice.includes(one.row.name)) {
         let Loop { row, component, reads, run } = one;

@@ -99,6 +99,7 @@ pub fn config(matches: &ArgMatches) -> anyhow::Result<Config> {
         cgroup_parent: matches.get_one::<String>("cgroup-parent").expect("it has a default").clone(),
         handlers: handlers(matches)?,
         registries: registries(matches)?,
+        builtins: crate::builtin::images()?,
         network,
         root,
     })

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -66,10 +67,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let (name, matches) = matches.subcommand().expect("clap requires a command");
     executor.block_on(async {
         match name {
-            "ls" => list(&store),
+            "ls" => list(&store)?,
             "pull" => pull(&store, matches).await?,
             "import" => import(&store, matches).await?,
-            "export" => export(&store, matches)?,
+            "export" => export(&store, matches).await?,
             "build" => build(&store, matches).await?,
             "rm" => remove(&store, matches)?,
             "prune" => {
@@ -101,13 +102,28 @@ pub fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
     Ok(registries)
 }
 
-fn list(store: &Store) {
+fn list(store: &Store) -> anyhow::Result<()> {
     println!("{:<60} {:<14} {:>12}", "NAME", "ID", "SIZE");
+    for builtin in crate::builtin::images()? {
+        let name = builtin.name.to_string();
+        if store.find(&name).is_none() {
+            println!("{name:<60} {:<14} {:>12}", "<built in>", builtin.bytes());
+        }
+    }
     for image in store.list() {
         let id = &image.id.hex()[..12];
         for name in image.names.iter().map(String::as_str).chain(image.names.is_empty().then_some("<none>")) {
             println!("{name:<60} {id:<14} {:>12}", image.size);
         }
+    }
+    Ok(())
+}
+
+/// A built-in image, made if it was not yet.
+async fn builtin(store: &Store, name: &str) -> anyhow::Result<Option<Arc<image::Image>>> {
+    match crate::builtin::images()?.iter().find(|builtin| builtin.is_called(name)) {
+        Some(builtin) => Ok(Some(store.provide(builtin).await?)),
+        None => Ok(None),
     }
 }
 
@@ -121,7 +137,10 @@ async fn pull(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
     };
     let registries = registries(matches)?;
     for name in names(matches) {
-        let image = store.pull(&Name::parse(name)?, &credentials, &registries).await?;
+        let image = match builtin(store, name).await? {
+            Some(image) => image,
+            None => store.pull(&Name::parse(name)?, &credentials, &registries).await?,
+        };
         println!("{name} {}", image.id);
     }
     Ok(())
@@ -138,11 +157,13 @@ async fn import(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn export(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
+async fn export(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
     let path = matches.get_one::<PathBuf>("output").expect("clap requires it");
-    let found: Vec<_> = names(matches)
-        .map(|name| store.find(name).with_context(|| format!("image {name} not found")))
-        .collect::<anyhow::Result<_>>()?;
+    let mut found = Vec::new();
+    for name in names(matches) {
+        let image = builtin(store, name).await?.or_else(|| store.find(name));
+        found.push(image.with_context(|| format!("image {name} not found"))?);
+    }
     let images: Vec<&image::Image> = found.iter().map(AsRef::as_ref).collect();
     let file = File::create(path).with_context(|| format!("write {}", path.display()))?;
     Ok(store.export(&images, file)?)

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ::kubelet::{Config, Kubelet, Runtime, bootstrap};
+use ::kubelet::bootstrap::{self, Purpose};
+use ::kubelet::{Config, Kubelet, Runtime};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use client::Client;
@@ -35,8 +36,13 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("cluster-domain", "clusterDomain", Form::Text),
     ("container-log-max-files", "containerLogMaxFiles", Form::Number),
     ("container-log-max-size", "containerLogMaxSize", Form::Text),
+    ("cpu-manager-policy", "cpuManagerPolicy", Form::Text),
     ("eviction-hard", "evictionHard", Form::Thresholds),
+    ("eviction-max-pod-grace-period", "evictionMaxPodGracePeriod", Form::Number),
+    ("eviction-minimum-reclaim", "evictionMinimumReclaim", Form::Map),
     ("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", Form::Text),
+    ("eviction-soft", "evictionSoft", Form::Thresholds),
+    ("eviction-soft-grace-period", "evictionSoftGracePeriod", Form::Map),
     ("healthz-port", "healthzPort", Form::Number),
     ("image-gc-high-threshold", "imageGCHighThresholdPercent", Form::Number),
     ("image-gc-low-threshold", "imageGCLowThresholdPercent", Form::Number),
@@ -46,11 +52,14 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("node-status-max-images", "nodeStatusMaxImages", Form::Number),
     ("node-status-update-frequency", "nodeStatusUpdateFrequency", Form::Text),
     ("pod-manifest-path", "staticPodPath", Form::Text),
+    ("pod-max-pids", "podPidsLimit", Form::Number),
     ("port", "port", Form::Number),
     ("provider-id", "providerID", Form::Text),
     ("register-node", "registerNode", Form::Bool),
+    ("reserved-cpus", "reservedSystemCPUs", Form::Text),
     ("resolv-conf", "resolvConf", Form::Text),
     ("rotate-certificates", "rotateCertificates", Form::Bool),
+    ("rotate-server-certificates", "serverTLSBootstrap", Form::Bool),
     ("serialize-image-pulls", "serializeImagePulls", Form::Bool),
     ("system-reserved", "systemReserved", Form::Map),
     ("tls-cert-file", "tlsCertFile", Form::Text),
@@ -79,10 +88,10 @@ const OWN: &[(&str, &str)] = &[
 const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-token-webhook-cache-ttl \
     authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl boot-id-file \
     cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling cpu-cfs-quota \
-    cpu-cfs-quota-period cpu-manager-policy cpu-manager-policy-options cpu-manager-reconcile-period \
+    cpu-cfs-quota-period cpu-manager-policy-options cpu-manager-reconcile-period \
     enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server enforce-node-allocatable \
-    event-burst event-qps event-storage-age-limit event-storage-event-limit eviction-max-pod-grace-period \
-    eviction-minimum-reclaim eviction-soft eviction-soft-grace-period exit-on-lock-contention \
+    event-burst event-qps event-storage-age-limit event-storage-event-limit \
+    exit-on-lock-contention \
     experimental-allocatable-ignore-eviction experimental-mounter-path fail-cgroupv1 fail-swap-on feature-gates \
     file-check-frequency global-housekeeping-interval hairpin-mode healthz-bind-address housekeeping-interval \
     http-check-frequency image-credential-provider-bin-dir image-credential-provider-config image-service-endpoint \
@@ -91,8 +100,8 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format machine-id-file \
     make-iptables-util-chains manifest-url manifest-url-header max-open-files maximum-dead-containers \
     maximum-dead-containers-per-container memory-manager-policy minimum-container-ttl-duration oom-score-adj \
-    pod-max-pids pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps reserved-cpus \
-    reserved-memory rotate-server-certificates runonce runtime-cgroups runtime-request-timeout \
+    pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps \
+    reserved-memory runonce runtime-cgroups runtime-request-timeout \
     seccomp-default storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
     storage-driver-secure storage-driver-table storage-driver-user streaming-connection-idle-timeout sync-frequency \
     system-cgroups system-reserved-cgroup tls-cipher-suites tls-min-version topology-manager-policy \
@@ -141,7 +150,8 @@ async fn serve(matches: &ArgMatches, config: Config, inside: Option<&Inside>) ->
     let channel = cri::connect(&endpoint).await?;
     let name = config.node_name.clone();
     if config.rotate_certificates && bootstrap::current(&config.cert_dir).exists() {
-        tokio::spawn(bootstrap::keep(client.clone(), name.clone(), config.cert_dir.clone()));
+        let (client, dir) = (client.clone(), config.cert_dir.clone());
+        tokio::spawn(bootstrap::keep(client, name.clone(), dir, Purpose::Client, || {}));
     }
     let mut kubelet = Kubelet::start(config, client, Runtime::new(&channel)).await?;
     let announce = async {
@@ -158,8 +168,10 @@ async fn serve(matches: &ArgMatches, config: Config, inside: Option<&Inside>) ->
     }
     tokio::select! {
         () = kubelet.run() => bail!("the kubelet ended by itself"),
-        signal = &mut stopping => signal,
+        signal = &mut stopping => signal?,
     }
+    kubelet.shut_down().await;
+    Ok(())
 }
 
 /// Starts the runtime inside this process and gives its socket, which other CRI clients may use as well.
@@ -190,7 +202,8 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     if from.is_empty() || Path::new(to).exists() {
         return Ok(());
     }
-    bootstrap::obtain(&client(matches, "bootstrap-kubeconfig", None)?, &config.node_name, &config.cert_dir).await?;
+    let client = client(matches, "bootstrap-kubeconfig", None)?;
+    bootstrap::obtain(&client, &config.node_name, &config.cert_dir, &Purpose::Client).await?;
     Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &config.cert_dir)?)
 }
 

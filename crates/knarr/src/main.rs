@@ -1,6 +1,7 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
 mod apiserver;
+mod builtin;
 mod certs;
 mod cni;
 mod commands;
@@ -12,10 +13,13 @@ mod dns;
 mod down;
 mod etcd;
 mod health;
+mod hello;
 mod hollow;
 mod image;
 mod kubelet;
+mod local_path;
 mod network;
+mod pause;
 mod proxy;
 mod scheduler;
 mod shim;

@@ -116,7 +116,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         if row.name == "kube-apiserver" {
             until(&mut running, ready::server(&layout)).await?;
             steps.done("API server and store");
-            addons::apply(&layout).await?;
+            addons::apply(options, &layout).await?;
         }
     }
     for (what, wait) in ready::rest(options, &layout) {

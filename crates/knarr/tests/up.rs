@@ -62,6 +62,22 @@ impl Machine {
         self.knarr("up -d --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi")
     }
 
+    fn process(&self) -> String {
+        let lock = std::fs::read_to_string(self.data().join("knarr.lock")).unwrap();
+        lock.lines().next().unwrap().to_owned()
+    }
+
+    /// Kills the cluster's process without a warning, and waits until it is gone.
+    fn kill(&self) {
+        let process = self.process();
+        run(Command::new("kill").args(["-9", &process]));
+        let deadline = Instant::now() + DEADLINE;
+        while std::fs::read_link(format!("/proc/{process}/exe")).is_ok() {
+            assert!(Instant::now() < deadline, "process {process} does not die");
+            std::thread::yield_now();
+        }
+    }
+
     fn apply(&self, objects: &str) {
         let mut kubectl = self.command("kubectl apply -f -");
         let mut process = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -149,8 +165,9 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
     let status = machine.knarr("status");
     assert!(status.contains("only is ready"), "{status}");
 
-    let process = std::fs::read_to_string(machine.data().join("knarr.lock")).unwrap();
-    run(Command::new("kill").args(["-9", process.lines().next().unwrap()]));
+    leave_nothing_after_a_hundred_pods(&machine);
+
+    machine.kill();
     machine.up();
     assert_eq!(machine.succeed(pods), before, "the same containers go on");
     machine.succeed("kubectl scale deployment web --replicas=1");
@@ -165,6 +182,70 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
     assert_eq!(links.lines().count(), 3, "only what was there before: {links}");
     assert_eq!(machine.succeed("nft list tables"), "");
     assert_eq!(machine.succeed("ip route").lines().count(), 2);
+}
+
+/// Ten times ten pods come and go; whatever the machine has for a pod is counted before and after.
+fn leave_nothing_after_a_hundred_pods(machine: &Machine) {
+    let uids = machine.succeed("kubectl get pods -A -o jsonpath={.items[*].metadata.uid}");
+    let before = machine.held(&uids);
+    let pod = |n: usize| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: round-{n}, labels: {{app: round}}}}\nspec: {{containers: \
+             [{{name: c, image: knarr.local/pause, imagePullPolicy: IfNotPresent}}], terminationGracePeriodSeconds: 5}}\n"
+        )
+    };
+    let pods: Vec<String> = (0..10).map(pod).collect();
+    for _ in 0..10 {
+        machine.apply(&pods.join("---\n"));
+        machine.succeed("kubectl wait --for=condition=Ready pods -l app=round --timeout=60s");
+        machine.succeed("kubectl delete pods -l app=round --wait --timeout=60s");
+    }
+    let deadline = Instant::now() + DEADLINE;
+    while machine.held(&uids) != before {
+        assert!(Instant::now() < deadline, "before {before:?}, after {:?}", machine.held(&uids));
+        std::thread::yield_now();
+    }
+}
+
+/// What a machine has for its pods.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    interfaces: usize,
+    addresses: usize,
+    rules: usize,
+    mounts: usize,
+    processes: usize,
+    sandboxes: usize,
+    groups: usize,
+}
+
+impl Machine {
+    /// Counts what there is; control groups are those of the pods that stay, and of no others of this machine's kubelet.
+    fn held(&self, uids: &str) -> Held {
+        let own = self.data().display().to_string();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let lines = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = lines.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        let entries = |path: &str| std::fs::read_dir(self.data().join(path)).map_or(0, Iterator::count);
+        Held {
+            interfaces: self.succeed("ip -o link").lines().count(),
+            addresses: self.succeed("ip route").lines().count(),
+            rules: self.succeed("nft list ruleset").lines().count(),
+            mounts: mounts.lines().filter(|line| line.contains(&own)).count(),
+            processes: lines.filter(|line| String::from_utf8_lossy(line).contains(&own)).count(),
+            sandboxes: entries("runtime/sandboxes") + entries("runtime/containers") + entries("kubelet/pods"),
+            groups: groups(uids),
+        }
+    }
+}
+
+/// Control groups of pods, except for those of pods that are known to be others'.
+fn groups(uids: &str) -> usize {
+    let found = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-name", "pod*"]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    let own = |line: &&str| line.contains("/kubepods/") && !line.contains("/knarr-node-");
+    let stray = |line: &&str| !uids.split(' ').any(|uid| line.ends_with(&format!("pod{uid}")));
+    found.lines().filter(own).filter(stray).count()
 }
 
 #[test]

@@ -3,8 +3,12 @@
 use machinery::Value;
 use machinery::quantity::Quantity;
 
+use crate::node::Situation;
 use crate::pod::Pod;
 use crate::resources::{self, Amounts};
+
+/// From here on a pod is critical to its cluster.
+const SYSTEM_CRITICAL: i64 = 2_000_000_000;
 
 /// Why a pod cannot be here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +34,33 @@ const SAFE_SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_wmem",
 ];
+
+/// Whether the node takes pods now: not when the machine is shut down, and only some when it is short of something.
+pub fn situation(pod: Pod<'_>, situation: &Situation) -> Result<(), Refusal> {
+    if situation.shutting_down {
+        let message = "Pod was rejected as the node is shutting down.".to_owned();
+        return Err(Refusal { reason: "NodeShutdown".to_owned(), message });
+    }
+    let pressure = &situation.pressure;
+    let held = [("MemoryPressure", pressure.memory), ("DiskPressure", pressure.disk), ("PIDPressure", pressure.pids)];
+    let held: Vec<&str> = held.into_iter().filter(|(_, held)| *held).map(|(name, _)| name).collect();
+    let critical = pod.spec()["priority"].as_int().unwrap_or(0) >= SYSTEM_CRITICAL;
+    let modest = held == ["MemoryPressure"]
+        && (resources::qos_class(pod.spec()) != "BestEffort" || tolerates(pod, "node.kubernetes.io/memory-pressure"));
+    if held.is_empty() || critical || modest {
+        return Ok(());
+    }
+    let message = format!("The node had condition: [{}]. ", held.join(" "));
+    Err(Refusal { reason: "Evicted".to_owned(), message })
+}
+
+fn tolerates(pod: Pod<'_>, taint: &str) -> bool {
+    pod.list("tolerations").iter().any(|toleration| {
+        let text = |field: &str| toleration.str_at(&[field]).unwrap_or_default();
+        let key = text("key") == taint || text("key").is_empty() && text("operator") == "Exists";
+        key && matches!(text("effect"), "" | "NoSchedule") && (text("operator") == "Exists" || text("value").is_empty())
+    })
+}
 
 /// Whether a pod sets only what it may: what is safe, and what the node allows besides.
 pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Refusal> {
@@ -124,6 +155,29 @@ mod tests {
     fn pod(cpu: &str, port: i64) -> Value {
         value!({"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": port}],
             "resources": {"requests": {"cpu": cpu}}}]}})
+    }
+
+    #[test]
+    fn a_node_that_is_short_or_goes_down_takes_only_whom_it_must() {
+        let check = |spec: Value, memory: bool, disk: bool, expect: &str| {
+            let pod = value!({"spec": (spec.clone())});
+            let mut held = Situation::default();
+            (held.pressure.memory, held.pressure.disk) = (memory, disk);
+            let found = situation(Pod(&pod), &held).map_or_else(|refusal| refusal.message, |()| String::new());
+            assert_eq!(found, expect, "{spec:?}");
+        };
+        let idle = value!({"containers": [{"name": "c"}]});
+        let asks = value!({"containers": [{"name": "c", "resources": {"requests": {"memory": "1Mi"}}}]});
+        let tolerant = value!({"tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}]});
+        check(idle.clone(), false, false, "");
+        check(idle.clone(), true, false, "The node had condition: [MemoryPressure]. ");
+        check(asks.clone(), true, false, "");
+        check(tolerant, true, false, "");
+        check(asks, true, true, "The node had condition: [MemoryPressure DiskPressure]. ");
+        check(value!({"priority": 2_000_000_000_i64}), true, true, "");
+        let pod = value!({"spec": idle});
+        let down = Situation { shutting_down: true, ..Situation::default() };
+        assert_eq!(situation(Pod(&pod), &down).unwrap_err().reason, "NodeShutdown");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The kubelet's own certificate: asked for with a bootstrap credential, and renewed before it ends.
+//! The kubelet's own certificates: asked for with a bootstrap credential, and renewed before they end.
 //!
-//! The certificate and its key are one file, `kubelet-client-current.pem`, a link to the newest: clients read it again when
-//! it changes.
+//! A certificate and its key are one file, `kubelet-client-current.pem` or `kubelet-server-current.pem`, a link to the newest:
+//! whoever uses it reads it again when it changes.
 
 use std::fs;
 use std::io;
@@ -19,8 +19,6 @@ use machinery::{Value, json, value, yaml};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use reconcile::kinds;
 
-/// Who signs kubelets' certificates.
-const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// How long a request waits to be signed before another one is made.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// A certificate is renewed when this part of its life is over, in percent.
@@ -62,9 +60,46 @@ pub enum BootstrapError {
     },
 }
 
-/// The file that holds certificate and key.
+/// What a certificate is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To show the API server who asks.
+    Client,
+    /// To show those who ask the kubelet that it is the one, by its name and these addresses.
+    Serving(Vec<String>),
+}
+
+impl Purpose {
+    const fn signer(&self) -> &'static str {
+        match self {
+            Self::Client => "kubernetes.io/kube-apiserver-client-kubelet",
+            Self::Serving(_) => "kubernetes.io/kubelet-serving",
+        }
+    }
+
+    const fn usage(&self) -> &'static str {
+        match self {
+            Self::Client => "client auth",
+            Self::Serving(_) => "server auth",
+        }
+    }
+
+    const fn stem(&self) -> &'static str {
+        match self {
+            Self::Client => "kubelet-client",
+            Self::Serving(_) => "kubelet-server",
+        }
+    }
+
+    /// The file that holds certificate and key.
+    pub fn file(&self, cert_dir: &Path) -> PathBuf {
+        cert_dir.join(format!("{}-current.pem", self.stem()))
+    }
+}
+
+/// The file that holds the client's certificate and key.
 pub fn current(cert_dir: &Path) -> PathBuf {
-    cert_dir.join("kubelet-client-current.pem")
+    Purpose::Client.file(cert_dir)
 }
 
 /// Makes a kubeconfig out of a bootstrap kubeconfig: the same server, with the kubelet's own certificate.
@@ -82,47 +117,55 @@ pub fn write_kubeconfig(bootstrap: &Path, kubeconfig: &Path, cert_dir: &Path) ->
 }
 
 /// Asks for a certificate, waits for it to be signed and keeps it.
-pub async fn obtain(client: &Client, node: &str, cert_dir: &Path) -> Result<(), BootstrapError> {
+pub async fn obtain(client: &Client, node: &str, cert_dir: &Path, purpose: &Purpose) -> Result<(), BootstrapError> {
     let key = KeyPair::generate()?;
-    let mut params = CertificateParams::default();
+    let mut params = match purpose {
+        Purpose::Client => CertificateParams::default(),
+        Purpose::Serving(addresses) => {
+            CertificateParams::new([node.to_owned()].into_iter().chain(addresses.iter().cloned()).collect::<Vec<_>>())?
+        }
+    };
+    params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
     params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
     let request = params.serialize_request(&key)?.pem()?;
-    let certificate = sign(client, &request).await?;
+    let certificate = sign(client, &request, purpose).await?;
     let stamp = clock::now().to_string().replace(':', "-");
-    let name = format!("kubelet-client-{stamp}.pem");
+    let name = format!("{}-{stamp}.pem", purpose.stem());
     let file = cert_dir.join(&name);
     fs::create_dir_all(cert_dir).map_err(|source| BootstrapError::File { path: cert_dir.to_owned(), source })?;
     write_secret(&file, format!("{certificate}{}", key.serialize_pem()).as_bytes())?;
-    let (link, fresh) = (current(cert_dir), cert_dir.join(".kubelet-client-new"));
+    let (link, fresh) = (purpose.file(cert_dir), cert_dir.join(format!(".{}-new", purpose.stem())));
     // A killed predecessor may have left one behind.
     let _ = fs::remove_file(&fresh);
     let linked = symlink(&name, &fresh).and_then(|()| fs::rename(&fresh, &link));
     linked.map_err(|source| BootstrapError::File { path: link, source })
 }
 
-/// Renews the certificate for ever, each time before it ends.
-pub async fn keep(client: Client, node: String, cert_dir: PathBuf) {
+/// Renews a certificate for ever, each time before it ends; the first is asked for at once. Tells when there is a new one.
+pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purpose, renewed: impl Fn() + Send) {
     loop {
-        let wait = match renew_at(&current(&cert_dir)) {
-            Some(at) => Duration::from_nanos(at.since(clock::now()).nanos().max(0).unsigned_abs()),
-            None => RETRY,
-        };
-        tokio::time::sleep(wait).await;
-        match obtain(&client, &node, &cert_dir).await {
-            Ok(()) => tracing::info!("the kubelet's certificate was renewed"),
+        if let Some(at) = renew_at(&purpose.file(&cert_dir)) {
+            tokio::time::sleep(Duration::from_nanos(at.since(clock::now()).nanos().max(0).unsigned_abs())).await;
+        }
+        match obtain(&client, &node, &cert_dir, &purpose).await {
+            Ok(()) => {
+                tracing::info!(purpose = purpose.usage(), "the kubelet has a new certificate");
+                renewed();
+            }
             Err(error) => {
-                tracing::warn!(error = %error, "the kubelet's certificate could not be renewed");
+                tracing::warn!(purpose = purpose.usage(), error = %error, "the kubelet gets no new certificate");
                 tokio::time::sleep(RETRY).await;
             }
         }
     }
 }
 
-async fn sign(client: &Client, request: &str) -> Result<String, BootstrapError> {
+async fn sign(client: &Client, request: &str, purpose: &Purpose) -> Result<String, BootstrapError> {
     let object = value!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"generateName": "csr-"},
-        "spec": {"request": (STANDARD.encode(request)), "signerName": SIGNER, "usages": ["digital signature", "client auth"]}});
+        "spec": {"request": (STANDARD.encode(request)), "signerName": (purpose.signer()),
+            "usages": ["digital signature", (purpose.usage())]}});
     let target = Target::all(&kinds::CERTIFICATE_SIGNING_REQUESTS);
     let made = client.create(&target, &object, &WriteOptions::default()).await.map_err(Box::new)?;
     let name = Meta::of(&made).name().to_owned();

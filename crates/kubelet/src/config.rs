@@ -1,14 +1,16 @@
 //! How a kubelet is set up: defaults, a KubeletConfiguration, and whatever flags change afterwards.
 
-use std::collections::BTreeMap;
+mod field;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use machinery::quantity::Quantity;
 use machinery::{Object, Value, yaml};
 
 use crate::resources::Amounts;
+use field::Field;
 
 /// How a kubelet is set up.
 #[derive(Clone, Debug)]
@@ -45,10 +47,24 @@ pub struct Config {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// What is kept from pods for Kubernetes and for the system.
     pub reserved: Amounts,
+    /// Whether pods that ask for whole processors get them for themselves.
+    pub exclusive_cpus: bool,
+    /// Processors that nobody gets for itself.
+    pub reserved_cpus: BTreeSet<u32>,
     /// When pods are put out at once: `memory.available` and the like.
     pub eviction_hard: BTreeMap<String, String>,
+    /// When pods are put out after a while.
+    pub eviction_soft: BTreeMap<String, String>,
+    /// After what while, by signal.
+    pub eviction_soft_grace: BTreeMap<String, Duration>,
+    /// What must be free above a threshold before it counts as reached again, by signal.
+    pub eviction_minimum_reclaim: BTreeMap<String, String>,
+    /// The longest that a pod may take which is put out after a while.
+    pub eviction_max_pod_grace_seconds: i64,
     /// How long the node stays under pressure after it was.
     pub eviction_pressure_transition: Duration,
+    /// How many processes a pod may have.
+    pub pod_pids_max: Option<i64>,
     /// Where the groups of pods are.
     pub cgroup_root: String,
     /// Whether pods have groups at all.
@@ -71,6 +87,8 @@ pub struct Config {
     pub healthz_port: u16,
     /// The server's certificate and key; made if absent.
     pub serving: Option<(PathBuf, PathBuf)>,
+    /// Whether the server's certificate is signed by the cluster.
+    pub server_tls_bootstrap: bool,
     /// Who vouches for clients of the server.
     pub client_ca: Option<PathBuf>,
     /// Whether those who prove nothing may ask.
@@ -91,10 +109,18 @@ pub struct Config {
     pub image_gc_low: u64,
     /// The youngest image that may be removed.
     pub image_gc_min_age: Duration,
+    /// How long an image may be unused; zero for ever.
+    pub image_gc_max_age: Duration,
+    /// Whether containers may use swap, as far as they are given some.
+    pub limited_swap: bool,
     /// Whether the kubelet's own certificate is renewed.
     pub rotate_certificates: bool,
-    /// How long pods may take when the machine is shut down.
+    /// How long pods may take when the machine is shut down, all together.
     pub shutdown_grace: Duration,
+    /// What of it is for critical pods.
+    pub shutdown_grace_critical: Duration,
+    /// The same by priority: from which one on, and how many seconds. Instead of the two above.
+    pub shutdown_grace_by_priority: Vec<(i64, u64)>,
     /// The configuration as given, for `/configz`.
     pub given: Value,
 }
@@ -118,6 +144,15 @@ pub enum ConfigError {
     },
 }
 
+/// What must be left of everything unless a configuration says otherwise.
+const EVICTION_HARD: [(&str, &str); 5] = [
+    ("imagefs.available", "15%"),
+    ("imagefs.inodesFree", "5%"),
+    ("memory.available", "100Mi"),
+    ("nodefs.available", "10%"),
+    ("nodefs.inodesFree", "5%"),
+];
+
 /// Fields of a KubeletConfiguration that change nothing here.
 const WITHOUT_EFFECT: &[&str] = &[
     "configMapAndSecretChangeDetectionStrategy",
@@ -127,7 +162,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "contentType",
     "cpuCFSQuota",
     "cpuCFSQuotaPeriod",
-    "cpuManagerPolicy",
     "cpuManagerPolicyOptions",
     "cpuManagerReconcilePeriod",
     "enableContentionProfiling",
@@ -141,10 +175,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "enforceNodeAllocatable",
     "eventBurst",
     "eventRecordQPS",
-    "evictionMaxPodGracePeriod",
-    "evictionMinimumReclaim",
-    "evictionSoft",
-    "evictionSoftGracePeriod",
     "failCgroupV1",
     "failSwapOn",
     "featureGates",
@@ -152,7 +182,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "hairpinMode",
     "healthzBindAddress",
     "httpCheckFrequency",
-    "imageMaximumGCAge",
     "imagePullCredentialsVerificationPolicy",
     "imageServiceEndpoint",
     "iptablesDropBit",
@@ -167,12 +196,9 @@ const WITHOUT_EFFECT: &[&str] = &[
     "makeIPTablesUtilChains",
     "maxOpenFiles",
     "memoryManagerPolicy",
-    "memorySwap",
     "memoryThrottlingFactor",
-    "mergeDefaultEvictionSettings",
     "oomScoreAdj",
     "podCIDR",
-    "podPidsLimit",
     "podsPerCore",
     "preloadedImagesVerificationAllowlist",
     "protectKernelDefaults",
@@ -181,14 +207,10 @@ const WITHOUT_EFFECT: &[&str] = &[
     "registryBurst",
     "registryPullQPS",
     "reservedMemory",
-    "reservedSystemCPUs",
     "runOnce",
     "runtimeRequestTimeout",
     "seccompDefault",
-    "serverTLSBootstrap",
     "showHiddenMetricsForVersion",
-    "shutdownGracePeriodByPodPriority",
-    "shutdownGracePeriodCriticalPods",
     "singleProcessOOMKill",
     "staticPodURL",
     "staticPodURLHeader",
@@ -210,13 +232,6 @@ const WITHOUT_EFFECT: &[&str] = &[
 impl Config {
     /// Upstream's defaults for a node of that name.
     pub fn new(node_name: impl Into<String>) -> Self {
-        let eviction_hard = [
-            ("memory.available", "100Mi"),
-            ("nodefs.available", "10%"),
-            ("nodefs.inodesFree", "5%"),
-            ("imagefs.available", "15%"),
-            ("imagefs.inodesFree", "5%"),
-        ];
         Self {
             node_name: node_name.into(),
             node_ips: Vec::new(),
@@ -234,8 +249,15 @@ impl Config {
             provider_id: String::new(),
             allowed_unsafe_sysctls: Vec::new(),
             reserved: Amounts::new(),
-            eviction_hard: eviction_hard.map(|(signal, limit)| (signal.to_owned(), limit.to_owned())).into(),
+            exclusive_cpus: false,
+            reserved_cpus: BTreeSet::new(),
+            eviction_hard: EVICTION_HARD.map(|(signal, limit)| (signal.to_owned(), limit.to_owned())).into(),
+            eviction_soft: BTreeMap::new(),
+            eviction_soft_grace: BTreeMap::new(),
+            eviction_minimum_reclaim: BTreeMap::new(),
+            eviction_max_pod_grace_seconds: 0,
             eviction_pressure_transition: Duration::from_secs(300),
+            pod_pids_max: None,
             cgroup_root: "/".to_owned(),
             cgroups_per_qos: true,
             parallel_pulls: 1,
@@ -247,6 +269,7 @@ impl Config {
             port: 10250,
             healthz_port: 10248,
             serving: None,
+            server_tls_bootstrap: false,
             client_ca: None,
             anonymous: false,
             token_webhook: true,
@@ -257,8 +280,12 @@ impl Config {
             image_gc_high: 85,
             image_gc_low: 80,
             image_gc_min_age: Duration::from_secs(120),
+            image_gc_max_age: Duration::ZERO,
+            limited_swap: false,
             rotate_certificates: false,
             shutdown_grace: Duration::ZERO,
+            shutdown_grace_critical: Duration::ZERO,
+            shutdown_grace_by_priority: Vec::new(),
             given: Value::object(),
         }
     }
@@ -283,11 +310,38 @@ impl Config {
             vain.push(field.name.to_owned());
         }
         self.given = value;
+        self.check()?;
         Ok(vain)
+    }
+
+    /// What no field alone can get wrong.
+    fn check(&self) -> Result<(), ConfigError> {
+        let bad = |field: &str, problem: String| Err(ConfigError::Field { field: field.to_owned(), problem });
+        if let Some(signal) = self.eviction_soft.keys().find(|signal| !self.eviction_soft_grace.contains_key(*signal)) {
+            return bad(
+                "evictionSoftGracePeriod",
+                format!("grace period must be specified for the soft eviction threshold {signal}"),
+            );
+        }
+        if self.shutdown_grace_critical > self.shutdown_grace {
+            return bad("shutdownGracePeriodCriticalPods", "must not be longer than shutdownGracePeriod".to_owned());
+        }
+        if !self.shutdown_grace.is_zero() && !self.shutdown_grace_by_priority.is_empty() {
+            return bad(
+                "shutdownGracePeriodByPodPriority",
+                "cannot be given together with shutdownGracePeriod".to_owned(),
+            );
+        }
+        Ok(())
     }
 
     /// Takes one field over; false if it is none that has an effect.
     fn take(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
+        Ok(self.take_server(field)? || self.take_upkeep(field)? || self.take_node(field)?)
+    }
+
+    /// How the kubelet is reached, and by whom.
+    fn take_server(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
             "address" => self.address = field.parse()?,
             "authentication" => {
@@ -303,15 +357,20 @@ impl Config {
                         authorization_mode(mode).ok_or_else(|| field.bad("mode is neither AlwaysAllow nor Webhook"))?;
                 }
             }
-            "allowedUnsafeSysctls" => self.allowed_unsafe_sysctls = field.texts()?,
-            "cgroupDriver" if field.text()? != "cgroupfs" => {
-                return Err(field.bad("the cgroup driver is cgroupfs"));
-            }
-            "cgroupDriver" => {}
-            "cgroupRoot" => self.cgroup_root = field.text()?.to_owned(),
-            "cgroupsPerQOS" => self.cgroups_per_qos = field.bool()?,
-            "clusterDNS" => self.cluster_dns = field.texts()?,
-            "clusterDomain" => self.cluster_domain = field.text()?.to_owned(),
+            "healthzPort" => self.healthz_port = field.number()?,
+            "port" => self.port = field.number()?,
+            "serverTLSBootstrap" => self.server_tls_bootstrap = field.bool()?,
+            "rotateCertificates" => self.rotate_certificates = field.bool()?,
+            "tlsCertFile" => self.serving.get_or_insert_default().0 = field.text()?.into(),
+            "tlsPrivateKeyFile" => self.serving.get_or_insert_default().1 = field.text()?.into(),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What is kept, for how long, and what goes when.
+    fn take_upkeep(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
+        match field.name {
             "containerLogMaxFiles" => self.log_files_max = field.number()?,
             "containerLogMaxSize" => self.log_bytes_max = field.quantity()?.value().max(0).unsigned_abs(),
             "crashLoopBackOff" => {
@@ -323,12 +382,52 @@ impl Config {
                     self.crash_loop_max = longest.duration()?;
                 }
             }
-            "evictionHard" => self.eviction_hard = field.map()?,
+            "evictionHard" => self.eviction_hard = field.thresholds()?,
+            "evictionMaxPodGracePeriod" => self.eviction_max_pod_grace_seconds = field.number()?,
+            "evictionMinimumReclaim" => self.eviction_minimum_reclaim = field.thresholds()?,
             "evictionPressureTransitionPeriod" => self.eviction_pressure_transition = field.duration()?,
-            "healthzPort" => self.healthz_port = field.number()?,
+            "evictionSoft" => self.eviction_soft = field.thresholds()?,
+            "evictionSoftGracePeriod" => self.eviction_soft_grace = field.durations()?,
             "imageGCHighThresholdPercent" => self.image_gc_high = field.number()?,
             "imageGCLowThresholdPercent" => self.image_gc_low = field.number()?,
+            "imageMaximumGCAge" => self.image_gc_max_age = field.duration()?,
             "imageMinimumGCAge" => self.image_gc_min_age = field.duration()?,
+            "mergeDefaultEvictionSettings" => {
+                for (signal, limit) in EVICTION_HARD.into_iter().filter(|_| field.value.as_bool() == Some(true)) {
+                    self.eviction_hard.entry(signal.to_owned()).or_insert_with(|| limit.to_owned());
+                }
+            }
+            "shutdownGracePeriod" => self.shutdown_grace = field.duration()?,
+            "shutdownGracePeriodByPodPriority" => self.shutdown_grace_by_priority = field.priorities()?,
+            "shutdownGracePeriodCriticalPods" => self.shutdown_grace_critical = field.duration()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What the node is, and what its pods get.
+    fn take_node(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
+        match field.name {
+            "allowedUnsafeSysctls" => self.allowed_unsafe_sysctls = field.texts()?,
+            "cgroupDriver" if field.text()? != "cgroupfs" => {
+                return Err(field.bad("the cgroup driver is cgroupfs"));
+            }
+            "cgroupDriver" => {}
+            "cgroupRoot" => self.cgroup_root = field.text()?.to_owned(),
+            "cgroupsPerQOS" => self.cgroups_per_qos = field.bool()?,
+            "clusterDNS" => self.cluster_dns = field.texts()?,
+            "clusterDomain" => self.cluster_domain = field.text()?.to_owned(),
+            "cpuManagerPolicy" => {
+                self.exclusive_cpus = match field.text()? {
+                    "static" => true,
+                    "" | "none" => false,
+                    _ => return Err(field.bad("is neither none nor static")),
+                };
+            }
+            "reservedSystemCPUs" => {
+                let cpus = crate::cpus::parse_list(field.text()?);
+                self.reserved_cpus = cpus.ok_or_else(|| field.bad("is no list of processors"))?;
+            }
             "kubeReserved" | "systemReserved" => {
                 let amounts = field.map()?.into_iter().map(|(name, text)| {
                     text.parse().map(|amount| (name, amount)).map_err(|_| field.bad("has an amount that is none"))
@@ -337,28 +436,32 @@ impl Config {
             }
             "maxParallelImagePulls" => self.parallel_pulls = field.number()?,
             "maxPods" => self.max_pods = field.number()?,
+            "memorySwap" => {
+                self.limited_swap = match field.value.str_at(&["swapBehavior"]).unwrap_or_default() {
+                    "LimitedSwap" => true,
+                    "" | "NoSwap" => false,
+                    _ => return Err(field.bad("swapBehavior is neither NoSwap nor LimitedSwap")),
+                };
+            }
             "nodeLeaseDurationSeconds" => self.lease_seconds = field.number()?,
             "nodeStatusMaxImages" => self.status_images_max = field.number()?,
             "nodeStatusReportFrequency" => self.status_report = field.duration()?,
             "nodeStatusUpdateFrequency" => self.status_update = field.duration()?,
             "podLogsDir" => self.pod_logs_dir = field.text()?.into(),
-            "port" => self.port = field.number()?,
+            // Whatever is not positive means no limit.
+            "podPidsLimit" => self.pod_pids_max = Some(field.number()?).filter(|most| *most > 0),
             "providerID" => self.provider_id = field.text()?.to_owned(),
             "registerNode" => self.register_node = field.bool()?,
             "registerWithTaints" => self.taints = field.value.as_array().unwrap_or_default().to_vec(),
             "resolvConf" => self.resolv_conf = field.text()?.into(),
-            "rotateCertificates" => self.rotate_certificates = field.bool()?,
             "serializeImagePulls" => {
                 if !field.bool()? && self.parallel_pulls == 1 {
                     self.parallel_pulls = usize::MAX >> 8;
                 }
             }
-            "shutdownGracePeriod" => self.shutdown_grace = field.duration()?,
             "staticPodPath" => {
                 self.static_pod_path = Some(field.text()?.into()).filter(|path: &PathBuf| !path.as_os_str().is_empty());
             }
-            "tlsCertFile" => self.serving.get_or_insert_default().0 = field.text()?.into(),
-            "tlsPrivateKeyFile" => self.serving.get_or_insert_default().1 = field.text()?.into(),
             _ => return Ok(false),
         }
         Ok(true)
@@ -371,60 +474,6 @@ pub fn authorization_mode(mode: &str) -> Option<bool> {
         "Webhook" => Some(true),
         "AlwaysAllow" => Some(false),
         _ => None,
-    }
-}
-
-/// A field and what it says.
-struct Field<'a> {
-    name: &'a str,
-    value: &'a Value,
-}
-
-impl Field<'_> {
-    fn bad(&self, problem: &str) -> ConfigError {
-        ConfigError::Field { field: self.name.to_owned(), problem: problem.to_owned() }
-    }
-
-    fn text(&self) -> Result<&str, ConfigError> {
-        self.value.as_str().ok_or_else(|| self.bad("must be a string"))
-    }
-
-    fn bool(&self) -> Result<bool, ConfigError> {
-        self.value.as_bool().ok_or_else(|| self.bad("must be true or false"))
-    }
-
-    fn number<N: TryFrom<i64>>(&self) -> Result<N, ConfigError> {
-        let number = self.value.as_int().and_then(|number| N::try_from(number).ok());
-        number.ok_or_else(|| self.bad("must be a number in its range"))
-    }
-
-    fn parse<T: std::str::FromStr>(&self) -> Result<T, ConfigError> {
-        self.text()?.parse().map_err(|_| self.bad("cannot be read"))
-    }
-
-    fn quantity(&self) -> Result<Quantity, ConfigError> {
-        self.parse()
-    }
-
-    fn duration(&self) -> Result<Duration, ConfigError> {
-        let duration: machinery::time::Duration = self.parse()?;
-        u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| self.bad("must not be negative"))
-    }
-
-    fn texts(&self) -> Result<Vec<String>, ConfigError> {
-        let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
-        list.iter()
-            .map(|item| item.as_str().map(str::to_owned).ok_or_else(|| self.bad("must be a list of strings")))
-            .collect()
-    }
-
-    fn map(&self) -> Result<BTreeMap<String, String>, ConfigError> {
-        let map = self.value.as_object().ok_or_else(|| self.bad("must be a map"))?;
-        let entry = |(key, value): (&str, &Value)| {
-            let text = value.as_str().map(str::to_owned).or_else(|| value.as_int().map(|number| number.to_string()));
-            text.map(|text| (key.to_owned(), text)).ok_or_else(|| self.bad("must be a map of strings"))
-        };
-        map.iter().map(entry).collect()
     }
 }
 
@@ -450,6 +499,15 @@ mod tests {
         };
         check("maxPods: -1", "maxPods: must be a number in its range");
         check("maxPodz: 1", "maxPodz: unknown field");
+        check("evictionHard: {memory.free: 1Gi}", "evictionHard: unknown eviction signal memory.free");
+        check(
+            "evictionSoft: {memory.available: 1Gi}",
+            "evictionSoftGracePeriod: grace period must be specified for the soft eviction threshold memory.available",
+        );
+        check(
+            "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s",
+            "shutdownGracePeriodCriticalPods: must not be longer than shutdownGracePeriod",
+        );
         check("cgroupDriver: systemd", "cgroupDriver: the cgroup driver is cgroupfs");
         assert!(matches!(Config::new("n").apply("kind: Pod"), Err(ConfigError::Kind(_))));
     }

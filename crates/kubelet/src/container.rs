@@ -68,6 +68,33 @@ pub fn config(pod: Pod<'_>, container: Container<'_>, inputs: Inputs) -> v1::Con
     }
 }
 
+/// Adds what devices need; what the pod says itself stays.
+pub fn add_devices(config: &mut v1::ContainerConfig, needs: Vec<plugins::devices::ContainerAllocateResponse>) {
+    for need in needs {
+        let said = |name: &String| config.envs.iter().any(|known| known.key == *name);
+        let envs: Vec<v1::KeyValue> = need
+            .envs
+            .into_iter()
+            .filter(|(name, _)| !said(name))
+            .map(|(key, value)| v1::KeyValue { key, value: value.into_bytes() })
+            .collect();
+        config.envs.extend(envs);
+        config.mounts.extend(need.mounts.into_iter().map(|mount| v1::Mount {
+            container_path: mount.container_path,
+            host_path: mount.host_path,
+            readonly: mount.read_only,
+            ..Default::default()
+        }));
+        config.devices.extend(need.devices.into_iter().map(|device| v1::Device {
+            container_path: device.container_path,
+            host_path: device.host_path,
+            permissions: device.permissions,
+        }));
+        config.annotations.extend(need.annotations);
+        config.cdi_devices.extend(need.cdi_devices.into_iter().map(|device| v1::CdiDevice { name: device.name }));
+    }
+}
+
 fn container_labels(pod: Pod<'_>, container: Container<'_>) -> HashMap<String, String> {
     [
         (labels::POD_NAME, pod.name()),

@@ -8,14 +8,19 @@ use driver::events::Recorder;
 use machinery::Value;
 
 use crate::config::Config;
+use crate::cpus::Cpus;
+use crate::devices::Devices;
 use crate::dns::Names;
+use crate::drivers::claims::Claims;
 use crate::images::Images;
 use crate::objects::Objects;
 use crate::pod::Pod;
 use crate::resources::Amounts;
 use crate::runtime::Runtime;
 use crate::status::Facts;
+use crate::swap::Swap;
 use crate::tell::Teller;
+use crate::users::Users;
 use crate::volumes::Volumes;
 
 /// What all workers share.
@@ -42,6 +47,16 @@ pub struct Context {
     pub names: Names,
     /// The node's memory in bytes.
     pub memory_capacity: i64,
+    /// Its swap, and who gets of it.
+    pub swap: Swap,
+    /// The dynamic resources of pods.
+    pub claims: Claims,
+    /// The devices of the node's plug-ins.
+    pub devices: Devices,
+    /// Its processors.
+    pub cpus: Cpus,
+    /// The users of pods that do not want the machine's.
+    pub users: Users,
     /// What the node has to give to pods.
     pub allocatable: Amounts,
 }

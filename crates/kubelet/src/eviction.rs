@@ -1,12 +1,37 @@
 //! What a node does when it is short of something: says so, and puts the pods out that it can spare most.
+//!
+//! ```text
+//!   signals ──look──> below a threshold ──> the node's conditions say so
+//!                         │ at once, or after the threshold's grace
+//!                         v
+//!                     short ──> victim: one pod at a time, until there is enough again and a little more
+//! ```
+
+pub mod local;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use machinery::quantity::{Format, Quantity};
+use machinery::time::Time;
 
+use crate::config::Config;
 use crate::node::{Pressure, threshold};
 use crate::pod::Pod;
 use crate::resources;
+
+/// What can be watched.
+pub const SIGNALS: &[&str] = &[
+    "allocatableMemory.available",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "pid.available",
+];
 
 /// What is left of everything, and how much there is in all, by signal.
 pub type Signals = BTreeMap<&'static str, Left>;
@@ -31,6 +56,19 @@ pub struct Candidate<'a> {
     pub disk: u64,
 }
 
+/// A level below which something must not fall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Threshold {
+    /// What of.
+    pub signal: String,
+    /// How much: an amount, or a part in percent.
+    pub limit: String,
+    /// How long it may stay below; `None` for not at all.
+    pub grace: Option<Duration>,
+    /// How much above the level it must rise before it counts as reached again.
+    pub reclaim: Option<String>,
+}
+
 /// A signal that is below its threshold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Short {
@@ -40,21 +78,69 @@ pub struct Short {
     pub threshold: Quantity,
     /// What is left.
     pub available: Quantity,
+    /// Whether pods get the time that they ask for.
+    pub soft: bool,
 }
 
-/// The signals that are below their thresholds, memory first: it is what the kernel kills for.
-pub fn short(limits: &BTreeMap<String, String>, signals: &Signals) -> Vec<Short> {
-    let mut found: Vec<Short> = limits
-        .iter()
-        .filter_map(|(signal, limit)| {
-            let left = signals.get(signal.as_str())?;
-            let number = |value: u64| Quantity::new(i64::try_from(value).unwrap_or(i64::MAX), format_of(signal));
-            let (threshold, available) = (threshold(limit, number(left.capacity)), number(left.available));
-            (available < threshold).then(|| Short { signal: signal.clone(), threshold, available })
-        })
-        .collect();
-    found.sort_by_key(|short| !short.signal.starts_with("memory"));
-    found
+/// Since when each threshold is not reached; lost, everything begins anew.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(BTreeMap<(String, bool), Time>);
+
+/// What a look at the signals shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// What the node is short of.
+    pub pressure: Pressure,
+    /// Why pods must go now, memory first: it is what the kernel kills for.
+    pub due: Vec<Short>,
+}
+
+/// The thresholds that a configuration asks for.
+pub fn thresholds(config: &Config) -> Vec<Threshold> {
+    let make = |(signal, limit): (&String, &String), grace: Option<Duration>| Threshold {
+        signal: signal.clone(),
+        limit: limit.clone(),
+        grace,
+        reclaim: config.eviction_minimum_reclaim.get(signal).cloned(),
+    };
+    let hard = config.eviction_hard.iter().map(|pair| make(pair, None));
+    let grace = |signal: &String| config.eviction_soft_grace.get(signal).copied().unwrap_or_default();
+    hard.chain(config.eviction_soft.iter().map(|pair| make(pair, Some(grace(pair.0))))).collect()
+}
+
+impl Memory {
+    /// Compares signals with thresholds. One that was not reached stays so until there is a little more than it asks for.
+    pub fn look(&mut self, thresholds: &[Threshold], signals: &Signals, now: Time) -> Look {
+        let (mut below, mut due) = (Vec::new(), Vec::new());
+        for one in thresholds {
+            let key = (one.signal.clone(), one.grace.is_some());
+            let Some(short) = one.judge(signals, self.0.contains_key(&key)) else {
+                self.0.remove(&key);
+                continue;
+            };
+            let since = *self.0.entry(key).or_insert(now);
+            let grace = one.grace.unwrap_or_default();
+            if now.since(since).nanos() >= i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX) {
+                due.push(short.clone());
+            }
+            below.push(short);
+        }
+        due.sort_by_key(|short| (!short.signal.starts_with("memory"), short.soft));
+        Look { pressure: pressure(&below), due }
+    }
+}
+
+impl Threshold {
+    fn judge(&self, signals: &Signals, was_below: bool) -> Option<Short> {
+        let left = signals.get(self.signal.as_str())?;
+        let number = |value: u64| Quantity::new(i64::try_from(value).unwrap_or(i64::MAX), format_of(&self.signal));
+        let (all, available) = (number(left.capacity), number(left.available));
+        let level = threshold(&self.limit, all);
+        let more = self.reclaim.as_ref().filter(|_| was_below).map(|more| threshold(more, all));
+        let enough = more.map_or(level, |more| level.add(more));
+        let soft = self.grace.is_some();
+        (available < enough).then(|| Short { signal: self.signal.clone(), threshold: level, available, soft })
+    }
 }
 
 fn format_of(signal: &str) -> Format {
@@ -62,7 +148,7 @@ fn format_of(signal: &str) -> Format {
 }
 
 /// What a node is short of, in the words of its conditions.
-pub fn pressure(short: &[Short]) -> Pressure {
+fn pressure(short: &[Short]) -> Pressure {
     let any = |beginnings: &[&str]| {
         short.iter().any(|one| beginnings.iter().any(|beginning| one.signal.starts_with(beginning)))
     };
@@ -99,6 +185,11 @@ pub fn victim<'a>(short: &Short, candidates: &[Candidate<'a>]) -> Option<Candida
     candidates.iter().filter(spared).min_by_key(rank).copied()
 }
 
+/// How long a pod may take that goes.
+pub fn grace_seconds(short: &Short, pod: Pod<'_>, config: &Config) -> i64 {
+    if short.soft { pod.grace_seconds().min(config.eviction_max_pod_grace_seconds) } else { 1 }
+}
+
 /// What people are told of a pod that goes.
 pub fn message(short: &Short, candidate: &Candidate<'_>) -> String {
     let resource = resource(&short.signal);
@@ -121,24 +212,82 @@ mod tests {
 
     use super::*;
 
+    fn look(memory: &mut Memory, thresholds: &[Threshold], mib: [u64; 2], seconds: i64) -> (Pressure, Vec<String>) {
+        let left = |mib: u64| Left { available: mib << 20, capacity: 1 << 30 };
+        let signals = Signals::from([("memory.available", left(mib[0])), ("nodefs.available", left(mib[1]))]);
+        let look = memory.look(thresholds, &signals, Time::from_unix(seconds, 0));
+        (look.pressure, look.due.into_iter().map(|short| short.signal).collect())
+    }
+
     #[test]
     fn thresholds_are_amounts_or_parts_of_what_there_is() {
-        let limits = BTreeMap::from([
+        let mut config = Config::new("n");
+        config.eviction_hard = BTreeMap::from([
             ("memory.available".to_owned(), "100Mi".to_owned()),
             ("nodefs.available".to_owned(), "10%".to_owned()),
         ]);
         let check = |memory: u64, disk: u64, expect: &[&str]| {
-            let left = |available| Left { available, capacity: 1 << 30 };
-            let signals =
-                Signals::from([("memory.available", left(memory << 20)), ("nodefs.available", left(disk << 20))]);
-            let found: Vec<String> = short(&limits, &signals).into_iter().map(|short| short.signal).collect();
-            assert_eq!(found, expect, "{memory} {disk}");
+            let (_, due) = look(&mut Memory::default(), &thresholds(&config), [memory, disk], 0);
+            assert_eq!(due, expect, "{memory} {disk}");
         };
         check(500, 500, &[]);
         check(99, 500, &["memory.available"]);
         check(99, 99, &["memory.available", "nodefs.available"]);
-        let found = short(&limits, &Signals::from([("nodefs.available", Left { available: 1, capacity: 100 })]));
-        assert_eq!(pressure(&found), Pressure { disk: true, ..Pressure::default() });
+    }
+
+    #[test]
+    fn a_soft_threshold_is_told_at_once_and_acted_upon_after_its_grace() {
+        let mut config = Config::new("n");
+        config.eviction_hard.clear();
+        config.eviction_soft.insert("memory.available".to_owned(), "100Mi".to_owned());
+        config.eviction_soft_grace.insert("memory.available".to_owned(), Duration::from_secs(30));
+        let (thresholds, mut memory) = (thresholds(&config), Memory::default());
+        let mut check = |mib: u64, seconds: i64, pressing: bool, due: bool| {
+            let (pressure, found) = look(&mut memory, &thresholds, [mib, 500], seconds);
+            assert_eq!((pressure.memory, !found.is_empty()), (pressing, due), "{mib} at {seconds}");
+        };
+        check(50, 0, true, false);
+        check(50, 29, true, false);
+        check(50, 30, true, true);
+        check(200, 40, false, false);
+        check(50, 50, true, false);
+        check(50, 80, true, true);
+    }
+
+    #[test]
+    fn a_threshold_is_reached_again_only_with_what_must_be_reclaimed() {
+        let mut config = Config::new("n");
+        config.eviction_hard = BTreeMap::from([("nodefs.available".to_owned(), "100Mi".to_owned())]);
+        config.eviction_minimum_reclaim.insert("nodefs.available".to_owned(), "50Mi".to_owned());
+        let (thresholds, mut memory) = (thresholds(&config), Memory::default());
+        let mut check = |mib: u64, expect: bool| {
+            let (pressure, due) = look(&mut memory, &thresholds, [500, mib], 0);
+            assert_eq!((pressure.disk, !due.is_empty()), (expect, expect), "{mib}");
+        };
+        check(120, false);
+        check(90, true);
+        check(120, true);
+        check(150, false);
+        check(120, false);
+    }
+
+    #[test]
+    fn a_pod_that_goes_softly_has_its_own_time_up_to_the_longest() {
+        let pod = value!({"spec": {"terminationGracePeriodSeconds": 20}});
+        let mut config = Config::new("n");
+        let short = |soft: bool| Short {
+            signal: "memory.available".into(),
+            threshold: Quantity::ZERO,
+            available: Quantity::ZERO,
+            soft,
+        };
+        let mut check = |soft: bool, most: i64, expect: i64| {
+            config.eviction_max_pod_grace_seconds = most;
+            assert_eq!(grace_seconds(&short(soft), Pod(&pod), &config), expect);
+        };
+        check(false, 60, 1);
+        check(true, 60, 20);
+        check(true, 5, 5);
     }
 
     #[test]
@@ -160,6 +309,7 @@ mod tests {
             signal: "memory.available".into(),
             threshold: "100Mi".parse().unwrap(),
             available: "50Mi".parse().unwrap(),
+            soft: false,
         };
         let order = |candidates: &[Candidate<'_>]| victim(&low, candidates).map(|one| one.pod.name().to_owned());
         assert_eq!(order(&candidates).as_deref(), Some("greedier"));

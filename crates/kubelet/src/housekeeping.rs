@@ -1,6 +1,8 @@
 //! What must be looked at now and then: what the node is short of, logs that grow, images that nobody uses.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod images;
+
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +14,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::context::Context;
+use crate::eviction::local::{self, Written};
 use crate::eviction::{self, Candidate, Left, Short, Signals};
-use crate::node::Pressure;
+use crate::node::{Pressure, Situation};
 use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
 use crate::pods::{Eviction, Known};
-use crate::usage::{Disk, NodeUsage};
+use crate::usage::{Disk, NodeUsage, disk_used};
 
 /// How often the node is looked at, as upstream does.
 const EVERY: Duration = Duration::from_secs(10);
@@ -33,8 +36,8 @@ pub struct Housekeeping {
     pub known: Known,
     /// Where pods are put out.
     pub evictions: mpsc::Sender<Eviction>,
-    /// Where it is told what the node is short of.
-    pub pressure: watch::Sender<Pressure>,
+    /// Where it is told how the node is.
+    pub situation: Arc<watch::Sender<Situation>>,
 }
 
 /// Keeps house for ever.
@@ -42,24 +45,53 @@ pub async fn run(it: Housekeeping) {
     let mut unused: BTreeMap<String, Instant> = BTreeMap::new();
     let mut images_at = Instant::now() + IMAGES_EVERY;
     let mut relieved_at: Option<Instant> = None;
+    let thresholds = eviction::thresholds(&it.context.config);
+    let mut memory = eviction::Memory::default();
     loop {
         tokio::time::sleep(EVERY).await;
-        let short = eviction::short(&it.context.config.eviction_hard, &signals(&it.context));
-        let now = eviction::pressure(&short);
+        let look = memory.look(&thresholds, &signals(&it.context), driver::clock::now());
+        let now = look.pressure;
         if now != Pressure::default() {
             relieved_at = Some(Instant::now() + it.context.config.eviction_pressure_transition);
-            it.pressure.send_if_modified(|known| std::mem::replace(known, now.clone()) != now);
+            it.tell(&now);
         } else if relieved_at.is_none_or(|at| Instant::now() >= at) {
-            it.pressure.send_if_modified(|known| std::mem::take(known) != Pressure::default());
+            it.tell(&now);
         }
         if Instant::now() >= images_at || now.disk {
             images_at = Instant::now() + IMAGES_EVERY;
-            collect_images(&it.context, &mut unused, now.disk).await;
+            images::collect(&it.context, &mut unused, now.disk).await;
         }
-        if let Some(short) = short.first() {
+        if let Some(short) = look.due.first() {
             evict(&it, short).await;
         }
+        hold_to_limits(&it).await;
         rotate_logs(&it.context).await;
+    }
+}
+
+impl Housekeeping {
+    fn tell(&self, pressure: &Pressure) {
+        self.situation.send_if_modified(|known| {
+            let news = known.pressure != *pressure;
+            known.pressure = pressure.clone();
+            news
+        });
+    }
+
+    async fn put_out(&self, pod: Pod<'_>, message: String, grace_seconds: i64) {
+        tracing::warn!(pod = pod.described(), message, "evicts a pod");
+        self.context.teller(pod).pod(EventType::Warning, "Evicted", &message);
+        let cause = Cause::Failed { reason: "Evicted".to_owned(), message };
+        let eviction = Eviction { uid: pod.uid().to_owned(), cause, grace_seconds, ended: None };
+        // The next look finds it again if nobody listened.
+        let _ = self.evictions.send(eviction).await;
+    }
+
+    /// The pods that may still use something.
+    fn active(&self) -> Vec<Arc<Value>> {
+        let mut pods = self.known.all();
+        pods.retain(|pod| !Pod(pod).is_ended() && !Pod(pod).meta().is_deleting());
+        pods
     }
 }
 
@@ -79,21 +111,14 @@ fn signals(context: &Context) -> Signals {
 
 /// Puts one pod out; what that gives back is seen the next time.
 async fn evict(it: &Housekeeping, short: &Short) {
-    let stats =
-        it.context.runtime.runtime.clone().list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await;
-    let Ok(stats) = stats.map(|answer| answer.into_inner().stats) else { return };
+    let Some(stats) = pod_stats(&it.context).await else { return };
     let used = |uid: &str| {
-        let found = stats.iter().find(|stats| {
-            let metadata = stats.attributes.as_ref().and_then(|attributes| attributes.metadata.as_ref());
-            metadata.is_some_and(|metadata| metadata.uid == uid)
-        });
-        let linux = found.and_then(|stats| stats.linux.clone()).unwrap_or_default();
-        let value = |value: Option<&v1::UInt64Value>| value.map_or(0, |value| value.value);
-        let memory = linux.memory.map_or(0, |memory| value(memory.working_set_bytes.as_ref()));
+        let linux = stats.get(uid).and_then(|stats| stats.linux.clone()).unwrap_or_default();
+        let memory = linux.memory.map_or(0, |memory| number(memory.working_set_bytes.as_ref()));
         let layers = linux.containers.iter().filter_map(|container| container.writable_layer.as_ref());
-        (memory, layers.map(|layer| value(layer.used_bytes.as_ref())).sum())
+        (memory, layers.map(|layer| number(layer.used_bytes.as_ref())).sum())
     };
-    let pods: Vec<Arc<Value>> = it.known.all();
+    let pods = it.active();
     let candidates: Vec<Candidate<'_>> = pods
         .iter()
         .map(|pod| {
@@ -102,60 +127,58 @@ async fn evict(it: &Housekeeping, short: &Short) {
         })
         .collect();
     let Some(victim) = eviction::victim(short, &candidates) else { return };
-    let message = eviction::message(short, &victim);
-    tracing::warn!(pod = victim.pod.described(), message, "evicts a pod");
-    it.context.teller(victim.pod).pod(EventType::Warning, "Evicted", &message);
-    let cause = Cause::Failed { reason: "Evicted".to_owned(), message };
-    let eviction = Eviction { uid: victim.pod.uid().to_owned(), cause, grace_seconds: 1 };
-    // The next look finds it again if nobody listened.
-    let _ = it.evictions.send(eviction).await;
+    let grace_seconds = eviction::grace_seconds(short, victim.pod, &it.context.config);
+    it.put_out(victim.pod, eviction::message(short, &victim), grace_seconds).await;
 }
 
-/// Removes images that nobody has used for a while, the longest unused first, when the disk is too full.
-async fn collect_images(context: &Context, unused: &mut BTreeMap<String, Instant>, pressing: bool) {
-    let mut client = context.runtime.images.clone();
-    let images = client.list_images(v1::ListImagesRequest::default()).await;
-    let containers = context.runtime.runtime.clone().list_containers(v1::ListContainersRequest::default()).await;
-    let (Ok(images), Ok(containers)) = (images, containers) else { return };
-    let used: BTreeSet<String> = containers
-        .into_inner()
-        .containers
-        .into_iter()
-        .flat_map(|container| [container.image_id, container.image_ref, container.image.unwrap_or_default().image])
-        .collect();
-    let mut removable: Vec<(Instant, v1::Image)> = Vec::new();
-    let mut seen = BTreeSet::new();
-    for image in images.into_inner().images {
-        let names = image.repo_digests.iter().chain(&image.repo_tags).chain([&image.id]);
-        if image.pinned || names.into_iter().any(|name| used.contains(name)) {
-            continue;
-        }
-        seen.insert(image.id.clone());
-        removable.push((*unused.entry(image.id.clone()).or_insert_with(Instant::now), image));
-    }
-    unused.retain(|id, _| seen.contains(id));
-    let disk = Disk::of(&context.config.root_dir);
-    let percent = |bytes: u64| 100 * u128::from(bytes) / u128::from(disk.capacity.max(1));
-    let taken = disk.capacity - disk.available;
-    if !pressing && percent(taken) < context.config.image_gc_high.into() {
+/// Puts pods out that have written more than they may.
+async fn hold_to_limits(it: &Housekeeping) {
+    let mut pods = it.active();
+    pods.retain(|pod| local::is_limited(Pod(pod)));
+    if pods.is_empty() {
         return;
     }
-    let goal = u128::from(disk.capacity) * u128::from(context.config.image_gc_low) / 100;
-    let mut to_free = u128::from(taken).saturating_sub(goal);
-    removable.sort_by_key(|(since, _)| *since);
-    for (since, image) in removable {
-        if to_free == 0 || since.elapsed() < context.config.image_gc_min_age {
-            continue;
-        }
-        let spec = v1::ImageSpec { image: image.id.clone(), ..Default::default() };
-        match client.remove_image(v1::RemoveImageRequest { image: Some(spec) }).await {
-            Ok(_) => {
-                tracing::info!(image = image.id, bytes = image.size, "removed an image that nobody uses");
-                to_free = to_free.saturating_sub(image.size.into());
-            }
-            Err(status) => tracing::warn!(image = image.id, status = status.message(), "an image cannot be removed"),
+    let Some(stats) = pod_stats(&it.context).await else { return };
+    for pod in pods {
+        let (context, stats) = (Arc::clone(&it.context), stats.get(Pod(&pod).uid()).cloned());
+        let shared = Arc::clone(&pod);
+        let measure = move || measure(&context, Pod(&shared), stats.as_ref());
+        let written = tokio::task::spawn_blocking(measure).await.expect("measuring does not panic");
+        if let Some(message) = local::excess(Pod(&pod), &written) {
+            it.put_out(Pod(&pod), message, 1).await;
         }
     }
+}
+
+fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>) -> Written {
+    let volumes = local::empty_dirs(pod)
+        .map(|name| (name.to_owned(), disk_used(&context.volumes.empty_dir_of(pod.uid(), name))))
+        .collect();
+    let roots: BTreeMap<String, u64> = stats
+        .and_then(|stats| stats.linux.as_ref())
+        .into_iter()
+        .flat_map(|linux| &linux.containers)
+        .filter_map(|container| {
+            let name = container.attributes.as_ref()?.metadata.as_ref()?.name.clone();
+            Some((name, number(container.writable_layer.as_ref()?.used_bytes.as_ref())))
+        })
+        .collect();
+    let logs = context.log_dir(pod);
+    let of = |name: &str| roots.get(name).copied().unwrap_or(0) + disk_used(&logs.join(name));
+    let containers = pod.containers().map(|container| (container.name().to_owned(), of(container.name()))).collect();
+    Written { volumes, containers }
+}
+
+/// What the runtime knows of pods, by their uid.
+async fn pod_stats(context: &Context) -> Option<BTreeMap<String, v1::PodSandboxStats>> {
+    let asked = context.runtime.runtime.clone().list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await;
+    let stats = asked.ok()?.into_inner().stats.into_iter();
+    let uid = |stats: &v1::PodSandboxStats| Some(stats.attributes.as_ref()?.metadata.as_ref()?.uid.clone());
+    Some(stats.filter_map(|stats| Some((uid(&stats)?, stats))).collect())
+}
+
+fn number(value: Option<&v1::UInt64Value>) -> u64 {
+    value.map_or(0, |value| value.value)
 }
 
 /// Sets logs aside that have grown too large.

@@ -13,7 +13,7 @@ use crate::resources::Amounts;
 use machine::Machine;
 
 pub use lease::keep as keep_lease;
-pub use register::{Pressure, Registration, ask_runtime, keep as keep_registered, keep_network};
+pub use register::{Pressure, Registration, Situation, ask_runtime, keep as keep_registered, keep_network};
 
 /// The version of Kubernetes that this kubelet is one of.
 pub const VERSION: &str = "v1.36.4";
@@ -116,8 +116,8 @@ pub struct Observed<'a> {
     pub machine: &'a Machine,
     /// The runtime.
     pub runtime: &'a RuntimeFacts,
-    /// What is short.
-    pub pressure: &'a Pressure,
+    /// How it is.
+    pub situation: &'a Situation,
     /// The addresses of the node.
     pub addresses: &'a [String],
     /// The port of the kubelet's server.
@@ -138,8 +138,13 @@ pub fn status(observed: &Observed<'_>) -> Value {
         observed.addresses.iter().map(|ip| value!({"type": "InternalIP", "address": (ip.as_str())})).collect();
     addresses.push(value!({"type": "Hostname", "address": (config.node_name.as_str())}));
     let mut status = known.as_object().cloned().unwrap_or_default();
-    status.insert("capacity", amounts(capacity(config, machine)));
-    status.insert("allocatable", amounts(allocatable(config, machine)));
+    let (mut all, mut free) = (capacity(config, machine), allocatable(config, machine));
+    for (resource, counts) in &observed.situation.devices {
+        all.insert(resource.clone(), Quantity::new(counts.capacity, Format::DecimalSI));
+        free.insert(resource.clone(), Quantity::new(counts.allocatable, Format::DecimalSI));
+    }
+    status.insert("capacity", amounts(all));
+    status.insert("allocatable", amounts(free));
     status.insert("addresses", addresses);
     status.insert("daemonEndpoints", value!({"kubeletEndpoint": {"Port": (u32::from(observed.port))}}));
     status.insert(
@@ -149,11 +154,15 @@ pub fn status(observed: &Observed<'_>) -> Value {
         "bootID": (machine.boot_id.as_str()), "kernelVersion": (machine.kernel.as_str()),
         "osImage": (machine.os.as_str()), "operatingSystem": "linux", "architecture": (machine.architecture),
         "containerRuntimeVersion": (format!("{}://{}", runtime.name, runtime.version)),
-        "kubeletVersion": VERSION, "kubeProxyVersion": ""}),
+        "kubeletVersion": VERSION, "kubeProxyVersion": "", "swap": {"capacity": (machine.swap_bytes)}}),
     );
     status.insert("images", images(config, runtime));
     if !runtime.handlers.is_empty() {
         status.insert("runtimeHandlers", runtime.handlers.clone());
+    }
+    // The streams of the runtime inside are WebSockets already, and the API server need not translate.
+    if runtime.name == "knarr" {
+        status.insert("declaredFeatures", value!(["ExtendWebSocketsToKubelet"]));
     }
     status.insert("features", value!({"supplementalGroupsPolicy": (runtime.supplemental_groups)}));
     status.insert("conditions", conditions(observed));
@@ -174,12 +183,13 @@ fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<Value> {
 }
 
 fn conditions(observed: &Observed<'_>) -> Vec<Value> {
-    let pressure = observed.pressure;
+    let pressure = &observed.situation.pressure;
     let held = |kind: &'static str, short: bool, yes: [&'static str; 2], no: [&'static str; 2]| {
         let [reason, message] = if short { yes } else { no };
         (kind, short, reason, message.to_owned())
     };
-    let ready = match &observed.runtime.not_ready {
+    let shutting_down = observed.situation.shutting_down.then(|| "node is shutting down".to_owned());
+    let ready = match &shutting_down.or_else(|| observed.runtime.not_ready.clone()) {
         None => ("Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned()),
         Some(why) => ("Ready", false, "KubeletNotReady", why.clone()),
     };
@@ -261,13 +271,13 @@ mod tests {
     fn a_heartbeat_alone_is_no_news_and_a_change_is() {
         let (config, machine) = (Config::new("n"), machine());
         let make = |known: &Value, runtime: &RuntimeFacts, now: i64| {
-            let (pressure, addresses) = (Pressure::default(), ["192.0.2.1".to_owned()]);
+            let (situation, addresses) = (Situation::default(), ["192.0.2.1".to_owned()]);
             let now = Time::from_unix(now, 0);
             status(&Observed {
                 config: &config,
                 machine: &machine,
                 runtime,
-                pressure: &pressure,
+                situation: &situation,
                 addresses: &addresses,
                 port: 10250,
                 known,

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::admission;
 use crate::context::Context;
+use crate::node::Situation;
 use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
@@ -20,6 +21,9 @@ use crate::worker::{self, Desired, Wakers};
 
 /// Requests to put pods out on their way.
 const EVICTIONS_MAX: usize = 64;
+
+/// What cannot be cleaned up is tried again after this long.
+const CLEAN_RETRY: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A pod that the node puts out.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ pub struct Eviction {
     pub cause: Cause,
     /// How long it may take.
     pub grace_seconds: i64,
+    /// Told when nothing of it runs any more.
+    pub ended: Option<mpsc::Sender<String>>,
 }
 
 /// The pods that run here, for whoever asks.
@@ -62,6 +68,8 @@ pub struct Feeds {
     pub statics: StaticPods,
     /// Pods that are to be put out.
     pub evictions: mpsc::Receiver<Eviction>,
+    /// How the node is.
+    pub situation: watch::Receiver<Situation>,
 }
 
 struct Handle {
@@ -76,6 +84,7 @@ struct Pods {
     workers: JoinSet<String>,
     mirrors: JoinSet<Key>,
     mirroring: BTreeSet<Key>,
+    cleaners: JoinSet<()>,
     known: Known,
 }
 
@@ -93,6 +102,7 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, known: Known) {
         workers: JoinSet::new(),
         mirrors: JoinSet::new(),
         mirroring: BTreeSet::new(),
+        cleaners: JoinSet::new(),
         known,
     };
     let changed = Notices::new(1000);
@@ -158,6 +168,13 @@ impl Pods {
         }
         if synced {
             self.mirror(&mirrors);
+            // Before others are admitted: they may need what is given back.
+            let is_here = |uid: &str| match self.handles.get(uid) {
+                Some(handle) => !*handle.wakers.quiet.borrow(),
+                None => wanted.contains_key(uid),
+            };
+            self.context.devices.keep_only(is_here);
+            self.context.cpus.keep_only(is_here);
         }
         let mut order: Vec<(&String, &Arc<Value>)> = wanted.iter().collect();
         // Whoever came first was here first.
@@ -235,8 +252,11 @@ impl Pods {
             .map(|desired| desired.pod)
             .collect();
         let others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
-        let judged = admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls)
-            .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable));
+        let judged = admission::situation(Pod(pod), &self.feeds.situation.borrow())
+            .and_then(|()| admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls))
+            .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable))
+            .and_then(|()| self.context.devices.admit(Pod(pod)))
+            .and_then(|()| self.context.cpus.admit(Pod(pod)));
         let refusal = judged.err()?;
         let teller = self.context.teller(Pod(pod));
         teller.pod(reconcile::EventType::Warning, &refusal.reason, &refusal.message);
@@ -250,8 +270,15 @@ impl Pods {
     }
 
     fn evict(&self, eviction: Eviction) {
-        if let Some(handle) = self.handles.get(&eviction.uid) {
-            handle.desired.send_modify(|desired| desired.end = Some((eviction.cause, eviction.grace_seconds)));
+        let Some(handle) = self.handles.get(&eviction.uid) else { return };
+        handle.desired.send_modify(|desired| desired.end = Some((eviction.cause, eviction.grace_seconds)));
+        if let Some(ended) = eviction.ended {
+            let mut quiet = handle.wakers.quiet.subscribe();
+            tokio::spawn(async move {
+                // A worker that has gone has nothing that runs; whoever asked may have gone as well.
+                let _ = quiet.wait_for(|quiet| *quiet).await;
+                let _ = ended.send(eviction.uid).await;
+            });
         }
     }
 
@@ -286,7 +313,7 @@ impl Pods {
     }
 
     /// What runs here for pods that are gone since the last kubelet ends now.
-    async fn remove_strangers(&self) {
+    async fn remove_strangers(&mut self) {
         let mut runtime = self.context.runtime.runtime.clone();
         let listed = match runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await {
             Ok(answer) => answer.into_inner().items,
@@ -308,9 +335,21 @@ impl Pods {
         }
         strangers.extend(self.context.volumes.pods().into_iter().filter(|uid| !self.handles.contains_key(uid)));
         for uid in strangers {
-            if let Err(error) = self.context.volumes.remove(&uid) {
-                tracing::warn!(uid, error = error.describe(), "volumes cannot be removed");
-            }
+            self.cleaners.spawn(clean_after(Arc::clone(&self.context), uid));
         }
+    }
+}
+
+/// Has everything undone that was done for a pod that is gone; its drivers may not be there yet.
+async fn clean_after(context: Arc<Context>, uid: String) {
+    loop {
+        // What is known of its claims goes with its volumes.
+        let undone = match context.claims.unprepare(&uid).await {
+            Ok(()) => context.volumes.remove(&uid).await.map_err(|error| error.describe()),
+            Err(error) => Err(error.to_string()),
+        };
+        let Err(problem) = undone else { return };
+        tracing::warn!(uid, problem, "what a pod that is gone had cannot be given back yet");
+        tokio::time::sleep(CLEAN_RETRY).await;
     }
 }

@@ -66,7 +66,8 @@ pub fn pod_limits(pod: Pod<'_>) -> Amounts {
     limits
 }
 
-fn total(pod: Pod<'_>, of: &str) -> Amounts {
+/// What its containers ask for or are limited to together; who says nothing counts for nothing.
+pub fn total(pod: Pod<'_>, of: &str) -> Amounts {
     let mut sum = Amounts::new();
     let mut peak = Amounts::new();
     let mut sidecars = Amounts::new();
@@ -227,8 +228,8 @@ pub fn cgroup(root: &str, pod: Pod<'_>) -> String {
     format!("{root}/kubepods{class}/pod{}", pod.uid())
 }
 
-/// What a pod's group may use, as the OCI runtime specification says it.
-pub fn of_pod(pod: Pod<'_>) -> serde_json::Value {
+/// What a pod's group may use, as the OCI runtime specification says it, with at most so many processes.
+pub fn of_pod(pod: Pod<'_>, pids_max: Option<i64>) -> serde_json::Value {
     let (requests, limits) = (pod_requests(pod), pod_limits(pod));
     let milli = |amounts: &Amounts| amounts.get("cpu").map_or(0, |amount| amount.milli_value());
     let shares = cpu_shares(milli(&requests));
@@ -239,6 +240,9 @@ pub fn of_pod(pod: Pod<'_>) -> serde_json::Value {
     }
     if let Some(memory) = limits.get("memory").filter(|memory| !memory.is_zero()) {
         all["memory"] = serde_json::json!({"limit": memory.value()});
+    }
+    if let Some(most) = pids_max {
+        all["pids"] = serde_json::json!({"limit": most});
     }
     all
 }
@@ -270,6 +274,16 @@ mod tests {
         assert_eq!(pod_limits(Pod(&pod))["cpu"].milli_value(), 550);
         assert_eq!(pod_requests(Pod(&pod))["memory"].value(), 192 << 20);
         assert_eq!(cgroup("/", Pod(&pod)), "/kubepods/burstable/podu");
+    }
+
+    #[test]
+    fn a_pod_is_held_to_what_its_containers_are_limited_to_together() {
+        let pod =
+            value!({"spec": {"containers": [(container("a", "100m", "200m")), (container("b", "100m", "300m"))]}});
+        let expect = serde_json::json!({"cpu": {"shares": 204, "quota": 50_000, "period": 100_000},
+            "memory": {"limit": 128 << 20}, "pids": {"limit": 7}});
+        assert_eq!(of_pod(Pod(&pod), Some(7)), expect);
+        assert!(of_pod(Pod(&pod), None).get("pids").is_none());
     }
 
     #[test]

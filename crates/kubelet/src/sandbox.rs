@@ -20,6 +20,8 @@ pub struct Inputs<'a> {
     pub cgroup: String,
     /// How many came before it.
     pub attempt: u32,
+    /// The pod's users, unless they are the machine's.
+    pub users: Option<v1::UserNamespace>,
 }
 
 /// Describes a sandbox.
@@ -32,6 +34,8 @@ pub fn config(pod: Pod<'_>, inputs: &Inputs<'_>) -> v1::PodSandboxConfig {
         let (name, domain) = (dns::hostname(pod), dns::domain(pod, &inputs.names.cluster_domain));
         if pod.flag("setHostnameAsFQDN") && !domain.is_empty() { format!("{name}.{domain}") } else { name }
     };
+    let mut security = security::of_sandbox(pod);
+    security.namespace_options.get_or_insert_default().userns_options.clone_from(&inputs.users);
     v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
             name: pod.name().to_owned(),
@@ -47,7 +51,7 @@ pub fn config(pod: Pod<'_>, inputs: &Inputs<'_>) -> v1::PodSandboxConfig {
         annotations: texts(pod.meta().annotations()),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: inputs.cgroup.clone(),
-            security_context: Some(security::of_sandbox(pod)),
+            security_context: Some(security),
             sysctls: sysctls(pod),
             overhead: None,
             resources: None,

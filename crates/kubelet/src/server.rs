@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use client::Client;
 use futures_util::Stream;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -26,11 +27,14 @@ use percent_encoding::percent_decode_str;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
+use crate::bootstrap::{self, Purpose};
+use crate::config::Config;
 use crate::context::Context;
 use crate::observed::Container;
 use crate::pod::Pod;
 use crate::pods::Known;
 use access::{Access, Who};
+use tls::Shown;
 
 pub use tls::TlsError;
 
@@ -77,14 +81,18 @@ pub async fn open(
     known: Known,
 ) -> Result<(SocketAddr, impl Future<Output = ()> + Send), ServeError> {
     let config = &context.config;
-    let acceptor = TlsAcceptor::from(Arc::new(tls::config(config, &context.facts.host_ips)?));
+    let shown = Shown::new(config, &context.facts.host_ips)?;
+    let acceptor = TlsAcceptor::from(Arc::new(tls::config(config, shown.clone())?));
+    let wants_signed = config.server_tls_bootstrap && config.serving.is_none();
+    let signing = wants_signed
+        .then(|| keep_signed(config.clone(), context.client.clone(), context.facts.host_ips.clone(), shown));
     let address = SocketAddr::new(config.address, config.port);
     let failed = |source| ServeError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let access = Access::new(config, context.client.clone());
     let server = Arc::new(Server { context, known, access });
-    let work = async move {
+    let accepting = async move {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => drop(tokio::spawn(connection(stream, acceptor.clone(), Arc::clone(&server)))),
@@ -96,7 +104,25 @@ pub async fn open(
             }
         }
     };
+    let work = async move {
+        match signing {
+            Some(signing) => tokio::join!(signing, accepting).1,
+            None => accepting.await,
+        }
+    };
     Ok((address, work))
+}
+
+/// Has the certificate that is shown signed by the cluster, and signed anew before it ends.
+async fn keep_signed(config: Config, client: Client, addresses: Vec<String>, shown: Shown) {
+    let purpose = Purpose::Serving(addresses);
+    let file = purpose.file(&config.cert_dir);
+    let renewed = move || {
+        if let Err(error) = shown.replace(&file) {
+            tracing::error!(%error, "the certificate that was signed cannot be used");
+        }
+    };
+    bootstrap::keep(client, config.node_name, config.cert_dir, purpose, renewed).await;
 }
 
 /// Answers only whether the kubelet lives, on the loopback interface and without asking who wants to know.

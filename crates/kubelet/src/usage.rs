@@ -1,6 +1,7 @@
 //! What the machine uses now: processor, memory, disk, processes.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use machinery::time::Time;
@@ -72,6 +73,27 @@ impl Disk {
             inodes_free: found.f_ffree,
         }
     }
+}
+
+/// What everything at and below a path takes on its disk; other disks mounted below it do not count.
+pub fn disk_used(path: &Path) -> u64 {
+    let Ok(root) = fs::symlink_metadata(path) else { return 0 };
+    let mut bytes = root.blocks() * 512;
+    let mut waiting = if root.is_dir() { vec![path.to_owned()] } else { Vec::new() };
+    while let Some(dir) = waiting.pop() {
+        // What goes while it is measured counts for nothing.
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.dev() != root.dev() {
+                continue;
+            }
+            bytes += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                waiting.push(entry.path());
+            }
+        }
+    }
+    bytes
 }
 
 fn field(text: &str, name: &str) -> Option<u64> {

@@ -3,6 +3,7 @@
 mod atomic;
 mod hostpath;
 pub mod mounts;
+mod nfs;
 mod ownership;
 pub mod payload;
 mod token;
@@ -15,13 +16,16 @@ use std::path::{Path, PathBuf};
 
 use api::field_rules::quantity;
 use client::{Client, Target};
+use machinery::quantity::Quantity;
 use machinery::time::Time;
 use machinery::{Resource, Value};
 use reconcile::kinds;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::drivers::csi::{Csi, Wanted};
 use crate::environment::Sources;
 use crate::pod::Pod;
+use nfs::Export;
 use payload::PayloadError;
 pub use token::Tokens;
 
@@ -87,6 +91,7 @@ pub enum Place {
 pub struct Volumes {
     client: Client,
     pods: PathBuf,
+    csi: Csi,
 }
 
 impl VolumeError {
@@ -109,13 +114,18 @@ impl VolumeError {
 
 impl Volumes {
     /// Volumes below the kubelet's directory.
-    pub fn new(client: Client, root: &Path) -> Self {
-        Self { client, pods: root.join("pods") }
+    pub fn new(client: Client, root: &Path, csi: Csi) -> Self {
+        Self { client, pods: root.join("pods"), csi }
     }
 
     /// The directory of a pod.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.pods.join(uid)
+    }
+
+    /// Where an emptyDir volume of a pod is.
+    pub fn empty_dir_of(&self, uid: &str, name: &str) -> PathBuf {
+        self.pod_dir(uid).join("volumes/kubernetes.io~empty-dir").join(name)
     }
 
     /// The pods that have a directory.
@@ -181,6 +191,8 @@ impl Volumes {
                 reference: source.str_at(&["reference"]).unwrap_or_default().to_owned(),
                 pull_policy: source.str_at(&["pullPolicy"]).unwrap_or_default().to_owned(),
             }),
+            "nfs" => self.of_server(pod, name, Export::read(source, None)).await,
+            "csi" => self.of_driver(pod, &Wanted { name, source, persistent: None }).await,
             "persistentVolumeClaim" => self.claim(pod, source.str_at(&["claimName"]).unwrap_or_default()).await,
             "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name())).await,
             other => Err(VolumeError::Unsupported(other.to_owned())),
@@ -189,8 +201,12 @@ impl Volumes {
 
     fn empty_dir(&self, pod: Pod<'_>, source: &Value, dir: &Path) -> Result<PathBuf, VolumeError> {
         make_dir(dir, 0o777)?;
-        if source.str_at(&["medium"]) == Some("Memory") && !is_mount_point(dir) {
+        let medium = source.str_at(&["medium"]).unwrap_or_default();
+        let mounted = medium.is_empty() || is_mount_point(dir);
+        if medium == "Memory" && !mounted {
             mount_tmpfs(dir, source.get("sizeLimit").map(|limit| quantity(limit).value()))?;
+        } else if let Some(size) = medium.strip_prefix("HugePages").filter(|_| !mounted) {
+            mount_hugepages(dir, &page_size(pod, size)?)?;
         }
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
             .map_err(VolumeError::io("open an emptyDir to all"))?;
@@ -212,8 +228,14 @@ impl Volumes {
         if claim.str_at(&["status", "phase"]) != Some("Bound") || volume.is_empty() {
             return Err(VolumeError::Invalid(format!("PVC {}/{name} is not bound", pod.namespace())));
         }
-        let volume = ask(&kinds::PERSISTENT_VOLUMES, "", volume).await?;
-        let spec = &volume["spec"];
+        let object = ask(&kinds::PERSISTENT_VOLUMES, "", volume).await?;
+        let spec = &object["spec"];
+        if let Some(source) = spec.get("csi") {
+            return self.of_driver(pod, &Wanted { name: volume, source, persistent: Some(spec) }).await;
+        }
+        if let Some(source) = spec.get("nfs") {
+            return self.of_server(pod, volume, Export::read(source, Some(spec))).await;
+        }
         let path = if let Some(source) = spec.get("hostPath") {
             hostpath::check(source)?
         } else if let Some(local) = spec.get("local") {
@@ -233,14 +255,38 @@ impl Volumes {
         Ok(Place::Path(path))
     }
 
+    async fn of_server(&self, pod: Pod<'_>, name: &str, export: Export) -> Result<Place, VolumeError> {
+        let dir = self.pod_dir(pod.uid()).join("volumes/kubernetes.io~nfs").join(name);
+        make_dir(&dir, 0o750)?;
+        if !is_mount_point(&dir) {
+            let target = dir.clone();
+            let mounting = tokio::task::spawn_blocking(move || export.mount(&target));
+            let mounted = mounting.await.expect("mounting does not panic");
+            mounted.map_err(VolumeError::io(format!("mount NFS volume {name}")))?;
+        }
+        Ok(Place::Path(dir))
+    }
+
+    async fn of_driver(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Place, VolumeError> {
+        let published = self.csi.publish(pod, wanted).await?;
+        let group = pod.spec()["securityContext"]["fsGroup"].as_int();
+        if let Some(group) = group.filter(|_| published.give_to_group) {
+            let give = ownership::give(&published.path, group, ownership_policy(pod));
+            give.map_err(VolumeError::io("give a volume to its group"))?;
+        }
+        Ok(Place::Path(published.path))
+    }
+
     /// Takes the volumes of a pod away that has ended; the last words of its containers stay.
-    pub fn release(&self, uid: &str) -> Result<(), VolumeError> {
+    pub async fn release(&self, uid: &str) -> Result<(), VolumeError> {
+        self.csi.unpublish(uid).await?;
         take_away(uid, &self.pod_dir(uid).join("volumes"))?;
         take_away(uid, &self.pod_dir(uid).join("volume-subpaths"))
     }
 
     /// Takes everything of a pod away.
-    pub fn remove(&self, uid: &str) -> Result<(), VolumeError> {
+    pub async fn remove(&self, uid: &str) -> Result<(), VolumeError> {
+        self.csi.unpublish(uid).await?;
         take_away(uid, &self.pod_dir(uid))
     }
 }
@@ -260,8 +306,7 @@ fn take_away(uid: &str, dir: &Path) -> Result<(), VolumeError> {
 }
 
 /// Persistent volumes by plug-in, for messages.
-const PLUGINS: &[&str] =
-    &["csi", "nfs", "iscsi", "fc", "cephfs", "rbd", "azureFile", "awsElasticBlockStore", "gcePersistentDisk"];
+const PLUGINS: &[&str] = &["iscsi", "fc", "cephfs", "rbd", "azureFile", "awsElasticBlockStore", "gcePersistentDisk"];
 
 fn kind_of(volume: &Value) -> Option<(&str, &Value)> {
     volume.as_object()?.iter().find(|(field, value)| *field != "name" && !value.is_null())
@@ -291,6 +336,25 @@ fn mount_tmpfs(dir: &Path, bytes: Option<i64>) -> Result<(), VolumeError> {
     mounted.map_err(|error| VolumeError::io(format!("mount memory on {}", dir.display()))(error.into()))
 }
 
+/// The size of the pages of a medium: what it says after its name, or the only one that the pod asks for.
+fn page_size(pod: Pod<'_>, said: &str) -> Result<Quantity, VolumeError> {
+    if let Some(size) = said.strip_prefix('-') {
+        return size.parse().map_err(|_| VolumeError::Invalid(format!("{size:?} is no size of pages")));
+    }
+    let asked = crate::resources::pod_requests(pod);
+    let mut sizes = asked.keys().filter_map(|name| name.strip_prefix("hugepages-"));
+    match (sizes.next().and_then(|size| size.parse().ok()), sizes.next()) {
+        (Some(size), None) => Ok(size),
+        _ => Err(VolumeError::Invalid("medium HugePages needs a pod that asks for pages of one size".to_owned())),
+    }
+}
+
+fn mount_hugepages(dir: &Path, size: &Quantity) -> Result<(), VolumeError> {
+    let options = std::ffi::CString::new(format!("pagesize={}", size.value())).expect("a number holds no zero byte");
+    let mounted = rustix::mount::mount("nodev", dir, "hugetlbfs", MountFlags::empty(), Some(options.as_c_str()));
+    mounted.map_err(|error| VolumeError::io(format!("mount huge pages on {}", dir.display()))(error.into()))
+}
+
 fn is_mount_point(dir: &Path) -> bool {
     mount_points(dir).iter().any(|point| point == dir)
 }
@@ -308,4 +372,24 @@ fn unmount_below(dir: &Path) -> io::Result<()> {
         rustix::mount::unmount(point, UnmountFlags::DETACH)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn the_pages_of_a_volume_are_those_it_names_or_the_only_ones_of_its_pod() {
+        let check = |resources: Value, said: &str, expect: Option<i64>| {
+            let pod = value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (resources)}}]}});
+            assert_eq!(page_size(Pod(&pod), said).ok().map(Quantity::value), expect, "{said}");
+        };
+        check(value!({}), "-2Mi", Some(2 << 20));
+        check(value!({}), "-x", None);
+        check(value!({}), "", None);
+        check(value!({"hugepages-1Gi": "1Gi"}), "", Some(1 << 30));
+        check(value!({"hugepages-1Gi": "1Gi", "hugepages-2Mi": "2Mi"}), "", None);
+    }
 }

@@ -51,6 +51,8 @@ pub struct Wakers {
     pub runtime: Notify,
     /// Something that the pod refers to changed.
     pub objects: Notify,
+    /// The worker's own word: the pod has ended, and nothing of it runs.
+    pub quiet: watch::Sender<bool>,
 }
 
 struct Worker {
@@ -69,6 +71,8 @@ struct Worker {
     refresh_at: Option<Time>,
     refreshing: bool,
     cleaned: bool,
+    /// The pod has ended, and nothing of it runs.
+    quiet: bool,
     /// The status that was told last.
     told: Value,
     tasks: JoinSet<Done>,
@@ -123,6 +127,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, w
         refresh_at: None,
         refreshing: false,
         cleaned: false,
+        quiet: false,
         told: Value::Null,
         tasks: JoinSet::new(),
         messages: mpsc::channel(VERDICTS_MAX),
@@ -134,6 +139,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, w
     worker.wanted(first);
     loop {
         let wake_at = worker.step().await;
+        wakers.quiet.send_if_modified(|known| std::mem::replace(known, worker.quiet) != worker.quiet);
         if worker.gone && worker.cleaned {
             break;
         }
@@ -154,8 +160,9 @@ impl Worker {
     /// Takes over what is wanted.
     fn wanted(&mut self, desired: Desired) {
         let now = clock::now();
-        self.pod = match &desired.mirror {
-            // A static pod's status is its copy's.
+        let known = desired.mirror.as_ref().filter(|mirror| !Pod(mirror).is_ended() || self.local.ending.is_some());
+        self.pod = match known {
+            // A static pod's status is its copy's, unless that is about an earlier life: a pod of a file begins anew.
             Some(mirror) => {
                 let mut pod = (*desired.pod).clone();
                 if let (Some(pod), Some(status)) = (pod.as_object_mut(), mirror.get("status")) {
@@ -221,8 +228,12 @@ impl Worker {
             tracing::debug!(pod = self.pod().described(), %action, "acts");
         }
         self.execute(&plan);
+        self.quiet = plan.done;
         if plan.done {
             self.finish().await;
+        }
+        if plan.done && !self.cleaned {
+            wake_at = earliest(wake_at, Some(clock::now().plus(RETRY)));
         }
         wake_at = earliest(wake_at, plan.wake_at);
         earliest(wake_at, self.refresh())
@@ -420,9 +431,13 @@ impl Worker {
             // Logs end with the pod; that there were none is no failure.
             let _ = std::fs::remove_dir_all(context.log_dir(pod));
         }
+        if let Err(error) = context.claims.unprepare(pod.uid()).await {
+            tracing::warn!(pod = pod.described(), %error, "dynamic resources cannot be given back");
+            return false;
+        }
         let removed = match self.is_leaving() {
-            true => context.volumes.remove(pod.uid()),
-            false => context.volumes.release(pod.uid()),
+            true => context.volumes.remove(pod.uid()).await,
+            false => context.volumes.release(pod.uid()).await,
         };
         if let Err(error) = removed {
             tracing::warn!(pod = pod.described(), error = error.describe(), "volumes cannot be removed");

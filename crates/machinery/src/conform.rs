@@ -4,6 +4,7 @@
 //! fields that no struct has. `null` is absence; what Go leaves out goes, what Go always prints comes.
 
 mod base64;
+mod emptied;
 mod error;
 mod scalar;
 mod zero;
@@ -11,6 +12,7 @@ mod zero;
 use crate::schema::{Either, Field, List, Map, Omit, Schema, Shape, Struct};
 use crate::{Object, Str, Value};
 
+pub use emptied::forget_empty;
 pub use error::Error;
 use error::{Frame, Step};
 pub use zero::{is_zero, zero};

@@ -13,6 +13,7 @@
 
 mod kubeconfig;
 mod read;
+pub mod sign;
 mod table;
 
 use std::fs;

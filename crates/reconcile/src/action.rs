@@ -6,6 +6,8 @@ use std::fmt;
 use machinery::meta::Meta;
 use machinery::{Key, Resource, Str, Value};
 
+use crate::Errand;
+
 /// One write to the API.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -99,6 +101,15 @@ pub enum Action {
         subresource: &'static str,
         /// The object.
         object: Value,
+    },
+    /// Takes place once an errand is done.
+    After {
+        /// What is done before.
+        errand: Errand,
+        /// Where in the object that is written goes what came of the errand; nowhere if empty.
+        into: &'static [&'static str],
+        /// What takes place then.
+        then: Box<Action>,
     },
     /// Tells people that something happened. Told at most once, and losing it harms nothing.
     Event {
@@ -209,8 +220,36 @@ impl Action {
             | Self::Apply { resource, subresource, .. }
             | Self::UpdatePart { resource, subresource, .. }
             | Self::Post { resource, subresource, .. } => sub(resource, subresource),
+            Self::After { then, .. } => then.writes(),
             Self::Event { .. } => "events".to_owned(),
         }
+    }
+
+    /// The same, with a value in the object that is written. Objects that are not there are made on the way.
+    #[must_use]
+    pub fn with(mut self, path: &[&str], value: Value) -> Self {
+        let object = match &mut self {
+            Self::Create { object, .. }
+            | Self::Update { object, .. }
+            | Self::UpdateStatus { object, .. }
+            | Self::Apply { object, .. }
+            | Self::UpdatePart { object, .. } => object,
+            Self::After { .. }
+            | Self::Patch { .. }
+            | Self::Post { .. }
+            | Self::Delete { .. }
+            | Self::DeleteAll { .. }
+            | Self::Event { .. } => return self,
+        };
+        let Some((last, parents)) = path.split_last() else { return self };
+        let mut at = object.as_object_mut();
+        for parent in parents {
+            at = at.and_then(|object| object.get_or_insert_with(parent, Value::object).as_object_mut());
+        }
+        if let Some(object) = at {
+            object.insert(*last, value);
+        }
+        self
     }
 }
 
@@ -273,6 +312,7 @@ impl fmt::Display for Action {
                 Ok(())
             }
             Self::DeleteAll { namespace, .. } => write!(out, "delete all {} in {namespace}", self.writes()),
+            Self::After { errand, then, .. } => write!(out, "{errand}, then {then}"),
             Self::Event { regarding, kind, reason, message } => {
                 write!(out, "event {} {} {kind:?} {reason}: {message}", regarding.kind, regarding.key)
             }
@@ -321,5 +361,11 @@ mod tests {
             message: "no".into(),
         };
         check(&event, "event ReplicaSet a/web Warning FailedCreate: no");
+        let after = Action::After {
+            errand: Errand::RemoveFolder("/data/x".into()),
+            into: &[],
+            then: Box::new(Action::delete(&kinds::REPLICA_SETS, &set)),
+        };
+        check(&after, "remove folder /data/x, then delete replicasets.apps a/web");
     }
 }

@@ -25,7 +25,7 @@ pub struct Cache<'s> {
 }
 
 /// Something to ask the server for that no cache holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
     /// The kind.
     pub resource: Resource,
@@ -35,12 +35,15 @@ pub struct Ask {
     pub subresource: Str,
     /// Only what has such labels; a list is what comes back, also if there is a name. Not a list if absent.
     pub labels: Option<String>,
+    /// What is posted where asking is a request that the server answers and forgets, such as a `SubjectAccessReview`.
+    pub body: Option<Value>,
 }
 
 impl fmt::Display for Ask {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, key, subresource, labels } = self;
-        write!(out, "{resource}/{}/{key}/{subresource}?{}", resource.version, labels.as_deref().unwrap_or("-"))
+        let Self { resource, key, subresource, labels, body } = self;
+        write!(out, "{resource}/{}/{key}/{subresource}?{}", resource.version, labels.as_deref().unwrap_or("-"))?;
+        body.as_ref().map_or(Ok(()), |body| write!(out, " {body}"))
     }
 }
 

@@ -63,6 +63,8 @@ pub enum Question {
         /// Which one.
         key: Key,
     },
+    /// What kinds there are now: what is known of them is a moment old.
+    Kinds,
     /// All objects of a kind in a namespace.
     Contents {
         /// `deployments.apps`.
@@ -79,6 +81,8 @@ pub enum Answer {
     Absent,
     /// There is.
     Object(Value),
+    /// These kinds.
+    Kinds(Arc<Discovery>),
     /// These are there.
     Items(Vec<(Key, Item)>),
     /// It did not say, or not in words that count.

@@ -29,6 +29,8 @@ kinds! {
     SECRETS = namespaced("", "v1", "secrets", "Secret");
     SERVICE_ACCOUNTS = namespaced("", "v1", "serviceaccounts", "ServiceAccount");
     SERVICES = namespaced("", "v1", "services", "Service");
+    VALIDATING_ADMISSION_POLICIES =
+        cluster("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy");
     CUSTOM_RESOURCE_DEFINITIONS =
         cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition");
     API_SERVICES = cluster("apiregistration.k8s.io", "v1", "apiservices", "APIService");
@@ -43,6 +45,7 @@ kinds! {
     JOBS = namespaced("batch", "v1", "jobs", "Job");
     CERTIFICATE_SIGNING_REQUESTS =
         cluster("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest");
+    CLUSTER_TRUST_BUNDLES = cluster("certificates.k8s.io", "v1beta1", "clustertrustbundles", "ClusterTrustBundle");
     LEASES = namespaced("coordination.k8s.io", "v1", "leases", "Lease");
     ENDPOINT_SLICES = namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
     IP_ADDRESSES = cluster("networking.k8s.io", "v1", "ipaddresses", "IPAddress");
@@ -51,8 +54,8 @@ kinds! {
     CLUSTER_ROLES = cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
     DEVICE_CLASSES = cluster("resource.k8s.io", "v1", "deviceclasses", "DeviceClass");
     RESOURCE_CLAIMS = namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
-    RESOURCE_CLAIM_TEMPLATES = namespaced("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate");
     RESOURCE_SLICES = cluster("resource.k8s.io", "v1", "resourceslices", "ResourceSlice");
+    RESOURCE_CLAIM_TEMPLATES = namespaced("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate");
     PRIORITY_CLASSES = cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
     CSI_DRIVERS = cluster("storage.k8s.io", "v1", "csidrivers", "CSIDriver");
     CSI_NODES = cluster("storage.k8s.io", "v1", "csinodes", "CSINode");
@@ -60,6 +63,8 @@ kinds! {
     STORAGE_CLASSES = cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass");
     VOLUME_ATTRIBUTES_CLASSES =
         cluster("storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass");
+    STORAGE_VERSION_MIGRATIONS =
+        cluster("storagemigration.k8s.io", "v1beta1", "storageversionmigrations", "StorageVersionMigration");
     VOLUME_ATTACHMENTS = cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
 }
 

@@ -13,6 +13,7 @@
 mod action;
 mod cache;
 mod config;
+mod errand;
 pub mod everything;
 pub mod kinds;
 mod plan;
@@ -24,6 +25,7 @@ use machinery::{Key, Value};
 pub use action::{Action, EventType, Patch, Preconditions, Propagation, Regarding, Told};
 pub use cache::{Answer, Answers, Ask, Cache, Objects, Refusal, index_by, orphans_of};
 pub use config::Configs;
+pub use errand::{Errand, Errands, Order};
 pub use plan::Plan;
 
 /// A control loop of Kubernetes: what it looks at, and what it decides.
@@ -35,7 +37,7 @@ pub trait Controller: 'static {
     const NAME: &'static str;
     /// The kinds it may look at: `pods`, `replicasets.apps`. The first is what its keys are of.
     const READS: &'static [&'static str];
-    /// The kinds and subresources it may write: `pods`, `replicasets.apps/status`.
+    /// The kinds and subresources it may write: `pods`, `replicasets.apps/status`; `*` for objects of every kind.
     const WRITES: &'static [&'static str];
 
     /// Which keys an object of a kind in `READS` concerns. Asked about an object as it was and as it is, whenever it changed.

@@ -16,7 +16,8 @@ pub struct Plan {
     pub wake_at: Option<Time>,
     /// Why there is nothing to do although not all is as it should be.
     pub waiting: Option<String>,
-    /// What the next look at the same key is reminded of. Lost with the process: nothing may depend on it but how soon things happen.
+    /// What the next look at the same key is reminded of, if all actions took place; if not it is reminded of what this one was. Lost with
+    /// the process: nothing may depend on it but how soon things happen.
     pub remember: Option<Value>,
 }
 

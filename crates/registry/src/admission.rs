@@ -15,6 +15,7 @@ mod external_ips;
 mod hard_anti_affinity;
 pub mod image_policy;
 mod limit_ranger;
+mod namespace_auto_provision;
 mod namespace_exists;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -26,6 +27,7 @@ mod pod_toleration_restriction;
 mod pod_topology_labels;
 mod pods;
 mod policies;
+mod policy_params;
 mod priority;
 mod privileged;
 mod rbac_escalation;
@@ -48,6 +50,7 @@ use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::time::Time;
 
+pub use policies::matching::Seen;
 pub use table::{Flags, Unknown, names};
 
 use crate::body::resource_name;
@@ -184,6 +187,11 @@ impl Chain {
         self.names.contains(&name)
     }
 
+    /// A namespace that is to be made before the write, if a plug-in wants that.
+    pub fn provision(&self, attributes: &Attributes<'_>, view: &dyn View) -> Option<Value> {
+        self.has(namespace_auto_provision::NAME).then(|| namespace_auto_provision::missing(attributes, view)).flatten()
+    }
+
     /// Lets every plug-in change the object; the first refusal ends it.
     pub fn admit(
         &self,
@@ -213,6 +221,13 @@ impl Chain {
             effects.extend(plugin.charge(attributes, object, view)?);
         }
         Ok(effects)
+    }
+}
+
+impl<'a> Attributes<'a> {
+    /// The kind and version in which the client speaks.
+    pub const fn as_asked(&self) -> Seen<'a> {
+        Seen { kind: self.kind, version: self.version }
     }
 }
 

@@ -6,7 +6,7 @@ use machinery::meta::{FINALIZER_DELETE_DEPENDENTS, FINALIZER_ORPHAN_DEPENDENTS, 
 use machinery::status::{Details, Status};
 use machinery::time::{Duration, Time};
 
-use crate::body::kind_name;
+use crate::body::{kind_name, resource_name};
 use crate::options::{DeleteOptions, Propagation};
 
 /// What becomes of an object.
@@ -77,6 +77,9 @@ pub fn deleted(kind: &Kind, object: &Value) -> Status {
 
 fn check_preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
     let meta = Meta::of(object);
+    if kind.is_dismantled {
+        return check_before_dismantling(kind, &meta, options);
+    }
     let refuse = |cause: String| Err(Status::conflict(kind_name(kind), meta.name(), cause));
     if let Some(uid) = &options.uid
         && uid != meta.uid()
@@ -95,6 +98,20 @@ fn check_preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> 
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({have}). \
              The object might have been modified"
         ));
+    }
+    Ok(())
+}
+
+fn check_before_dismantling(kind: &Kind, meta: &Meta<'_>, options: &DeleteOptions) -> Result<(), Status> {
+    let wanted = [
+        ("UID", options.uid.as_deref(), meta.uid()),
+        ("ResourceVersion", options.resource_version.as_deref(), meta.resource_version()),
+    ];
+    for (what, wanted, have) in wanted {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != have) {
+            let cause = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}");
+            return Err(Status::conflict(resource_name(kind), meta.name(), cause));
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Which objects of a kind a request is about: label and field selectors, checked against the kind.
 
-use api::kind::Kind;
+use api::kind::{Kind, Version};
 use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::{Str, Value, fields, go, labels};
@@ -17,7 +17,7 @@ pub struct Selection {
 
 impl Selection {
     /// Reads the selectors of a request.
-    pub fn of(kind: &Kind, options: &ListOptions) -> Result<Self, Status> {
+    pub fn of(kind: &Kind, version: &Version, options: &ListOptions) -> Result<Self, Status> {
         let labels = labels::Selector::parse(&options.label_selector);
         let labels = labels.map_err(|error| Status::bad_request(error.to_string()))?;
         let fields = fields::Selector::parse(&options.field_selector);
@@ -25,7 +25,7 @@ impl Selection {
         for requirement in fields.requirements() {
             let field = requirement.field.as_str();
             if !is_selectable(kind, field) {
-                return Err(Status::bad_request(unknown_field(kind, field)));
+                return Err(Status::bad_request(unknown_field(kind, version, field)));
             }
         }
         let is_everything = options.label_selector.is_empty() && fields.requirements().is_empty();
@@ -78,7 +78,10 @@ fn is_selectable(kind: &Kind, field: &str) -> bool {
 }
 
 /// Kinds with fields of their own word it one way, those with none another.
-fn unknown_field(kind: &Kind, field: &str) -> String {
+fn unknown_field(kind: &Kind, version: &Version, field: &str) -> String {
+    if let Some(words) = kind.rules.refused_selector(&version.name, field) {
+        return words;
+    }
     if kind.selectable.is_empty() {
         let field = go::quote(field);
         format!("{field} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")

@@ -7,13 +7,15 @@
 //!
 //! Each step is a function of what it is given. What must be drawn from nowhere is in [`Draw`], drawn once a request.
 
-use api::kind::{Context, Kind, Shape, Version};
-use machinery::conform::zero;
+use api::catalogue;
+use api::kind::{Context, Keeping, Kind, Shape, Version};
+use machinery::conform::{forget_empty, zero};
+use machinery::field::BadValue;
 use machinery::meta::{self, Meta, MetaMut};
 use machinery::schema::Omit;
 use machinery::status::Status;
 use machinery::time::Time;
-use machinery::{Errors, Path, Value, apply, field};
+use machinery::{Errors, GroupVersion, GroupVersionKind, Path, Value, apply, field};
 
 use crate::body::{kind_name, resource_name};
 use crate::conversion::Managed;
@@ -89,12 +91,18 @@ pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) 
 
 /// Makes an object ready to be created, and says what is wrong with it. Gives the warnings to send along.
 pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_>) -> Result<Vec<String>, Status> {
-    meta::prepare_create(object, &draw.uid, context.now, &draw.suffix);
+    let suffix = if kind.ends_names { draw.suffix.as_str() } else { "" };
+    meta::prepare_create(object, &draw.uid, context.now, suffix);
     kind.rules.prepare_create(object, context);
     show_status(object, context.version);
     let mut errors = Errors::new();
-    check_metadata(kind, object, &mut errors);
+    if !kind.judges_metadata {
+        check_metadata(kind, object, &mut errors);
+    }
     kind.rules.validate(object, context, &mut errors);
+    if kind.judges_metadata && errors.is_empty() {
+        check_metadata(kind, object, &mut errors);
+    }
     judge(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, None, context);
     kind.rules.canonicalize(object);
@@ -116,10 +124,27 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
         check_metadata(kind, object, &mut errors);
     }
     kind.rules.validate_update(object, old, context, &mut errors);
+    show_emptied(&mut errors, old);
     judge(kind, object, &errors)?;
     let warnings = kind.rules.warnings(object, Some(old), context);
     kind.rules.canonicalize(object);
     Ok(warnings)
+}
+
+/// Brings an object that is about to be stored into the form in which it will be read: upstream stores most kinds as
+/// protobuf, which cannot tell an empty list or map from none.
+pub fn settle(kind: &Kind, object: &mut Value) {
+    /// Stored as JSON, which can.
+    const AS_JSON: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
+    let Keeping::Stored { version: GroupVersion { group, version }, .. } = &kind.keeping else { return };
+    let is_built_in = kind.versions.iter().all(|version| matches!(version.shape, Shape::BuiltIn(_)));
+    if !is_built_in || AS_JSON.contains(&group.as_str()) {
+        return;
+    }
+    let stored = GroupVersionKind { group: group.clone(), version: version.clone(), kind: kind.kind.clone() };
+    if let Some(schema) = catalogue::schema(&stored) {
+        forget_empty(object, schema);
+    }
 }
 
 /// What is wrong with the metadata of an object by itself.
@@ -136,6 +161,18 @@ fn check_metadata(kind: &Kind, object: &Value, errors: &mut Errors) {
         if !name.contains('/') && !STANDARD.contains(&name) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(field::Error::invalid(&path.index(index), name, why));
+        }
+    }
+}
+
+/// A list or map that lost its last entry is gone from the tree; messages show it empty, as it was sent.
+fn show_emptied(errors: &mut Errors, old: &Value) {
+    for error in errors.iter_mut().filter(|error| error.value == BadValue::Value(Value::Null)) {
+        let path: Vec<&str> = error.field.split('.').collect();
+        match old.at(&path) {
+            Some(Value::Object(_)) => error.value = BadValue::Value(Value::object()),
+            Some(Value::Array(_)) => error.value = BadValue::Value(Value::Array(Vec::new())),
+            _ => {}
         }
     }
 }

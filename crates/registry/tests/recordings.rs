@@ -213,6 +213,7 @@ fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, St
             write::update(kind, &mut object, &old, &context)?
         }
     };
+    write::settle(kind, &mut object);
     registry::conversion::from_stored(&mut object, kind, version);
     Ok(object)
 }

@@ -16,7 +16,7 @@ use crate::record::{self, Phase};
 use crate::runtime::{Container, Runtime, Sandbox, new_id, now};
 use crate::spec::{self, Inputs};
 use crate::user::{self, Wanted};
-use crate::{rootfs, sandboxes, signal};
+use crate::{cdi, rootfs, sandboxes, signal};
 
 /// After SIGKILL the kernel needs a moment, longer if a process hangs in a disk.
 const KILL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,7 +36,8 @@ impl Runtime {
             return Err(Error::Invalid("metadata: required".to_owned()));
         }
         let wanted = config.image.clone().unwrap_or_default().image;
-        let image = self.find_image(&wanted)?;
+        let image = self.image(&wanted).await?;
+        let image = image.ok_or_else(|| Error::NotFound { kind: "image", id: wanted })?;
         let id = new_id();
         let dir = self.config.root.join("containers").join(&id);
         let runtime = Arc::clone(self);
@@ -86,7 +87,7 @@ impl Runtime {
             Some((v1::NamespaceMode::Target, id)) => Some(self.target_pid(id, &record.id)?),
             _ => None,
         };
-        let spec = spec::build(&Inputs {
+        let mut spec = spec::build(&Inputs {
             config: &config,
             sandbox: &record.config,
             image: &image.config.config,
@@ -99,6 +100,7 @@ impl Runtime {
             prepared: &prepared,
             users: maps.is_some(),
         })?;
+        cdi::inject(&mut spec, &cdi::wanted(&config))?;
         fs::write(bundle.join("config.json"), spec.to_string()).map_err(Error::io("write the bundle"))?;
         let log = match (record.config.log_directory.as_str(), config.log_path.as_str()) {
             ("", _) | (_, "") => String::new(),

@@ -4,6 +4,7 @@ use std::error::Error as _;
 
 use tonic::{Code, Status};
 
+use crate::cdi::CdiError;
 use crate::spec::SpecError;
 use crate::user::UserError;
 use net::NetworkError;
@@ -46,12 +47,18 @@ pub enum Error {
     /// The description.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// Devices by name.
+    #[error(transparent)]
+    Cdi(#[from] CdiError),
     /// The user.
     #[error(transparent)]
     User(#[from] UserError),
     /// The images.
     #[error(transparent)]
     Image(#[from] image::StoreError),
+    /// A built-in image.
+    #[error(transparent)]
+    Build(#[from] image::BuildError),
     /// The registry.
     #[error(transparent)]
     Pull(#[from] image::PullError),
@@ -73,14 +80,16 @@ impl Error {
     fn code(&self) -> Code {
         match self {
             Error::NotFound { .. } => Code::NotFound,
-            Error::Invalid(_) | Error::Name(_) | Error::Spec(_) | Error::User(_) => Code::InvalidArgument,
+            Error::Invalid(_) | Error::Name(_) | Error::Spec(_) | Error::Cdi(_) | Error::User(_) => {
+                Code::InvalidArgument
+            }
             Error::State(_) => Code::FailedPrecondition,
             Error::Deadline(_) => Code::DeadlineExceeded,
             Error::Unsupported(_) => Code::Unimplemented,
             Error::Pull(error) if error.is_not_found() => Code::NotFound,
             Error::Pull(error) if error.is_unauthorized() => Code::PermissionDenied,
             Error::Pull(_) => Code::Unavailable,
-            Error::Io { .. } | Error::Shim(_) | Error::Image(_) | Error::Network(_) => Code::Unknown,
+            Error::Io { .. } | Error::Shim(_) | Error::Image(_) | Error::Build(_) | Error::Network(_) => Code::Unknown,
         }
     }
 

@@ -46,7 +46,7 @@ impl ImageService for Images {
         request: Request<v1::ImageStatusRequest>,
     ) -> Result<Response<v1::ImageStatusResponse>, Status> {
         let request = request.into_inner();
-        let found = self.0.images.find(&request.image.unwrap_or_default().image);
+        let found = self.0.image(&request.image.unwrap_or_default().image).await?;
         let mut info = std::collections::HashMap::new();
         if let Some(image) = found.as_ref().filter(|_| request.verbose) {
             let text = serde_json::json!({"chainID": image.layers, "imageSpec": image.config}).to_string();
@@ -60,7 +60,12 @@ impl ImageService for Images {
         request: Request<v1::PullImageRequest>,
     ) -> Result<Response<v1::PullImageResponse>, Status> {
         let request = request.into_inner();
-        let name = Name::parse(&request.image.unwrap_or_default().image).map_err(Error::from)?;
+        let wanted = request.image.unwrap_or_default().image;
+        let name = Name::parse(&wanted).map_err(Error::from)?;
+        if name.registry() == image::BUILTIN {
+            let found = self.0.image(&wanted).await?.ok_or(Error::NotFound { kind: "built-in image", id: wanted })?;
+            return Ok(Response::new(v1::PullImageResponse { image_ref: found.id.to_string() }));
+        }
         let credentials = credentials(request.auth.as_ref(), &name)?;
         let pulled = self.0.images.pull(&name, &credentials, &self.0.config.registries).await.map_err(Error::from)?;
         Ok(Response::new(v1::PullImageResponse { image_ref: pulled.id.to_string() }))

@@ -9,7 +9,7 @@ use container::cgroup::Cgroup;
 use container::protocol::{EXIT, Exit, Reply};
 use container::{Client, Events};
 use cri::v1;
-use image::{Digest, Registries, Store};
+use image::{Builtin, Digest, Image, Registries, Store};
 use net::Network;
 use tokio::sync::{broadcast, watch};
 
@@ -34,6 +34,8 @@ pub struct Config {
     pub handlers: BTreeMap<String, PathBuf>,
     /// Where images come from.
     pub registries: Registries,
+    /// Images that need no registry.
+    pub builtins: Vec<Builtin>,
     /// Who connects sandboxes.
     pub network: Arc<dyn Network>,
 }
@@ -88,6 +90,14 @@ impl Runtime {
     /// The images.
     pub fn images(&self) -> &Store {
         &self.images
+    }
+
+    /// An image by id or name; a built-in one is made if it was not yet.
+    pub(crate) async fn image(&self, wanted: &str) -> Result<Option<Arc<Image>>, Error> {
+        match self.config.builtins.iter().find(|builtin| builtin.is_called(wanted)) {
+            Some(builtin) => Ok(Some(self.images.provide(builtin).await?)),
+            None => Ok(self.images.find(wanted)),
+        }
     }
 
     /// A sandbox by its id or a unique beginning of it.

@@ -5,11 +5,13 @@
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 
 mod fork;
+mod loaded;
 mod loopback;
 mod mount;
 mod seccomp;
 
 pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
+pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
 pub use mount::{clone_tree, map_ids};
 pub use seccomp::{SockFilter, load_seccomp};

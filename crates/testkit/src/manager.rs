@@ -11,7 +11,7 @@ use machinery::meta::Meta;
 use machinery::time::Time;
 use machinery::{Key, Value, value};
 use reconcile::everything::Sweeper;
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use reconcile::{Action, Cache, Configs, Controller, Plan, kinds};
 use tokio::task::JoinSet;
 
 /// Runs all controllers of the table, and the [`Binder`], until what it gives is dropped.
@@ -19,18 +19,14 @@ use tokio::task::JoinSet;
 /// # Panics
 /// If a controller reads a kind that does not exist, which its own tests rule out.
 pub fn manage(client: &Client) -> JoinSet<()> {
-    run(client, vec![(Member::of::<Binder>(), 8)])
+    manage_with(client, Configs::default())
 }
 
-/// Runs all controllers of the table, beside a scheduler that somebody else starts, until what it gives is dropped.
+/// The same, with what controllers are told at start.
 ///
 /// # Panics
-/// If a controller reads a kind that does not exist, which its own tests rule out.
-pub fn control(client: &Client) -> JoinSet<()> {
-    run(client, Vec::new())
-}
-
-fn run(client: &Client, more: Vec<(Member, usize)>) -> JoinSet<()> {
+/// As [`manage`].
+pub fn manage_with(client: &Client, configs: Configs) -> JoinSet<()> {
     struct All(Vec<(Member, usize)>);
     impl Visitor for All {
         fn visit<C: Controller>(&mut self, row: &'static Row) {
@@ -41,10 +37,10 @@ fn run(client: &Client, more: Vec<(Member, usize)>) -> JoinSet<()> {
             self.0.push((Member::sweeper::<S>(), row.workers));
         }
     }
-    let mut all = All(more);
+    let mut all = All(vec![(Member::of::<Binder>(), 8)]);
     table::each(&mut all);
     let reads = all.0.iter().flat_map(|(member, _)| member.reads.iter().copied());
-    let caches = Caches::start(client, &cache::Settings::default(), reads).expect("kinds that exist");
+    let caches = Caches::configured(client, &cache::Settings::default(), reads, configs).expect("kinds that exist");
     let mut tasks = JoinSet::new();
     for (member, workers) in all.0 {
         let (events, sending) = Recorder::new(client.clone(), member.component);

@@ -19,11 +19,9 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
-    Task { name: "bench", about: "measure a part as it is released: api, store (beside a real etcd)", run: bench::run },
-    Task { name: "bench", about: "measure: the store beside a real etcd, the scheduler", run: bench::run },
     Task {
         name: "bench",
-        about: "measure a part as it is released: api, controllers, scheduler, store (beside a real etcd)",
+        about: "measure a part as it is released: api, controllers, node (beside containerd), scheduler, store (beside etcd)",
         run: bench::run,
     },
     Task {

@@ -17,9 +17,11 @@ pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
+        unconditional_update: false,
         rules: Arc::new(MutatingAdmissionPolicy),
         update_checks: UpdateChecks { whole: 1, change: 0 },
         qualified_finalizers: false,
+        keeping: super::stored_as_beta("mutatingadmissionpolicies"),
         ..Kind::stored("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies")
             .with_beta("v1beta1")
             .with_beta("v1alpha1")

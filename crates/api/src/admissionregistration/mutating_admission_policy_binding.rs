@@ -15,7 +15,9 @@ pub fn kind() -> Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
         update_checks: UpdateChecks { whole: 1, change: 0 },
+        unconditional_update: false,
         rules: Arc::new(MutatingAdmissionPolicyBinding),
+        keeping: super::stored_as_beta("mutatingadmissionpolicybindings"),
         ..Kind::stored(
             "admissionregistration.k8s.io",
             "v1",

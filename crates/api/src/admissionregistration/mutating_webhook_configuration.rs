@@ -14,6 +14,7 @@ pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
+        unconditional_update: false,
         rules: Arc::new(Webhooks::Mutating),
         update_checks: UpdateChecks { whole: 1, change: 0 },
         ..Kind::stored(

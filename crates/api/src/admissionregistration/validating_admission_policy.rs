@@ -25,6 +25,7 @@ pub fn kind() -> Kind {
         categories: strings(&["api-extensions"]),
         scope: Scope::Cluster,
         subresources: vec![Subresource::status()],
+        unconditional_update: false,
         rules: Arc::new(ValidatingAdmissionPolicy),
         update_checks: UpdateChecks { whole: 1, change: 0 },
         qualified_finalizers: false,

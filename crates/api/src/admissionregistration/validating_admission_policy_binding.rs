@@ -15,6 +15,7 @@ pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),
         scope: Scope::Cluster,
+        unconditional_update: false,
         rules: Arc::new(ValidatingAdmissionPolicyBinding),
         update_checks: UpdateChecks { whole: 1, change: 0 },
         qualified_finalizers: false,

@@ -23,6 +23,7 @@ pub fn kind() -> Kind {
         short_names: kind::names(&["crd", "crds"]),
         categories: kind::names(&["api-extensions"]),
         scope: Scope::Cluster,
+        // DEVIATION: definitions are stored as v1, upstream still stores them as v1beta1.
         keeping: Keeping::Stored {
             prefix: "apiextensions.k8s.io/customresourcedefinitions".into(),
             version: GroupVersion { group: "apiextensions.k8s.io".into(), version: "v1".into() },
@@ -30,6 +31,7 @@ pub fn kind() -> Kind {
         },
         subresources: vec![Subresource::status()],
         unconditional_update: false,
+        is_dismantled: true,
         rules: Arc::new(CustomResourceDefinition),
         qualified_finalizers: false,
         ..Kind::stored("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")

@@ -26,6 +26,7 @@ pub fn kind() -> Kind {
         },
         subresources: vec![Subresource::status()],
         name_rule: name_is_path_segment,
+        unconditional_update: false,
         rules: Arc::new(ApiService),
         update_checks: UpdateChecks { whole: 1, change: 1 },
         qualified_finalizers: false,

@@ -41,6 +41,8 @@ impl Rules for ControllerRevision {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+        // DEVIATION: upstream compares the data byte by byte, so that a revision which was sent with blanks between its
+        // words can no longer be patched; here the values are compared.
         object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         non_negative(&root.get("revision"), errors);

@@ -23,6 +23,7 @@ pub fn kind() -> Kind {
         short_names: names(&["ds"]),
         categories: names(&["all"]),
         subresources: vec![Subresource::status()],
+        field_annotations: &[TEMPLATE_GENERATION],
         rules: Arc::new(DaemonSet),
         ..Kind::stored("apps", "v1", "DaemonSet", "daemonsets")
     }
@@ -152,7 +153,14 @@ fn validate_strategy(strategy: &At<'_>, errors: &mut Errors) {
         "RollingUpdate" if rolling.is_absent() => errors.push(rolling.required("")),
         "RollingUpdate" => validate_rolling(&rolling, errors),
         _ => {
-            let shown = workload::shown(strategy, ("apps", "v1", "DaemonSet"), &["spec", "updateStrategy"]);
+            // Upstream's own type has numbers where v1 may have none.
+            let mut plain = strategy.value().clone();
+            if let Some(rolling) = plain.get_mut("rollingUpdate") {
+                default_to(rolling, "maxUnavailable", 0);
+                default_to(rolling, "maxSurge", 0);
+            }
+            let plain = At::new(&plain, *strategy.path());
+            let shown = workload::shown(&plain, ("apps", "v1", "DaemonSet"), &["spec", "updateStrategy"]);
             errors.push(Error::not_supported(strategy.path(), shown, &["RollingUpdate", "OnDelete"]));
         }
     }

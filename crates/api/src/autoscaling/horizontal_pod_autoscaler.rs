@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use machinery::field::Error;
 use machinery::names::path_segment;
+use machinery::table::Cell;
 use machinery::{At, Errors, Value, value};
 
 use crate::core::object_meta;
@@ -23,13 +24,14 @@ pub fn kind() -> Kind {
         short_names: names(&["hpa"]),
         categories: names(&["all"]),
         subresources: vec![Subresource::status()],
+        field_annotations: &v1::ANNOTATIONS,
         rules: Arc::new(HorizontalPodAutoscaler),
         ..Kind::stored("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
     };
     let convert = Convert { to_stored: v1::to_v2, from_stored: v1::from_v2 };
     kind.versions
         .push(Version { convert: Some(convert), ..Version::built_in("autoscaling", "v1", "HorizontalPodAutoscaler") });
-    kind.with_columns(&[
+    kind = kind.with_columns(&[
         name_column(),
         column("Reference", "string", "What it scales.", |object, _| {
             let text = |field: &str| object.str_at(&["spec", "scaleTargetRef", field]).unwrap_or_default();
@@ -45,7 +47,11 @@ pub fn kind() -> Kind {
             workload::int_cell(object, &["status", "currentReplicas"])
         }),
         age_column(),
-    ])
+    ]);
+    for column in kind.versions[1].columns.iter_mut().filter(|column| column.name == "Targets") {
+        column.cell = Cell::Function(v1::cell);
+    }
+    kind
 }
 
 #[derive(Debug)]
@@ -55,8 +61,8 @@ impl Rules for HorizontalPodAutoscaler {
     fn default(&self, object: &mut Value, version: &str) {
         let Some(spec) = object.get_mut("spec") else { return };
         default_to(spec, "minReplicas", 1);
-        if version != "v2" {
-            return;
+        if version == "v1" {
+            return v1::default(object);
         }
         if spec.get("metrics").and_then(Value::as_array).is_none_or(<[Value]>::is_empty)
             && let Some(spec) = spec.as_object_mut()

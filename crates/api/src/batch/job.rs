@@ -45,6 +45,17 @@ const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 struct Job;
 
 impl Rules for Job {
+    fn refused_selector(&self, _version: &str, field: &str) -> Option<String> {
+        Some(format!("field label {} not supported for batchv1.Job", machinery::go::quote(field)))
+    }
+
+    fn delete_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+             set propagationPolicy=Orphan to suppress this warning",
+        )
+    }
+
     fn default(&self, object: &mut Value, _version: &str) {
         let Some(spec) = object.get_mut("spec") else { return };
         if spec.get("parallelism").is_none() && spec.get("completions").is_none() {

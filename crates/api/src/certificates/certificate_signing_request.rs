@@ -6,14 +6,16 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use machinery::field::Error;
-use machinery::meta::Scope;
+use machinery::meta::{Scope, name_is_path_segment};
 use machinery::table::human_duration;
 use machinery::time::Duration;
 use machinery::{At, Errors, Object, Value};
 
 use super::pem;
 use crate::field_rules::{column, keep, keep_for_status};
-use crate::kind::{Context, Kind, Requester, Rules, Selectable, Subresource, age_column, name_column, names};
+use crate::kind::{
+    Context, Kind, Requester, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names,
+};
 
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 
@@ -52,6 +54,8 @@ pub fn kind() -> Kind {
         selectable: vec![Selectable::new("spec.signerName", |object| {
             object.str_at(&["spec", "signerName"]).unwrap_or_default().into()
         })],
+        name_rule: name_is_path_segment,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(CertificateSigningRequest),
         ..Kind::stored("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests")
     }
@@ -76,6 +80,11 @@ pub fn kind() -> Kind {
 struct CertificateSigningRequest;
 
 impl Rules for CertificateSigningRequest {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        // What is asked for is fixed, and the server itself says who asks: nobody owns any of it.
+        if subresource.is_empty() { &["spec", "status"] } else { &["spec"] }
+    }
+
     fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
         let Some(object) = object.as_object_mut() else { return };
         object.remove("status");

@@ -11,6 +11,7 @@ use crate::kind::{Context, Kind, Rules, age_column, name_column};
 pub fn kind() -> Kind {
     Kind {
         create_on_update: true,
+        unconditional_update: false,
         rules: Arc::new(Lease),
         ..Kind::stored("coordination.k8s.io", "v1", "Lease", "leases")
     }

@@ -7,7 +7,7 @@ use crate::kind::{Kind, Question, Verb, name_column, names};
 
 /// The row of ComponentStatus.
 pub fn kind() -> Kind {
-    Kind {
+    let mut kind = Kind {
         short_names: names(&["cs"]),
         verbs: &[Verb::Get, Verb::List],
         ..Kind::question("", "v1", "ComponentStatus", "componentstatuses", Question::ComponentStatus)
@@ -23,7 +23,9 @@ pub fn kind() -> Kind {
         }),
         column("Message", "string", "What it says.", |object, _| said(object, "message")),
         column("Error", "string", "What it complains about.", |object, _| said(object, "error")),
-    ])
+    ]);
+    kind.versions[0].deprecation = Some("v1 ComponentStatus is deprecated in v1.19+".into());
+    kind
 }
 
 fn healthy(object: &Value) -> Option<&Value> {

@@ -7,7 +7,7 @@ use machinery::table::{Cell, Column};
 use machinery::time::Time;
 use machinery::{At, Errors, Value, names};
 
-use crate::kind::{self, Context, Kind, Rules, age_column, name_column};
+use crate::kind::{self, Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
 /// All keys and values together may have so many bytes.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -16,6 +16,7 @@ pub const BYTES_MAX: usize = 1 << 20;
 pub fn kind() -> Kind {
     Kind {
         short_names: kind::names(&["cm"]),
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(ConfigMap),
         ..Kind::stored("", "v1", "ConfigMap", "configmaps")
     }

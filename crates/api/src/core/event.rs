@@ -9,6 +9,7 @@ use machinery::time::Time;
 use machinery::{At, Errors, GroupVersion, Path, Str, Value, names};
 
 use crate::catalogue;
+use crate::core::object_meta;
 use crate::field_rules::{IMMUTABLE, column, immutable, immutable_shown, looks, wide_column};
 use crate::go_form;
 use crate::kind::{Context, Keeping, Kind, Rules, Selectable, UpdateChecks, name_column, names as strings};
@@ -24,6 +25,8 @@ pub fn kind() -> Kind {
         selectable: selectable("involvedObject", "reportingComponent"),
         // Upstream does not look at the metadata of core Events beyond what storing them needs.
         name_rule: name_is_path_segment,
+        qualified_finalizers: false,
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         rules: Arc::new(Event { newer: false }),
         ..row("")
     }
@@ -39,8 +42,7 @@ pub fn row(group: &str) -> Kind {
             expires: true,
         },
         create_on_update: true,
-        update_checks: UpdateChecks { whole: 0, change: 0 },
-        qualified_finalizers: false,
+        judges_metadata: true,
         ..Kind::stored(group, "v1", "Event", "events")
     }
     .with_columns(&columns())
@@ -60,6 +62,7 @@ impl Rules for Event {
         if !self.newer {
             return;
         }
+        object_meta::judged_as_new(object, errors);
         series(&root, errors);
         if root.get("eventTime").is_absent() {
             errors.push(root.get("eventTime").required(""));
@@ -86,6 +89,7 @@ impl Rules for Event {
         if !self.newer {
             return;
         }
+        object_meta::created(object, errors);
         if root.get("series").value() != before.get("series").value() {
             series(&root, errors);
         }

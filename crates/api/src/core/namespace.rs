@@ -27,6 +27,7 @@ pub fn kind() -> Kind {
             Subresource::status(),
         ],
         returns_deleted: true,
+        is_dismantled: true,
         name_rule: name_is_dns_label,
         selectable: vec![Selectable::new("status.phase", phase)],
         rules: Arc::new(Namespace),

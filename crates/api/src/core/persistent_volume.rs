@@ -14,7 +14,7 @@ use crate::field_rules::{
     column, default_empty_to, default_to, immutable, keep, keep_for_status, looks, one_of, quantity, same, wide_column,
 };
 use crate::go_form;
-use crate::kind::{Context, Kind, Rules, Selectable, Subresource, age_column, name_column, names as strings};
+use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings};
 
 /// Labels of nodes that have a newer name.
 const RENAMED_LABELS: [(&str, &str); 5] = [
@@ -32,8 +32,8 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::status()],
         returns_deleted: true,
-        // Not a field of the object, but older clients select by it.
-        selectable: vec![Selectable::new("name", |object| Meta::of(object).name().into())],
+        // Upstream judges it twice and compares no metadata.
+        update_checks: UpdateChecks { whole: 2, change: 0 },
         rules: Arc::new(PersistentVolume),
         ..Kind::stored("", "v1", "PersistentVolume", "persistentvolumes")
     }

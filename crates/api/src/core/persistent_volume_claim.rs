@@ -13,9 +13,7 @@ use crate::field_rules::{
     wide_column,
 };
 use crate::go_form;
-use crate::kind::{
-    Context, Kind, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names as strings,
-};
+use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings};
 
 /// Where the class of a claim was named once.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -30,7 +28,6 @@ pub fn kind() -> Kind {
         subresources: vec![Subresource::status()],
         returns_deleted: true,
         // Not a field of the object, but older clients select by it.
-        selectable: vec![Selectable::new("name", |object| Meta::of(object).name().into())],
         rules: Arc::new(PersistentVolumeClaim),
         update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")

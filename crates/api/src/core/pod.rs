@@ -23,7 +23,7 @@ pub fn kind() -> Kind {
         returns_deleted: true,
         selectable: selectable(),
         rules: Arc::new(Pod),
-        update_checks: UpdateChecks { whole: 1, change: 0 },
+        update_checks: UpdateChecks { whole: 0, change: 0 },
         ..Kind::stored("", "v1", "Pod", "pods")
     }
     .with_columns(&columns::all())

@@ -214,6 +214,7 @@ fn drop_what_the_type_lacks(new: &mut Value, old: &Value) {
         ),
         ("allocateLoadBalancerNodePorts", was_balancer && same(new, "allocateLoadBalancerNodePorts")),
         ("loadBalancerClass", was_balancer && same(new, "loadBalancerClass")),
+        ("internalTrafficPolicy", needs_address(old) && !needs_address(new) && same(new, "internalTrafficPolicy")),
         (
             "externalTrafficPolicy",
             is_reachable_from_outside(old) && !is_reachable_from_outside(new) && same(new, "externalTrafficPolicy"),

@@ -6,7 +6,7 @@ use machinery::meta::Meta;
 use machinery::{At, Value};
 
 use crate::field_rules::{column, count_cell};
-use crate::kind::{Context, Does, Kind, Rules, Subresource, age_column, name_column, names};
+use crate::kind::{Context, Does, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
 
 const MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
@@ -16,6 +16,7 @@ pub fn kind() -> Kind {
         short_names: names(&["sa"]),
         subresources: vec![Subresource::action("token", ("authentication.k8s.io", "v1", "TokenRequest"), Does::Token)],
         returns_deleted: true,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(ServiceAccount),
         ..Kind::stored("", "v1", "ServiceAccount", "serviceaccounts")
     }

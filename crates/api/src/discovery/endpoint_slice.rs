@@ -48,14 +48,6 @@ struct EndpointSlice;
 
 impl Rules for EndpointSlice {
     fn default(&self, object: &mut Value, _version: &str) {
-        for list in ["endpoints", "ports"] {
-            // The fields are always printed, and an empty list is stored as none.
-            if object.get(list).and_then(Value::as_array).is_none_or(<[Value]>::is_empty)
-                && let Some(fields) = object.as_object_mut()
-            {
-                fields.insert(list, Value::Null);
-            }
-        }
         for port in items_mut(object, "ports") {
             default_to(port, "name", "");
             default_to(port, "protocol", "TCP");

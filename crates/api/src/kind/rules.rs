@@ -82,6 +82,17 @@ pub trait Rules: Send + Sync + fmt::Debug {
         }
     }
 
+    /// How a selector is refused that names a field which the kind does not select by, where upstream has words of its
+    /// own for the kind.
+    fn refused_selector(&self, _version: &str, _field: &str) -> Option<String> {
+        None
+    }
+
+    /// What a client should know that deletes without saying what becomes of dependents.
+    fn delete_warning(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Readies an object for its first delete: a kind that must clean up gives it a finalizer here.
     fn begin_delete(&self, _object: &mut Value, _now: Time) {}
 

@@ -20,6 +20,7 @@ pub fn kind() -> Kind {
         short_names: names(&["ip"]),
         scope: Scope::Cluster,
         name_rule: name_is_address,
+        ends_names: false,
         update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(IpAddress),
         ..Kind::stored("networking.k8s.io", "v1", "IPAddress", "ipaddresses").with_beta("v1beta1")

@@ -14,6 +14,7 @@ pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         create_on_update: true,
+        unconditional_update: false,
         rules: Arc::new(RuntimeClass),
         update_checks: UpdateChecks { whole: 1, change: 1 },
         qualified_finalizers: false,

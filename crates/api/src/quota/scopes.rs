@@ -1,17 +1,53 @@
 //! Which objects a quota is about.
 
+use std::fmt;
+
 use machinery::Value;
 
 use super::{containers, items, spec, text};
 
+/// One scope: objects of which something holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scope<'a> {
+    /// `PriorityClass`.
+    pub name: &'a str,
+    /// `In`.
+    pub operator: &'a str,
+    values: &'a [Value],
+}
+
+/// The scopes of a quota.
+pub fn of_quota(quota: &Value) -> impl Iterator<Item = Scope<'_>> {
+    let plain = items(spec(quota), "scopes").iter().filter_map(Value::as_str);
+    let plain = plain.map(|name| Scope { name, operator: "Exists", values: &[] });
+    let selector = quota.at(&["spec", "scopeSelector"]).unwrap_or(&Value::Null);
+    plain.chain(items(selector, "matchExpressions").iter().map(Scope::of))
+}
+
 /// Whether all scopes of a quota match an object of a kind.
 pub fn match_all(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
-    let plain = items(spec(quota), "scopes").iter().filter_map(Value::as_str).map(|name| (name, "Exists", &[][..]));
-    let selector = quota.at(&["spec", "scopeSelector"]).unwrap_or(&Value::Null);
-    let selected = items(selector, "matchExpressions").iter();
-    let selected = selected.map(|one| (text(one, "scopeName"), text(one, "operator"), items(one, "values")));
-    let mut scopes = plain.chain(selected);
-    scopes.all(|(name, operator, values)| matches((group, plural), object, name, operator, values))
+    of_quota(quota).all(|scope| scope.matches(group, plural, object))
+}
+
+impl<'a> Scope<'a> {
+    /// Reads a requirement: `{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}`.
+    pub fn of(requirement: &'a Value) -> Self {
+        let (name, operator) = (text(requirement, "scopeName"), text(requirement, "operator"));
+        Self { name, operator, values: items(requirement, "values") }
+    }
+
+    /// Whether an object of a kind is in it.
+    pub fn matches(&self, group: &str, plural: &str, object: &Value) -> bool {
+        matches((group, plural), object, self.name, self.operator, self.values)
+    }
+}
+
+/// As Go prints a requirement.
+impl fmt::Display for Scope<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values: Vec<&str> = self.values.iter().filter_map(Value::as_str).collect();
+        write!(out, "{{{} {} [{}]}}", self.name, self.operator, values.join(" "))
+    }
 }
 
 fn matches(kind: (&str, &str), object: &Value, name: &str, operator: &str, values: &[Value]) -> bool {

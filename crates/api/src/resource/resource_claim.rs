@@ -9,13 +9,14 @@ use super::common::Age;
 use super::{allocation, claim, conversion};
 use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_status};
 use crate::go_form;
-use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
 /// The row of ResourceClaim.
 pub fn kind() -> Kind {
     let row = Kind {
         subresources: vec![Subresource::status()],
         returns_deleted: true,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(ResourceClaim),
         ..Kind::stored("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
             .with_beta("v1beta2")

@@ -9,11 +9,12 @@ use super::common::Age;
 use super::{claim, conversion};
 use crate::field_rules::immutable_shown;
 use crate::go_form;
-use crate::kind::{Context, Kind, Rules, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
 /// The row of ResourceClaimTemplate.
 pub fn kind() -> Kind {
     let row = Kind {
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(ResourceClaimTemplate),
         ..Kind::stored("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
             .with_beta("v1beta2")

@@ -48,6 +48,10 @@ pub fn kind() -> Kind {
 struct ResourceSlice;
 
 impl Rules for ResourceSlice {
+    fn refused_selector(&self, version: &str, field: &str) -> Option<String> {
+        Some(format!("field label not supported for resource.k8s.io/{version}, Kind=ResourceSlice: {field}"))
+    }
+
     fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
         set_taint_times(object, context);
         start_generation(object);

@@ -6,7 +6,7 @@ use machinery::field::Error;
 use machinery::meta::{Meta, Scope};
 use machinery::{At, Errors, Value};
 
-use crate::field_rules::{column, default_empty_to, one_of, raise_generation, start_generation};
+use crate::field_rules::{column, default_to, one_of, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, age_column, name_column, names};
 
 /// The greatest priority that users may give.
@@ -42,7 +42,7 @@ struct PriorityClass;
 
 impl Rules for PriorityClass {
     fn default(&self, object: &mut Value, _version: &str) {
-        default_empty_to(object, "preemptionPolicy", "PreemptLowerPriority");
+        default_to(object, "preemptionPolicy", "PreemptLowerPriority");
     }
 
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
@@ -73,7 +73,12 @@ impl Rules for PriorityClass {
             let detail = format!("maximum allowed value of a user defined priority is {USER_MAX}");
             errors.push(value.forbidden(detail));
         }
-        one_of(&root.get("preemptionPolicy"), &["Never", "PreemptLowerPriority"], errors);
+        let policy = root.get("preemptionPolicy");
+        if policy.is_empty() {
+            errors.push(policy.required(""));
+        } else {
+            one_of(&policy, &["Never", "PreemptLowerPriority"], errors);
+        }
     }
 
     fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {

@@ -19,6 +19,7 @@ pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         returns_deleted: true,
+        unconditional_update: false,
         rules: Arc::new(CsiDriver),
         ..Kind::stored("storage.k8s.io", "v1", "CSIDriver", "csidrivers")
     }

@@ -9,7 +9,7 @@ use machinery::{At, Errors, Value, names};
 
 use crate::field_rules::{IMMUTABLE, column, count_cell, driver_name, non_negative, same};
 use crate::go_form;
-use crate::kind::{Context, Kind, Rules, age_column, name_column};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
 const NODE_ID_MAX: usize = 256;
 
@@ -17,6 +17,8 @@ const NODE_ID_MAX: usize = 256;
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
+        update_checks: UpdateChecks { whole: 1, change: 0 },
+        unconditional_update: false,
         rules: Arc::new(CsiNode),
         ..Kind::stored("storage.k8s.io", "v1", "CSINode", "csinodes")
     }

@@ -11,6 +11,7 @@ use crate::kind::{Context, Kind, Rules, UpdateChecks};
 /// The row of CSIStorageCapacity.
 pub fn kind() -> Kind {
     Kind {
+        unconditional_update: false,
         rules: Arc::new(CsiStorageCapacity),
         update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities")

@@ -7,7 +7,7 @@ use machinery::meta::{Meta, Scope};
 use machinery::{At, Errors, Value, names};
 
 use crate::field_rules::{column, default_to, immutable, looks, one_of_if_present};
-use crate::kind::{Context, Kind, Rules, age_column, name_column, names as strings};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names as strings};
 
 const IS_DEFAULT: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
@@ -24,6 +24,7 @@ pub fn kind() -> Kind {
         short_names: strings(&["sc"]),
         scope: Scope::Cluster,
         returns_deleted: true,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(StorageClass),
         ..Kind::stored("storage.k8s.io", "v1", "StorageClass", "storageclasses")
     }

@@ -20,6 +20,7 @@ pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::status()],
+        unconditional_update: false,
         rules: Arc::new(VolumeAttachment),
         ..Kind::stored("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments")
     }

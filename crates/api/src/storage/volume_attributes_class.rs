@@ -7,7 +7,7 @@ use machinery::meta::Scope;
 use machinery::{At, Errors, Value, names};
 
 use crate::field_rules::{column, same};
-use crate::kind::{Context, Kind, Rules, age_column, name_column, names as strings};
+use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names as strings};
 
 /// The row of VolumeAttributesClass.
 pub fn kind() -> Kind {
@@ -15,6 +15,7 @@ pub fn kind() -> Kind {
         short_names: strings(&["vac"]),
         scope: Scope::Cluster,
         returns_deleted: true,
+        update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(VolumeAttributesClass),
         ..Kind::stored("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses").with_beta("v1beta1")
     }
@@ -48,12 +49,13 @@ impl Rules for VolumeAttributesClass {
         }
     }
 
-    fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
+    fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
         let (root, before) = (At::root(object), At::root(old));
         for field in ["driverName", "parameters"] {
             if !same(root.get(field).value(), before.get(field).value()) {
                 errors.push(root.get(field).forbidden(format!("updates to {field} are forbidden.")));
             }
         }
+        self.validate(object, context, errors);
     }
 }

@@ -15,7 +15,7 @@ use registry::write::{self, Draw, Target};
 use super::{Call, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
-use crate::{claims, conversion, storage};
+use crate::{bootstrap, claims, conversion, storage};
 
 /// How often another name is made up when the one that was is taken.
 const NAMES_MAX: usize = 8;
@@ -75,6 +75,10 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
     };
     call.state.see_own_writes().await?;
     call.state.see_namespace(call.namespace()).await?;
+    if let Some(namespace) = call.state.admission.provision(&attributes, &*call.state) {
+        bootstrap::make(&call.state, namespace).await?;
+        call.state.catch_up().await?;
+    }
     let request = Request { attributes, options: write_options("CreateOptions", options) };
     call.admit(&request, None, &mut object).await?;
     // Whoever changed the object must not have moved it.
@@ -98,7 +102,7 @@ async fn finish(
     draw: &Draw,
 ) -> Result<Option<Value>, Status> {
     let kind = &*call.kind;
-    let claims = claims::plan(&call.state, kind, &mut object, None)?;
+    let claims = claims::plan(&call.state, kind, &mut object, None, claims::chance(options))?;
     let requester = call.requester();
     let context =
         Context { version: call.version(), subresource: "", now: request.attributes.now, requester: &requester };
@@ -108,6 +112,7 @@ async fn finish(
     let request = Request { attributes, options: request.options.clone() };
     call.validate(&request, None, &object).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
+    write::settle(kind, &mut object);
     let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
     call.state.followers.follow_up(kind, revision).await;
     if let (Some(mut meta), false) = (MetaMut::of(&mut object), options.dry_run) {

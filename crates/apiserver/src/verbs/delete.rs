@@ -31,6 +31,7 @@ enum Outcome {
 /// Deletes the object that the URL names.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = options(call)?;
+    warn(call, &options);
     match delete(call, &call.resource.name, &options).await? {
         Outcome::Gone(object) if !call.kind.returns_deleted => {
             Ok(answer::status(&deletion::deleted(&call.kind, &object), call.accepted))
@@ -42,8 +43,9 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 /// Deletes every selected object of a collection, and answers with them.
 pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
     let options = options(call)?;
+    warn(call, &options);
     let listing = ListOptions::of_list(&call.asked.query)?;
-    let selection = Selection::of(&call.kind, &listing)?;
+    let selection = Selection::of(&call.kind, call.version(), &listing)?;
     let revision = call.state.catch_up().await?;
     let shelf = call.state.cache.shelf(&call.kind);
     let entries = shelf.list(call.namespace(), |entry| list::matches(&shelf, &selection, entry));
@@ -120,6 +122,13 @@ async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOpti
     let request = Request { attributes, options: delete_options(options) };
     call.admit(&request, None, &mut nothing).await?;
     call.validate(&request, None, &nothing).await
+}
+
+/// Says what becomes of dependents to a client that did not.
+fn warn(call: &Call<'_>, options: &DeleteOptions) {
+    if options.propagation.is_none() {
+        call.warn(call.kind.rules.delete_warning().map(str::to_owned).into_iter().collect());
+    }
 }
 
 /// The options, from the body if there is one.

@@ -31,7 +31,7 @@ struct Page {
 /// Answers with the objects of a collection that are selected.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = ListOptions::of_list(&call.asked.query)?;
-    let selection = Selection::of(&call.kind, &options)?;
+    let selection = Selection::of(&call.kind, call.version(), &options)?;
     let page = page(call, &options, &selection).await?;
     let mut metadata = Object::new();
     metadata.insert("resourceVersion", page.revision.to_string().as_str());

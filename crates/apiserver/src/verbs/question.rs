@@ -10,12 +10,15 @@ use registry::body;
 use registry::options::{WriteKind, WriteOptions};
 use registry::write;
 
-use super::{Call, bind, method_not_allowed, shown};
+use super::{Call, bind, component_status, method_not_allowed, shown};
 use crate::answer::Answer;
 use crate::state::now;
 
 /// Answers the question in the body.
 pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status> {
+    if question == Question::ComponentStatus {
+        return component_status::serve(call).await;
+    }
     if call.asked.method != http::Method::POST || call.resource.in_url {
         return Err(method_not_allowed());
     }

@@ -1,6 +1,7 @@
 //! Objects in the form that a client asked for: whole, as rows of a table, or as metadata.
 
 use api::kind::{Kind, Shape, Version};
+use machinery::meta::MetaMut;
 use machinery::status::Status;
 use machinery::table::{self, Column, IncludeObject};
 use machinery::{Object, Value};
@@ -20,12 +21,13 @@ pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<Answer, Stat
 /// One object, in the version of the request, with the columns of its table.
 pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<Answer, Status> {
     let accepted = call.accepted;
-    let value = match accepted.form {
+    let mut value = match accepted.form {
         Form::Whole => return Ok(answer::encoded(code, object, accepted, None)),
         Form::Table => table::table(columns, object, include(call)?, now()),
         Form::Metadata => table::partial_metadata(object),
         Form::MetadataList => return Err(Status::not_acceptable(&registry::body::MEDIA_TYPES)),
     };
+    hide_field_annotations(&call.kind, &mut value);
     Ok(answer::encoded(code, &value, accepted, None))
 }
 
@@ -40,12 +42,15 @@ pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<
         }
     }
     let list = list_of(kind, version, items, metadata);
-    let value = match call.accepted.form {
+    let mut value = match call.accepted.form {
         Form::Whole => list,
         Form::Table => table::table(&version.columns, &list, include(call)?, now()),
         Form::MetadataList => table::partial_metadata_list(&list),
         Form::Metadata => return Err(Status::not_acceptable(&registry::body::MEDIA_TYPES)),
     };
+    if call.accepted.form != Form::Whole {
+        hide_field_annotations(kind, &mut value);
+    }
     Ok(answer::encoded(200, &value, call.accepted, None))
 }
 
@@ -53,6 +58,29 @@ pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<
 pub fn include(call: &Call<'_>) -> Result<IncludeObject, Status> {
     let word = call.asked.query.text("includeObject");
     include_object(word).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {word:?}")))
+}
+
+/// Drops annotations that stand for fields from objects of which only the metadata is shown, in whatever form they are
+/// shown: alone, in a list, or in the rows of a table.
+pub fn hide_field_annotations(kind: &Kind, shown: &mut Value) {
+    if kind.field_annotations.is_empty() {
+        return;
+    }
+    let is_partial = |object: &Value| object.str_at(&["kind"]) == Some("PartialObjectMetadata");
+    let hide = |object: &mut Value| {
+        if let Some(mut meta) = MetaMut::of(object) {
+            kind.field_annotations.iter().for_each(|name| meta.remove_annotation(name));
+        }
+    };
+    if is_partial(shown) {
+        return hide(shown);
+    }
+    for list in ["items", "rows"] {
+        for item in shown.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let object = if list == "rows" { item.get_mut("object") } else { Some(item) };
+            object.filter(|object| is_partial(object)).into_iter().for_each(hide);
+        }
+    }
 }
 
 fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {

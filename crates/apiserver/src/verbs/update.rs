@@ -123,13 +123,16 @@ async fn prepare(
     };
     let request = Request { attributes, options: write_options("UpdateOptions", options) };
     call.admit(&request, scale_of(call), &mut object).await?;
-    let claims =
-        if subresource.is_empty() { claims::plan(&call.state, kind, &mut object, Some(old))? } else { Plan::default() };
+    let claims = match subresource {
+        "" => claims::plan(&call.state, kind, &mut object, Some(old), claims::chance(options))?,
+        _ => Plan::default(),
+    };
     let requester = call.requester();
     let context = Context { version: call.version(), subresource, now, requester: &requester };
     let warnings = write::update(kind, &mut object, old, &context)?;
     call.validate(&request, scale_of(call), &object).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
+    write::settle(kind, &mut object);
     Ok(Prepared { object, claims, effects, warnings })
 }
 

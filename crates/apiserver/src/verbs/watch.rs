@@ -61,7 +61,7 @@ struct Gone;
 /// Begins a watch.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = ListOptions::of_watch(&call.asked.query)?;
-    let selection = Selection::of(&call.kind, &options)?;
+    let selection = Selection::of(&call.kind, call.version(), &options)?;
     let initial = match (options.send_initial_events, options.resource_version.as_str()) {
         (Some(initial), _) => initial,
         (None, "" | "0") => true,
@@ -304,11 +304,12 @@ impl Watching {
             meta.set_resource_version(revision.unsigned_abs());
         }
         from_stored(&mut object, &self.kind, version);
-        let object = match self.form {
-            Form::Whole => object,
+        let mut object = match self.form {
+            Form::Whole => return self.event(what.name(), object),
             Form::Table => self.as_table(&object),
             Form::Metadata | Form::MetadataList => table::partial_metadata(&object),
         };
+        shown::hide_field_annotations(&self.kind, &mut object);
         self.event(what.name(), object)
     }
 

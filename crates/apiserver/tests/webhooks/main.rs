@@ -6,5 +6,7 @@ mod access;
 mod admission;
 mod backend;
 mod conversion;
+mod definitions;
 mod hook;
+mod plugins;
 mod server;

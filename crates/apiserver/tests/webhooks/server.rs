@@ -114,6 +114,16 @@ impl Cluster {
         Lines { body: Box::pin(answer.into_body()), rest: Vec::new() }
     }
 
+    /// Reads in a form of the client's choice.
+    pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        let admin = User::authenticated("admin", ["system:masters".into()]);
+        let peer = Peer { user: Some(admin), ..Peer::default() };
+        let request = Request::get(path).header("accept", accept).body(Full::new(Bytes::new())).unwrap();
+        let (head, body) = life::serve(Arc::clone(self.server.state()), peer, request).await.into_parts();
+        let body = json::parse(&body.collect().await.unwrap().to_bytes()).unwrap();
+        Answer { code: head.status.as_u16(), body, headers: head.headers }
+    }
+
     pub async fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, "", Bytes::new()).await
     }

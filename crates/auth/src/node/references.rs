@@ -40,6 +40,12 @@ pub fn of_pod(pod: &Value) -> Vec<Key> {
     found.keys.into_iter().collect()
 }
 
+/// The names of the secrets that a pod needs, all in its own namespace.
+pub fn secrets_of_pod(pod: &Value) -> impl Iterator<Item = Str> {
+    let names = of_pod(pod).into_iter();
+    names.filter(|(kind, _, _)| *kind == Kind::Secret).map(|(_, _, name)| name)
+}
+
 /// The secrets that a kubelet needs to mount a volume, by namespace and name; `namespace` is that of the claim.
 pub fn secrets_of_volume(volume: &Value, namespace: &str) -> Vec<(Str, Str)> {
     let spec = &volume["spec"];

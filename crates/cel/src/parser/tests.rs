@@ -118,7 +118,17 @@ fn wrong_syntax_is_named_with_its_place() {
     check("(1", "Syntax error: missing ')' at '<EOF>'@2");
     check("1 2", "Syntax error: extraneous input '2' expecting <EOF>@2");
     check("1 2!", "Syntax error: mismatched input '2' expecting <EOF>@2");
-    check("a = b", "Syntax error: token recognition error at: '= '@2");
+    check(
+        "a = b",
+        "Syntax error: token recognition error at: '= '@2Syntax error: extraneous input 'b' expecting <EOF>@4",
+    );
+    check("a == @b", "Syntax error: token recognition error at: '@'@5");
+    check(
+        "a ===",
+        &format!(
+            "Syntax error: token recognition error at: '='@4Syntax error: mismatched input '<EOF>' expecting {OPERAND}@5"
+        ),
+    );
     check("has(a)", "invalid argument to has() macro@4");
     check("l.all(1, x)", "argument must be a simple name@6");
     check("l.all(x, x, x)", "duplicate variable name: x@9");

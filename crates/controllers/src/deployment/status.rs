@@ -170,8 +170,11 @@ fn progress(list: &mut Vec<Value>, sets: &Sets<'_>, how: &How<'_>, numbers: Numb
     note_new_set(list, sets, make);
     let Some(current) = condition::in_list(list, "Progressing").cloned() else { return };
     let reason = current.str_at(&["reason"]).unwrap_or_default();
-    let finished = numbers.replicas == numbers.updated && reason == "NewReplicaSetAvailable";
-    if finished {
+    // A write that was cut short may have left the name of the set before.
+    let message = current.str_at(&["message"]).unwrap_or_default();
+    let is_of_this = sets.new.as_ref().is_none_or(|new| message.contains(new.name()));
+    let available = reason == "NewReplicaSetAvailable";
+    if available && is_of_this && numbers.replicas == numbers.updated {
         return;
     }
     let subject = match &sets.new {
@@ -180,13 +183,16 @@ fn progress(list: &mut Vec<Value>, sets: &Sets<'_>, how: &How<'_>, numbers: Numb
     };
     if is_complete(deployment, sets) {
         let message = format!("{subject} has successfully progressed.");
-        condition::set(list, make("Progressing", "True", "NewReplicaSetAvailable", &message));
+        let mut condition = make("Progressing", "True", "NewReplicaSetAvailable", &message);
+        if available && !is_of_this {
+            keep_transition(&mut condition, &current);
+            condition::remove(list, "Progressing");
+        }
+        condition::set(list, condition);
     } else if Numbers::told(deployment).progressed_to(numbers) {
         let mut condition = make("Progressing", "True", "ReplicaSetUpdated", &format!("{subject} is progressing."));
-        if current.str_at(&["status"]) == Some("True")
-            && let (Some(condition), Some(time)) = (condition.as_object_mut(), current.get("lastTransitionTime"))
-        {
-            condition.insert("lastTransitionTime", time.clone());
+        if current.str_at(&["status"]) == Some("True") {
+            keep_transition(&mut condition, &current);
         }
         // The time of the last progress is renewed even if nothing else changes.
         condition::remove(list, "Progressing");
@@ -220,6 +226,12 @@ fn replica_failure(list: &mut Vec<Value>, sets: &Sets<'_>, make: &Make<'_>) {
             condition::set(list, make("ReplicaFailure", text("status"), text("reason"), text("message")));
         }
         None => condition::remove(list, "ReplicaFailure"),
+    }
+}
+
+fn keep_transition(condition: &mut Value, current: &Value) {
+    if let (Some(condition), Some(time)) = (condition.as_object_mut(), current.get("lastTransitionTime")) {
+        condition.insert("lastTransitionTime", time.clone());
     }
 }
 

@@ -8,7 +8,7 @@ use machinery::{Key, Resource, Value, value};
 use reconcile::{Answer, Ask};
 
 use super::Config;
-use super::usage::{self, Sample, Target};
+use super::usage::{self, Sample, Target, Tolerances};
 
 static POD_METRICS: Resource = Resource::namespaced("metrics.k8s.io", "v1beta1", "pods", "PodMetrics");
 
@@ -47,12 +47,14 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
             key: Key::new(namespace, ""),
             subresource: "".into(),
             labels: Some(selector.to_owned()),
+            body: None,
         },
         "Pods" => Ask {
             resource: custom("pods"),
             key: Key::new(namespace, "*"),
             subresource: metric("pods")?.into(),
             labels: Some(selector.to_owned()),
+            body: None,
         },
         "Object" => {
             let object = |field| spec.str_at(&["object", "describedObject", field]);
@@ -64,6 +66,7 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
                 key: Key::new(namespace, object("name")?),
                 subresource: metric("object")?.into(),
                 labels: Some(labels("object").unwrap_or_default()),
+                body: None,
             }
         }
         "External" => Ask {
@@ -76,6 +79,7 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
             key: Key::new(namespace, ""),
             subresource: "".into(),
             labels: Some(labels("external").unwrap_or_default()),
+            body: None,
         },
         _ => return None,
     })
@@ -83,7 +87,7 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
 
 impl Proposals {
     pub fn of(
-        specs: &[Value],
+        hpa: &Value,
         measured: &[Option<Answer>],
         pods: &[&Value],
         scale: &Value,
@@ -91,8 +95,9 @@ impl Proposals {
         now: Time,
     ) -> Self {
         let mut proposals = Self { all: Vec::new(), told: Vec::new() };
-        for (spec, measured) in specs.iter().zip(measured) {
-            let context = Context { spec, measured: measured.as_ref(), pods, scale, config, now };
+        let tolerances = Tolerances::of(hpa, config.tolerance);
+        for (spec, measured) in super::specs(hpa).iter().zip(measured) {
+            let context = Context { spec, measured: measured.as_ref(), pods, scale, config, tolerances, now };
             match context.propose() {
                 Ok((proposed, told)) => {
                     proposals.all.push(Ok(proposed));
@@ -123,6 +128,7 @@ struct Context<'a> {
     pods: &'a [&'a Value],
     scale: &'a Value,
     config: &'a Config,
+    tolerances: Tolerances,
     now: Time,
 }
 
@@ -155,12 +161,12 @@ impl Context<'_> {
                     groups,
                     Target::Utilization { percent, requests: &requests },
                     self.current(),
-                    self.config.tolerance,
+                    self.tolerances,
                 )
             }
             None => {
                 let target = self.target(field, "averageValue").map_err(failed)?;
-                usage::replicas(groups, Target::Average(target), self.current(), self.config.tolerance)
+                usage::replicas(groups, Target::Average(target), self.current(), self.tolerances)
             }
         }
         .map_err(failed)?;
@@ -215,7 +221,7 @@ impl Context<'_> {
         };
         let groups = usage::group(self.pods, items.iter().filter_map(read).collect(), false, self.config, self.now);
         let target = self.target("pods", "averageValue")?;
-        let (replicas, used) = usage::replicas(groups, Target::Average(target), self.current(), self.config.tolerance)?;
+        let (replicas, used) = usage::replicas(groups, Target::Average(target), self.current(), self.tolerances)?;
         let told = value!({"type": "Pods", "pods": {"metric": (self.metric("pods")), "current": {"averageValue": (amount(used, name))}}});
         Ok((Proposed { replicas, metric: format!("pods metric {name}") }, told))
     }
@@ -259,13 +265,13 @@ impl Context<'_> {
         if self.spec.at(&[field, "target", "averageValue"]).is_some() {
             let target = self.target(field, "averageValue")?;
             let ratio = value as f64 / (target as f64 * status.max(1) as f64);
-            let is_near = (ratio - 1.0).abs() <= self.config.tolerance && status > 0;
+            let is_near = self.tolerances.is_near(ratio) && status > 0;
             let replicas = if is_near { status } else { (value as f64 / target as f64).ceil() as i64 };
             let each = value / status.max(1);
             return Ok((replicas, value!({"averageValue": (amount(each, ""))})));
         }
         let target = self.target(field, "value")?;
-        let replicas = usage::by_ratio(value as f64 / target as f64, self.pods, self.current(), self.config.tolerance);
+        let replicas = usage::by_ratio(value as f64 / target as f64, self.pods, self.current(), self.tolerances);
         Ok((replicas, value!({"value": (amount(value, ""))})))
     }
 

@@ -38,7 +38,7 @@ impl Scene {
         let mut answers = Answers::default();
         let scale = value!({"metadata": {"resourceVersion": "7"}, "spec": {"replicas": (self.replicas)},
             "status": {"replicas": (self.replicas), "selector": "app=web"}});
-        answers.insert(&scale_of(&hpa), Ok(scale));
+        answers.insert(&scale_of(&self.world.cache::<HorizontalPodAutoscaler>(), &hpa), Ok(scale));
         let measured = match &self.used {
             None => Err("the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned()),
             Some(used) => {
@@ -96,6 +96,35 @@ fn without_the_metrics_api_that_is_said_and_nothing_is_done() {
         (get pods.metrics.k8s.io)";
     assert_eq!(scene.hpa()["status"]["conditions"][1]["message"], message.into());
     assert_eq!(scene.hpa()["status"]["currentReplicas"], 3.into());
+}
+
+#[test]
+fn an_autoscaler_may_say_what_difference_counts() {
+    let check = |used: &[i64], behavior: Value, expect: i64| {
+        let count = i64::try_from(used.len()).unwrap();
+        assert_eq!(
+            Scene::new(count, Some(used), value!({"behavior": (behavior.clone())})).look(),
+            expect,
+            "{used:?} {behavior}"
+        );
+    };
+    check(&[540, 540], value!({"scaleUp": {"tolerance": "50m"}}), 3);
+    check(&[700, 700], value!({"scaleUp": {"tolerance": "0.5"}}), 2);
+    check(&[260, 260, 260], value!({"scaleDown": {"tolerance": "0.6"}}), 3);
+}
+
+#[test]
+fn a_custom_kind_is_called_as_its_definition_says() {
+    let target = value!({"scaleTargetRef": {"apiVersion": "example.org/v1", "kind": "Octopus", "name": "web"}});
+    let mut scene = Scene::new(2, Some(&[900, 900]), target);
+    let names = value!({"kind": "Octopus", "plural": "octopodes"});
+    scene.world.add(
+        &kinds::CUSTOM_RESOURCE_DEFINITIONS,
+        value!({"metadata": {"name": "octopodes.example.org"}, "spec": {"group": "example.org", "names": names, "scope": "Namespaced"}}),
+    );
+    let ask = scale_of(&scene.world.cache::<HorizontalPodAutoscaler>(), &scene.hpa());
+    assert_eq!(ask.to_string(), "octopodes.example.org/v1/a/web/scale?-");
+    assert_eq!(scene.look(), 4);
 }
 
 #[test]

@@ -27,6 +27,26 @@ pub struct Groups {
     missing: Vec<String>,
 }
 
+/// What difference does not count, as a part of the target: upwards and downwards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerances {
+    pub up: f64,
+    pub down: f64,
+}
+
+impl Tolerances {
+    /// What an autoscaler says, or otherwise what the controller was told.
+    pub fn of(hpa: &Value, otherwise: f64) -> Self {
+        let stated = |way| hpa.at(&["spec", "behavior", way, "tolerance"]).and_then(quantity);
+        let tolerance = |way| stated(way).map_or(otherwise, |thousandths| thousandths as f64 / 1000.0);
+        Self { up: tolerance("scaleUp"), down: tolerance("scaleDown") }
+    }
+
+    pub fn is_near(self, ratio: f64) -> bool {
+        (1.0 - self.down..=1.0 + self.up).contains(&ratio)
+    }
+}
+
 /// What a target compares with.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
@@ -102,12 +122,17 @@ pub fn group(
 }
 
 /// How many pods there should be, and how much is used now.
-pub fn replicas(mut groups: Groups, target: Target<'_>, current: i64, tolerance: f64) -> Result<(i64, i64), String> {
+pub fn replicas(
+    mut groups: Groups,
+    target: Target<'_>,
+    current: i64,
+    tolerances: Tolerances,
+) -> Result<(i64, i64), String> {
     if groups.samples.is_empty() {
         return Err("did not receive metrics for targeted pods (pods might be unready)".to_owned());
     }
     let (ratio, used) = target.ratio(&groups.samples).ok_or("no metrics returned matched known pods")?;
-    let is_near = |ratio: f64| (ratio - 1.0).abs() <= tolerance;
+    let is_near = |ratio: f64| tolerances.is_near(ratio);
     let grows_with_unready = !groups.unready.is_empty() && ratio > 1.0;
     if !grows_with_unready && groups.missing.is_empty() {
         let wanted = if is_near(ratio) { current } else { (ratio * groups.ready as f64).ceil() as i64 };
@@ -134,8 +159,8 @@ pub fn replicas(mut groups: Groups, target: Target<'_>, current: i64, tolerance:
 }
 
 /// How many pods a measurement of something else calls for, by how many are ready.
-pub fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerance: f64) -> i64 {
-    if (ratio - 1.0).abs() <= tolerance && current != 0 {
+pub fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerances: Tolerances) -> i64 {
+    if tolerances.is_near(ratio) && current != 0 {
         return current;
     }
     let ready = pods.iter().filter(|pod| pod::phase(pod) == "Running" && pod::is_ready(pod)).count();

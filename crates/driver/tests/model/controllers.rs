@@ -57,17 +57,6 @@ impl Controller for Copies {
         }
         let wanted: usize = observed.map.str_at(&["data", "count"]).and_then(|text| text.parse().ok()).unwrap_or(0);
         let mut plan = Plan::default();
-        let said = meta.annotation("refused");
-        let refused = observed.refusal.map(|refusal| refusal.message.as_str());
-        if said != refused {
-            let mut map = observed.map.clone();
-            let mut meta = machinery::meta::MetaMut::of(&mut map).unwrap();
-            match refused {
-                Some(message) => meta.set_annotation("refused", message),
-                None => meta.remove_annotation("refused"),
-            }
-            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object: map, told: None });
-        }
         let owner = value!([{"apiVersion": "v1", "kind": "ConfigMap", "uid": (meta.uid()), "name": (meta.name()), "controller": true}]);
         let generate = format!("{}-", meta.name());
         let pod =
@@ -84,6 +73,18 @@ impl Controller for Copies {
         }
         for pod in observed.pods.iter().skip(wanted).filter(|pod| !Meta::of(pod).is_deleting()) {
             plan.push(Action::delete(&kinds::PODS, pod));
+        }
+        // Said last, and all the same when what comes before is refused.
+        let said = meta.annotation("refused");
+        let refused = observed.refusal.map(|refusal| refusal.message.as_str());
+        if said != refused {
+            let mut map = observed.map.clone();
+            let mut meta = machinery::meta::MetaMut::of(&mut map).unwrap();
+            match refused {
+                Some(message) => meta.set_annotation("refused", message),
+                None => meta.remove_annotation("refused"),
+            }
+            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object: map, told: None });
         }
         plan
     }

@@ -1,13 +1,15 @@
 //! Workloads on hollow nodes: real store, real API server, all controllers, no containers.
 
+mod cluster;
+
 use std::sync::{Arc, Mutex};
 
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
 use machinery::meta::Meta;
 use machinery::{Key, Resource, Value, value};
-use reconcile::kinds;
-use testkit::{Cluster, manage};
+use reconcile::{Configs, kinds};
+use testkit::{Cluster, manage, manage_with};
 use tokio::task::JoinSet;
 
 struct Fixture {
@@ -18,11 +20,20 @@ struct Fixture {
 
 /// A cluster with so many hollow nodes, and controllers at work.
 async fn fixture(nodes: u32, watched: &[&Resource]) -> Fixture {
+    fixture_with(nodes, watched, Configs::default()).await
+}
+
+/// The same, with what controllers are told at start.
+async fn fixture_with(nodes: u32, watched: &[&Resource], configs: Configs) -> Fixture {
     let cluster = Cluster::start(watched).await;
-    let settings = Settings { nodes, prefix: "n".to_owned(), size: Size::default() };
-    let nodes = Nodes::start(cluster.admin(), settings).await.expect("nodes are registered");
-    let manager = manage(&cluster.admin());
+    let nodes = hollow_nodes(&cluster, nodes, "n").await;
+    let manager = manage_with(&cluster.admin(), configs);
     Fixture { cluster, _nodes: nodes, _manager: manager }
+}
+
+async fn hollow_nodes(cluster: &Cluster, nodes: u32, prefix: &str) -> Nodes {
+    let settings = Settings { nodes, prefix: prefix.to_owned(), size: Size::default() };
+    Nodes::start(cluster.admin(), settings).await.expect("nodes are registered")
 }
 
 fn template(app: &str, image: &str) -> Value {
@@ -166,4 +177,24 @@ async fn a_cron_job_starts_jobs_and_a_daemon_set_is_everywhere() {
     let tick =
         settled(&fixture, &kinds::CRON_JOBS, "tick", |it| it.at(&["status", "lastSuccessfulTime"]).is_some()).await;
     assert!(tick["status"].get("lastScheduleTime").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_says_what_is_doubtful_about_its_expressions() {
+    let policies = &kinds::VALIDATING_ADMISSION_POLICIES;
+    let cluster = Cluster::start(&[policies]).await;
+    let _manager = manage(&cluster.admin());
+    let policy = value!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "p"}, "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["deployments"]}]},
+            "validations": [{"expression": "object.replicas > 1"}, {"expression": "object.spec.replicas > 1"}]}});
+    let target = client::Target::all(policies);
+    cluster.admin().create(&target, &policy, &client::WriteOptions::default()).await.expect("it is sound");
+    let key = Key::cluster("p");
+    let all = cluster.until(policies, "looked at", |all| all.get(&key).is_some_and(is_seen)).await;
+    let status = all.get(&key).expect("it was there")["status"].clone();
+    let warning = "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n";
+    let expected = value!([{"fieldRef": "spec.validations[0].expression", "warning": warning}]);
+    assert_eq!(status["typeChecking"]["expressionWarnings"], expected);
 }

@@ -10,11 +10,11 @@ use client::config::{Config, Credential, Pem, Tls};
 use client::transport::Secret;
 use client::{Client, Settings};
 
-const TOKEN: &str = "a-token-for-measuring";
+pub const TOKEN: &str = "a-token-for-measuring";
 
 pub struct Server {
     process: Child,
-    config: Config,
+    pub config: Config,
 }
 
 impl Server {
@@ -76,12 +76,17 @@ impl Server {
 
     /// The processor time it took so far.
     pub fn cpu_seconds(&self) -> Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        let fields: Vec<&str> = stat.rsplit_once(')').context("a stat")?.1.split_whitespace().collect();
-        let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-        // Linux counts in hundredths of a second on every machine this runs on.
-        Ok(ticks / 100.0)
+        cpu_seconds(self.process.id())
     }
+}
+
+/// The processor time that a process took so far.
+pub fn cpu_seconds(process: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit_once(')').context("a stat")?.1.split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    // Linux counts in hundredths of a second on every machine this runs on.
+    Ok(ticks / 100.0)
 }
 
 impl Drop for Server {

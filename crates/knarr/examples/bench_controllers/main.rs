@@ -1,5 +1,7 @@
 //! How fast controllers are: a Deployment of 3,000 replicas is made, rolled over and deleted, all in one process on hollow nodes.
 
+mod idle;
+
 use std::time::{Duration, Instant};
 
 use hollow::node::Size;
@@ -17,8 +19,8 @@ async fn main() {
     let cluster = Cluster::start(&[&kinds::DEPLOYMENTS, &kinds::PODS]).await;
     let size = Size { pods: 500, ..Size::default() };
     let settings = Settings { nodes: NODES, prefix: "n".to_owned(), size };
-    let _nodes = Nodes::start(cluster.admin(), settings).await.expect("nodes are registered");
-    let _manager = manage(&cluster.admin());
+    let nodes = Nodes::start(cluster.admin(), settings).await.expect("nodes are registered");
+    let manager = manage(&cluster.admin());
     println!(
         "a Deployment of {REPLICAS} replicas on {NODES} hollow nodes, store, API server and controllers in one process"
     );
@@ -36,6 +38,8 @@ async fn main() {
     deleted.expect("the Deployment is deleted");
     cluster.until(&kinds::PODS, "gone", reconcile::Objects::is_empty).await;
     told("all pods collected after the Deployment was deleted", start);
+    drop((manager, nodes, cluster));
+    idle::measure().await.expect("an idle manager is measured");
 }
 
 /// A rolling update, and whether it kept its bounds at every moment that the watch shows.

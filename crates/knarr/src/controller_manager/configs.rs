@@ -9,12 +9,16 @@ use auth::service_account::legacy;
 use auth::service_account::token::ObjectRef;
 use client::Config;
 use client::config::Pem;
+use controllers::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN};
 use controllers::{
-    endpointslice, horizontal_pod_autoscaler, node_ipam, node_lifecycle, podgc, root_ca, serviceaccount_token,
+    csr_signer, endpointslice, horizontal_pod_autoscaler, legacy_token_cleaner, node_ipam, node_lifecycle, podgc,
+    root_ca, serviceaccount_token, trust_bundle,
 };
 use machinery::time::Duration;
-use reconcile::Configs;
+use pki::Pair;
+use reconcile::{Configs, Errands};
 
+use super::authorities::Authorities;
 use super::flags::Flags;
 
 /// One line for each controller that has something to be told.
@@ -22,9 +26,14 @@ pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
     let configs = Configs::default()
         .with(endpointslice::Config { slice_max: usize::try_from(flags.max_endpoints_per_slice)? })
         .with(autoscaler(flags))
+        .with(legacy_token_cleaner::Config {
+            period: read_duration(flags.legacy_service_account_token_clean_up_period)?,
+        })
         .with(node_lifecycle(flags)?)
         .with(podgc::Config { ended_max: flags.terminated_pod_gc_threshold })
-        .with(root_ca::Config(root_certificates(flags, config)?));
+        .with(root_ca::Config(root_certificates(flags, config)?))
+        .with(trust_bundle::Config(root_certificates(flags, config)?));
+    let configs = signing(flags, configs)?;
     let configs = match node_ipam(flags)? {
         Some(ipam) => configs.with(ipam),
         None => configs,
@@ -33,6 +42,51 @@ pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
         Some(token) => configs.with(token),
         None => configs,
     })
+}
+
+/// Who signs certificates, and for how long. A signer without an authority of its own has the common one, if there is one.
+fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
+    let common = (&flags.cluster_signing_cert_file, &flags.cluster_signing_key_file);
+    let own = [
+        (
+            CLIENT,
+            &flags.cluster_signing_kube_apiserver_client_cert_file,
+            &flags.cluster_signing_kube_apiserver_client_key_file,
+        ),
+        (
+            KUBELET_CLIENT,
+            &flags.cluster_signing_kubelet_client_cert_file,
+            &flags.cluster_signing_kubelet_client_key_file,
+        ),
+        (
+            KUBELET_SERVING,
+            &flags.cluster_signing_kubelet_serving_cert_file,
+            &flags.cluster_signing_kubelet_serving_key_file,
+        ),
+        (
+            LEGACY_UNKNOWN,
+            &flags.cluster_signing_legacy_unknown_cert_file,
+            &flags.cluster_signing_legacy_unknown_key_file,
+        ),
+    ];
+    let any_own = own.iter().any(|(_, certificate, key)| certificate.is_some() || key.is_some());
+    if any_own && (common.0.is_some() || common.1.is_some()) {
+        bail!("--cluster-signing-cert-file and -key-file cannot be given together with those of single signers");
+    }
+    let mut pairs = Vec::new();
+    for (signer, certificate, key) in own {
+        match (certificate.as_ref().or(common.0.as_ref()), key.as_ref().or(common.1.as_ref())) {
+            (Some(certificate), Some(key)) => {
+                pairs.push((signer, Pair { certificate: certificate.clone(), key: key.clone() }));
+            }
+            (None, None) => {}
+            _ => bail!("{signer}: --cluster-signing-*-cert-file and -key-file need each other"),
+        }
+    }
+    let signers = pairs.iter().map(|(signer, _)| *signer).collect();
+    let life = read_duration(flags.cluster_signing_duration)?;
+    let errands: Arc<dyn Errands> = Arc::new(Authorities::new(pairs)?);
+    Ok(configs.with(csr_signer::Config { signers, life }).with(errands))
 }
 
 /// How the secrets of service accounts are filled, if there is a key to sign their tokens with.
@@ -49,10 +103,7 @@ fn serviceaccount_token(flags: &Flags, config: &Config) -> Result<Option<service
 }
 
 fn node_lifecycle(flags: &Flags) -> Result<node_lifecycle::Config> {
-    let read = |flag: &str, time: std::time::Duration| -> Result<Duration> {
-        let nanos = i64::try_from(time.as_nanos()).with_context(|| format!("{flag} is too long"))?;
-        Ok(Duration::from_nanos(nanos))
-    };
+    let read = |flag: &'static str, time| read_duration(time).context(flag);
     Ok(node_lifecycle::Config {
         grace: read("--node-monitor-grace-period", flags.node_monitor_grace_period)?,
         startup_grace: read("--node-startup-grace-period", flags.node_startup_grace_period)?,
@@ -63,6 +114,10 @@ fn node_lifecycle(flags: &Flags) -> Result<node_lifecycle::Config> {
             large_size: usize::try_from(flags.large_cluster_size_threshold)?,
         },
     })
+}
+
+fn read_duration(time: std::time::Duration) -> Result<Duration> {
+    Ok(Duration::from_nanos(i64::try_from(time.as_nanos()).context("a time is too long")?))
 }
 
 /// The ranges that nodes are given, with upstream's sizes where none is given.

@@ -77,6 +77,9 @@ pub struct Flags {
     /// Key that signs service account tokens.
     #[arg(long)]
     pub service_account_private_key_file: Option<PathBuf>,
+    /// For how long a token in a secret may be unused before it is refused, and then once more before it goes.
+    #[arg(long, default_value = "8760h", value_parser = duration)]
+    pub legacy_service_account_token_clean_up_period: Duration,
     /// Ranges of pod addresses.
     #[arg(long, value_delimiter = ',')]
     pub cluster_cidr: Vec<String>,
@@ -101,6 +104,30 @@ pub struct Flags {
     /// Its key.
     #[arg(long)]
     pub cluster_signing_key_file: Option<PathBuf>,
+    /// Authority that signs what clients show to the API server, in place of the common one.
+    #[arg(long)]
+    pub cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    pub cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
+    /// Authority that signs what kubelets show to the API server, in place of the common one.
+    #[arg(long)]
+    pub cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    pub cluster_signing_kubelet_client_key_file: Option<PathBuf>,
+    /// Authority that signs what kubelets show to those who ask them, in place of the common one.
+    #[arg(long)]
+    pub cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    pub cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
+    /// Authority that signs what is for the oldest signer, in place of the common one.
+    #[arg(long)]
+    pub cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
     /// For how long certificates are signed at most.
     #[arg(long, default_value = "8760h", value_parser = duration)]
     pub cluster_signing_duration: Duration,
@@ -167,14 +194,6 @@ const WITHOUT_MEANING: &[&str] = &[
     "cloud-config",
     "cloud-provider",
     "cluster-name",
-    "cluster-signing-kube-apiserver-client-cert-file",
-    "cluster-signing-kube-apiserver-client-key-file",
-    "cluster-signing-kubelet-client-cert-file",
-    "cluster-signing-kubelet-client-key-file",
-    "cluster-signing-kubelet-serving-cert-file",
-    "cluster-signing-kubelet-serving-key-file",
-    "cluster-signing-legacy-unknown-cert-file",
-    "cluster-signing-legacy-unknown-key-file",
     "controller-shutdown-timeout",
     "controller-start-interval",
     "disabled-metrics",
@@ -187,7 +206,6 @@ const WITHOUT_MEANING: &[&str] = &[
     "http2-max-streams-per-connection",
     "kube-api-content-type",
     "leader-migration-config",
-    "legacy-service-account-token-clean-up-period",
     "log-flush-frequency",
     "log-json-info-buffer-size",
     "log-text-info-buffer-size",

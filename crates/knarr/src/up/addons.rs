@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use client::{Patch, Target, WriteOptions};
 use machinery::{Resource, Value, value};
 
+use super::Options;
 use super::plan::Layout;
 use super::ready::admin;
 
@@ -11,7 +12,7 @@ use super::ready::admin;
 const MANAGER: &str = "knarr";
 
 /// Applies all of them: whoever changed one of our fields gets it back, other fields are theirs.
-pub async fn apply(layout: &Layout) -> Result<()> {
+pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
     for (resource, object) in objects(layout) {
         let meta = machinery::meta::Meta::of(&object);
@@ -23,7 +24,19 @@ pub async fn apply(layout: &Layout) -> Result<()> {
             .await
             .with_context(|| format!("apply {name}"))?;
     }
+    for (resource, object) in initial(options) {
+        let made = client.create(&Target::all(&resource), &object, &WriteOptions::default()).await;
+        match made {
+            Err(error) if !error.is_already_exists() => return Err(error).context("make the default StorageClass"),
+            _ => {}
+        }
+    }
     Ok(())
+}
+
+/// Objects that are made once: whether they are the default, and whether they are at all, is the user's to change.
+fn initial(options: &Options) -> Vec<(Resource, Value)> {
+    if options.disable.iter().any(|part| part == "local-path") { Vec::new() } else { vec![local_path_class()] }
 }
 
 fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
@@ -32,6 +45,7 @@ fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
     let family = if layout.address.is_ipv4() { "IPv4" } else { "IPv6" };
     let mut objects = Vec::from(role("knarr:dns", rules_of_dns()));
     objects.extend(role("knarr:network", rules_of_network()));
+    objects.extend(role("knarr:local-path", rules_of_local_path()));
     objects.extend([
         (
             Resource::namespaced("", "v1", "services", "Service"),
@@ -81,6 +95,19 @@ fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
     objects
 }
 
+/// The class of claims that name none: a folder of the node that the first pod goes to.
+fn local_path_class() -> (Resource, Value) {
+    let class = value!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": (controllers::local_path::PROVISIONER),
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    (Resource::cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass"), class)
+}
+
 /// A role that one user has.
 fn role(name: &str, rules: Value) -> [(Resource, Value); 2] {
     let rbac = |plural, kind| Resource::cluster("rbac.authorization.k8s.io", "v1", plural, kind);
@@ -115,6 +142,19 @@ fn rules_of_dns() -> Value {
             "verbs": ["get", "list", "watch"],
         },
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+    ])
+}
+
+fn rules_of_local_path() -> Value {
+    value!([
+        {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["persistentvolumes"],
+            "verbs": ["get", "list", "watch", "create", "update", "delete"],
+        },
+        {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
     ])
 }
 

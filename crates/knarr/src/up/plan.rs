@@ -11,7 +11,7 @@ use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
 use crate::component::Inside;
-use crate::{apiserver, controller_manager, dns, kubelet, network, proxy, scheduler};
+use crate::{apiserver, controller_manager, dns, kubelet, local_path, network, proxy, scheduler};
 
 /// A component that runs until it fails.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -98,6 +98,15 @@ pub const ROWS: &[Row] = &[
         flags: dns_flags,
         arguments: dns::arguments,
         run: |matches, inside| Box::pin(async move { dns::start(&matches, Some(&inside)).await }),
+    },
+    Row {
+        part: "local-path",
+        name: "local-path",
+        own_flags: "local-path-arg",
+        kubeconfig: "local-path",
+        flags: local_path_flags,
+        arguments: local_path::arguments,
+        run: |matches, inside| Box::pin(async move { local_path::start(&matches, Some(&inside)).await }),
     },
 ];
 
@@ -207,6 +216,7 @@ impl Layout {
             row("proxy", "system:kube-proxy", "system:node-proxier"),
             row("network", "knarr:network", ""),
             row("dns", "knarr:dns", ""),
+            row("local-path", "knarr:local-path", ""),
         ]
     }
 }
@@ -287,6 +297,14 @@ fn proxy_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
 
 fn network_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())])
+}
+
+fn local_path_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("local-path"))),
+        ("hostname-override", layout.node_name.clone()),
+        ("root", path(layout.data_dir.join("storage"))),
+    ])
 }
 
 fn dns_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {

@@ -5,6 +5,8 @@ mod abuse;
 mod clients;
 mod filters;
 mod identity;
+mod kinds;
+mod managers;
 mod outside;
 mod server;
 mod storage;

@@ -10,15 +10,15 @@ use crate::server::Server;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A real etcd, or a store of ours that speaks its protocol; it ends with the value.
-struct Etcd {
+pub struct Etcd {
     process: Child,
-    endpoint: String,
+    pub endpoint: String,
     _folder: tempfile::TempDir,
 }
 
 impl Etcd {
     /// Members of one store.
-    fn cluster(members: usize, program: fn() -> Command) -> Vec<Self> {
+    pub fn cluster(members: usize, program: fn() -> Command) -> Vec<Self> {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         // A member cannot be asked which port it got for port 0, because the others must know it before it starts.
         let addresses: Vec<_> = (0..members).map(|_| (free(), free())).collect();
@@ -63,7 +63,7 @@ impl Drop for Etcd {
     }
 }
 
-fn real_etcd() -> Command {
+pub fn real_etcd() -> Command {
     let mut command = Command::new("etcd");
     command.args(["--logger", "zap", "--log-level", "error"]);
     command
@@ -76,7 +76,7 @@ fn own_etcd() -> Command {
 }
 
 /// Looks again until it is as it should be; each look is a process or a request, so there is nothing to wait on.
-fn eventually(mut look: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) -> String {
+pub fn eventually(mut look: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) -> String {
     let start = Instant::now();
     loop {
         let seen = look();

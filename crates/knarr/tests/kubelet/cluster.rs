@@ -14,6 +14,8 @@ use container::cgroup::Cgroup;
 use image::{Name, Recipe, Store};
 use machinery::{Resource, Value, json, value};
 
+use crate::containerd::{Daemon, containerd};
+
 /// Whatever a test waits for comes sooner, or never.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const IMAGE: &str = "test.local/busybox:1";
@@ -28,6 +30,8 @@ pub static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
 pub static LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 
 pub struct Cluster {
+    /// Another runtime than the one inside.
+    engine: Option<Daemon>,
     dir: tempfile::TempDir,
     server: Child,
     kubelet: Child,
@@ -44,6 +48,39 @@ pub async fn cluster() -> Option<Cluster> {
 }
 
 pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
+    make(wanted_engine().await?, extra, "").await
+}
+
+/// A cluster whose kubelet's configuration says more.
+pub async fn cluster_with_config(config: &str) -> Option<Cluster> {
+    make(wanted_engine().await?, &[], config).await
+}
+
+/// A cluster for what only the runtime inside can do.
+pub async fn cluster_with_built_in() -> Option<Cluster> {
+    if is_on_containerd() {
+        eprintln!("skipped: Debian's containerd does not do this");
+        return None;
+    }
+    make(None, &[], "").await
+}
+
+/// A cluster over a runtime that was started for it.
+pub async fn cluster_on(engine: Option<Daemon>) -> Option<Cluster> {
+    make(engine, &[], "").await
+}
+
+/// With `KNARR_TEST_RUNTIME=containerd`, all tests run over Debian's containerd and runc.
+fn is_on_containerd() -> bool {
+    std::env::var("KNARR_TEST_RUNTIME").is_ok_and(|name| name == "containerd")
+}
+
+/// The runtime that this run is to be over: `None` if it is not here, else perhaps another one than that inside.
+async fn wanted_engine() -> Option<Option<Daemon>> {
+    if is_on_containerd() { containerd().await.map(Some) } else { Some(None) }
+}
+
+async fn make(engine: Option<Daemon>, extra: &[&str], more: &str) -> Option<Cluster> {
     if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
         eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
         return None;
@@ -63,9 +100,13 @@ pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
     let config = Kubeconfig::load(&[dir.path().join("admin.kubeconfig")]).unwrap().config(None).unwrap();
     let client = Client::connect(&config, client::Settings::default()).unwrap();
     prepare(&client).await;
-    let extra: Vec<String> = extra.iter().map(|text| (*text).to_owned()).collect();
+    let mut extra: Vec<String> = extra.iter().map(|text| (*text).to_owned()).collect();
+    if let Some(engine) = &engine {
+        extra.extend(["--container-runtime-endpoint".to_owned(), format!("unix://{}", engine.socket().display())]);
+    }
+    write_config(dir.path(), &cgroup, more);
     let (kubelet, ready) = start_kubelet(dir.path(), &cgroup, &extra, &log);
-    Some(Cluster { dir, server, kubelet, ready, log, cgroup, client, extra })
+    Some(Cluster { engine, dir, server, kubelet, ready, log, cgroup, client, extra })
 }
 
 fn start_server(dir: &Path, log: &Arc<Mutex<String>>) -> (Child, String) {
@@ -111,20 +152,22 @@ fn write_certificate(dir: &Path) {
     fs::write(dir.join("client.key"), key.serialize_pem()).unwrap();
 }
 
-fn start_kubelet(dir: &Path, cgroup: &str, extra: &[String], log: &Arc<Mutex<String>>) -> (Child, String) {
-    let config = dir.join("kubelet.yaml");
+fn write_config(dir: &Path, cgroup: &str, more: &str) {
     let text = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\ncgroupRoot: {cgroup}\n\
-         port: 0\nhealthzPort: 0\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nevictionHard: {{}}\n",
+         port: 0\nhealthzPort: 0\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nevictionHard: {{}}\n{more}",
         dir.join("logs").display()
     );
-    fs::write(&config, text).unwrap();
+    fs::write(dir.join("kubelet.yaml"), text).unwrap();
+}
+
+fn start_kubelet(dir: &Path, cgroup: &str, extra: &[String], log: &Arc<Mutex<String>>) -> (Child, String) {
     let mut kubelet = Command::new(env!("CARGO_BIN_EXE_knarr"))
         .args(["kubelet", "--hostname-override", NODE, "--node-ip", "127.0.0.1", "--cgroup-parent", cgroup])
         .arg("--kubeconfig")
         .arg(dir.join("node.kubeconfig"))
         .arg("--config")
-        .arg(&config)
+        .arg(dir.join("kubelet.yaml"))
         .arg("--client-ca-file")
         .arg(dir.join("client.pem"))
         .arg("--data-dir")
@@ -248,6 +291,11 @@ pub fn is_ready(pod: &Value) -> bool {
 }
 
 impl Cluster {
+    /// What the runtime calls itself.
+    pub const fn runtime_name(&self) -> &'static str {
+        if self.engine.is_some() { "containerd" } else { "knarr" }
+    }
+
     /// Where the kubelet's server is.
     pub fn kubelet_address(&self) -> String {
         let (_, address) = self.ready.rsplit_once(' ').unwrap();
@@ -418,9 +466,40 @@ impl Cluster {
         }
     }
 
+    /// The directories of a pod's sandboxes: each is in a group that is named after the pod.
+    pub fn sandboxes_of(&self, pod: &Value) -> Vec<String> {
+        let group = format!("/pod{}/", pod.str_at(&["metadata", "uid"]).unwrap());
+        let entries = fs::read_dir(self.path("runtime/sandboxes")).unwrap().flatten().map(|entry| entry.path());
+        let own = |dir: &PathBuf| fs::read_to_string(dir.join("record.json")).is_ok_and(|text| text.contains(&group));
+        entries.filter(own).map(|dir| dir.display().to_string()).collect()
+    }
+
+    /// Kills whoever has this in its command line.
+    pub fn kill_processes(&self, part: &str) {
+        let mut killed = 0;
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw).filter(|_| line.contains(part)) {
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+                killed += 1;
+            }
+        }
+        assert!(killed > 0, "nobody runs {part}");
+    }
+
+    /// Asks the kubelet to stop and waits until it has.
+    pub fn terminate(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.kubelet);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.kubelet.wait().unwrap();
+    }
+
     /// Kills the kubelet without a warning and starts it again.
     pub fn restart(&mut self) {
-        self.kubelet.kill().unwrap();
+        // One that was asked to stop has gone already.
+        let _ = self.kubelet.kill();
         self.kubelet.wait().unwrap();
         (self.kubelet, self.ready) = start_kubelet(self.dir.path(), &self.cgroup, &self.extra, &self.log);
     }
@@ -445,8 +524,8 @@ impl Cluster {
         assert_eq!(Cgroup::at(&group).pids().len(), 0);
     }
 
-    /// Mounts and directories of pods.
-    fn left(&self) -> Vec<String> {
+    /// Mounts, directories and groups of pods.
+    pub fn left(&self) -> Vec<String> {
         let dirs = ["runtime/sandboxes", "runtime/containers", "kubelet/pods", "logs"];
         let entries = dirs.iter().flat_map(|dir| fs::read_dir(self.path(dir)).into_iter().flatten().flatten());
         let left = self.mounts().into_iter().chain(entries.map(|entry| entry.path().display().to_string()));

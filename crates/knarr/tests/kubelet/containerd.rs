@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use image::{Name, Store};
 use machinery::{Value, value};
@@ -10,7 +11,7 @@ use machinery::{Value, value};
 use crate::cluster::*;
 
 /// Ends with the test.
-struct Daemon {
+pub struct Daemon {
     process: Child,
     dir: tempfile::TempDir,
 }
@@ -19,6 +20,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        kill_shims(&self.socket().display().to_string());
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = self.dir.path().display().to_string();
         for place in table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|place| place.starts_with(&own)) {
@@ -28,14 +30,43 @@ impl Drop for Daemon {
 }
 
 impl Daemon {
-    fn socket(&self) -> PathBuf {
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
         self.dir.path().join("containerd.sock")
     }
 }
 
-async fn containerd() -> Option<Daemon> {
-    if !rustix::process::geteuid().is_root() || !Path::new("/usr/bin/containerd").exists() {
-        eprintln!("skipped: containerd is not here, or not for this user");
+/// What a test that failed left running.
+fn kill_shims(socket: &str) {
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let own = String::from_utf8_lossy(&line).contains(socket);
+        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw).filter(|_| own) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// A network for its pods: a pair of links each, and addresses that no other test has.
+fn write_network(dir: &Path) {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = std::process::id() as usize * 64 + COUNT.fetch_add(1, Ordering::SeqCst);
+    let subnet = format!("10.{}.{}.0/24", 200 + number / 256 % 50, number % 256);
+    std::fs::create_dir_all(dir.join("cni")).unwrap();
+    let text = format!(
+        r#"{{"cniVersion": "0.4.0", "name": "test", "plugins": [{{"type": "ptp", "ipam": {{"type": "host-local",
+            "dataDir": {:?}, "ranges": [[{{"subnet": "{subnet}"}}]], "routes": [{{"dst": "0.0.0.0/0"}}]}}}}]}}"#,
+        dir.join("addresses")
+    );
+    std::fs::write(dir.join("cni/10-test.conflist"), text).unwrap();
+}
+
+/// A containerd of its own, unless there is none for this test.
+pub async fn containerd() -> Option<Daemon> {
+    let programs = ["/usr/bin/containerd", "/usr/lib/cni/ptp"];
+    if !rustix::process::geteuid().is_root() || !programs.iter().all(|program| Path::new(program).exists()) {
+        eprintln!("skipped: containerd or its network plug-ins are not here, or not for this user");
         return None;
     }
     let dir = tempfile::Builder::new().prefix("knarr-containerd-").tempdir().unwrap();
@@ -49,11 +80,14 @@ async fn containerd() -> Option<Daemon> {
     let config = format!(
         "version = 2\nroot = {:?}\nstate = {:?}\noom_score = 0\n[grpc]\n  address = {:?}\n\
          [plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"test.local/pause:1\"\n  restrict_oom_score_adj = true\n  \
-         stream_server_port = \"0\"\n",
+         stream_server_port = \"0\"\n  [plugins.\"io.containerd.grpc.v1.cri\".cni]\n    \
+         bin_dir = \"/usr/lib/cni\"\n    conf_dir = {:?}\n",
         at("root"),
         at("state"),
-        at("containerd.sock")
+        at("containerd.sock"),
+        at("cni")
     );
+    write_network(dir.path());
     std::fs::write(at("config.toml"), config).unwrap();
     let mut process = Command::new("/usr/bin/containerd")
         .arg("--config")
@@ -89,8 +123,7 @@ async fn containerd() -> Option<Daemon> {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_run_restart_and_go_with_containerd() {
     let Some(daemon) = containerd().await else { return };
-    let endpoint = format!("unix://{}", daemon.socket().display());
-    let Some(cluster) = cluster_with(&["--container-runtime-endpoint", &endpoint]).await else { return };
+    let Some(cluster) = cluster_on(Some(daemon)).await else { return };
     let mut prints = pod("prints", "echo $NAME; cat /conf/k; exit 0");
     set(&mut prints, "hostNetwork", true);
     set(&mut prints, "restartPolicy", "Never");

@@ -65,3 +65,49 @@ async fn kubectl_reads_logs_runs_commands_copies_files_and_forwards_ports() {
     forward.wait().unwrap();
     cluster.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_follows_logs_attaches_debugs_and_opens_terminals() {
+    let Some(cluster) = cluster().await else { return };
+    let mut counts = pod("counts", "for n in 1 2 3; do echo $n; sleep 0.3; done");
+    set(&mut counts, "restartPolicy", "Never");
+    cluster.run(&counts, "running", |pod| matches!(phase(pod), "Running" | "Succeeded")).await;
+    assert_eq!(kubectl(&cluster, &["logs", "-f", "counts"], ""), "1\n2\n3\n");
+
+    let mut echoes = pod("echoes", "while read line; do echo heard $line; done");
+    set(&mut echoes, "restartPolicy", "Never");
+    set_container(&mut echoes, "stdin", true);
+    set_container(&mut echoes, "stdinOnce", true);
+    cluster.run(&echoes, "ready", is_ready).await;
+    let attached = kubectl(&cluster, &["attach", "-i", "echoes"], "one\ntwo\n");
+    assert!(attached.contains("heard one\nheard two\n"), "{attached}");
+
+    cluster.run(&pod("sleeps", "exec sleep 98765"), "ready", is_ready).await;
+    // Only on a terminal does kubectl ask for one; `script` is one.
+    let line = format!(
+        "kubectl --kubeconfig {} exec -it sleeps -- sh -c 'tty; stty size; echo done'",
+        cluster.path("admin.kubeconfig").display()
+    );
+    let terminal = Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+    let terminal = String::from_utf8_lossy(&terminal.stdout).replace('\r', "");
+    assert!(terminal.contains("/dev/pts/") && terminal.contains("done\n"), "{terminal}");
+
+    let debug = [
+        "debug",
+        "sleeps",
+        "--image",
+        IMAGE,
+        "--target",
+        "c",
+        "-c",
+        "debugger",
+        "--",
+        "sh",
+        "-c",
+        "ps | grep -q 'sleep [9]8765' && echo seen",
+    ];
+    let said = kubectl(&cluster, &debug, "");
+    assert!(!said.to_lowercase().contains("error"), "{said}");
+    cluster.logged("sleeps", "debugger", 0, "seen").await;
+    cluster.finish().await;
+}

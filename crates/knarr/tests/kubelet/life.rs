@@ -21,7 +21,8 @@ async fn a_node_registers_with_what_it_has_and_keeps_its_lease() {
         assert!(status["capacity"].get(field).is_some() && status["allocatable"].get(field).is_some(), "{field}");
     }
     assert_eq!(status["addresses"][0], value!({"type": "InternalIP", "address": "127.0.0.1"}));
-    assert!(status.str_at(&["nodeInfo", "containerRuntimeVersion"]).unwrap().starts_with("knarr://"));
+    let runtime = format!("{}://", cluster.runtime_name());
+    assert!(status.str_at(&["nodeInfo", "containerRuntimeVersion"]).unwrap().starts_with(&runtime));
     assert!(
         status["images"]
             .as_array()
@@ -44,7 +45,8 @@ async fn a_pod_runs_is_reported_and_goes_without_a_trace() {
     assert!(status.get("podIP").is_some() && status.get("startTime").is_some(), "{status:?}");
     let container = &status["containerStatuses"][0];
     assert_eq!(container["image"], Value::from(IMAGE));
-    assert!(container.str_at(&["containerID"]).unwrap().starts_with("knarr://"));
+    let runtime = format!("{}://", cluster.runtime_name());
+    assert!(container.str_at(&["containerID"]).unwrap().starts_with(&runtime));
     for event in [
         "Pulled: Container image \"test.local/busybox:1\" already present",
         "Created: Created container: c",
@@ -203,6 +205,29 @@ async fn a_killed_kubelet_finds_its_pods_again() {
         (of(&before), before["status"]["conditions"].clone()),
         (of(&after), after["status"]["conditions"].clone())
     );
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_container_starts_again_and_a_killed_shim_costs_only_its_own_pod() {
+    let Some(cluster) = cluster_with_built_in().await else { return };
+    let other = cluster.run(&pod("other", "sleep 1000"), "ready", is_ready).await;
+    cluster.run(&pod("victim", "exec sleep 54321"), "ready", is_ready).await;
+    cluster.kill_processes("sleep 54321");
+    let again = |times: i64| {
+        move |pod: &Value| {
+            is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"].as_int() >= Some(times)
+        }
+    };
+    let found = cluster.wait(&PODS, "victim", "started again", again(1)).await;
+    let ended = &found["status"]["containerStatuses"][0]["lastState"]["terminated"];
+    assert_eq!((&ended["exitCode"], &ended["reason"]), (&137.into(), &"Error".into()));
+    let sandbox = cluster.sandboxes_of(&found)[0].clone();
+    cluster.kill_processes(&sandbox);
+    cluster.wait(&PODS, "victim", "started again in a new sandbox", again(2)).await;
+    cluster.event("SandboxChanged: Pod sandbox changed, it will be killed and re-created.").await;
+    let after = cluster.get(&PODS, "other").await;
+    assert_eq!(after["status"]["containerStatuses"], other["status"]["containerStatuses"]);
     cluster.finish().await;
 }
 

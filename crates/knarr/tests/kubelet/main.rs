@@ -1,12 +1,17 @@
 //! A node from outside: the real API server, the real kubelet with the runtime inside, real containers. Needs root; says so and
-//! passes without.
+//! passes without. With `KNARR_TEST_RUNTIME=containerd` the same over Debian's containerd.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod builtin;
 mod cluster;
 mod containerd;
+mod devices;
+mod drivers;
 mod kubectl;
 mod life;
+mod pressure;
 mod server;
 mod special;
+mod storage;
 mod volumes;

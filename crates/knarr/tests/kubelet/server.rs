@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use machinery::{Value, json, value};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{Event, Patch, Target, WatchOptions, WriteOptions};
+use machinery::{Resource, Value, json, value};
 
 use crate::cluster::*;
 
@@ -85,5 +88,62 @@ async fn statistics_and_metrics_tell_of_every_container() {
     assert_eq!(pods["items"][0]["metadata"]["name"], Value::from("busy"));
     let config = json::parse(ask(&cluster, "a-token", "/configz").1.as_bytes()).unwrap();
     assert_eq!(config["kubeletconfig"]["clusterDomain"], Value::from("cluster.local"));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_certificate_is_signed_by_the_cluster() {
+    static REQUESTS: Resource =
+        Resource::cluster("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest");
+    if Command::new("openssl").arg("version").output().is_err() {
+        eprintln!("skipped: certificates are signed with openssl, which is not here");
+        return;
+    }
+    let Some(cluster) = cluster_with(&["--rotate-server-certificates"]).await else { return };
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    std::fs::write(cluster.path("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(cluster.path("ca.key"), key.serialize_pem()).unwrap();
+    let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
+    let mut watch = cluster.client.watch(&Target::all(&REQUESTS), &options).await.unwrap();
+    let asked = async {
+        loop {
+            if let Event::Added(request) = watch.next().await.unwrap().unwrap() {
+                return request;
+            }
+        }
+    };
+    let request = tokio::time::timeout(PATIENCE, asked).await.expect("the kubelet asks for a certificate");
+    assert_eq!(request["spec"]["signerName"], Value::from("kubernetes.io/kubelet-serving"));
+    let name = request.str_at(&["metadata", "name"]).unwrap();
+    let request_file = cluster.path("request.pem");
+    std::fs::write(&request_file, STANDARD.decode(request.str_at(&["spec", "request"]).unwrap()).unwrap()).unwrap();
+    // What the signer of a cluster would do.
+    let signed = Command::new("openssl")
+        .args(["x509", "-req", "-days", "1", "-copy_extensions", "copy", "-in"])
+        .arg(request_file)
+        .arg("-CA")
+        .arg(cluster.path("ca.pem"))
+        .arg("-CAkey")
+        .arg(cluster.path("ca.key"))
+        .output()
+        .unwrap();
+    assert!(signed.status.success(), "{}", String::from_utf8_lossy(&signed.stderr));
+    let approve = value!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "Tested"}]}});
+    let sign = value!({"status": {"certificate": (STANDARD.encode(signed.stdout))}});
+    for (part, patch) in [("approval", approve), ("status", sign)] {
+        let target = Target::named(&REQUESTS, "", name).subresource(part);
+        cluster.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await.unwrap();
+    }
+    let trusted = || {
+        let url = format!("https://{}/healthz", cluster.kubelet_address());
+        let arguments = ["-s", "--max-time", "30", "-H", "Authorization: Bearer a-token", "--cacert"];
+        Command::new("curl").args(arguments).arg(cluster.path("ca.pem")).arg(url).output().unwrap().stdout
+    };
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while trusted() != b"ok" {
+        assert!(std::time::Instant::now() < deadline, "the kubelet shows no certificate of the cluster's");
+    }
     cluster.finish().await;
 }

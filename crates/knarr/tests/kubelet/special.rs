@@ -108,3 +108,34 @@ async fn a_hook_runs_before_the_end() {
     assert_eq!(fs::read_to_string(host.join("bye")).unwrap(), "bye\n");
     cluster.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_users_of_its_own_is_nobody_on_the_machine() {
+    let Some(cluster) = cluster_with_built_in().await else { return };
+    let mut apart = pod("apart", "id -u; tr -s ' ' </proc/self/uid_map; stat -c %u /v; echo x >/v/mine; sleep 1000");
+    set(&mut apart, "hostUsers", false);
+    set(&mut apart, "volumes", value!([{"name": "v", "emptyDir": {}}]));
+    set_container(&mut apart, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    let made = cluster.run(&apart, "ready", is_ready).await;
+    cluster.logged("apart", "c", 0, "65536\n0\n").await;
+    assert_eq!(cluster.printed(&made, "c", 0), "0\n 0 65536 65536\n0\n");
+    let uid = made.str_at(&["metadata", "uid"]).unwrap();
+    let mine = cluster.path("kubelet/pods").join(uid).join("volumes/kubernetes.io~empty-dir/v/mine");
+    assert_eq!(
+        std::os::unix::fs::MetadataExt::uid(&fs::metadata(mine).unwrap()),
+        0,
+        "volumes have the machine's owners"
+    );
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_has_only_as_many_processes_as_the_node_allows() {
+    let Some(cluster) = cluster_with(&["--pod-max-pids=40"]).await else { return };
+    let mut forks = pod("forks", "for n in $(seq 100); do sleep 1000 & done; echo all");
+    set(&mut forks, "restartPolicy", "Never");
+    let ended = cluster.run(&forks, "over", |pod| phase(pod) == "Failed").await;
+    let said = cluster.printed(&ended, "c", 0);
+    assert!(said.contains("can't fork") && !said.contains("all"), "{said}");
+    cluster.finish().await;
+}

@@ -11,6 +11,8 @@ pub struct Machine {
     pub cpus: i64,
     /// Memory.
     pub memory_bytes: i64,
+    /// Swap.
+    pub swap_bytes: i64,
     /// The disk that the kubelet's directory is on.
     pub disk_bytes: i64,
     /// Huge pages by size, in bytes.
@@ -38,6 +40,7 @@ impl Machine {
         Self {
             cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as i64),
             memory_bytes: field(&memory, "MemTotal:").unwrap_or(0) * 1024,
+            swap_bytes: field(&memory, "SwapTotal:").unwrap_or(0) * 1024,
             disk_bytes: disk.map_or(0, |disk| (disk.f_blocks * disk.f_frsize) as i64),
             hugepages: hugepages(),
             machine_id: text("/etc/machine-id"),

@@ -1,5 +1,6 @@
 //! The node's object in the API: made if it is not there, and its status kept true.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 use super::machine::Machine;
 use super::{Observed, RuntimeFacts, is_news, object, own_labels, status};
 use crate::config::Config;
+use crate::devices::Counts;
 use crate::runtime::Runtime;
 
 /// After a failure the next attempt is not far.
@@ -33,6 +35,17 @@ pub struct Pressure {
     pub pids: bool,
 }
 
+/// How a node is, apart from what it has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Situation {
+    /// What it is short of.
+    pub pressure: Pressure,
+    /// The machine is about to be shut down.
+    pub shutting_down: bool,
+    /// The devices of its plug-ins, by resource.
+    pub devices: BTreeMap<String, Counts>,
+}
+
 /// What keeping a node registered takes.
 pub struct Registration {
     /// How the kubelet is set up.
@@ -47,8 +60,8 @@ pub struct Registration {
     pub addresses: Vec<String>,
     /// The port of the kubelet's server.
     pub port: u16,
-    /// What the node is short of.
-    pub pressure: watch::Receiver<Pressure>,
+    /// How the node is.
+    pub situation: watch::Receiver<Situation>,
     /// Told when the node is registered.
     pub registered: Arc<tokio::sync::Notify>,
 }
@@ -71,7 +84,7 @@ pub async fn keep(mut it: Registration) {
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            changed = it.pressure.changed() => if changed.is_err() { tokio::time::sleep(wait).await },
+            changed = it.situation.changed() => if changed.is_err() { tokio::time::sleep(wait).await },
             // Others write to it as well, and some of what they write is wrong by now.
             advanced = it.node.advanced() => if advanced.is_err() { tokio::time::sleep(wait).await },
         }
@@ -108,12 +121,12 @@ fn newest(it: &Registration, written: Value) -> Value {
 }
 
 fn wanted(it: &Registration, machine: &Machine, runtime: &RuntimeFacts, known: &Value) -> Value {
-    let pressure = it.pressure.borrow().clone();
+    let situation = it.situation.borrow().clone();
     status(&Observed {
         config: &it.config,
         machine,
         runtime,
-        pressure: &pressure,
+        situation: &situation,
         addresses: &it.addresses,
         port: it.port,
         known,

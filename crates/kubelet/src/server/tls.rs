@@ -4,13 +4,15 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
+use crate::bootstrap::Purpose;
 use crate::config::Config;
 
 /// Why TLS cannot be offered.
@@ -33,14 +35,46 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// What the server shows, and asks of its clients; it makes a certificate of its own if none is given.
-pub fn config(config: &Config, addresses: &[String]) -> Result<ServerConfig, TlsError> {
-    let (certificate, key) = match &config.serving {
-        Some(given) => given.clone(),
-        None => own(&config.cert_dir, &config.node_name, addresses)?,
-    };
-    let chain = certificates(&certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&key).map_err(|error| TlsError::Pem(key, error))?;
+/// The certificate that is shown now. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Shown(Arc<Mutex<Arc<CertifiedKey>>>);
+
+impl Shown {
+    /// What is given, what was signed for it before, or what it makes for itself.
+    pub fn new(config: &Config, addresses: &[String]) -> Result<Self, TlsError> {
+        let signed = Purpose::Serving(Vec::new()).file(&config.cert_dir);
+        let (certificate, key) = match &config.serving {
+            Some(given) => given.clone(),
+            None if config.server_tls_bootstrap && signed.is_file() => (signed.clone(), signed),
+            // DEVIATION: until its certificate is signed, a kubelet that asks for one shows one of its own; upstream shows none.
+            None => own(&config.cert_dir, &config.node_name, addresses)?,
+        };
+        Ok(Self(Arc::new(Mutex::new(Arc::new(certified(&certificate, &key)?)))))
+    }
+
+    /// Shows what is in a file from now on.
+    pub fn replace(&self, file: &Path) -> Result<(), TlsError> {
+        let fresh = Arc::new(certified(file, file)?);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::Pem(key.to_owned(), error))?;
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    Ok(CertifiedKey::from_der(chain, key, &provider)?)
+}
+
+/// What the server shows, and asks of its clients.
+pub fn config(config: &Config, shown: Shown) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let builder = match &config.client_ca {
@@ -55,7 +89,7 @@ pub fn config(config: &Config, addresses: &[String]) -> Result<ServerConfig, Tls
             builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
         }
     };
-    let mut server = builder.with_single_cert(chain, key)?;
+    let mut server = builder.with_cert_resolver(Arc::new(shown));
     // Streams are upgraded connections, which only the older protocol has.
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(server)

@@ -20,7 +20,7 @@ use crate::objects::Kind;
 use crate::plan::Waiting;
 use crate::pod::{Container, Pod};
 use crate::volumes::{Place, Prepared, Tokens, VolumeError, make_dir, mounts};
-use crate::{container, dns, hooks, resources, sandbox, security};
+use crate::{container, dns, hooks, resources, sandbox, security, users};
 
 /// A hook after the start may take long, but not for ever.
 const POST_START_MAX: Duration = Duration::from_secs(3600);
@@ -112,12 +112,20 @@ impl Worker {
             let Some(container) = pod.container(&name) else { return Done::Resized(id, true) };
             let group = Cgroup::at(&resources::cgroup(&context.config.cgroup_root, pod));
             // More for the pod comes before more for its container, less after; each is refused where it is out of order.
-            let grown = context.config.cgroups_per_qos.then(|| group.update(&resources::of_pod(pod)));
-            let linux = Some(resources::of_container(pod, container, context.memory_capacity));
-            let request = v1::UpdateContainerResourcesRequest { container_id: id.clone(), linux, ..Default::default() };
+            let grown = context
+                .config
+                .cgroups_per_qos
+                .then(|| group.update(&resources::of_pod(pod, context.config.pod_pids_max)));
+            let mut linux = resources::of_container(pod, container, context.memory_capacity);
+            context.swap.add(pod, container, &mut linux);
+            let request = v1::UpdateContainerResourcesRequest {
+                container_id: id.clone(),
+                linux: Some(linux),
+                ..Default::default()
+            };
             let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
             if let Some(Err(_)) = grown
-                && let Err(error) = group.update(&resources::of_pod(pod))
+                && let Err(error) = group.update(&resources::of_pod(pod, context.config.pod_pids_max))
             {
                 tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
             }
@@ -175,10 +183,16 @@ impl Making {
             teller.pod(EventType::Warning, "FailedMount", &message);
             return Err(message);
         }
+        if let Err(error) = context.claims.prepare(pod).await {
+            let message = format!("Failed to prepare dynamic resources: {error}");
+            teller.pod(EventType::Warning, "FailedPrepareDynamicResources", &message);
+            return Err(message);
+        }
         let group = resources::cgroup(&context.config.cgroup_root, pod);
         if context.config.cgroups_per_qos {
             let cgroup = Cgroup::at(&group);
-            let made = cgroup.create().and_then(|()| cgroup.update(&resources::of_pod(pod)));
+            let made =
+                cgroup.create().and_then(|()| cgroup.update(&resources::of_pod(pod, context.config.pod_pids_max)));
             if let Err(error) = made {
                 let message =
                     format!("unable to ensure pod container exists: failed to create container for {group}: {error}");
@@ -191,6 +205,7 @@ impl Making {
             log_directory: context.log_dir(pod).display().to_string(),
             cgroup: if context.config.cgroups_per_qos { group } else { String::new() },
             attempt,
+            users: context.users.of(pod).map_err(|error| format!("the pod has no users: {error}"))?,
         };
         let handler = self.runtime_handler().await?;
         let request =
@@ -284,6 +299,7 @@ impl Making {
             log_directory: self.context.log_dir(pod).display().to_string(),
             cgroup: resources::cgroup(&self.context.config.cgroup_root, pod),
             attempt: 0,
+            users: self.users()?,
         };
         let mut runtime = self.context.runtime.runtime.clone();
         let request = v1::CreateContainerRequest {
@@ -364,15 +380,32 @@ impl Making {
         let pod_dir = self.context.volumes.pod_dir(pod.uid());
         self.write_hosts(&pod_dir).map_err(|error| bad(format!("cannot write the hosts file: {error}")))?;
         let inputs = mounts::Inputs { pod_dir: &pod_dir, places: &prepared.places, environment: &environment, attempt };
-        let mounts = mounts::all(container, &inputs).map_err(|error| bad(error.describe()))?;
+        let mut mounts = mounts::all(container, &inputs).map_err(|error| bad(error.describe()))?;
         let target = container.spec.str_at(&["targetContainerName"]).unwrap_or_default();
         let target = self.running.iter().find(|(name, _)| name == target).map(|(_, id)| id.clone());
         let security = security::of_container(pod, container, &found.user, &[], target);
-        let security = security.map_err(|error| bad(error.to_string()))?;
-        let resources = resources::of_container(pod, container, self.context.memory_capacity);
+        let mut security = security.map_err(|error| bad(error.to_string()))?;
+        if let Some(users) = self.users()? {
+            users::map_mounts(&mut mounts, &users);
+            security.namespace_options.get_or_insert_default().userns_options = Some(users);
+        }
+        let mut resources = resources::of_container(pod, container, self.context.memory_capacity);
+        self.context.swap.add(pod, container, &mut resources);
+        resources.cpuset_cpus = self.context.cpus.of(pod, container);
+        let needs = self.context.devices.needs(pod.uid(), container.name()).await;
+        let needs = needs.map_err(|error| bad(error.to_string()))?;
         let inputs =
             container::Inputs { attempt, image_ref: found.reference.clone(), environment, mounts, security, resources };
-        Ok(container::config(pod, container, inputs))
+        let mut config = container::config(pod, container, inputs);
+        container::add_devices(&mut config, needs);
+        let claimed = self.context.claims.devices(pod, container).into_iter();
+        config.cdi_devices.extend(claimed.map(|name| v1::CdiDevice { name }));
+        Ok(config)
+    }
+
+    fn users(&self) -> Result<Option<v1::UserNamespace>, Failure> {
+        let users = self.context.users.of(self.pod());
+        users.map_err(|error| Failure::new("CreateContainerConfigError", format!("the pod has no users: {error}")))
     }
 
     fn write_hosts(&self, pod_dir: &Path) -> std::io::Result<()> {

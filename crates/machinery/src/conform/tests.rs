@@ -125,6 +125,21 @@ fn props(types: &mut Types, string: TypeId, boolean: TypeId) -> TypeId {
     props
 }
 
+#[test]
+fn empty_lists_and_maps_are_forgotten_when_stored() {
+    let world = world();
+    let check = |mut tree: Value, expect: Value| {
+        forget_empty(&mut tree, world.types.schema(world.pod));
+        assert_eq!(tree, expect);
+    };
+    let emptied = value!({"metadata": {"labels": {}}, "spec": {"containers": []}});
+    check(emptied, value!({"metadata": {}, "spec": {"containers": null}}));
+    let inside = value!({"spec": {"containers": [{"name": "a", "command": [], "limits": {}}]}});
+    check(inside, value!({"spec": {"containers": [{"name": "a"}]}}));
+    let full = value!({"metadata": {"labels": {"a": ""}}, "spec": {"containers": [{"name": "a"}], "raw": {"x": []}}});
+    check(full.clone(), full);
+}
+
 fn run(mut tree: Value) -> Result<(Value, Vec<String>), Error> {
     let world = world();
     let unknown = conform(&mut tree, world.types.schema(world.pod))?;

@@ -102,6 +102,7 @@ fn answer(world: &World, discovery: &Discovery, question: &Question) -> Answer {
             };
             world.get(resource, key).map_or(Answer::Absent, |object| Answer::Object(object.clone()))
         }
+        Question::Kinds => Answer::Kinds(Arc::new(discovery.clone())),
         Question::Contents { kind, namespace } => {
             let Some(found) = discovery.kind(kind) else { return Answer::Failed("no such kind".to_owned()) };
             let objects = world.of(kind);

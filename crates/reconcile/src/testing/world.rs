@@ -9,8 +9,8 @@ use machinery::patch;
 use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 
-use crate::cache::{Cache, Objects, index_by};
-use crate::{Action, Configs, Controller, Patch, Preconditions, Propagation, kinds};
+use crate::cache::{Answer, Answers, Cache, Objects, index_by};
+use crate::{Action, Ask, Configs, Controller, Errand, Patch, Preconditions, Propagation, kinds};
 
 /// A cluster without processes.
 #[derive(Clone)]
@@ -23,6 +23,7 @@ pub struct World {
     revision: u64,
     created: u64,
     configs: Configs,
+    answers: Answers,
 }
 
 /// Why an action was not taken, as the API server would refuse it.
@@ -41,7 +42,15 @@ pub enum Refused {
 impl World {
     /// An empty world at a time.
     pub fn new(now: Time) -> Self {
-        Self { now, log: Vec::new(), objects: BTreeMap::new(), revision: 100, created: 0, configs: Configs::default() }
+        Self {
+            now,
+            log: Vec::new(),
+            objects: BTreeMap::new(),
+            revision: 100,
+            created: 0,
+            configs: Configs::default(),
+            answers: Answers::default(),
+        }
     }
 
     /// The objects of a kind: `pods`, `deployments.apps`.
@@ -56,7 +65,12 @@ impl World {
 
     /// What the controller `C` sees.
     pub fn cache<C: Controller>(&self) -> Cache<'_> {
-        Cache::new(C::READS, |kind| self.of(kind)).configured(self.configs.clone())
+        Cache::new(C::READS, |kind| self.of(kind)).configured(self.configs.clone()).answered(self.answers.clone())
+    }
+
+    /// Answers a question from now on, whoever asks it.
+    pub fn answer(&mut self, ask: &Ask, answer: Answer) {
+        self.answers.insert(ask, answer);
     }
 
     /// Tells a controller something at start.
@@ -172,6 +186,18 @@ impl World {
                 Ok(())
             }
             Action::UpdatePart { resource, subresource, object } => self.update_part(resource, subresource, object),
+            Action::After { errand, into, then } => {
+                self.log.pop();
+                self.log.push(errand.to_string());
+                // A model of an authority: what it signs tells what it was asked for.
+                let made = match errand {
+                    Errand::Sign(order) => {
+                        format!("{} for {}, {}", order.signer, order.life, order.usages.join(", ")).into()
+                    }
+                    Errand::MakeFolder(_) | Errand::RemoveFolder(_) => Value::Null,
+                };
+                self.execute(&then.as_ref().clone().with(into, made))
+            }
             Action::Event { .. } => Ok(()),
         }
     }

@@ -134,8 +134,11 @@ pub fn check(plugin: &str, configuration: &Value) -> Result<(), Error> {
     let fields: Vec<&str> = form.fields.iter().chain(&["apiVersion", "kind"]).copied().collect();
     known(configuration, "", &fields)?;
     for (at, limited) in items(configuration, "limitedResources").iter().enumerate() {
-        // DEVIATION: limitedResources of ResourceQuota are matched by the names of resources only, not by `matchScopes`.
-        known(limited, &format!("limitedResources[{at}]"), &["apiGroup", "resource", "matchContains"])?;
+        let place = format!("limitedResources[{at}]");
+        known(limited, &place, &["apiGroup", "resource", "matchContains", "matchScopes"])?;
+        for (at, scope) in items(limited, "matchScopes").iter().enumerate() {
+            known(scope, &format!("{place}.matchScopes[{at}]"), &["scopeName", "operator", "values"])?;
+        }
     }
     Ok(())
 }

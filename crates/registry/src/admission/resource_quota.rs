@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::kind::Kind;
 use api::quota::amounts::{self, Amounts};
-use api::quota::{scopes, usage};
+use api::quota::scopes::{self, Scope};
+use api::quota::usage;
 use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::{Str, Value};
@@ -32,6 +33,8 @@ struct Limited {
     plural: String,
     /// Parts of the names of resources.
     contains: Vec<String>,
+    /// Scopes that only objects may be in that a quota of such a scope counts.
+    scopes: Vec<Value>,
 }
 
 impl ResourceQuota {
@@ -44,6 +47,7 @@ impl ResourceQuota {
                 .iter()
                 .filter_map(|part| part.as_str().map(str::to_owned))
                 .collect(),
+            scopes: items(entry, "matchScopes").to_vec(),
         };
         Self { limited: items(config, "limitedResources").iter().map(limited).collect() }
     }
@@ -73,6 +77,25 @@ impl ResourceQuota {
         }
         Err(attributes.forbidden(object, format!("insufficient quota to consume: {}", bare.join(","))))
     }
+
+    /// Refuses what is in a scope that is limited and that no quota has.
+    fn check_scopes(&self, attributes: &Attributes<'_>, object: &Value, quotas: &[Value]) -> Result<(), Status> {
+        let (group, plural) = (attributes.kind.group.as_str(), attributes.kind.plural.as_str());
+        let here = self.limited.iter().filter(|limited| attributes.is(&limited.group, &limited.plural));
+        let limited = here.flat_map(|limited| limited.scopes.iter().map(Scope::of));
+        let is_covered = |scope: &Scope<'_>| {
+            let mut of_quotas = quotas.iter().flat_map(scopes::of_quota);
+            of_quotas.any(|have| have.name == scope.name && have.matches(group, plural, object))
+        };
+        let bare: Vec<String> = limited
+            .filter(|scope| scope.matches(group, plural, object) && !is_covered(scope))
+            .map(|scope| scope.to_string())
+            .collect();
+        if bare.is_empty() {
+            return Ok(());
+        }
+        Err(attributes.forbidden(object, format!("insufficient quota to match these scopes: [{}]", bare.join(" "))))
+    }
 }
 
 impl Plugin for ResourceQuota {
@@ -81,29 +104,31 @@ impl Plugin for ResourceQuota {
             return Ok(Vec::new());
         }
         let (mut matching, mut covered) = (Vec::new(), BTreeSet::new());
-        for quota in view.objects("", "resourcequotas", attributes.namespace) {
+        let quotas = view.objects("", "resourcequotas", attributes.namespace);
+        for quota in &quotas {
             let hard = amounts::read(quota.at(&["status", "hard"]));
             let counted: Vec<Str> = hard
                 .keys()
                 .filter(|name| usage::counts(&attributes.kind.group, &attributes.kind.plural, name))
                 .cloned()
                 .collect();
-            if counted.is_empty() || !scopes::match_all(&quota, &attributes.kind.group, &attributes.kind.plural, object)
+            if counted.is_empty() || !scopes::match_all(quota, &attributes.kind.group, &attributes.kind.plural, object)
             {
                 continue;
             }
-            check(attributes, object, &quota, &counted)?;
+            check(attributes, object, quota, &counted)?;
             covered.extend(counted);
             matching.push((quota, hard));
         }
         self.check_covered(attributes, object, &covered)?;
+        self.check_scopes(attributes, object, &quotas)?;
         if matching.is_empty() {
             return Ok(Vec::new());
         }
         let delta = delta(attributes, object)?;
         let mut effects = Vec::new();
         for (quota, hard) in matching {
-            effects.extend(charge(attributes, object, &quota, &hard, &delta)?);
+            effects.extend(charge(attributes, object, quota, &hard, &delta)?);
         }
         Ok(effects)
     }

@@ -27,6 +27,7 @@ use super::pod_security::PodSecurity;
 use super::pod_toleration_restriction::PodTolerationRestriction;
 use super::pod_topology_labels::PodTopologyLabels;
 use super::policies::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
+use super::policy_params::PolicyParams;
 use super::priority::Priority;
 use super::privileged::NoPrivileged;
 use super::rbac_escalation::RbacEscalation;
@@ -72,7 +73,8 @@ type Make = fn(&Value) -> Box<dyn Plugin>;
 pub(super) struct Row {
     pub name: &'static str,
     pub default: Switch,
-    /// How it is made from its configuration; `None` for what asks over the network, which is not made here.
+    /// How it is made from its configuration; `None` for what asks over the network or makes other objects, which is not
+    /// made here.
     pub make: Option<Make>,
 }
 
@@ -92,7 +94,6 @@ macro_rules! rows {
 
 /// Later ones see what earlier ones made of an object: defaults come before what counts or judges them, and quota is
 /// last, so that nothing is charged for what another one refuses.
-// DEVIATION: NamespaceAutoProvision can be turned on and does nothing: a write makes no other object than its own.
 const ROWS: &[Row] = rows![
     AlwaysAdmit: Off = |_| AlwaysAdmit,
     NamespaceAutoProvision: Off,
@@ -163,7 +164,7 @@ pub(super) fn is_known(name: &str) -> bool {
 
 /// What no flag turns off.
 pub(super) fn always(flags: &Flags) -> Vec<Box<dyn Plugin>> {
-    let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation)];
+    let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation), Box::new(PolicyParams)];
     if flags.refuse_privileged {
         plugins.push(Box::new(NoPrivileged));
     }

@@ -25,6 +25,12 @@ impl Cluster {
         self.objects.push((group.to_owned(), plural.to_owned(), object));
         self
     }
+
+    /// The same where everything is allowed, or nothing.
+    pub const fn allowing(mut self, allows: bool) -> Self {
+        self.allows = allows;
+        self
+    }
 }
 
 impl View for Cluster {

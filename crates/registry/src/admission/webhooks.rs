@@ -11,7 +11,6 @@ mod review;
 
 use std::collections::BTreeSet;
 
-use api::kind::Version;
 use cel::Host;
 use cel::cost::limits::MATCH_CONDITIONS;
 use machinery::labels::from_object;
@@ -23,7 +22,7 @@ use super::pods::{items, text};
 use super::policies::evaluate::{Given, Scope, conditions_hold};
 use super::policies::matching::{by_rules, selects_object};
 use super::policies::program::{Expression, Program};
-use super::{Attributes, Notes, Operation, View};
+use super::{Attributes, Notes, Operation, Seen, View};
 use crate::body::resource_name;
 
 pub use answer::{Answer, Failure};
@@ -131,20 +130,19 @@ impl Hook {
         request: &Request<'a>,
         object: &Value,
         view: &dyn View,
-    ) -> Result<Option<&'a Version>, Status> {
+    ) -> Result<Option<Seen<'a>>, Status> {
         let attributes = &request.attributes;
         let in_namespace = self.selects_namespace(attributes, object, view);
         if matches!(in_namespace, Ok(false)) || !selects_object(&self.entry, attributes, object) {
             return Ok(None);
         }
-        // DEVIATION: a kind that two groups serve (Event) is not equivalent to itself in the other group.
         let equivalent = text(&self.entry, "matchPolicy") != "Exact";
-        let version = by_rules(items(&self.entry, "rules"), attributes, object, equivalent);
+        let seen = by_rules(items(&self.entry, "rules"), attributes, object, equivalent);
         // A namespace that is not found matters only to a hook that the request concerns.
-        if version.is_some() {
+        if seen.is_some() {
             in_namespace?;
         }
-        Ok(version)
+        Ok(seen)
     }
 
     fn selects_namespace(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<bool, Status> {

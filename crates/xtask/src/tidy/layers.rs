@@ -10,7 +10,7 @@ use super::Tree;
 
 /// The architecture: a crate may use only crates of rows above its own.
 const LAYERS: &[&[&str]] = &[
-    &["machinery", "sys", "cri", "spdy"],
+    &["machinery", "sys", "cri", "plugins", "spdy"],
     &["cel"],
     &["api", "mvcc", "consensus", "image", "container", "net"],
     &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "pki", "runtime"],

@@ -78,6 +78,10 @@ impl CustomVersion {
 }
 
 impl Rules for CustomResource {
+    fn refused_selector(&self, _version: &str, field: &str) -> Option<String> {
+        Some(format!("field label not supported: {field}"))
+    }
+
     fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
         if self.version(context).is_some_and(|version| version.has_status)
             && let Value::Object(fields) = object

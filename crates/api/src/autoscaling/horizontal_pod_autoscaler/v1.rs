@@ -3,15 +3,20 @@
 use std::fmt::Write as _;
 
 use machinery::meta::{Meta, MetaMut};
+use machinery::time::Time;
 use machinery::{Value, go, json, value};
 
 use super::default_metric;
+use crate::field_rules::default_to;
 use crate::workload;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+
+/// The annotations that stand for what v1 has no fields for.
+pub const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
 /// A field of v1's metrics: its name there, and where it is in v2.
 type Rename = (&'static str, &'static [&'static str]);
@@ -64,6 +69,24 @@ const RESOURCE: &[Rename] = &[
     ("#AverageValue", &["#", "averageValue"]),
 ];
 
+/// An autoscaler of v1 that goes by nothing goes by the share of CPU that [`default_metric`] says.
+pub fn default(object: &mut Value) {
+    if Meta::of(object).annotation(METRICS).is_some() {
+        return;
+    }
+    let share = default_metric().at(&["resource", "target", "averageUtilization"]).cloned().unwrap_or_default();
+    if let Some(spec) = object.get_mut("spec") {
+        default_to(spec, "targetCPUUtilizationPercentage", share);
+    }
+}
+
+/// What an autoscaler of v1 goes by, as a table says it.
+pub fn cell(object: &Value, now: Time) -> Value {
+    let mut newer = object.clone();
+    to_v2(&mut newer);
+    super::metrics::cell(&newer, now)
+}
+
 /// Makes an autoscaler of v1 one of v2.
 pub fn to_v2(object: &mut Value) {
     let annotation = |name: &str| {
@@ -71,9 +94,9 @@ pub fn to_v2(object: &mut Value) {
         // What cannot be read is left out: the annotations are ours, and nobody else's to write.
         json::parse(text.as_bytes()).ok()
     };
-    let [metrics, current, conditions, behavior] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR].map(annotation);
+    let [metrics, current, conditions, behavior] = ANNOTATIONS.map(annotation);
     if let Some(mut meta) = MetaMut::of(object) {
-        [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR].iter().for_each(|name| meta.remove_annotation(name));
+        ANNOTATIONS.iter().for_each(|name| meta.remove_annotation(name));
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         let mut all = Vec::new();

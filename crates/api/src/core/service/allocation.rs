@@ -22,6 +22,9 @@ use super::{
 };
 use bands::Draw;
 
+/// The first node port of a service that is not stored: one that no range of defaults has.
+const REHEARSED_PORT: u16 = 32769;
+
 /// What the cluster has to give.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -38,6 +41,15 @@ pub trait Taken {
     fn ip(&self, ip: IpAddr) -> Option<Str>;
     /// Who has a node port, whatever its protocol.
     fn port(&self, port: u16) -> Option<Str>;
+}
+
+/// What draws are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chance {
+    /// A seed, for a service that is stored.
+    Seed(u64),
+    /// A seed, for a service that is not: it gets no ports of the cluster, but numbers beyond them.
+    Rehearsal(u64),
 }
 
 /// Something that only one service can have.
@@ -70,20 +82,23 @@ pub enum Refusal {
 }
 
 /// Gives `service` its addresses, families and ports, and says what to take and to give back. `old` is what it replaces,
-/// and `seed` what the draws are made from.
+/// and `chance` what the draws are made from.
 pub fn plan(
     service: &mut Value,
     old: Option<&Value>,
     config: &Config,
     taken: &dyn Taken,
-    seed: u64,
+    chance: Chance,
 ) -> Result<Plan, Refusal> {
     if let Some(old) = old {
         keep_allocated(service, old);
     }
     addresses::normalize(service, old);
     families::settle(service, old, config)?;
-    let mut ledger = Ledger { config, taken, draw: Draw::new(seed), ports: BTreeSet::new(), plan: Plan::default() };
+    let (Chance::Seed(seed) | Chance::Rehearsal(seed)) = chance;
+    let rehearses = matches!(chance, Chance::Rehearsal(_));
+    let draw = Draw::new(seed);
+    let mut ledger = Ledger { config, taken, draw, rehearses, ports: BTreeSet::new(), plan: Plan::default() };
     match old {
         None => ledger.address(service)?,
         Some(old) => ledger.readdress(service, old)?,
@@ -157,6 +172,7 @@ struct Ledger<'a> {
     config: &'a Config,
     taken: &'a dyn Taken,
     draw: Draw,
+    rehearses: bool,
     ports: BTreeSet<u16>,
     plan: Plan,
 }
@@ -328,6 +344,11 @@ impl Ledger<'_> {
     }
 
     fn draw_port(&mut self) -> Result<i64, Refusal> {
+        if self.rehearses {
+            let port = self.ports.last().map_or(REHEARSED_PORT, |last| last.saturating_add(1));
+            self.ports.insert(port);
+            return Ok(port.into());
+        }
         let (taken, own) = (self.taken, &self.ports);
         let is_free = |port: u16| !own.contains(&port) && taken.port(port).is_none();
         let port = bands::draw_port(&self.config.node_ports, is_free, &mut self.draw)

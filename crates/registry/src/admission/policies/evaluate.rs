@@ -4,13 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::kind::{Kind, Version};
 use cel::cost::limits::{OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
 use cel::{Authorizer, Failure, Host, Meter, Val, Variables};
 use machinery::{Object, Value, value};
 
 use super::program::{Expression, Program};
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Operation, Seen};
 use crate::conversion::from_stored;
 
 /// What expressions are given, in the version that the policy wants to see.
@@ -29,12 +28,12 @@ impl Given {
         object: &Value,
         namespace: Option<&Value>,
         params: Option<Value>,
-        version: &Version,
+        seen: Seen<'_>,
     ) -> Self {
         Self {
-            object: shown(object, attributes.kind, version),
-            old: attributes.old.map(|old| shown(old, attributes.kind, version)).unwrap_or_default(),
-            request: request(attributes, version),
+            object: shown(object, seen),
+            old: attributes.old.map(|old| shown(old, seen)).unwrap_or_default(),
+            request: request(attributes, seen),
             // An object of the cluster is in no namespace, and a namespace is not in itself.
             namespace: namespace.filter(|_| !attributes.namespace.is_empty()).cloned().unwrap_or_default(),
             params: params.unwrap_or_default(),
@@ -42,20 +41,24 @@ impl Given {
     }
 }
 
-fn shown(object: &Value, kind: &Kind, version: &Version) -> Value {
+fn shown(object: &Value, seen: Seen<'_>) -> Value {
     let mut object = object.clone();
     if !object.is_null() {
-        from_stored(&mut object, kind, version);
+        from_stored(&mut object, seen.kind, seen.version);
     }
     object
 }
 
 /// The request as an AdmissionRequest, without its objects.
-fn request(attributes: &Attributes<'_>, version: &Version) -> Value {
-    let Attributes { kind, .. } = *attributes;
-    let (group, plural, name) = (kind.group.as_str(), kind.plural.as_str(), kind.kind.as_str());
-    let asked = attributes.version.name.as_str();
-    let version = version.name.as_str();
+fn request(attributes: &Attributes<'_>, seen: Seen<'_>) -> Value {
+    let kind = |of: Seen<'_>| {
+        let (group, kind) = (of.kind.group.as_str(), of.kind.kind.as_str());
+        value!({"group": group, "version": (of.version.name.as_str()), "kind": kind})
+    };
+    let resource = |of: Seen<'_>| {
+        let (group, plural) = (of.kind.group.as_str(), of.kind.plural.as_str());
+        value!({"group": group, "version": (of.version.name.as_str()), "resource": plural})
+    };
     let (operation, options) = match attributes.operation {
         Operation::Create => ("CREATE", "CreateOptions"),
         Operation::Update => ("UPDATE", "UpdateOptions"),
@@ -64,10 +67,10 @@ fn request(attributes: &Attributes<'_>, version: &Version) -> Value {
     };
     let mut request = value!({
         "uid": (attributes.uid),
-        "kind": {"group": group, "version": version, "kind": name},
-        "resource": {"group": group, "version": version, "resource": plural},
-        "requestKind": {"group": group, "version": asked, "kind": name},
-        "requestResource": {"group": group, "version": asked, "resource": plural},
+        "kind": (kind(seen)),
+        "resource": (resource(seen)),
+        "requestKind": (kind(attributes.as_asked())),
+        "requestResource": (resource(attributes.as_asked())),
         "operation": operation,
         "userInfo": (attributes.user.to_user_info()),
         "dryRun": (attributes.dry_run),

@@ -1,12 +1,25 @@
 //! Which requests a policy or a binding is about.
 
-use api::kind::Version;
+use std::sync::{Arc, LazyLock};
+
+use api::kind::{Keeping, Kind, Version};
 use machinery::Value;
 use machinery::labels::from_object;
 use machinery::meta::{Meta, Scope};
 
 use crate::admission::pods::{items, text};
 use crate::admission::{Attributes, Operation};
+
+/// A kind in the version in which somebody wants to see its objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The kind: the request's own, or one whose objects are the same ones.
+    pub kind: &'a Kind,
+    /// The version.
+    pub version: &'a Version,
+}
+
+static BUILT_IN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(api::kinds::all);
 
 /// Whether constraints match a request, and the version in which its objects are to be shown.
 ///
@@ -16,7 +29,7 @@ pub fn matches<'a>(
     attributes: &Attributes<'a>,
     object: &Value,
     namespace: Option<&Value>,
-) -> Option<&'a Version> {
+) -> Option<Seen<'a>> {
     if !selects_namespace(constraints, attributes, object, namespace)
         || !selects_object(constraints, attributes, object)
     {
@@ -27,7 +40,7 @@ pub fn matches<'a>(
         return None;
     }
     match items(constraints, "resourceRules") {
-        [] => Some(attributes.version),
+        [] => Some(attributes.as_asked()),
         rules => by_rules(rules, attributes, object, equivalent),
     }
 }
@@ -65,15 +78,25 @@ pub fn by_rules<'a>(
     attributes: &Attributes<'a>,
     object: &Value,
     equivalent: bool,
-) -> Option<&'a Version> {
-    let fits = |version: &&Version| rules.iter().any(|rule| rule_matches(rule, attributes, object, &version.name));
-    Some(attributes.version).filter(&fits).or_else(|| {
-        let others: &'a [Version] = if equivalent { &attributes.kind.versions } else { &[] };
-        others.iter().find(&fits)
+) -> Option<Seen<'a>> {
+    let fits = |seen: &Seen<'_>| rules.iter().any(|rule| rule_matches(rule, attributes, object, seen));
+    Some(attributes.as_asked()).filter(&fits).or_else(|| {
+        let kinds = [Some(attributes.kind), twin(attributes.kind)].into_iter().flatten();
+        let mut others = kinds.flat_map(|kind| kind.versions.iter().map(move |version| Seen { kind, version }));
+        if equivalent { others.find(&fits) } else { None }
     })
 }
 
-fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, version: &str) -> bool {
+/// The kind of another group whose objects are kept in the same place: Events.
+fn twin(kind: &Kind) -> Option<&'static Kind> {
+    let Keeping::Stored { prefix, .. } = &kind.keeping else { return None };
+    let is_twin = |other: &&Arc<Kind>| {
+        other.group != kind.group && matches!(&other.keeping, Keeping::Stored { prefix: its, .. } if its == prefix)
+    };
+    BUILT_IN.iter().find(is_twin).map(|kind| &**kind)
+}
+
+fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, seen: &Seen<'_>) -> bool {
     let any = |field: &str, word: &str| {
         items(rule, field).iter().any(|have| matches!(have.as_str(), Some(have) if have == "*" || have == word))
     };
@@ -91,8 +114,8 @@ fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, versi
     let names = items(rule, "resourceNames");
     let name = if attributes.name.is_empty() { Meta::of(object).name() } else { attributes.name };
     any("operations", operation)
-        && any("apiGroups", &attributes.kind.group)
-        && any("apiVersions", version)
+        && any("apiGroups", &seen.kind.group)
+        && any("apiVersions", &seen.version.name)
         && scope
         && (names.is_empty() || names.iter().any(|have| have.as_str() == Some(name)))
         && items(rule, "resources")

@@ -15,7 +15,7 @@ use super::evaluate::{Given, Scope, conditions_hold};
 use super::program::{Program, Programs};
 use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
 use crate::admission::pods::{spec, text};
-use crate::admission::{Attributes, Notes, Operation, Plugin, View};
+use crate::admission::{Attributes, Notes, Operation, Plugin, Seen, View};
 use crate::body;
 use crate::conversion::to_stored;
 
@@ -72,7 +72,7 @@ impl MutatingAdmissionPolicy {
             (name, _) => view.object("", "namespaces", "", name),
         };
         let constraints = &spec(&bound.policy)["matchConstraints"];
-        let Some(version) = matching::matches(constraints, attributes, object, namespace.as_ref()) else {
+        let Some(seen) = matching::matches(constraints, attributes, object, namespace.as_ref()) else {
             return Ok(());
         };
         let program = self.programs.of(&bound.policy, HOST);
@@ -87,8 +87,8 @@ impl MutatingAdmissionPolicy {
                     .map_err(|why| format!("failed to configure binding: {why}"))?;
                 let mut changed = object.clone();
                 for params in found {
-                    let given = Given::of(attributes, &changed, namespace.as_ref(), params, version);
-                    changed = mutate(&program, given, changed, attributes, view, version)?;
+                    let given = Given::of(attributes, &changed, namespace.as_ref(), params, seen);
+                    changed = mutate(&program, given, changed, attributes, view, seen)?;
                 }
                 Ok(changed)
             };
@@ -111,7 +111,7 @@ fn mutate(
     object: Value,
     attributes: &Attributes<'_>,
     view: &dyn View,
-    version: &Version,
+    seen: Seen<'_>,
 ) -> Result<Value, String> {
     let authorizer = view.authorizer(attributes.user);
     let mut changed = false;
@@ -123,7 +123,7 @@ fn mutate(
                 return Ok(object);
             }
             let made = scope.run(&rule.main)?;
-            patched(text(&rule.entry, "patchType"), &made, &given.object, version)?
+            patched(text(&rule.entry, "patchType"), &made, &given.object, seen.version)?
         };
         changed = true;
         given.object = patched;
@@ -131,9 +131,9 @@ fn mutate(
     if !changed {
         return Ok(object);
     }
-    let fit = body::again(given.object, attributes.kind, version, FieldValidation::Ignore);
+    let fit = body::again(given.object, seen.kind, seen.version, FieldValidation::Ignore);
     let mut object = fit.map_err(|status| status.message)?.object;
-    to_stored(&mut object, attributes.kind, version);
+    to_stored(&mut object, seen.kind, seen.version);
     Ok(object)
 }
 

@@ -80,7 +80,7 @@ impl ValidatingAdmissionPolicy {
     fn judge(&self, request: &Request<'_>, notes: &mut Notes) -> Option<Denial> {
         let Request { attributes, object, namespace, bound, .. } = *request;
         let constraints = &spec(&bound.policy)["matchConstraints"];
-        let version = matching::matches(constraints, attributes, object, namespace)?;
+        let seen = matching::matches(constraints, attributes, object, namespace)?;
         let program = self.programs.of(&bound.policy, HOST);
         let mut first = None;
         for binding in &bound.bindings {
@@ -99,7 +99,7 @@ impl ValidatingAdmissionPolicy {
                 }
             };
             for params in found {
-                let given = Given::of(attributes, object, namespace, params, version);
+                let given = Given::of(attributes, object, namespace, params, seen);
                 let denials = evaluate(request, &program, &given, name, notes);
                 act(bound, binding, denials, &mut first, notes);
             }

@@ -84,3 +84,28 @@ fn what_is_limited_is_used_only_where_a_quota_counts_it() {
         "status":{"hard":{"cpu":"2","requests.cpu":"2"},"used":{"cpu":"0","requests.cpu":"0"}}}"#;
     assert_eq!(refusal(&Cluster::default().with("", "resourcequotas", both), &pod("400m")), None);
 }
+
+#[test]
+fn who_is_in_a_limited_scope_needs_a_quota_of_that_scope() {
+    let scope = r#"{"scopeName": "PriorityClass", "operator": "In", "values": ["high", "higher"]}"#;
+    let limited = format!(r#"{{"limitedResources": [{{"resource": "pods", "matchScopes": [{scope}]}}]}}"#);
+    let plugin = ResourceQuota::of(&json::parse(limited.as_bytes()).unwrap());
+    let (kind, user) = (api::core::pod::kind(), auth::User::default());
+    let refusal = |cluster: &Cluster, class: &str| {
+        let mut pod = pod("");
+        pod.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("priorityClassName", class);
+        let charged = plugin.charge(&attributes(&kind, &user, Operation::Create), &pod, cluster);
+        charged.err().map(|status| status.message)
+    };
+    let none = Cluster::default();
+    assert_eq!(refusal(&none, "low"), None);
+    let expect =
+        "pods \"x\" is forbidden: insufficient quota to match these scopes: [{PriorityClass In [high higher]}]";
+    assert_eq!(refusal(&none, "high").as_deref(), Some(expect));
+    let quota = format!(
+        r#"{{"metadata": {{"name": "q", "namespace": "n", "resourceVersion": "7"}},
+        "spec": {{"scopeSelector": {{"matchExpressions": [{scope}]}}}},
+        "status": {{"hard": {{"pods": "2"}}, "used": {{"pods": "0"}}}}}}"#
+    );
+    assert_eq!(refusal(&Cluster::default().with("", "resourcequotas", &quota), "high"), None);
+}

@@ -1,10 +1,9 @@
 //! What a hook is sent: an AdmissionReview in a version that it knows.
 
-use api::kind::Version;
 use machinery::field_validation::FieldValidation;
 use machinery::{GroupVersionKind, Object, Value, value};
 
-use super::{Failure, Hook, Request, operation_name};
+use super::{Failure, Hook, Request, Seen, operation_name};
 use crate::admission::pods::items;
 use crate::options::{DeleteOptions, Propagation, WriteOptions};
 
@@ -30,21 +29,22 @@ pub struct Review {
 
 impl Review {
     /// The review of a request in a version. The objects are in that version already.
-    pub fn of(request: &Request<'_>, version: &Version, uid: &str, object: Value, old: Value) -> Self {
+    pub fn of(request: &Request<'_>, seen: Seen<'_>, uid: &str, object: Value, old: Value) -> Self {
         let attributes = &request.attributes;
-        let kind = attributes.kind;
-        let gvk = |version: &str| {
-            let gvk = request.part().cloned().unwrap_or_else(|| kind.gvk(version));
+        let gvk = |of: Seen<'_>| {
+            let gvk = request.part().cloned().unwrap_or_else(|| of.kind.gvk(&of.version.name));
             let GroupVersionKind { group, version, kind } = gvk;
             value!({"group": group, "version": version, "kind": kind})
         };
-        let gvr = |version: &str| value!({"group": (kind.group.as_str()), "version": version, "resource": (kind.plural.as_str())});
-        let asked = attributes.version.name.as_str();
-        let version = version.name.as_str();
+        let gvr = |of: Seen<'_>| {
+            let (group, plural) = (of.kind.group.as_str(), of.kind.plural.as_str());
+            value!({"group": group, "version": (of.version.name.as_str()), "resource": plural})
+        };
+        let asked = attributes.as_asked();
         let mut out = value!({
             "uid": uid,
-            "kind": (gvk(version)),
-            "resource": (gvr(version)),
+            "kind": (gvk(seen)),
+            "resource": (gvr(seen)),
             "requestKind": (gvk(asked)),
             "requestResource": (gvr(asked)),
             "operation": (operation_name(attributes.operation)),

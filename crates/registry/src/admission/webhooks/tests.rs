@@ -57,11 +57,30 @@ fn an_equivalent_version_is_shown_where_the_hook_does_not_name_the_requests_own(
                 "operations": ["*"], "resources": ["*"]}}]}}"#
         ));
         let found = hook.selects(&request, &Value::Null, &Cluster::default()).unwrap();
-        assert_eq!(found.map(|version| version.name.as_str()), expect);
+        assert_eq!(found.map(|seen| seen.version.name.as_str()), expect);
     };
     check("Equivalent", "v2", Some("v1"));
     check("Exact", "v2", None);
     check("Exact", "v1", Some("v1"));
+}
+
+#[test]
+fn events_are_the_same_objects_in_both_groups() {
+    let (core, newer) = (api::core::event::kind(), api::events::event::kind());
+    let user = User::anonymous();
+    let check = |kind: &api::kind::Kind, group: &str, policy: &str, expect: Option<&str>| {
+        let hook = hook(&format!(
+            r#"{{"matchPolicy": "{policy}", "rules": [{{"apiGroups": ["{group}"], "apiVersions": ["v1"],
+                "operations": ["*"], "resources": ["events"]}}]}}"#
+        ));
+        let request = request(kind, &user, Operation::Create);
+        let found = hook.selects(&request, &Value::Null, &Cluster::default()).unwrap();
+        assert_eq!(found.map(|seen| seen.kind.group.as_str()), expect);
+    };
+    check(&core, "events.k8s.io", "Equivalent", Some("events.k8s.io"));
+    check(&core, "events.k8s.io", "Exact", None);
+    check(&newer, "", "Equivalent", Some(""));
+    check(&newer, "events.k8s.io", "Equivalent", Some("events.k8s.io"));
 }
 
 #[test]
@@ -74,7 +93,7 @@ fn match_conditions_hold_or_the_failure_policy_decides() {
             r#"{{"name": "h", "failurePolicy": "{policy}", "matchConditions": [{{"name": "c", "expression": "{expression}"}}]}}"#
         ));
         let object = value!({"metadata": {"name": "x"}});
-        let review = Review::of(&request, &kind.versions[0], "u", object, Value::Null);
+        let review = Review::of(&request, request.attributes.as_asked(), "u", object, Value::Null);
         let held = hook.conditions_hold(&request, &review, &Cluster::default());
         assert_eq!(held.as_ref().map(|held| *held).map_err(|status| status.message.as_str()), expect);
     };
@@ -97,7 +116,7 @@ fn a_review_says_everything_about_a_request() {
         ..request(&kind, &user, Operation::Delete)
     };
     let old = value!({"metadata": {"name": "x"}});
-    let review = Review::of(&request, &kind.versions[0], "u", Value::Null, old).to_value(ReviewVersion::V1);
+    let review = Review::of(&request, request.attributes.as_asked(), "u", Value::Null, old).to_value(ReviewVersion::V1);
     let expect = value!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -125,7 +144,7 @@ fn outcome(phase: Phase, response: &str) -> String {
     let kind = api::core::pod::kind();
     let user = User::anonymous();
     let request = request(&kind, &user, Operation::Create);
-    let review = Review::of(&request, &kind.versions[0], "u", value!({}), Value::Null);
+    let review = Review::of(&request, request.attributes.as_asked(), "u", value!({}), Value::Null);
     let hook = hook(r#"{"name": "h.example.com"}"#);
     let answer = json::parse(response.as_bytes()).unwrap();
     let mut notes = Notes::default();

@@ -37,7 +37,7 @@ fn service(spec: Value) -> Value {
 fn planned(spec: Value, old: Option<&Value>, others: &[Claim]) -> Result<(Value, Plan), Refusal> {
     let others = Others(others.iter().map(|claim| (*claim, "other")).collect());
     let mut service = service(spec);
-    let plan = plan(&mut service, old, &config(&["10.96.0.0/16"]), &others, 1)?;
+    let plan = plan(&mut service, old, &config(&["10.96.0.0/16"]), &others, Chance::Seed(1))?;
     Ok((service, plan))
 }
 
@@ -111,12 +111,12 @@ fn families_must_be_configured() {
 fn a_cluster_of_two_families_gives_an_address_of_each() {
     let mut dual = service(value!({"ipFamilyPolicy": "PreferDualStack", "ports": [{"port": 80}]}));
     let config = config(&["fd00::/112", "10.96.0.0/16"]);
-    let first = plan(&mut dual, None, &config, &Others::default(), 3).unwrap();
+    let first = plan(&mut dual, None, &config, &Others::default(), Chance::Seed(3)).unwrap();
     assert_eq!(texts(&dual, "ipFamilies"), ["IPv6", "IPv4"]);
     assert_eq!(first.claims.len(), 2);
     let mut single = dual.clone();
     spec_mut(&mut single).unwrap().insert("ipFamilyPolicy", "SingleStack");
-    let second = plan(&mut single, Some(&dual), &config, &Others::default(), 3).unwrap();
+    let second = plan(&mut single, Some(&dual), &config, &Others::default(), Chance::Seed(3)).unwrap();
     assert_eq!(second, Plan { claims: Vec::new(), releases: vec![first.claims[1]] });
     assert_eq!(texts(&single, "clusterIPs").len(), 1);
 }
@@ -193,4 +193,20 @@ fn a_full_range_is_told() {
         &ports,
         "failed to allocate a nodePort: range is full",
     );
+}
+
+#[test]
+fn a_service_that_is_not_stored_gets_numbers_beyond_the_ports() {
+    let check = |spec: Value, expect: &[i64], health: i64| {
+        let mut service = service(spec);
+        let chance = Chance::Rehearsal(1);
+        plan(&mut service, None, &config(&["10.96.0.0/16"]), &Others::default(), chance).unwrap();
+        assert_eq!((node_ports(&service), health_port(&service)), (expect.to_vec(), health));
+    };
+    let ports = value!([{"name": "a", "port": 80}, {"name": "b", "port": 81}]);
+    check(value!({"type": "NodePort", "ports": (ports)}), &[32769, 32770], 0);
+    let local = value!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]});
+    check(local, &[32769], 32770);
+    let chosen = value!([{"name": "a", "port": 80, "nodePort": 30100}, {"name": "b", "port": 81}]);
+    check(value!({"type": "NodePort", "ports": (chosen)}), &[30100, 30101], 0);
 }

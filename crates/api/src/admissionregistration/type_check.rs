@@ -1,0 +1,271 @@
+//! What is doubtful about the expressions of a validating policy, held against the types of the objects that it matches.
+//!
+//! An expression is compiled once for each type, with that type in the place of `object` and `oldObject`. What does not
+//! compile then is a warning in the policy's status and changes nothing else: the policy runs on what objects really hold.
+
+use std::sync::{Arc, LazyLock};
+
+use cel::schema::TypeSet;
+use cel::{Env, EnvSet, Host, Type};
+use machinery::schema::structural::Structural;
+use machinery::{At, GroupVersionKind, Object, Value, value};
+
+use crate::kind::{Kind, Shape, Version};
+
+/// Of how many types a rule is held against at most.
+const TYPES_MAX: usize = 10;
+
+/// The metadata of a custom resource, as far as its definition does not say: what every object has.
+static METADATA: LazyLock<Value> = LazyLock::new(|| {
+    let text = || value!({"type": "string"});
+    let texts = || value!({"type": "object", "additionalProperties": {"type": "string"}});
+    let time = || value!({"type": "string", "format": "date-time"});
+    let owner = value!({"type": "object", "properties": {
+        "apiVersion": (text()), "kind": (text()), "name": (text()), "uid": (text()),
+        "controller": {"type": "boolean"}, "blockOwnerDeletion": {"type": "boolean"},
+    }});
+    value!({"type": "object", "properties": {
+        "name": (text()), "generateName": (text()), "namespace": (text()), "uid": (text()), "selfLink": (text()),
+        "resourceVersion": (text()), "generation": {"type": "integer", "format": "int64"},
+        "creationTimestamp": (time()), "deletionTimestamp": (time()),
+        "deletionGracePeriodSeconds": {"type": "integer", "format": "int64"},
+        "labels": (texts()), "annotations": (texts()),
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+        "ownerReferences": {"type": "array", "items": (owner)},
+    }})
+});
+
+/// What a policy calls a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Called<'a> {
+    /// As URLs do: `deployments`.
+    Plural(&'a str),
+    /// As objects do: `Deployment`.
+    Kind(&'a str),
+}
+
+impl Called<'_> {
+    /// Whether a kind of these names is meant.
+    pub fn is(&self, plural: &str, kind: &str) -> bool {
+        match self {
+            Self::Plural(called) => *called == plural,
+            Self::Kind(called) => *called == kind,
+        }
+    }
+}
+
+/// Finds the kind of a group that is called so.
+pub type Find<'f> = &'f dyn Fn(&str, Called<'_>) -> Option<Arc<Kind>>;
+
+/// A kind in the version in which it is matched.
+struct Matched {
+    name: GroupVersionKind,
+    kind: Arc<Kind>,
+}
+
+/// The warnings about a policy, as its status has them.
+pub fn warnings(policy: &Value, find: Find<'_>) -> Vec<Value> {
+    let root = At::root(policy);
+    let spec = root.get("spec");
+    let types = types_to_check(&spec, find);
+    let params = params_of(&spec, find);
+    let mut warnings = Vec::new();
+    for validation in spec.get("validations").items() {
+        for field in ["expression", "messageExpression"] {
+            let expression = validation.get(field);
+            if expression.is_empty() {
+                continue;
+            }
+            let found: Vec<String> =
+                types.iter().filter_map(|ty| doubt(&spec, ty, params.as_ref(), expression.str())).collect();
+            if !found.is_empty() {
+                let place = expression.path().to_string();
+                warnings.push(value!({"fieldRef": place, "warning": (found.join("\n"))}));
+            }
+        }
+    }
+    warnings
+}
+
+/// What is wrong with an expression if objects are of a type.
+fn doubt(spec: &At<'_>, ty: &Matched, params: Option<&Matched>, expression: &str) -> Option<String> {
+    let mut env = EnvSet::default().stored;
+    for variable in ["namespaceObject", "request"] {
+        if let Some(schema) = Host::MatchConditions.schema(variable) {
+            let set = env.add_types(TypeSet::Static(schema.types()));
+            env = env.with_object(variable, set, schema.id(), false);
+        }
+    }
+    env = with_objects(env, &["object", "oldObject"], ty)?;
+    if let Some(params) = params {
+        env = with_objects(env, &["params"], params)?;
+    }
+    env = env
+        .with_variable("authorizer", Type::Opaque("kubernetes.authorization.Authorizer"))
+        .with_variable("authorizer.requestResource", Type::Opaque("kubernetes.authorization.ResourceCheck"));
+    for variable in spec.get("variables").items() {
+        let compiled = env.compile(variable.get("expression").str());
+        let ty = compiled.map_or(Type::Dyn, |compiled| compiled.program.result_type().clone());
+        env = env.with_variable(&format!("variables.{}", variable.get("name").str()), ty);
+    }
+    let GroupVersionKind { group, version, kind } = &ty.name;
+    env.compile(expression).err().map(|wrong| format!("{group}/{version}, Kind={kind}: {wrong}\n"))
+}
+
+/// The environment with variables that hold objects of a kind; none if its schema says nothing.
+fn with_objects(mut env: Env, names: &[&str], of: &Matched) -> Option<Env> {
+    match &version_of(&of.kind, &of.name.version)?.shape {
+        Shape::BuiltIn(schema) => Some(names.iter().fold(env, |env, name| env.with_builtin(name, *schema))),
+        Shape::Custom(..) => {
+            let mut schema = of.kind.rules.published_schema(&of.name.version)?.clone();
+            let properties = schema.as_object_mut()?.get_or_insert_with("properties", Value::object);
+            if let Some(properties) = properties.as_object_mut() {
+                add_metadata(properties);
+            }
+            let types = Arc::new(Structural::new(&schema).ok()?);
+            let root = types.root();
+            let set = env.add_types(TypeSet::Structural(types));
+            Some(names.iter().fold(env, |env, name| env.with_object(name, set, root, true)))
+        }
+    }
+}
+
+fn add_metadata(properties: &mut Object) {
+    properties.insert("metadata", METADATA.clone());
+}
+
+fn version_of<'k>(kind: &'k Kind, name: &str) -> Option<&'k Version> {
+    kind.version(name).filter(|version| version.served)
+}
+
+/// The kinds that a policy matches and names: those behind a star are not looked at. Sorted by group, version and kind.
+fn types_to_check(spec: &At<'_>, find: Find<'_>) -> Vec<Matched> {
+    let mut types: Vec<Matched> = Vec::new();
+    let constraints = spec.get("matchConstraints");
+    'rules: for rule in constraints.get("resourceRules").items() {
+        let [groups, versions] = ["apiGroups", "apiVersions"].map(|field| named(&rule.get(field)));
+        let (Some(groups), Some(versions)) = (groups, versions) else { continue };
+        let listed = rule.get("resources");
+        let mut resources: Vec<&str> =
+            listed.list().iter().filter_map(Value::as_str).filter(|one| !one.contains(['*', '/'])).collect();
+        resources.sort_unstable();
+        let mut count = 0;
+        for (group, version, resource) in product(&groups, &versions, &resources) {
+            let found = find(group, Called::Plural(resource));
+            let Some(kind) = found.filter(|kind| version_of(kind, version).is_some()) else { continue };
+            let name = kind.gvk(version);
+            if !types.iter().any(|have| have.name == name) {
+                types.push(Matched { name, kind });
+            }
+            count += 1;
+            if count == TYPES_MAX {
+                break 'rules;
+            }
+        }
+    }
+    let order = |one: &Matched| (one.name.group.clone(), one.name.version.clone(), one.name.kind.clone());
+    types.sort_by_key(order);
+    types
+}
+
+fn product<'a>(
+    groups: &'a [&'a str],
+    versions: &'a [&'a str],
+    resources: &'a [&'a str],
+) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
+    groups.iter().flat_map(move |group| {
+        versions.iter().flat_map(move |version| resources.iter().map(move |resource| (*group, *version, *resource)))
+    })
+}
+
+/// The names of a list in order; none if one of them stands for all.
+fn named<'a>(list: &At<'a>) -> Option<Vec<&'a str>> {
+    let mut names: Vec<&str> = list.list().iter().filter_map(Value::as_str).collect();
+    names.sort_unstable();
+    (!names.iter().any(|name| name.contains('*'))).then_some(names)
+}
+
+fn params_of(spec: &At<'_>, find: Find<'_>) -> Option<Matched> {
+    let param = spec.get("paramKind");
+    let name = GroupVersionKind::parse(param.get("apiVersion").str(), param.get("kind").str()).ok()?;
+    let kind = find(&name.group, Called::Kind(&name.kind))?;
+    version_of(&kind, &name.version).is_some().then_some(Matched { name, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::json;
+
+    use super::*;
+    use crate::apiextensions::custom_resource::kind_of;
+
+    fn find(group: &str, called: Called<'_>) -> Option<Arc<Kind>> {
+        let is = |kind: &Arc<Kind>| kind.group == group && called.is(&kind.plural, &kind.kind);
+        crate::kinds::all().into_iter().chain([Arc::new(kind_of(&widgets()).unwrap())]).find(is)
+    }
+
+    fn widgets() -> Value {
+        json::parse(
+            br#"{"spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object",
+                "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}}]}}"#,
+        )
+        .unwrap()
+    }
+
+    fn rule(group: &str, resources: &[&str]) -> Value {
+        value!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["*"],
+            "resources": (resources.iter().map(|one| Value::from(*one)).collect::<Vec<_>>())})
+    }
+
+    fn check(rules: Vec<Value>, expression: &str, expect: &[&str]) {
+        let policy = value!({"spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": rules},
+            "variables": [{"name": "most", "expression": "int(params.data['most'])"}],
+            "validations": [{"expression": expression}],
+        }});
+        let found = warnings(&policy, &find);
+        let words: Vec<String> = found
+            .iter()
+            .flat_map(|one| one.str_at(&["warning"]).unwrap().lines().filter(|line| line.contains("ERROR")))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(words, expect, "{expression}");
+        assert!(found.iter().all(|one| one.str_at(&["fieldRef"]) == Some("spec.validations[0].expression")));
+    }
+
+    #[test]
+    fn an_expression_is_held_against_every_type_that_is_named() {
+        let workloads = || vec![rule("apps", &["deployments", "replicasets", "deployments/scale"])];
+        check(workloads(), "object.spec.replicas <= variables.most && has(oldObject.spec)", &[]);
+        check(
+            workloads(),
+            "object.spec.paused",
+            &["apps/v1, Kind=ReplicaSet: ERROR: <input>:1:12: undefined field 'paused'"],
+        );
+        check(
+            workloads(),
+            "object.replicas > 1",
+            &[
+                "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'",
+                "apps/v1, Kind=ReplicaSet: ERROR: <input>:1:7: undefined field 'replicas'",
+            ],
+        );
+        check(vec![rule("", &["pods"])], "object.nope", &["/v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'nope'"]);
+        check(vec![rule("*", &["pods"])], "object.nope", &[]);
+        check(vec![rule("", &["*"]), rule("", &["nothings"])], "object.nope", &[]);
+        check(vec![rule("", &["pods"])], "params.nope", &["/v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'nope'"]);
+    }
+
+    #[test]
+    fn custom_resources_have_the_types_of_their_definition_and_all_metadata() {
+        let widgets = || vec![rule("example.com", &["widgets"])];
+        check(widgets(), "object.spec.size > 3 && object.metadata.labels['a'] == object.kind", &[]);
+        check(
+            widgets(),
+            "object.spec.sise > 3",
+            &["example.com/v1, Kind=Widget: ERROR: <input>:1:12: undefined field 'sise'"],
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! ComponentStatus: asked of the parts of the control plane at the moment it is read.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use client::config::Tls;
+use http::{HeaderMap, Method, Uri};
+use http_body_util::BodyExt;
+use machinery::status::{Reason, Status};
+use machinery::{Object, Value, value};
+use registry::options::ListOptions;
+use registry::selection::Selection;
+use tokio::time::timeout;
+
+use super::{Call, method_not_allowed, shown};
+use crate::answer::Answer;
+use crate::backend::Route;
+use crate::proxy::{ProxyError, Target, nothing};
+
+/// Who is asked over HTTPS, and at which port of this machine.
+const COMPONENTS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler", 10259)];
+/// What the store is called, whatever it is.
+const STORE: &str = "etcd-0";
+/// How long a component may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// So much of what a component says of itself is shown.
+const SAID_BYTES_MAX: usize = 10 << 10;
+
+/// What was found: whether it is well, what it says, and what went wrong.
+struct Found {
+    healthy: bool,
+    message: String,
+    error: String,
+}
+
+/// Answers for one component or for all of them.
+pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
+    if call.asked.method != Method::GET || call.asked.query.has("watch") {
+        return Err(method_not_allowed());
+    }
+    if call.resource.in_url {
+        let status = one(call, &call.resource.name).await;
+        let status = status
+            .ok_or_else(|| Status::failure(Reason::Unknown, format!("Component not found: {}", call.resource.name)))?;
+        return shown::formed(call, 200, &status, &call.version().columns);
+    }
+    let options = ListOptions::of_list(&call.asked.query)?;
+    let selection = Selection::of(&call.kind, call.version(), &options)?;
+    let [(manager, _), (scheduler, _)] = COMPONENTS;
+    let (manager, store, scheduler) = tokio::join!(one(call, manager), one(call, STORE), one(call, scheduler));
+    let all = [manager, store, scheduler].into_iter().flatten();
+    let selected = all.filter(|status| selection.matches(&call.kind, status)).collect();
+    shown::many(call, selected, Object::new())
+}
+
+async fn one(call: &Call<'_>, name: &str) -> Option<Value> {
+    let found = match COMPONENTS.iter().find(|(component, _)| *component == name) {
+        Some((_, port)) => timeout(PATIENCE, probe(*port)).await.unwrap_or_else(|_| {
+            Found::ill(format!("Get \"https://127.0.0.1:{port}/healthz\": context deadline exceeded"))
+        }),
+        None if name == STORE => match call.state.catch_up().await {
+            Ok(_) => Found { healthy: true, message: "ok".to_owned(), error: String::new() },
+            Err(status) => Found { healthy: false, message: String::new(), error: status.message },
+        },
+        None => return None,
+    };
+    let mut condition = value!({"type": "Healthy", "status": (if found.healthy { "True" } else { "False" })});
+    if let Value::Object(condition) = &mut condition {
+        for (field, text) in [("message", found.message), ("error", found.error)] {
+            if !text.is_empty() {
+                condition.insert(field, text);
+            }
+        }
+    }
+    let conditions = vec![condition];
+    Some(value!({"apiVersion": "v1", "kind": "ComponentStatus", "metadata": {"name": name}, "conditions": conditions}))
+}
+
+/// Asks a component of this machine. Whoever has its port has the machine: the certificate is not looked at.
+async fn probe(port: u16) -> Found {
+    let dial = format!("127.0.0.1:{port}");
+    let url = format!("https://{dial}/healthz");
+    let tls = Tls { insecure_skip_verify: true, ..Tls::default() };
+    let route = Route { url: Uri::try_from(&url).unwrap_or_default(), dial, server_name: "127.0.0.1".to_owned() };
+    let target = Target { route, tls, path: "/healthz".to_owned() };
+    let answer = match target.request(Method::GET, HeaderMap::new(), nothing()) {
+        Ok(request) => target.send(request).await,
+        Err(error) => Err(error),
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(ProxyError::Dial { text, .. }) => return Found::ill(format!("Get \"{url}\": {text}")),
+        Err(error) => return Found::ill(format!("Get \"{url}\": {error}")),
+    };
+    let status = answer.status().as_u16();
+    if !(200..400).contains(&status) {
+        return Found::ill(format!("HTTP probe failed with statuscode: {status}"));
+    }
+    let mut body = answer.into_body();
+    let mut said = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else { continue };
+        let room = SAID_BYTES_MAX - said.len();
+        said.extend_from_slice(&data[..data.len().min(room)]);
+    }
+    Found { healthy: true, message: String::from_utf8_lossy(&said).into_owned(), error: String::new() }
+}
+
+impl Found {
+    const fn ill(message: String) -> Self {
+        Self { healthy: false, message, error: String::new() }
+    }
+}

@@ -1,0 +1,117 @@
+//! Plug-ins that write something besides the object itself, and kinds that are asked for rather than stored.
+
+use std::sync::Arc;
+
+use machinery::{Value, value};
+use tokio::task::JoinSet;
+
+use crate::server::Cluster;
+
+fn pod(name: &str) -> Value {
+    value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_forty_pods_at_once_as_many_are_created_as_the_quota_allows() {
+    let cluster = Arc::new(Cluster::start().await);
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let hard = value!({"pods": "10"});
+    let quota = value!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": (hard.clone())}});
+    cluster.post(quotas, &quota).await.ok();
+    // No controller here counts what there is.
+    let status = value!({"status": {"hard": hard, "used": {"pods": "0"}}});
+    cluster.merge(&format!("{quotas}/q/status"), &status).await.ok();
+    let mut creating = JoinSet::new();
+    for number in 0..40 {
+        let cluster = Arc::clone(&cluster);
+        creating
+            .spawn(async move { cluster.post("/api/v1/namespaces/default/pods", &pod(&format!("p{number}"))).await });
+    }
+    let (mut created, mut refused) = (0, 0);
+    while let Some(answer) = creating.join_next().await {
+        let answer = answer.unwrap();
+        match answer.code {
+            201 => created += 1,
+            _ => {
+                let why = "is forbidden: exceeded quota: q, requested: pods=1, used: pods=10, limited: pods=10";
+                assert!(
+                    answer.refused().starts_with("403 ") && answer.refused().ends_with(why),
+                    "{}",
+                    answer.refused()
+                );
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((created, refused), (10, 30));
+    let quota = cluster.get(&format!("{quotas}/q")).await.ok();
+    assert_eq!(quota["status"]["used"]["pods"], value!("10"));
+    let pods = cluster.get("/api/v1/namespaces/default/pods").await.ok();
+    assert_eq!(pods["items"].as_array().map(<[Value]>::len), Some(10));
+}
+
+#[tokio::test]
+async fn a_namespace_is_made_for_what_is_created_in_it_if_that_is_wanted() {
+    let entry = value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+    let plain = Cluster::start().await;
+    let refused = plain.post("/api/v1/namespaces/new/configmaps", &entry).await.refused();
+    assert_eq!(refused, "404 namespaces \"new\" not found");
+    let cluster = Cluster::with(|config| config.admission.enable.push("NamespaceAutoProvision".to_owned())).await;
+    let rehearsed = cluster.post("/api/v1/namespaces/new/configmaps?dryRun=All", &entry).await.refused();
+    assert_eq!(rehearsed, "404 namespaces \"new\" not found");
+    cluster.post("/api/v1/namespaces/new/configmaps", &entry).await.ok();
+    let namespace = cluster.get("/api/v1/namespaces/new").await.ok();
+    assert_eq!(namespace["status"]["phase"], value!("Active"));
+    assert_eq!(namespace["metadata"]["labels"]["kubernetes.io/metadata.name"], value!("new"));
+}
+
+#[tokio::test]
+async fn components_are_asked_how_they_are_when_their_statuses_are_read() {
+    let cluster = Cluster::start().await;
+    let listed = cluster.get("/api/v1/componentstatuses").await;
+    assert_eq!(listed.warnings(), ["v1 ComponentStatus is deprecated in v1.19+"]);
+    let list = listed.ok();
+    let names: Vec<&str> =
+        list["items"].as_array().unwrap().iter().map(|item| item.str_at(&["metadata", "name"]).unwrap()).collect();
+    assert_eq!(names, ["controller-manager", "etcd-0", "scheduler"]);
+    let store = cluster.get("/api/v1/componentstatuses/etcd-0").await.ok();
+    assert_eq!(store["conditions"], value!([{"type": "Healthy", "status": "True", "message": "ok"}]));
+    let unknown = cluster.get("/api/v1/componentstatuses/nobody").await.refused();
+    assert_eq!(unknown, "500 Component not found: nobody");
+    let selected = cluster.get("/api/v1/componentstatuses?fieldSelector=metadata.name%3Detcd-0").await.ok();
+    assert_eq!(selected["items"].as_array().map(<[Value]>::len), Some(1));
+}
+
+#[tokio::test]
+async fn what_is_not_stored_takes_no_port_and_empty_lists_come_back_as_none() {
+    let cluster = Cluster::start().await;
+    let service = value!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    let rehearsed = cluster.post("/api/v1/namespaces/default/services?dryRun=All", &service).await.ok();
+    assert_eq!(rehearsed["spec"]["ports"][0]["nodePort"], value!(32769));
+    let made = cluster.post("/api/v1/namespaces/default/services", &service).await.ok();
+    let port = made["spec"]["ports"][0]["nodePort"].as_int().unwrap();
+    assert!((30000..=32767).contains(&port), "{port}");
+    let role =
+        value!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}, "rules": []});
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
+    assert_eq!(cluster.post(roles, &role).await.ok().get("rules"), Some(&Value::Null));
+    assert_eq!(cluster.get(&format!("{roles}/r")).await.ok().get("rules"), Some(&Value::Null));
+}
+
+#[tokio::test]
+async fn who_asks_for_metadata_does_not_see_annotations_that_stand_for_fields() {
+    let cluster = Cluster::start().await;
+    let set = value!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let sets = "/apis/apps/v1/namespaces/default/daemonsets";
+    let made = cluster.post(sets, &set).await.ok();
+    assert_eq!(made["metadata"]["annotations"], value!({"deprecated.daemonset.template.generation": "1"}));
+    let partial =
+        cluster.get_as(&format!("{sets}/d"), "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").await;
+    assert_eq!(partial.ok()["metadata"].get("annotations"), None);
+    let table = cluster.get_as(sets, "application/json;as=Table;g=meta.k8s.io;v=v1").await.ok();
+    assert_eq!(table["rows"][0]["object"]["metadata"].get("annotations"), None);
+}

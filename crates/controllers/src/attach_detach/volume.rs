@@ -1,0 +1,83 @@
+//! A volume of a CSI driver, and what it is called in the places that name it.
+
+use aws_lc_rs::digest;
+use machinery::meta::Meta;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, kinds};
+
+use super::DRIVERS;
+use crate::read::{list, text};
+
+const PREFIX: &str = "csi-";
+const UNIQUE_PREFIX: &str = "kubernetes.io/csi/";
+
+/// A volume that must be attached before it can be mounted.
+pub struct Volume<'a> {
+    object: &'a Value,
+    driver: &'a str,
+    handle: &'a str,
+}
+
+impl<'a> Volume<'a> {
+    /// The volume that a claim is bound to, if it is one that is attached.
+    pub fn of_claim(cache: &'a Cache, claim: &Key) -> Option<Self> {
+        let claim = cache.get("persistentvolumeclaims", claim)?;
+        let object = cache.get("persistentvolumes", &Key::cluster(text(claim, &["spec", "volumeName"])))?;
+        if text(object, &["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
+            return None;
+        }
+        let driver = object.str_at(&["spec", "csi", "driver"])?;
+        let known = cache.get(DRIVERS, &Key::cluster(driver));
+        let attached = known.and_then(|known| known.at(&["spec", "attachRequired"])).and_then(Value::as_bool);
+        attached.unwrap_or(true).then(|| Self {
+            object,
+            driver,
+            handle: text(object, &["spec", "csi", "volumeHandle"]),
+        })
+    }
+
+    pub fn name(&self) -> &'a str {
+        Meta::of(self.object).name()
+    }
+
+    /// Whether it can be on one node only.
+    pub fn is_exclusive(&self) -> bool {
+        let shared = |mode: &Value| mode.as_str().is_some_and(|mode| !mode.starts_with("ReadWriteOnce"));
+        !list(self.object, &["spec", "accessModes"]).iter().any(shared)
+    }
+
+    /// What nodes call it.
+    pub fn unique_name(&self) -> String {
+        format!("{UNIQUE_PREFIX}{}^{}", self.driver, self.handle)
+    }
+
+    /// The name of its attachment to a node: the same whoever makes it.
+    pub fn attachment(&self, node: &str) -> String {
+        hashed(self.handle, self.driver, node)
+    }
+
+    pub fn attach(&self, name: &str, node: &str) -> Action {
+        let resource = kinds::VOLUME_ATTACHMENTS.clone();
+        let object = value!({"apiVersion": (resource.api_version()), "kind": "VolumeAttachment", "metadata": {"name": name},
+            "spec": {"attacher": (self.driver), "nodeName": node, "source": {"persistentVolumeName": (self.name())}}});
+        Action::Create { resource, object, told: None }
+    }
+}
+
+/// The name of the attachment to a node of what the node calls so.
+pub fn attachment_name(unique: &str, node: &str) -> Option<String> {
+    let (driver, handle) = unique.strip_prefix(UNIQUE_PREFIX)?.split_once('^')?;
+    Some(hashed(handle, driver, node))
+}
+
+/// Whether an attachment has a name as this controller makes it; others are others'.
+pub fn is_our_name(name: &str) -> bool {
+    let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.strip_prefix(PREFIX).is_some_and(is_hash)
+}
+
+fn hashed(handle: &str, driver: &str, node: &str) -> String {
+    let hash = digest::digest(&digest::SHA256, format!("{handle}{driver}{node}").as_bytes());
+    let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{PREFIX}{hex}")
+}

@@ -1,0 +1,146 @@
+//! Signs what a machine must know of the cluster before it joins, with each token that a machine may join with.
+
+use auth::bootstrap_token;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Object, Value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+use crate::read::text;
+
+const NAMESPACE: &str = "kube-public";
+const NAME: &str = "cluster-info";
+/// What is signed.
+const CONTENT: &str = "kubeconfig";
+/// Signatures stand under this and the token's name.
+const PREFIX: &str = "jws-kubeconfig-";
+
+/// The controller. Its only key is that of the config map.
+pub struct BootstrapSigner;
+
+/// The config map, and the secrets that may hold tokens.
+pub struct Observed<'a> {
+    map: &'a Value,
+    secrets: Vec<&'a Value>,
+}
+
+impl Controller for BootstrapSigner {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "bootstrap-signer-controller";
+    const READS: &'static [&'static str] = &["configmaps", "secrets"];
+    const WRITES: &'static [&'static str] = &["configmaps"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let is = if kind == "secrets" { is_token(object) } else { Key::of(object) == Key::new(NAMESPACE, NAME) };
+        keys.extend(is.then(|| Key::new(NAMESPACE, NAME)));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        if *key != Key::new(NAMESPACE, NAME) {
+            return None;
+        }
+        let secrets = cache.in_namespace("secrets", bootstrap_token::NAMESPACE).filter(|secret| is_token(secret));
+        Some(Observed { map: cache.get("configmaps", key)?, secrets: secrets.collect() })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let Some(content) = observed.map.str_at(&["data", CONTENT]) else {
+            return Plan::waiting("there is nothing to sign");
+        };
+        let before = observed.map.get("data").and_then(Value::as_object).cloned().unwrap_or_else(Object::new);
+        let mut data = before.clone();
+        data.retain(|key, _| !key.starts_with(PREFIX));
+        let mut plan = Plan::default();
+        for secret in &observed.secrets {
+            let Some((id, token)) = for_signing(secret) else { continue };
+            if let Some(ends) = expires_at(secret) {
+                if ends <= now {
+                    continue;
+                }
+                plan.wake(ends);
+            }
+            data.insert(format!("{PREFIX}{id}"), bootstrap_token::signature(content, &id, &token));
+        }
+        if data != before {
+            let mut object = observed.map.clone();
+            object.as_object_mut().expect("an object of a cache is one").insert("data", data);
+            plan.push(Action::Update { resource: kinds::CONFIG_MAPS.clone(), object, told: None });
+        }
+        plan
+    }
+}
+
+fn is_token(secret: &Value) -> bool {
+    text(secret, &["type"]) == bootstrap_token::SECRET_TYPE
+        && Meta::of(secret).namespace() == bootstrap_token::NAMESPACE
+}
+
+/// The two halves of a token that may sign. A secret is named by the half that is no secret.
+fn for_signing(secret: &Value) -> Option<(String, String)> {
+    let (id, token) = (data(secret, "token-id")?, data(secret, "token-secret")?);
+    let named = Meta::of(secret).name().strip_prefix("bootstrap-token-")? == id;
+    let usable = !token.is_empty() && data(secret, "usage-bootstrap-signing").as_deref() == Some("true");
+    (named && usable).then_some((id, token))
+}
+
+/// When a token ends; one whose end nobody understands has ended.
+fn expires_at(secret: &Value) -> Option<Time> {
+    let text = data(secret, "expiration").filter(|text| !text.is_empty())?;
+    Some(Time::parse(&text).unwrap_or(Time::from_unix(0, 0)))
+}
+
+fn data(secret: &Value, field: &str) -> Option<String> {
+    String::from_utf8(BASE64.decode(secret.str_at(&["data", field])?).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    fn token(world: &mut World, id: &str, signing: &str, expiration: &str) -> Key {
+        let encode = |text: &str| BASE64.encode(text);
+        let data = value!({"token-id": (encode(id)), "token-secret": (encode("0123456789abcdef")),
+            "usage-bootstrap-signing": (encode(signing)), "expiration": (encode(expiration))});
+        let name = format!("bootstrap-token-{id}");
+        let secret = value!({"type": (bootstrap_token::SECRET_TYPE), "data": data,
+            "metadata": {"namespace": "kube-system", "name": name}});
+        world.add(&kinds::SECRETS, secret)
+    }
+
+    fn signed(world: &World) -> Vec<String> {
+        let map = world.get(&kinds::CONFIG_MAPS, &Key::new(NAMESPACE, NAME)).unwrap();
+        map["data"].as_object().unwrap().keys().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_cluster_is_signed_for_by_every_token_that_may_and_only_as_long_as_it_lasts() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let map = value!({"metadata": {"namespace": NAMESPACE, "name": NAME},
+            "data": {"kubeconfig": "content", "jws-kubeconfig-gone00": "x..y"}});
+        world.add(&kinds::CONFIG_MAPS, map);
+        let first = token(&mut world, "abcdef", "true", "");
+        token(&mut world, "ending", "true", "2023-11-14T22:14:20Z");
+        token(&mut world, "past00", "true", "2023-11-14T22:13:00Z");
+        token(&mut world, "other0", "false", "");
+        obeys_laws::<BootstrapSigner>(&world, |_| false);
+        let mut early = world.clone();
+        early.now = world.now;
+        let plan = reconcile::decide::<BootstrapSigner>(
+            &early.cache::<BootstrapSigner>(),
+            &Key::new(NAMESPACE, NAME),
+            early.now,
+        );
+        plan.actions.iter().for_each(|action| early.execute(action).unwrap());
+        assert_eq!(signed(&early), ["jws-kubeconfig-abcdef", "jws-kubeconfig-ending", "kubeconfig"]);
+        settle::<BootstrapSigner>(&mut world, |_| false);
+        assert_eq!(signed(&world), ["jws-kubeconfig-abcdef", "kubeconfig"], "a minute later");
+        world.remove(&kinds::SECRETS, &first);
+        settle::<BootstrapSigner>(&mut world, |_| false);
+        assert_eq!(signed(&world), ["kubeconfig"]);
+    }
+}

@@ -1,0 +1,181 @@
+//! Has approved requests signed that are for one of Kubernetes' own signers, or says why they are not.
+
+use std::collections::BTreeSet;
+
+use machinery::time::{Duration, Time};
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Errand, Order, Plan, kinds};
+
+use crate::csr::{Asked, is, usages};
+use crate::read::{list, text};
+
+/// No certificate is shorter, whatever was asked for.
+const LIFE_MIN: Duration = Duration::from_seconds(600);
+
+/// Who signs, and for how long.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The signers that have an authority here.
+    pub signers: BTreeSet<&'static str>,
+    /// How long certificates last that do not say it, and at most.
+    pub life: Duration,
+}
+
+/// The controller.
+pub struct CsrSigner;
+
+/// A request that is approved and not signed.
+pub struct Observed<'a> {
+    request: &'a Value,
+    config: &'a Config,
+}
+
+impl Controller for CsrSigner {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "certificatesigningrequest-signing-controller";
+    const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
+    const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io/status"];
+
+    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+        keys.push(Key::of(object));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let config = cache.config::<Config>()?;
+        let request = cache.get(Self::READS[0], key)?;
+        let is_ours = config.signers.contains(text(request, &["spec", "signerName"]));
+        let is_open = is(request, "Approved") && !is(request, "Denied") && !is(request, "Failed");
+        let is_signed = !text(request, &["status", "certificate"]).is_empty();
+        (is_ours && is_open && !is_signed).then_some(Observed { request, config })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let request = observed.request;
+        // The server takes nothing that cannot be read: this is a request of a newer kind, which another may sign.
+        let Some(asked) = Asked::of(request) else { return Plan::waiting("the request cannot be read") };
+        let signer = text(request, &["spec", "signerName"]);
+        if let Err(objection) = asked.check(signer, &usages(request)) {
+            return Plan::of(failed(request, &objection.to_string(), now));
+        }
+        let order = Order {
+            signer: signer.to_owned(),
+            request: asked.der,
+            usages: usages(request).into_iter().map(str::to_owned).collect(),
+            life: life(request, observed.config.life),
+        };
+        let resource = kinds::CERTIFICATE_SIGNING_REQUESTS.clone();
+        Plan::of(Action::After {
+            errand: Errand::Sign(order),
+            into: &["status", "certificate"],
+            then: Box::new(Action::UpdateStatus { resource, object: request.clone() }),
+        })
+    }
+}
+
+/// How long the certificate lasts: what was asked for, within bounds.
+fn life(request: &Value, max: Duration) -> Duration {
+    let asked = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
+    asked.map_or(max, |seconds| {
+        let asked = Duration::from_nanos(seconds.saturating_mul(1_000_000_000));
+        if asked > max { max } else { asked.max(LIFE_MIN) }
+    })
+}
+
+fn failed(request: &Value, message: &str, now: Time) -> Action {
+    let now = now.to_string();
+    let mut conditions = list(request, &["status", "conditions"]).to_vec();
+    conditions
+        .push(value!({"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": message,
+        "lastUpdateTime": (now.as_str()), "lastTransitionTime": (now.as_str())}));
+    let resource = kinds::CERTIFICATE_SIGNING_REQUESTS.clone();
+    Action::UpdateStatus { resource, object: request.clone() }.with(&["status", "conditions"], conditions.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::patch::merge;
+    use proptest::prelude::*;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+    use crate::condition;
+    use crate::csr::tests::{OF_NODE, OF_PERSON, OF_SERVER, request};
+    use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN};
+
+    /// What becomes of a request with these conditions: the certificate of the model, or why there is none.
+    fn check(request: Value, conditions: &[&str], expect: &str) {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let signers = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING].into();
+        world.configure(Config { signers, life: Duration::from_seconds(24 * 3600) });
+        let said = |kind: &&str| value!({"type": (*kind), "status": "True"});
+        let conditions: Vec<Value> = conditions.iter().map(said).collect();
+        let request = merge::apply(request, value!({"status": {"conditions": conditions}}));
+        let key = world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request);
+        obeys_laws::<CsrSigner>(&world, |_| false);
+        settle::<CsrSigner>(&mut world, |_| false);
+        let settled = world.get(&kinds::CERTIFICATE_SIGNING_REQUESTS, &key).unwrap();
+        let certificate = text(settled, &["status", "certificate"]).to_owned();
+        let failed = condition::find(settled, "Failed").map(|said| text(said, &["message"]).to_owned());
+        assert_eq!(certificate + failed.as_deref().unwrap_or_default(), expect);
+    }
+
+    #[test]
+    fn what_is_approved_is_signed_for_as_long_as_it_may_be() {
+        let client = request(OF_PERSON, CLIENT, &["client auth"]);
+        let lasting = |seconds: i64| merge::apply(client.clone(), value!({"spec": {"expirationSeconds": seconds}}));
+        check(client.clone(), &["Approved"], "kubernetes.io/kube-apiserver-client for 24h0m0s, client auth");
+        check(lasting(3600), &["Approved"], "kubernetes.io/kube-apiserver-client for 1h0m0s, client auth");
+        check(lasting(1), &["Approved"], "kubernetes.io/kube-apiserver-client for 10m0s, client auth");
+        check(lasting(i64::MAX), &["Approved"], "kubernetes.io/kube-apiserver-client for 24h0m0s, client auth");
+        let serving = request(OF_SERVER, KUBELET_SERVING, &["digital signature", "server auth"]);
+        check(serving, &["Approved"], "kubernetes.io/kubelet-serving for 24h0m0s, digital signature, server auth");
+    }
+
+    #[test]
+    fn what_a_signer_does_not_sign_fails_with_its_reason() {
+        let check_failed = |pem, signer, expect| check(request(pem, signer, &["client auth"]), &["Approved"], expect);
+        check_failed(OF_PERSON, KUBELET_CLIENT, "subject organization is not system:nodes");
+        check_failed(OF_NODE, KUBELET_SERVING, "DNS or IP subjectAltName is required");
+        let server = request(OF_PERSON, CLIENT, &["server auth"]);
+        check(server, &["Approved"], "invalid usage for client certificate: server auth");
+    }
+
+    #[test]
+    fn what_is_not_approved_or_for_another_is_left_alone() {
+        let client = request(OF_PERSON, CLIENT, &["client auth"]);
+        check(client.clone(), &[], "");
+        check(client.clone(), &["Approved", "Denied"], "");
+        check(request(OF_PERSON, "example.org/theirs", &["client auth"]), &["Approved"], "");
+        check(request(OF_PERSON, LEGACY_UNKNOWN, &["client auth"]), &["Approved"], "");
+        check(request("nonsense", CLIENT, &["client auth"]), &["Approved"], "");
+        check(merge::apply(client, value!({"status": {"certificate": "x"}})), &["Approved"], "x");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_obeys_the_laws_in_generated_worlds(all in prop::collection::vec((0..3usize, 0..4usize, 0..3usize, 0..4usize), 0..4)) {
+            let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+            let signers = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN];
+            world.configure(Config { signers: signers.into(), life: Duration::from_seconds(3600) });
+            let usages: [&[&str]; 3] = [&["client auth", "digital signature"], &["server auth", "digital signature"], &["any"]];
+            let conditions = [value!([]), value!([{"type": "Approved"}]), value!([{"type": "Denied"}]),
+                value!([{"type": "Approved"}, {"type": "Failed"}])];
+            for (number, (pem, signer, usage, said)) in all.iter().enumerate() {
+                let request = request([OF_NODE, OF_SERVER, OF_PERSON][*pem], signers[*signer], usages[*usage]);
+                let status = value!({"status": {"conditions": (conditions[*said].clone())},
+                    "metadata": {"name": (format!("r{number}"))}});
+                world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, merge::apply(request, status));
+            }
+            obeys_laws::<CsrSigner>(&world, |_| false);
+            settle::<CsrSigner>(&mut world, |_| false);
+            for entry in world.of(CsrSigner::READS[0]).iter() {
+                let signed = !text(&entry.value, &["status", "certificate"]).is_empty();
+                let decided = signed || is(&entry.value, "Failed");
+                prop_assert_eq!(decided, is(&entry.value, "Approved"));
+                prop_assert!(!(signed && is(&entry.value, "Denied")));
+            }
+        }
+    }
+}

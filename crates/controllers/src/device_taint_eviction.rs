@@ -1,0 +1,187 @@
+//! Deletes pods whose devices are tainted with what their claims do not tolerate, at once or after as long as they tolerate it.
+
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Value};
+use reconcile::{Cache, Controller, Plan};
+
+use crate::pod;
+use crate::read::{list, text};
+use crate::resource_claim::{CLAIMS, names_of};
+use crate::taint_eviction::{Tolerated, Words, evict, tolerated};
+
+const SLICES: &str = "resourceslices.resource.k8s.io";
+const WORDS: Words = Words {
+    reason: "DeletionByDeviceTaintManager",
+    message: "Device Taint manager: deleting due to NoExecute taint",
+    event: "DeviceTaintManagerEviction",
+};
+
+/// The controller. Its keys are pods.
+pub struct DeviceTaintEviction;
+
+/// A pod that is placed, and each of its devices that is tainted: what the claim tolerates of it, and the taint.
+pub struct Observed<'a> {
+    pod: &'a Value,
+    taints: Vec<(&'a [Value], &'a Value)>,
+}
+
+impl Controller for DeviceTaintEviction {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "device-taint-eviction";
+    const READS: &'static [&'static str] = &["pods", CLAIMS, SLICES];
+    const WRITES: &'static [&'static str] = &["pods", "pods/status", "events"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "pods" => keys.extend((!names_of(object).is_empty()).then(|| Key::of(object))),
+            CLAIMS => keys.extend(users(object)),
+            // Whose devices a slice describes, its taints concern.
+            _ if taints(object).next().is_none() => {}
+            _ => {
+                let of_slice = |claim: &Value| devices(claim).any(|device| is_in(object, device));
+                let claims = cache.of(CLAIMS).iter().filter(|it| of_slice(&it.value));
+                keys.extend(claims.flat_map(|it| users(&it.value)));
+            }
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let pod = cache.get("pods", key).filter(|found| !pod::node(found).is_empty() && pod::is_active(found))?;
+        let mut found = Vec::new();
+        for name in names_of(pod) {
+            let Some(claim) = cache.get(CLAIMS, &Key::new(key.namespace.clone(), name)) else { continue };
+            // A claim of the name that is for others says nothing of this pod.
+            if !list(claim, &["status", "reservedFor"]).iter().any(|user| text(user, &["uid"]) == Meta::of(pod).uid()) {
+                continue;
+            }
+            for device in devices(claim) {
+                let slices = cache.of(SLICES).iter().map(|it| &it.value).filter(|slice| is_in(slice, device));
+                let all = slices.flat_map(taints).filter(|(name, _)| *name == text(device, &["device"]));
+                found.extend(all.map(|(_, taint)| (list(device, &["tolerations"]), taint)));
+            }
+        }
+        Some(Observed { pod, taints: found })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let ends = observed.taints.iter().filter_map(|(tolerations, taint)| match tolerated(tolerations, taint) {
+            Tolerated::ForEver => None,
+            Tolerated::Not => Some(now),
+            // The server writes down when a taint was added; one without a time is as old as it can be.
+            Tolerated::For(seconds) => {
+                let added = taint.str_at(&["timeAdded"]).and_then(|time| Time::parse(time).ok());
+                Some(added.map_or(now, |added| added.plus(Duration::from_seconds(seconds))))
+            }
+        });
+        match ends.min() {
+            None => Plan::default(),
+            Some(time) if time <= now => evict(observed.pod, &WORDS, now),
+            Some(time) => Plan { wake_at: Some(time), ..Plan::default() },
+        }
+    }
+}
+
+/// The pods that a claim is reserved for.
+fn users(claim: &Value) -> impl Iterator<Item = Key> {
+    let namespace = Meta::of(claim).namespace();
+    let users = list(claim, &["status", "reservedFor"]).iter().filter(|user| text(user, &["resource"]) == "pods");
+    users.map(move |user| Key::new(namespace, text(user, &["name"])))
+}
+
+/// The devices that are allocated for a claim.
+fn devices(claim: &Value) -> std::slice::Iter<'_, Value> {
+    list(claim, &["status", "allocation", "devices", "results"]).iter()
+}
+
+/// Whether a slice describes the pool of a device.
+fn is_in(slice: &Value, device: &Value) -> bool {
+    text(slice, &["spec", "driver"]) == text(device, &["driver"])
+        && text(slice, &["spec", "pool", "name"]) == text(device, &["pool"])
+}
+
+/// What a slice says of its devices that sends pods away, with the device's name.
+fn taints(slice: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let devices = list(slice, &["spec", "devices"]).iter();
+    let all = devices.flat_map(|device| list(device, &["taints"]).iter().map(|taint| (text(device, &["name"]), taint)));
+    all.filter(|(_, taint)| text(taint, &["effect"]) == "NoExecute")
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use proptest::prelude::*;
+    use reconcile::kinds;
+    use reconcile::testing::{World, kubelet, obeys_laws, settle};
+
+    use super::*;
+
+    fn world(taints: &Value, tolerations: &Value) -> World {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        for name in ["p", "other"] {
+            let spec = value!({"nodeName": "n", "resourceClaims": [{"name": "x", "resourceClaimName": name}]});
+            let running = value!({"phase": "Running"});
+            world.add(
+                &kinds::PODS,
+                value!({"metadata": {"namespace": "a", "name": name}, "spec": spec, "status": running}),
+            );
+        }
+        for (claim, device, uid) in [("p", "d0", "uid-1"), ("other", "d1", "uid-2")] {
+            let results = value!([{"driver": "gpu.example", "pool": "n", "device": device, "tolerations": (tolerations.clone())}]);
+            world.add(
+                &kinds::RESOURCE_CLAIMS,
+                value!({"metadata": {"namespace": "a", "name": claim}, "status": {"allocation": {"devices": {"results": results}},
+                    "reservedFor": [{"resource": "pods", "name": claim, "uid": uid}]}}),
+            );
+        }
+        let devices = value!([{"name": "d0", "taints": (taints.clone())}, {"name": "d1"}]);
+        let spec = value!({"driver": "gpu.example", "pool": {"name": "n"}, "devices": devices});
+        world.add(&kinds::RESOURCE_SLICES, value!({"metadata": {"name": "s"}, "spec": spec}));
+        world
+    }
+
+    fn check(taints: &Value, tolerations: &Value, seconds: Option<i64>) {
+        let mut world = world(taints, tolerations);
+        obeys_laws::<DeviceTaintEviction>(&world, kubelet);
+        let start = world.now;
+        settle::<DeviceTaintEviction>(&mut world, kubelet);
+        let gone = world.get(&kinds::PODS, &Key::new("a", "p")).is_none();
+        assert_eq!(gone.then(|| world.now.since(start).whole_seconds()), seconds, "{taints} {tolerations}");
+        assert!(world.get(&kinds::PODS, &Key::new("a", "other")).is_some());
+    }
+
+    #[test]
+    fn a_pod_goes_when_its_device_is_tainted_with_what_its_claim_does_not_tolerate() {
+        let taint = |effect: &str| value!([{"key": "broken", "effect": effect, "timeAdded": "2023-11-14T22:13:20Z"}]);
+        check(&taint("NoExecute"), &value!([]), Some(0));
+        check(&taint("NoSchedule"), &value!([]), None);
+        check(&taint("NoExecute"), &value!([{"key": "broken", "operator": "Exists"}]), None);
+        check(
+            &taint("NoExecute"),
+            &value!([{"key": "broken", "operator": "Exists", "tolerationSeconds": 90}]),
+            Some(90),
+        );
+        check(&taint("NoExecute"), &value!([{"key": "other", "operator": "Exists"}]), Some(0));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_obeys_the_laws_in_generated_worlds(effect in 0..2usize, key in 0..2usize, seconds in prop::option::of(0..100i64), tolerates: bool) {
+            let taints = value!([{"key": "broken", "effect": (["NoExecute", "NoSchedule"][effect]), "timeAdded": "2023-11-14T22:13:20Z"}]);
+            let mut toleration = value!({"key": (["broken", "other"][key]), "operator": "Exists"});
+            if let (Some(seconds), Some(toleration)) = (seconds, toleration.as_object_mut()) {
+                toleration.insert("tolerationSeconds", seconds);
+            }
+            let fits = tolerates && key == 0;
+            let tolerations = if tolerates { value!([toleration]) } else { value!([]) };
+            let expect = match (effect, fits, seconds) {
+                (1, _, _) | (_, true, None) => None,
+                (_, true, Some(seconds)) => Some(seconds),
+                (_, false, _) => Some(0),
+            };
+            check(&taints, &tolerations, expect);
+        }
+    }
+}

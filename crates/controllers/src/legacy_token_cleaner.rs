@@ -1,0 +1,228 @@
+//! Takes away tokens in secrets that were made for service accounts by themselves and that nobody has used for long.
+//!
+//! ```text
+//!   unused for the period ──> marked invalid since a day ──> unused for another period ──> deleted
+//! ```
+//!
+//! The mark makes the API server refuse the token; using it before the end brings it back.
+
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+
+use crate::read::{list, text};
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+/// Says since when the API server writes down when tokens are used.
+const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking");
+const DAY: Duration = Duration::from_seconds(24 * 3600);
+
+/// How long a token may be unused.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Before it is marked, and once more before it goes.
+    pub period: Duration,
+}
+
+/// The controller. Its keys are secrets.
+pub struct LegacyTokenCleaner;
+
+/// A secret with a token that an account names as its own.
+pub struct Observed<'a> {
+    secret: &'a Value,
+    tracked_since: Option<Time>,
+    in_use: bool,
+    period: Duration,
+}
+
+impl Controller for LegacyTokenCleaner {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "legacy-serviceaccount-token-cleaner-controller";
+    const READS: &'static [&'static str] = &["secrets", "serviceaccounts", "pods", "configmaps"];
+    const WRITES: &'static [&'static str] = &["secrets"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "secrets" => keys.extend(is_token(object).then(|| Key::of(object))),
+            "configmaps" if Key::of(object) == Key::new(TRACKING.0, TRACKING.1) => {
+                let secrets = cache.of("secrets").iter().filter(|it| is_token(&it.value));
+                keys.extend(secrets.map(|it| it.key.clone()));
+            }
+            // Whoever stops using one is noticed on the next day.
+            _ => {}
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let secret = cache.get("secrets", key).filter(|secret| is_token(secret))?;
+        let meta = Meta::of(secret);
+        let account = cache.get("serviceaccounts", &Key::new(meta.namespace(), meta.annotation(ACCOUNT)?))?;
+        let same = meta.annotation(ACCOUNT_UID).is_none_or(|uid| uid.is_empty() || uid == Meta::of(account).uid());
+        // Others were made by a person, who may want them whether they are used or not.
+        let made_by_itself = list(account, &["secrets"]).iter().any(|it| text(it, &["name"]) == meta.name());
+        if meta.is_deleting() || !same || !made_by_itself {
+            return None;
+        }
+        let tracking = cache.get("configmaps", &Key::new(TRACKING.0, TRACKING.1));
+        Some(Observed {
+            secret,
+            // The first day is not a whole one.
+            tracked_since: tracking.and_then(|map| day(map.str_at(&["data", "since"])?)).map(|day| day.plus(DAY)),
+            in_use: cache.in_namespace("pods", &key.namespace).any(|pod| uses(pod, meta.name())),
+            period: cache.config::<Config>()?.period,
+        })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let secret = observed.secret;
+        let meta = Meta::of(secret);
+        let Some(tracked_since) = observed.tracked_since else {
+            return Plan::waiting("nobody writes down when tokens are used");
+        };
+        let created = meta.creation_timestamp().unwrap_or(now);
+        let last_used = match meta.label(LAST_USED).map(day) {
+            None => created,
+            Some(Some(last)) => last.plus(DAY),
+            Some(None) => return Plan::waiting("when it was last used is not understood"),
+        };
+        let unused_at = created.max(last_used).max(tracked_since).plus(observed.period);
+        if now < unused_at {
+            return Plan { wake_at: Some(unused_at), ..Plan::default() };
+        }
+        if observed.in_use {
+            return Plan { wake_at: Some(now.plus(DAY)), ..Plan::waiting("a pod uses it") };
+        }
+        let Some(invalid_since) = meta.label(INVALID_SINCE).and_then(day) else {
+            let today = now.to_string()[..10].to_owned();
+            return Plan::of(Action::Patch {
+                resource: kinds::SECRETS.clone(),
+                key: Key::of(secret),
+                subresource: "",
+                only_if: Preconditions::same(secret),
+                patch: Patch::Merge(
+                    value!({"metadata": {"labels": {"kubernetes.io/legacy-token-invalid-since": today}}}),
+                ),
+            });
+        };
+        let goes_at = invalid_since.plus(DAY).plus(observed.period);
+        if now < goes_at {
+            return Plan { wake_at: Some(goes_at), ..Plan::default() };
+        }
+        Plan::of(Action::Delete {
+            resource: kinds::SECRETS.clone(),
+            key: Key::of(secret),
+            // Somebody may use it at this very moment, which the server writes down.
+            only_if: Preconditions::unchanged(secret),
+            propagation: None,
+            grace_seconds: None,
+            told: None,
+        })
+    }
+}
+
+fn is_token(secret: &Value) -> bool {
+    text(secret, &["type"]) == TYPE
+}
+
+/// The beginning of a day.
+fn day(text: &str) -> Option<Time> {
+    Time::parse(&format!("{text}T00:00:00Z")).ok()
+}
+
+/// Whether a pod names a secret.
+fn uses(pod: &Value, secret: &str) -> bool {
+    auth::node::secrets_of_pod(pod).any(|name| name == secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    const PERIOD: i64 = 365;
+
+    fn world(labels: &Value) -> World {
+        let mut world = World::new(Time::parse("2023-01-01T12:00:00Z").unwrap());
+        world.configure(Config { period: Duration::from_seconds(PERIOD * 24 * 3600) });
+        world.add(
+            &kinds::CONFIG_MAPS,
+            value!({"metadata": {"namespace": (TRACKING.0), "name": (TRACKING.1)}, "data": {"since": "2022-01-01"}}),
+        );
+        for name in ["x", "y"] {
+            world.add(
+                &kinds::SERVICE_ACCOUNTS,
+                value!({"metadata": {"namespace": "a", "name": name}, "secrets": [{"name": "made"}]}),
+            );
+        }
+        for (name, account) in [("made", "x"), ("by-hand", "x")] {
+            world.add(
+                &kinds::SECRETS,
+                value!({"type": TYPE, "metadata": {"namespace": "a", "name": name, "labels": (labels.clone()),
+                    "annotations": {"kubernetes.io/service-account.name": account}}}),
+            );
+        }
+        world
+    }
+
+    fn check(world: &mut World, expect: &[&str], days: i64) {
+        obeys_laws::<LegacyTokenCleaner>(world, |_| false);
+        let start = world.now;
+        settle::<LegacyTokenCleaner>(world, |_| false);
+        assert_eq!(world.log, expect);
+        assert_eq!(world.now.since(start).whole_seconds() / (24 * 3600), days);
+    }
+
+    const MARK: &str =
+        r#"patch secrets a/made {"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-01-01"}}}"#;
+
+    #[test]
+    fn a_token_that_nobody_uses_is_marked_after_a_period_and_goes_after_another() {
+        let late =
+            r#"patch secrets a/made {"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-06-02"}}}"#;
+        check(&mut world(&value!({})), &[MARK, "delete secrets a/made"], 2 * PERIOD);
+        let used = value!({"kubernetes.io/legacy-token-last-used": "2023-06-02"});
+        check(&mut world(&used), &[late, "delete secrets a/made"], 2 * PERIOD + 153);
+    }
+
+    #[test]
+    fn what_is_in_use_or_not_understood_stays() {
+        let mut used = world(&value!({}));
+        let volumes = value!([{"name": "v", "secret": {"secretName": "made"}}]);
+        used.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
+        settle::<LegacyTokenCleaner>(&mut used, |_| false);
+        assert_eq!(used.log, [""; 0]);
+        let mut odd = world(&value!({"kubernetes.io/legacy-token-last-used": "yesterday"}));
+        settle::<LegacyTokenCleaner>(&mut odd, |_| false);
+        assert_eq!(odd.log, [""; 0]);
+        let mut untracked = world(&value!({}));
+        untracked.remove(&kinds::CONFIG_MAPS, &Key::new(TRACKING.0, TRACKING.1));
+        settle::<LegacyTokenCleaner>(&mut untracked, |_| false);
+        assert_eq!(untracked.log, [""; 0]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_obeys_the_laws_in_generated_worlds(used in prop::option::of("20(2[0-9])-0[1-9]-[01][1-9]|never"), mounted: bool) {
+            let labels = used.as_ref().map_or_else(Value::object, |day| value!({"kubernetes.io/legacy-token-last-used": (day.as_str())}));
+            let mut world = world(&labels);
+            if mounted {
+                let volumes = value!([{"name": "v", "secret": {"secretName": "made"}}]);
+                world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
+            }
+            obeys_laws::<LegacyTokenCleaner>(&world, |_| false);
+            settle::<LegacyTokenCleaner>(&mut world, |_| false);
+            let stays = mounted || used.as_deref().is_some_and(|used| day(used).is_none());
+            prop_assert_eq!(world.get(&kinds::SECRETS, &Key::new("a", "made")).is_some(), stays);
+            prop_assert!(world.get(&kinds::SECRETS, &Key::new("a", "by-hand")).is_some());
+        }
+    }
+}

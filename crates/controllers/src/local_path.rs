@@ -1,0 +1,231 @@
+//! Makes volumes that are folders of one node, and takes them away: what stands behind the default StorageClass of a small cluster.
+//!
+//! It runs on every node and looks after that node's volumes only. A key with a namespace is a claim, one without is a volume.
+//!
+//! ```text
+//!   claim, its node chosen ──> folder made, volume made ──> bound … released ──> volume deleted, folder removed, volume gone
+//! ```
+//!
+//! The volume's finalizer goes only after the folder, so that no folder outlives what knows of it, however the volume is deleted.
+
+use machinery::meta::{Meta, MetaMut};
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Errand, EventType, Plan, Regarding, Told, kinds};
+
+use crate::read::{list, text};
+
+/// What StorageClasses call it.
+pub const PROVISIONER: &str = "knarr.dev/local-path";
+/// Holds a volume until its folder is gone.
+const FINALIZER: &str = PROVISIONER;
+
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const WANTED_OF: &str = "volume.kubernetes.io/storage-provisioner";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const HOST_NAME: &str = "kubernetes.io/hostname";
+
+/// Whose volumes, and where they are.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node's name, which its label `kubernetes.io/hostname` says too.
+    pub node: String,
+    /// The folder that has all the volumes' folders in it.
+    pub root: String,
+}
+
+/// The controller.
+pub struct LocalPath;
+
+/// What there is to decide on.
+pub enum Observed<'a> {
+    /// A claim without a volume whose node is this one.
+    Claim {
+        /// The claim.
+        claim: &'a Value,
+        /// Its class.
+        class: &'a Value,
+        /// Where.
+        config: &'a Config,
+    },
+    /// A volume of this node.
+    Volume {
+        /// The volume.
+        volume: &'a Value,
+        /// Whether the claim that it is bound to is still there.
+        claimed: bool,
+    },
+}
+
+impl Controller for LocalPath {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "local-path-provisioner";
+    const READS: &'static [&'static str] =
+        &["persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"];
+    const WRITES: &'static [&'static str] = &["persistentvolumes", "events"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            "persistentvolumeclaims" => {
+                keys.push(Key::of(object));
+                let volume = text(object, &["spec", "volumeName"]);
+                keys.extend((!volume.is_empty()).then(|| Key::cluster(volume)));
+            }
+            "persistentvolumes" => keys.push(Key::of(object)),
+            _ => {
+                let claims = cache.of("persistentvolumeclaims").iter();
+                keys.extend(claims.filter(|it| is_wanted(&it.value)).map(|it| it.key.clone()));
+            }
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let config = cache.config::<Config>()?;
+        if key.namespace.is_empty() {
+            let volume = cache.get("persistentvolumes", key)?;
+            let ours = Meta::of(volume).annotation(PROVISIONED_BY) == Some(PROVISIONER);
+            let here = nodes_of(volume) == [config.node.as_str()];
+            return (ours && here).then(|| Observed::Volume { volume, claimed: is_claimed(cache, volume) });
+        }
+        let claim = cache.get("persistentvolumeclaims", key).filter(|claim| is_wanted(claim))?;
+        let class = Key::cluster(text(claim, &["spec", "storageClassName"]));
+        let class = cache.get("storageclasses.storage.k8s.io", &class)?;
+        let ours = text(class, &["provisioner"]) == PROVISIONER;
+        let here = Meta::of(claim).annotation(SELECTED_NODE) == Some(config.node.as_str());
+        let made = cache.get("persistentvolumes", &Key::cluster(volume_name(claim))).is_some();
+        (ours && here && !made).then_some(Observed::Claim { claim, class, config })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        match observed {
+            Observed::Claim { claim, class, config } => match objection(claim) {
+                None => Plan::of(provision(claim, class, config)),
+                Some(why) => Plan {
+                    actions: vec![Action::Event {
+                        regarding: Regarding::object(claim),
+                        kind: EventType::Warning,
+                        reason: "ProvisioningFailed",
+                        message: format!(
+                            "failed to provision volume with StorageClass {:?}: {why}",
+                            Meta::of(class).name()
+                        ),
+                    }],
+                    ..Plan::waiting(why)
+                },
+            },
+            Observed::Volume { volume, claimed } => reclaim(volume, *claimed),
+        }
+    }
+}
+
+/// Whether a claim waits for a volume of ours.
+fn is_wanted(claim: &Value) -> bool {
+    let meta = Meta::of(claim);
+    meta.annotation(WANTED_OF) == Some(PROVISIONER)
+        && text(claim, &["spec", "volumeName"]).is_empty()
+        && !meta.is_deleting()
+}
+
+/// Whether the claim that a volume is bound to is there, and is that very one.
+fn is_claimed(cache: &Cache, volume: &Value) -> bool {
+    let reference = |field| text(volume, &["spec", "claimRef", field]);
+    let claim = cache.get("persistentvolumeclaims", &Key::new(reference("namespace"), reference("name")));
+    claim.is_some_and(|claim| Meta::of(claim).uid() == reference("uid"))
+}
+
+/// Why there can be no such volume here.
+fn objection(claim: &Value) -> Option<&'static str> {
+    let one_node = ["ReadWriteOnce", "ReadWriteOncePod"];
+    let modes = list(claim, &["spec", "accessModes"]);
+    if !modes.iter().all(|mode| mode.as_str().is_some_and(|mode| one_node.contains(&mode))) {
+        Some("a folder of one node can only be ReadWriteOnce or ReadWriteOncePod")
+    } else if text(claim, &["spec", "volumeMode"]) == "Block" {
+        Some("a folder is no block device")
+    } else if claim.at(&["spec", "selector"]).is_some_and(|selector| !selector.is_null()) {
+        Some("claim.Spec.Selector is not supported")
+    } else if ["dataSource", "dataSourceRef"].iter().any(|field| claim.at(&["spec", field]).is_some()) {
+        Some("volumes are made empty, not from a data source")
+    } else {
+        None
+    }
+}
+
+/// The name follows from the claim, so that nothing is made twice.
+fn volume_name(claim: &Value) -> String {
+    format!("pvc-{}", Meta::of(claim).uid())
+}
+
+fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
+    let meta = Meta::of(claim);
+    let name = volume_name(claim);
+    let path = format!("{}/{name}_{}_{}", config.root, meta.namespace(), meta.name());
+    let reference = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": (meta.namespace()),
+        "name": (meta.name()), "uid": (meta.uid())});
+    let here = value!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+        {"key": HOST_NAME, "operator": "In", "values": [(config.node.as_str())]}]}]}});
+    let object = value!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": (name.as_str()),
+            "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER},
+            "finalizers": [FINALIZER],
+        },
+        "spec": {
+            "accessModes": (list(claim, &["spec", "accessModes"]).to_vec()),
+            "capacity": (claim.at(&["spec", "resources", "requests"]).cloned().unwrap_or_else(Value::object)),
+            "claimRef": reference,
+            "local": {"path": (path.as_str())},
+            "nodeAffinity": here,
+            "persistentVolumeReclaimPolicy": (class.str_at(&["reclaimPolicy"]).unwrap_or("Delete")),
+            "storageClassName": (Meta::of(class).name()),
+            "volumeMode": "Filesystem",
+        },
+    });
+    let told = Told {
+        regarding: Regarding::object(claim),
+        done_reason: "ProvisioningSucceeded",
+        done_message: format!("Successfully provisioned volume {name}"),
+        failed: Some(("ProvisioningFailed", "failed to create the volume".into())),
+    };
+    let create = Action::Create { resource: kinds::PERSISTENT_VOLUMES.clone(), object, told: Some(Box::new(told)) };
+    Action::After { errand: Errand::MakeFolder(path), into: &[], then: Box::new(create) }
+}
+
+/// The next step for a volume that nobody needs any more.
+fn reclaim(volume: &Value, claimed: bool) -> Plan {
+    let meta = Meta::of(volume);
+    let goes = text(volume, &["spec", "persistentVolumeReclaimPolicy"]) == "Delete";
+    let phase = text(volume, &["status", "phase"]);
+    if !meta.is_deleting() {
+        let is_over = phase == "Released" && goes && !claimed;
+        return if is_over { Plan::of(Action::delete(&kinds::PERSISTENT_VOLUMES, volume)) } else { Plan::default() };
+    }
+    if !meta.finalizers().any(|finalizer| finalizer == FINALIZER) {
+        return Plan::default();
+    }
+    if claimed || phase == "Bound" {
+        return Plan::waiting("its claim is still there");
+    }
+    let mut object = volume.clone();
+    if let Some(mut meta) = MetaMut::of(&mut object) {
+        meta.remove_finalizer(FINALIZER);
+    }
+    let update = Action::Update { resource: kinds::PERSISTENT_VOLUMES.clone(), object, told: None };
+    if !goes {
+        return Plan::of(update);
+    }
+    let errand = Errand::RemoveFolder(text(volume, &["spec", "local", "path"]).to_owned());
+    Plan::of(Action::After { errand, into: &[], then: Box::new(update) })
+}
+
+/// The nodes that a volume of ours is on.
+fn nodes_of(volume: &Value) -> Vec<&str> {
+    let terms = list(volume, &["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
+    let expressions = terms.iter().flat_map(|term| list(term, &["matchExpressions"]));
+    let by_name = expressions.filter(|expression| text(expression, &["key"]) == HOST_NAME);
+    by_name.flat_map(|expression| list(expression, &["values"])).filter_map(Value::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Says on each node for how long its kubelet may keep secrets and config maps without asking: the longer the more nodes there are.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
+
+const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
+
+/// From how many nodes to how many which time holds, in seconds. They overlap, so that one node more or less does not change all others
+/// to and fro.
+const SIZES: &[(usize, usize, &str)] =
+    &[(0, 100, "0"), (90, 500, "15"), (450, 1000, "30"), (900, 2000, "60"), (1800, usize::MAX, "300")];
+
+/// The controller. Its keys are nodes.
+pub struct NodeTtl;
+
+/// A node, and how many there are.
+pub struct Observed<'a> {
+    node: &'a Value,
+    count: usize,
+}
+
+impl Controller for NodeTtl {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "ttl-controller";
+    const READS: &'static [&'static str] = &["nodes"];
+    const WRITES: &'static [&'static str] = &["nodes"];
+
+    fn concerns(cache: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+        keys.push(Key::of(object));
+        // Only where a range begins or ends does a node more or less concern the others.
+        let count = cache.of("nodes").len();
+        if SIZES.iter().any(|(min, max, _)| count.saturating_add(1) == *min || count.checked_sub(1) == Some(*max)) {
+            keys.extend(cache.of("nodes").iter().map(|it| it.key.clone()));
+        }
+    }
+
+    /// Nodes say every few minutes that they are well, which is nothing here.
+    fn matters(_: &str, old: &Value, new: &Value) -> bool {
+        Meta::of(old).annotation(ANNOTATION) != Meta::of(new).annotation(ANNOTATION)
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        Some(Observed { node: cache.get("nodes", key)?, count: cache.of("nodes").len() })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let node = observed.node;
+        let told = Meta::of(node).annotation(ANNOTATION);
+        let wanted = seconds(told, observed.count);
+        if told == Some(wanted) || Meta::of(node).is_deleting() {
+            return Plan::default();
+        }
+        Plan::of(Action::Patch {
+            resource: kinds::NODES.clone(),
+            key: Key::of(node),
+            subresource: "",
+            only_if: Preconditions::same(node),
+            patch: Patch::Merge(value!({"metadata": {"annotations": {"node.alpha.kubernetes.io/ttl": wanted}}})),
+        })
+    }
+}
+
+/// What holds for so many nodes: what is told as long as it may, otherwise the nearest.
+fn seconds(told: Option<&str>, count: usize) -> &'static str {
+    let current = SIZES.iter().find(|(_, _, seconds)| Some(*seconds) == told);
+    let found = match current {
+        Some((min, max, _)) if (*min..=*max).contains(&count) => current,
+        Some((min, _, _)) if count < *min => SIZES.iter().rev().find(|(min, _, _)| count >= *min),
+        _ => SIZES.iter().find(|(_, max, _)| count <= *max),
+    };
+    found.map_or("0", |(_, _, seconds)| seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn the_time_grows_with_the_cluster_and_does_not_flutter() {
+        let check = |told: Option<&str>, count: usize, expect: &str| {
+            assert_eq!(seconds(told, count), expect, "{told:?} {count}");
+        };
+        check(None, 100, "0");
+        check(None, 101, "15");
+        check(Some("0"), 101, "15");
+        check(Some("15"), 95, "15");
+        check(Some("15"), 89, "0");
+        check(Some("0"), 5000, "300");
+        check(Some("300"), 1, "0");
+        check(Some("nonsense"), 1, "0");
+    }
+
+    #[test]
+    fn every_node_is_told() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        for number in 0..101 {
+            let annotations = if number % 2 == 0 { value!({"node.alpha.kubernetes.io/ttl": "0"}) } else { value!({}) };
+            let metadata = value!({"name": (format!("n{number}")), "annotations": annotations});
+            world.add(&kinds::NODES, value!({"metadata": metadata}));
+        }
+        obeys_laws::<NodeTtl>(&world, |_| false);
+        settle::<NodeTtl>(&mut world, |_| false);
+        assert!(world.of("nodes").iter().all(|it| Meta::of(&it.value).annotation(ANNOTATION) == Some("15")));
+    }
+}

@@ -1,0 +1,87 @@
+//! Says of a claim that wants to be larger who it is that makes it so: not this process, which knows no volumes.
+
+use api::quota::amounts::quantity;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding};
+
+use crate::read::text;
+
+/// The controller. Its keys are claims.
+pub struct Expander;
+
+/// A claim, and the volume it is bound to.
+pub struct Observed<'a> {
+    claim: &'a Value,
+    volume: &'a Value,
+}
+
+impl Controller for Expander {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "volume_expand";
+    const READS: &'static [&'static str] = &["persistentvolumeclaims", "persistentvolumes"];
+    const WRITES: &'static [&'static str] = &["events"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        keys.extend((kind == "persistentvolumeclaims" && wants_more(object)).then(|| Key::of(object)));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let claim = cache.get("persistentvolumeclaims", key).filter(|claim| wants_more(claim))?;
+        let volume = cache.get("persistentvolumes", &Key::cluster(text(claim, &["spec", "volumeName"])))?;
+        Some(Observed { claim, volume })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let Observed { claim, volume } = observed;
+        if text(volume, &["spec", "claimRef", "uid"]) != Meta::of(claim).uid() {
+            return Plan::default();
+        }
+        let told = Action::Event {
+            regarding: Regarding::object(claim),
+            kind: EventType::Normal,
+            reason: "ExternalExpanding",
+            message: "waiting for an external controller to expand this PVC".to_owned(),
+        };
+        Plan { actions: vec![told], ..Plan::waiting("whoever made the volume makes it larger") }
+    }
+}
+
+/// Whether a bound claim asks for more than it has.
+fn wants_more(claim: &Value) -> bool {
+    let asked = claim.at(&["spec", "resources", "requests", "storage"]).and_then(quantity);
+    let has = claim.at(&["status", "capacity", "storage"]).and_then(quantity);
+    text(claim, &["status", "phase"]) == "Bound" && asked.zip(has).is_some_and(|(asked, has)| asked > has)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+    use reconcile::kinds;
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn who_wants_more_is_told_who_gives_it() {
+        let check = |asked: &str, has: &str, phase: &str, expect: usize| {
+            let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+            world.add(
+                &kinds::PERSISTENT_VOLUME_CLAIMS,
+                value!({"metadata": {"namespace": "a", "name": "c"}, "status": {"phase": phase, "capacity": {"storage": has}},
+                    "spec": {"volumeName": "v", "resources": {"requests": {"storage": asked}}}}),
+            );
+            world.add(
+                &kinds::PERSISTENT_VOLUMES,
+                value!({"metadata": {"name": "v"}, "spec": {"claimRef": {"uid": "uid-1"}}}),
+            );
+            obeys_laws::<Expander>(&world, |_| false);
+            settle::<Expander>(&mut world, |_| false);
+            assert_eq!(world.log.len(), expect, "{asked} {has} {phase}: {:?}", world.log);
+        };
+        check("2Gi", "1Gi", "Bound", 1);
+        check("1Gi", "1024Mi", "Bound", 0);
+        check("2Gi", "1Gi", "Pending", 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! Makes the ResourceClaims that pods want from templates, and frees those that no pod needs any more.
+//!
+//! A key is a pod, or a claim if its name has the prefix that no name can have.
+
+mod claim;
+mod pod;
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value};
+use reconcile::{Ask, Cache, Controller, Plan, kinds};
+
+use crate::read::{list, text};
+
+pub(crate) const CLAIMS: &str = "resourceclaims.resource.k8s.io";
+const TEMPLATES: &str = "resourceclaimtemplates.resource.k8s.io";
+const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// What the keys of claims begin with.
+const CLAIM_KEY: &str = "claim:";
+
+/// The controller.
+pub struct ResourceClaim;
+
+/// What there is to decide on.
+pub enum Observed<'a> {
+    /// A pod, and what it wants with what there is of it.
+    Pod {
+        /// The pod.
+        pod: &'a Value,
+        /// Its wishes.
+        wishes: Vec<Wish<'a>>,
+    },
+    /// A claim, and the pods that it may still be for.
+    Claim {
+        /// The claim.
+        claim: &'a Value,
+        /// Those that it is reserved for and that need it; `None` as long as that is not known.
+        users: Option<Vec<&'a Value>>,
+        /// The pod of the name of the one that it was made for.
+        owner: Option<&'a Value>,
+    },
+}
+
+/// A claim that a pod wants.
+pub struct Wish<'a> {
+    /// What the pod says.
+    stated: &'a Value,
+    /// The claim that there is for it.
+    claim: Option<&'a Value>,
+    /// The template, if it is to be made from one.
+    template: Option<&'a Value>,
+}
+
+impl Controller for ResourceClaim {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "resourceclaim-controller";
+    const READS: &'static [&'static str] = &["pods", CLAIMS, TEMPLATES];
+    const WRITES: &'static [&'static str] = &["pods/status", CLAIMS, "resourceclaims.resource.k8s.io/status", "events"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let meta = Meta::of(object);
+        match kind {
+            "pods" => {
+                let names = names_of(object);
+                if !names.is_empty() || wants(object).next().is_some() {
+                    keys.push(Key::of(object));
+                }
+                keys.extend(names.into_iter().map(|name| claim_key(meta.namespace(), name)));
+            }
+            CLAIMS => {
+                keys.push(claim_key(meta.namespace(), meta.name()));
+                let owner = meta.controller().filter(|owner| owner.kind() == "Pod");
+                keys.extend(owner.map(|owner| Key::new(meta.namespace(), owner.name())));
+                let users = list(object, &["status", "reservedFor"]).iter();
+                keys.extend(users.map(|user| Key::new(meta.namespace(), text(user, &["name"]))));
+            }
+            _ => {
+                let wants_it =
+                    |pod: &Value| wants(pod).any(|it| text(it, &["resourceClaimTemplateName"]) == meta.name());
+                let pods = cache.of("pods").in_namespace(meta.namespace()).filter(|it| wants_it(&it.value));
+                keys.extend(pods.map(|it| it.key.clone()));
+            }
+        }
+    }
+
+    /// A pod that the cache does not know may be newer than the cache: all pods of the namespace are asked for.
+    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+        let Some(claim) = claim_of(cache, key) else { return Vec::new() };
+        let unknown = list(claim, &["status", "reservedFor"]).iter().any(|user| known(cache, key, user).is_none());
+        if unknown { vec![all_pods(key)] } else { Vec::new() }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        if key.name.starts_with(CLAIM_KEY) {
+            let claim = claim_of(cache, key)?;
+            let owner = Meta::of(claim).controller().filter(|owner| owner.kind() == "Pod");
+            let owner = owner.and_then(|owner| cache.get("pods", &Key::new(key.namespace.clone(), owner.name())));
+            return Some(Observed::Claim { claim, users: users(cache, key, claim), owner });
+        }
+        let pod = cache.get("pods", key)?;
+        Some(Observed::Pod { pod, wishes: wants(pod).map(|stated| wish(cache, pod, stated)).collect() })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        match observed {
+            Observed::Pod { pod, wishes } => pod::plan(pod, wishes, now),
+            Observed::Claim { claim, users, owner } => claim::plan(claim, users.as_deref(), *owner),
+        }
+    }
+}
+
+/// Whether a pod needs none of its claims any more.
+pub(crate) fn is_done(pod: &Value) -> bool {
+    crate::pod::is_ended(pod) || Meta::of(pod).is_deleting() && crate::pod::node(pod).is_empty()
+}
+
+/// The names of all claims that a pod uses.
+pub(crate) fn names_of(pod: &Value) -> Vec<&str> {
+    let stated = wants(pod).filter_map(|it| it.str_at(&["resourceClaimName"]));
+    let made =
+        list(pod, &["status", "resourceClaimStatuses"]).iter().filter_map(|it| it.str_at(&["resourceClaimName"]));
+    let extended = pod.str_at(&["status", "extendedResourceClaimStatus", "resourceClaimName"]);
+    stated.chain(made).chain(extended).collect()
+}
+
+fn wants(pod: &Value) -> std::slice::Iter<'_, Value> {
+    list(pod, &["spec", "resourceClaims"]).iter()
+}
+
+fn claim_key(namespace: &str, name: &str) -> Key {
+    Key::new(namespace, format!("{CLAIM_KEY}{name}"))
+}
+
+fn claim_of<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
+    cache.get(CLAIMS, &Key::new(key.namespace.clone(), key.name.strip_prefix(CLAIM_KEY)?))
+}
+
+fn all_pods(key: &Key) -> Ask {
+    Ask {
+        resource: kinds::PODS.clone(),
+        key: Key::new(key.namespace.clone(), ""),
+        subresource: "".into(),
+        labels: Some(String::new()),
+        body: None,
+    }
+}
+
+/// The pod that a reservation names, if the cache has that very one.
+fn known<'a>(cache: &'a Cache, key: &Key, user: &Value) -> Option<&'a Value> {
+    let pod = cache.get("pods", &Key::new(key.namespace.clone(), text(user, &["name"])))?;
+    (Meta::of(pod).uid() == text(user, &["uid"])).then_some(pod)
+}
+
+/// The reservations of pods that still need the claim. What is reserved for something else than a pod is not ours to judge.
+fn users<'a>(cache: &Cache, key: &Key, claim: &'a Value) -> Option<Vec<&'a Value>> {
+    let mut users = Vec::new();
+    for user in list(claim, &["status", "reservedFor"]) {
+        let is_pod = text(user, &["resource"]) == "pods" && text(user, &["apiGroup"]).is_empty();
+        let needed = match known(cache, key, user) {
+            _ if !is_pod => true,
+            Some(pod) => !is_done(pod),
+            None => {
+                let all = cache.answer(&all_pods(key))?.as_ref().ok()?;
+                let same = |pod: &&Value| Meta::of(pod).uid() == text(user, &["uid"]);
+                list(all, &["items"]).iter().find(same).is_some_and(|pod| !is_done(pod))
+            }
+        };
+        users.extend(needed.then_some(user));
+    }
+    Some(users)
+}
+
+/// What there is for a wish: the claim that the pod names or was given, or one that was made for it and not yet told.
+fn wish<'a>(cache: &'a Cache, pod: &'a Value, stated: &'a Value) -> Wish<'a> {
+    let meta = Meta::of(pod);
+    let name = text(stated, &["name"]);
+    let Some(template) = stated.str_at(&["resourceClaimTemplateName"]) else {
+        let claim = cache.get(CLAIMS, &Key::new(meta.namespace(), text(stated, &["resourceClaimName"])));
+        return Wish { stated, claim, template: None };
+    };
+    let made = cache.controlled_by(CLAIMS, meta.uid());
+    let mut made = made.filter(|claim| Meta::of(claim).annotation(POD_CLAIM_NAME) == Some(name));
+    Wish { stated, claim: made.next(), template: cache.get(TEMPLATES, &Key::new(meta.namespace(), template)) }
+}
+
+#[cfg(test)]
+mod tests;

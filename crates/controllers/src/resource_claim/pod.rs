@@ -1,0 +1,113 @@
+//! What a pod needs of its claims: that they are there, that it knows their names, and that they are reserved for it.
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Object, Value, value};
+use reconcile::{Action, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+
+use super::{POD_CLAIM_NAME, Wish, is_done};
+use crate::read::{list, text};
+use crate::{claim, names};
+
+/// Pods that one claim can be reserved for.
+const USERS_MAX: usize = 256;
+
+/// The next step for a pod.
+pub fn plan(pod: &Value, wishes: &[Wish<'_>], _: Time) -> Plan {
+    if Meta::of(pod).is_deleting() || is_done(pod) {
+        return Plan::default();
+    }
+    let mut plan = Plan::default();
+    let mut told = Vec::new();
+    for wish in wishes {
+        let by_template = wish.stated.str_at(&["resourceClaimTemplateName"]);
+        match (wish.claim, by_template, wish.template) {
+            (Some(claim), Some(_), _) if !is_told(pod, wish, claim) => {
+                told.push(
+                    value!({"name": (text(wish.stated, &["name"])), "resourceClaimName": (Meta::of(claim).name())}),
+                );
+            }
+            (Some(claim), _, _) => plan.actions.extend(reserve(pod, claim)),
+            // The scheduler said that the pod does without.
+            (None, Some(_), _) if is_left_out(pod, wish) => {}
+            (None, Some(_), Some(template)) => plan.push(create(pod, wish, template)),
+            (None, Some(template), None) => {
+                plan.push(missing(pod, wish, template));
+                plan.waiting = Some(format!("there is no template {template}"));
+            }
+            (None, None, _) => {}
+        }
+    }
+    if !told.is_empty() {
+        plan.push(Action::Patch {
+            resource: kinds::PODS.clone(),
+            key: Key::of(pod),
+            subresource: "status",
+            only_if: Preconditions::same(pod),
+            patch: Patch::Strategic(value!({"status": {"resourceClaimStatuses": told}})),
+        });
+    }
+    plan
+}
+
+fn status_of<'a>(pod: &'a Value, wish: &Wish<'_>) -> Option<&'a Value> {
+    let statuses = list(pod, &["status", "resourceClaimStatuses"]);
+    statuses.iter().find(|status| status.get("name") == wish.stated.get("name"))
+}
+
+/// Whether the pod says which claim was made for it.
+fn is_told(pod: &Value, wish: &Wish<'_>, claim: &Value) -> bool {
+    status_of(pod, wish).is_some_and(|status| text(status, &["resourceClaimName"]) == Meta::of(claim).name())
+}
+
+fn is_left_out(pod: &Value, wish: &Wish<'_>) -> bool {
+    status_of(pod, wish).is_some_and(|status| status.get("resourceClaimName").is_none())
+}
+
+fn create(pod: &Value, wish: &Wish<'_>, template: &Value) -> Action {
+    let stated = text(wish.stated, &["name"]);
+    let prefix = format!("{}-{stated}-", Meta::of(pod).name());
+    let mut metadata = Object::new();
+    metadata.insert("namespace", Meta::of(pod).namespace());
+    metadata.insert("name", names::fresh(pod, &prefix, &[], 1).swap_remove(0));
+    metadata.insert("generateName", prefix);
+    let from = |field| template.at(&["spec", "metadata", field]).cloned().unwrap_or_else(Value::object);
+    let mut annotations = from("annotations");
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.insert(POD_CLAIM_NAME, stated);
+    }
+    metadata.insert("annotations", annotations);
+    metadata.insert("labels", from("labels"));
+    metadata.insert("ownerReferences", vec![claim::reference(pod)]);
+    let spec = template.at(&["spec", "spec"]).cloned().unwrap_or_else(Value::object);
+    let resource = kinds::RESOURCE_CLAIMS.clone();
+    let object =
+        value!({"apiVersion": (resource.api_version()), "kind": "ResourceClaim", "metadata": metadata, "spec": spec});
+    Action::Create { resource, object, told: None }
+}
+
+fn missing(pod: &Value, wish: &Wish<'_>, template: &str) -> Action {
+    Action::Event {
+        regarding: Regarding::object(pod),
+        kind: EventType::Warning,
+        reason: "FailedResourceClaimCreation",
+        message: format!(
+            "PodResourceClaim {}: resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found",
+            text(wish.stated, &["name"]),
+        ),
+    }
+}
+
+/// Reserves an allocated claim for a pod that was placed by somebody who does not know of claims.
+fn reserve(pod: &Value, claim: &Value) -> Option<Action> {
+    let users = list(claim, &["status", "reservedFor"]);
+    let reserved = users.iter().any(|user| text(user, &["uid"]) == Meta::of(pod).uid());
+    let allocated = claim.at(&["status", "allocation"]).is_some();
+    if crate::pod::node(pod).is_empty() || reserved || !allocated || users.len() >= USERS_MAX {
+        return None;
+    }
+    let mut users = users.to_vec();
+    users.push(value!({"resource": "pods", "name": (Meta::of(pod).name()), "uid": (Meta::of(pod).uid())}));
+    let update = Action::UpdateStatus { resource: kinds::RESOURCE_CLAIMS.clone(), object: claim.clone() };
+    Some(update.with(&["status", "reservedFor"], users.into()))
+}

@@ -1,0 +1,32 @@
+//! What the objects of a kind are called that is named by its group, version and kind only.
+
+use machinery::meta::Scope;
+use machinery::{Resource, Value};
+use reconcile::{Cache, kinds};
+
+use crate::read::text;
+
+/// Definitions of custom kinds say what their objects are called.
+pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// Where objects of a kind are found: a built-in kind, a custom one, or one of another server, which is called by the rule that most
+/// kinds follow.
+pub fn resource(cache: &Cache, api_version: &str, kind: &str) -> Resource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if let Some(known) = kinds::ALL.iter().find(|have| have.kind == kind && have.group == group) {
+        return (*known).clone();
+    }
+    let defines = |definition: &&Value| {
+        text(definition, &["spec", "group"]) == group && text(definition, &["spec", "names", "kind"]) == kind
+    };
+    let definition = cache.of(DEFINITIONS).iter().map(|it| &it.value).find(defines);
+    let plural = definition.map(|definition| text(definition, &["spec", "names", "plural"]).to_owned());
+    let cluster = definition.is_some_and(|definition| text(definition, &["spec", "scope"]) == "Cluster");
+    Resource {
+        group: group.into(),
+        version: version.into(),
+        plural: plural.unwrap_or_else(|| format!("{}s", kind.to_ascii_lowercase())).into(),
+        kind: kind.into(),
+        scope: if cluster { Scope::Cluster } else { Scope::Namespaced },
+    }
+}

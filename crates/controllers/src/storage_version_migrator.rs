@@ -1,0 +1,214 @@
+//! Has all objects of a kind written again, so that the store holds them in the version and under the key of today.
+//!
+//! Every object is patched with nothing, which makes the server write it if what it would store differs from what it has. That all were
+//! written is remembered only by the process; whoever takes over writes them once more, which changes nothing.
+
+use machinery::meta::Scope;
+use machinery::time::{Duration, Time};
+use machinery::{Key, Resource, Value, value};
+use reconcile::{Action, Answer, Ask, Cache, Controller, Patch, Plan, Preconditions, kinds};
+
+use crate::read::{list, text};
+use crate::{condition, scale_target};
+
+const MIGRATIONS: &str = "storageversionmigrations.storagemigration.k8s.io";
+/// How long after the objects the migration is looked at again: there is nothing that would show.
+const SOON: Duration = Duration::from_seconds(1);
+/// How long a server may take to serve a kind that is to be migrated.
+const LATER: Duration = Duration::from_seconds(60);
+
+/// The controller.
+pub struct StorageVersionMigrator;
+
+/// A migration that is not over.
+pub struct Observed<'a> {
+    migration: &'a Value,
+    /// The kind and all its objects; `None` if there is no such kind.
+    objects: Option<(Resource, Answer)>,
+    /// Whether all of them were written.
+    written: bool,
+}
+
+impl Controller for StorageVersionMigrator {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "storage-version-migrator-controller";
+    const READS: &'static [&'static str] = &[MIGRATIONS, scale_target::DEFINITIONS];
+    const WRITES: &'static [&'static str] = &["storageversionmigrations.storagemigration.k8s.io/status", "*"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        keys.extend((kind == MIGRATIONS).then(|| Key::of(object)));
+    }
+
+    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+        let migration = cache.get(MIGRATIONS, key).filter(|migration| is(migration, "Running") && !is_over(migration));
+        migration.and_then(|migration| resource(cache, migration)).map(|resource| all(&resource)).into_iter().collect()
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let migration = cache.get(MIGRATIONS, key).filter(|migration| !is_over(migration))?;
+        let objects = resource(cache, migration).map(|resource| {
+            let answer = cache.answer(&all(&resource)).cloned();
+            (resource, answer.unwrap_or_else(|| Err("they were not asked for".to_owned())))
+        });
+        Some(Observed { migration, objects, written: cache.memory().is_some() })
+    }
+
+    fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        let migration = observed.migration;
+        let Some((resource, objects)) = &observed.objects else {
+            let message = "resource does not exist in the cluster";
+            return Plan::of(told(migration, "Failed", "StorageVersionMigrationFailed", message, now));
+        };
+        if !is(migration, "Running") {
+            return Plan::of(told(migration, "Running", "StorageVersionMigrationInProgress", "", now));
+        }
+        if observed.written {
+            return Plan::of(told(migration, "Succeeded", "StorageVersionMigrationSucceeded", "", now));
+        }
+        match objects {
+            Err(why) => Plan { wake_at: Some(now.plus(LATER)), ..Plan::waiting(why.clone()) },
+            Ok(objects) => Plan {
+                actions: list(objects, &["items"]).iter().map(|object| write(resource, object)).collect(),
+                wake_at: Some(now.plus(SOON)),
+                remember: Some(true.into()),
+                ..Plan::default()
+            },
+        }
+    }
+}
+
+fn is(migration: &Value, kind: &str) -> bool {
+    condition::find(migration, kind).is_some_and(|said| text(said, &["status"]) == "True")
+}
+
+fn is_over(migration: &Value) -> bool {
+    is(migration, "Succeeded") || is(migration, "Failed")
+}
+
+/// The kind that is to be migrated: one of Kubernetes' own, or a custom one.
+fn resource(cache: &Cache, migration: &Value) -> Option<Resource> {
+    let wanted = |field| text(migration, &["spec", "resource", field]);
+    let (group, plural) = (wanted("group"), wanted("resource"));
+    let own = api::kinds::all().into_iter().find(|kind| kind.group == group && kind.plural == plural);
+    if let Some(kind) = own {
+        let version = kind.versions.first()?.name.clone();
+        let (group, plural) = (kind.group.clone(), kind.plural.clone());
+        return Some(Resource { group, version, plural, kind: kind.kind.clone(), scope: kind.scope });
+    }
+    let definitions = cache.of(scale_target::DEFINITIONS).iter().map(|it| &it.value);
+    let mut definitions = definitions
+        .filter(|it| text(it, &["spec", "group"]) == group && text(it, &["spec", "names", "plural"]) == plural);
+    let definition = definitions.next()?;
+    let served = |version: &&Value| crate::read::is_true(version, &["served"]);
+    let version = list(definition, &["spec", "versions"]).iter().find(served)?;
+    let cluster = text(definition, &["spec", "scope"]) == "Cluster";
+    Some(Resource {
+        group: group.into(),
+        version: text(version, &["name"]).into(),
+        plural: plural.into(),
+        kind: text(definition, &["spec", "names", "kind"]).into(),
+        scope: if cluster { Scope::Cluster } else { Scope::Namespaced },
+    })
+}
+
+fn all(resource: &Resource) -> Ask {
+    Ask {
+        resource: resource.clone(),
+        key: Key::default(),
+        subresource: "".into(),
+        labels: Some(String::new()),
+        body: None,
+    }
+}
+
+fn write(resource: &Resource, object: &Value) -> Action {
+    Action::Patch {
+        resource: resource.clone(),
+        key: Key::of(object),
+        subresource: "",
+        only_if: Preconditions::same(object),
+        patch: Patch::Merge(value!({})),
+    }
+}
+
+fn told(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -> Action {
+    let mut conditions = list(migration, &["status", "conditions"]).to_vec();
+    // What is over no longer runs.
+    for other in conditions.iter_mut().filter_map(Value::as_object_mut) {
+        if other.get("type").and_then(Value::as_str) == Some("Running") && kind != "Running" {
+            other.insert("status", "False");
+            other.insert("lastTransitionTime", now.to_string());
+        }
+    }
+    conditions.push(value!({"type": kind, "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": (now.to_string())}));
+    let update =
+        Action::UpdateStatus { resource: kinds::STORAGE_VERSION_MIGRATIONS.clone(), object: migration.clone() };
+    update.with(&["status", "conditions"], conditions.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::decide;
+    use reconcile::testing::{World, settle};
+
+    use super::*;
+
+    fn migration(world: &mut World, group: &str, plural: &str) -> Key {
+        let spec = value!({"resource": {"group": group, "resource": plural}});
+        world.add(&kinds::STORAGE_VERSION_MIGRATIONS, value!({"metadata": {"name": "m"}, "spec": spec}))
+    }
+
+    fn world() -> World {
+        World::new(Time::from_unix(1_700_000_000, 0))
+    }
+
+    #[test]
+    fn all_objects_are_written_and_then_it_is_said() {
+        let mut world = world();
+        let key = migration(&mut world, "", "secrets");
+        for name in ["x", "y"] {
+            world.add(&kinds::SECRETS, value!({"metadata": {"namespace": "a", "name": name}}));
+        }
+        let mut memory = None;
+        for _ in 0..3 {
+            let asks = StorageVersionMigrator::asks(&world.cache::<StorageVersionMigrator>(), &key);
+            for ask in asks {
+                let items: Vec<Value> = world.of("secrets").iter().map(|it| it.value.clone()).collect();
+                world.answer(&ask, Ok(value!({"items": items})));
+            }
+            let view = world.cache::<StorageVersionMigrator>().reminded(memory);
+            let plan = decide::<StorageVersionMigrator>(&view, &key, world.now);
+            drop(view);
+            plan.actions.iter().for_each(|action| world.execute(action).unwrap());
+            memory = plan.remember;
+        }
+        let status = "update storageversionmigrations.storagemigration.k8s.io/status m";
+        assert_eq!(world.log, [status, "patch secrets a/x {}", "patch secrets a/y {}", status]);
+        let settled = world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
+        assert!(is(settled, "Succeeded") && !is(settled, "Running"));
+    }
+
+    #[test]
+    fn a_kind_that_nobody_has_fails_and_a_custom_one_is_found() {
+        let mut world = world();
+        let key = migration(&mut world, "example.org", "octopodes");
+        let found = resource(
+            &world.cache::<StorageVersionMigrator>(),
+            world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap(),
+        );
+        assert_eq!(found, None);
+        let mut custom = world.clone();
+        settle::<StorageVersionMigrator>(&mut world, |_| false);
+        assert!(is(world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap(), "Failed"));
+        let spec = value!({"group": "example.org", "scope": "Namespaced", "names": {"kind": "Octopus", "plural": "octopodes"},
+            "versions": [{"name": "v0", "served": false}, {"name": "v1", "served": true}]});
+        custom.add(
+            &kinds::CUSTOM_RESOURCE_DEFINITIONS,
+            value!({"metadata": {"name": "octopodes.example.org"}, "spec": spec}),
+        );
+        let migration = custom.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
+        let found = resource(&custom.cache::<StorageVersionMigrator>(), migration).unwrap();
+        assert_eq!(found, Resource::namespaced("example.org", "v1", "octopodes", "Octopus"));
+    }
+}

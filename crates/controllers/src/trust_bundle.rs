@@ -1,0 +1,112 @@
+//! Publishes the roots of what the API server shows as a ClusterTrustBundle of its signer.
+
+use aws_lc_rs::digest;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+use crate::read::text;
+
+/// Whose roots they are.
+const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
+/// The only key: a namespace that every cluster has, so that there is something to look at before there is a bundle.
+const KEY: &str = "kube-system";
+
+/// The certificates, in PEM. Without them there is nothing to publish.
+#[derive(Clone, Debug)]
+pub struct Config(pub String);
+
+/// The controller.
+pub struct TrustBundlePublisher;
+
+/// What is published for the signer, and what should be.
+pub struct Observed<'a> {
+    bundles: Vec<&'a Value>,
+    certificates: &'a str,
+}
+
+impl Controller for TrustBundlePublisher {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "kube-apiserver-serving-clustertrustbundle-publisher-controller";
+    const READS: &'static [&'static str] = &["namespaces", "clustertrustbundles.certificates.k8s.io"];
+    const WRITES: &'static [&'static str] = &["clustertrustbundles.certificates.k8s.io"];
+
+    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let concerns = if kind == "namespaces" { Meta::of(object).name() == KEY } else { is_ours(object) };
+        keys.extend(concerns.then(|| Key::cluster(KEY)));
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let certificates = cache.config::<Config>().map(|config| config.0.as_str()).filter(|pem| !pem.is_empty())?;
+        let bundles = cache.of(Self::READS[1]).iter().map(|it| &it.value).filter(|bundle| is_ours(bundle)).collect();
+        (key.name == KEY).then_some(Observed { bundles, certificates })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let resource = kinds::CLUSTER_TRUST_BUNDLES.clone();
+        let name = name_of(observed.certificates);
+        let spec = value!({"signerName": SIGNER, "trustBundle": (observed.certificates)});
+        let mut plan = Plan::default();
+        match observed.bundles.iter().find(|bundle| Meta::of(bundle).name() == name) {
+            None => {
+                let object = value!({"apiVersion": (resource.api_version()), "kind": "ClusterTrustBundle",
+                    "metadata": {"name": name}, "spec": spec});
+                plan.push(Action::Create { resource, object, told: None });
+            }
+            Some(bundle) if bundle.get("spec") != Some(&spec) => {
+                let object = Value::clone(bundle);
+                plan.push(Action::Update { resource, object, told: None }.with(&["spec"], spec));
+            }
+            // Old roots go only once the new ones are there.
+            Some(_) => {
+                let old = observed.bundles.iter().filter(|bundle| Meta::of(bundle).name() != name);
+                plan.actions.extend(old.map(|bundle| Action::delete(&resource, bundle)));
+            }
+        }
+        plan
+    }
+}
+
+fn is_ours(bundle: &Value) -> bool {
+    text(bundle, &["spec", "signerName"]) == SIGNER
+}
+
+/// The name follows from the content, so that two managers with different roots do not fight over one object.
+fn name_of(certificates: &str) -> String {
+    let hash = digest::digest(&digest::SHA256, certificates.as_bytes());
+    let hex: String = hash.as_ref()[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}:{hex}", SIGNER.replace('/', ":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    #[test]
+    fn the_roots_of_today_are_published_and_those_of_yesterday_go() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        world.configure(Config("new".into()));
+        world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "kube-system"}}));
+        for (name, signer) in [("kubernetes.io:kube-apiserver-serving:old", SIGNER), ("other", "example.org/x")] {
+            world.add(
+                &kinds::CLUSTER_TRUST_BUNDLES,
+                value!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": "old"}}),
+            );
+        }
+        obeys_laws::<TrustBundlePublisher>(&world, |_| false);
+        settle::<TrustBundlePublisher>(&mut world, |_| false);
+        let name = "kubernetes.io:kube-apiserver-serving:11507a0e2f5e69d5dfa40a62";
+        let made = format!("create clustertrustbundles.certificates.k8s.io {name}");
+        let gone = "delete clustertrustbundles.certificates.k8s.io kubernetes.io:kube-apiserver-serving:old";
+        assert_eq!(world.log, [made.as_str(), gone]);
+        world.change(&kinds::CLUSTER_TRUST_BUNDLES, &Key::cluster(name), |bundle| {
+            bundle.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("trustBundle", "evil");
+        });
+        settle::<TrustBundlePublisher>(&mut world, |_| false);
+        let settled = world.get(&kinds::CLUSTER_TRUST_BUNDLES, &Key::cluster(name)).unwrap();
+        assert_eq!(text(settled, &["spec", "trustBundle"]), "new");
+    }
+}

@@ -1,0 +1,131 @@
+//! Says in the status of a validating policy what is doubtful about its expressions.
+
+use std::sync::{Arc, LazyLock};
+
+use api::admissionregistration::type_check::{self, Called};
+use api::apiextensions::custom_resource::kind_of;
+use api::kind::Kind;
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, Plan, kinds};
+
+/// The controller.
+// DEVIATION: types that servers behind this one serve are not looked at: expressions about them get no warnings.
+pub struct ValidatingAdmissionPolicyStatus;
+
+/// A policy, and all definitions.
+pub struct Observed<'a> {
+    policy: &'a Value,
+    definitions: Vec<&'a Value>,
+}
+
+/// The kinds that need no definition.
+static BUILT_IN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(api::kinds::all);
+
+const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+impl Controller for ValidatingAdmissionPolicyStatus {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "validatingadmissionpolicy-status-controller";
+    const READS: &'static [&'static str] = &[POLICIES, DEFINITIONS];
+    const WRITES: &'static [&'static str] = &["validatingadmissionpolicies.admissionregistration.k8s.io/status"];
+
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        match kind {
+            POLICIES => keys.push(Key::of(object)),
+            // A policy may name any kind, also one that is not there yet.
+            _ => keys.extend(cache.of(POLICIES).iter().map(|entry| entry.key.clone())),
+        }
+    }
+
+    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+        kind == POLICIES || old.get("spec") != new.get("spec")
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let policy = cache.get(POLICIES, key)?;
+        Some(Observed { policy, definitions: cache.of(DEFINITIONS).iter().map(|entry| &entry.value).collect() })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let policy = Meta::of(observed.policy);
+        let warnings =
+            type_check::warnings(observed.policy, &|group, called| find(&observed.definitions, group, called));
+        let checked = if warnings.is_empty() { Value::object() } else { value!({"expressionWarnings": warnings}) };
+        let status = value!({"observedGeneration": (policy.generation()), "typeChecking": checked});
+        let said = |field: &str| observed.policy.at(&["status", field]).cloned().unwrap_or_default();
+        if said("observedGeneration") == status["observedGeneration"] && said("typeChecking") == status["typeChecking"]
+        {
+            return Plan::default();
+        }
+        let object = value!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": (policy.name())}, "status": status});
+        Plan::of(Action::Apply {
+            resource: kinds::VALIDATING_ADMISSION_POLICIES.clone(),
+            subresource: "status",
+            object,
+        })
+    }
+}
+
+fn find(definitions: &[&Value], group: &str, called: Called<'_>) -> Option<Arc<Kind>> {
+    if let Some(kind) = BUILT_IN.iter().find(|kind| kind.group == group && called.is(&kind.plural, &kind.kind)) {
+        return Some(Arc::clone(kind));
+    }
+    let is = |definition: &&&Value| {
+        let name = |field: &str| definition.str_at(&["spec", "names", field]).unwrap_or_default();
+        definition.str_at(&["spec", "group"]) == Some(group) && called.is(name("plural"), name("kind"))
+    };
+    definitions.iter().find(is).and_then(|definition| kind_of(definition).ok()).map(Arc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use reconcile::testing::{World, obeys_laws, settle};
+
+    use super::*;
+
+    fn policy(name: &str, group: &str, resource: &str, expression: &str) -> Value {
+        value!({"metadata": {"name": name}, "spec": {
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}]},
+            "validations": [{"expression": expression}]}})
+    }
+
+    fn widgets(properties: Value) -> Value {
+        value!({"metadata": {"name": "widgets.example.com"}, "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": {"type": "object", "properties": properties}}}]}})
+    }
+
+    #[test]
+    fn a_policy_says_what_is_doubtful_about_it_and_that_it_was_looked_at() {
+        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let resource = &kinds::VALIDATING_ADMISSION_POLICIES;
+        world.add(resource, policy("good", "apps", "deployments", "object.spec.replicas <= 5"));
+        world.add(resource, policy("bad", "apps", "deployments", "object.replicas <= 5"));
+        world.add(resource, policy("custom", "example.com", "widgets", "object.size <= 5"));
+        obeys_laws::<ValidatingAdmissionPolicyStatus>(&world, |_| false);
+        settle::<ValidatingAdmissionPolicyStatus>(&mut world, |_| false);
+        let status = |world: &World, name: &str| world.get(resource, &Key::cluster(name)).unwrap()["status"].clone();
+        let fine = value!({"observedGeneration": 1, "typeChecking": {}});
+        assert_eq!(status(&world, "good"), fine);
+        assert_eq!(status(&world, "custom"), fine);
+        let warning = "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas <= 5\n | ......^\n";
+        let expected = value!([{"fieldRef": "spec.validations[0].expression", "warning": warning}]);
+        assert_eq!(status(&world, "bad")["typeChecking"]["expressionWarnings"], expected);
+
+        world.add(&kinds::CUSTOM_RESOURCE_DEFINITIONS, widgets(value!({"weight": {"type": "integer"}})));
+        settle::<ValidatingAdmissionPolicyStatus>(&mut world, |_| false);
+        let warned = status(&world, "custom");
+        let warned = warned["typeChecking"]["expressionWarnings"][0].str_at(&["warning"]).unwrap();
+        assert!(
+            warned.starts_with("example.com/v1, Kind=Widget: ERROR: <input>:1:7: undefined field 'size'"),
+            "{warned}"
+        );
+        assert_eq!(status(&world, "good"), fine);
+    }
+}

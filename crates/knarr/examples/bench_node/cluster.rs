@@ -1,0 +1,172 @@
+//! The cluster that is measured: one command in a network of its own, and containerd where it is to be compared with.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use client::config::Kubeconfig;
+use client::{Client, Settings};
+
+/// Set in the process that measures.
+const INSIDE: &str = "KNARR_BENCH_INSIDE";
+
+/// Who runs containers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// The runtime inside.
+    Inside,
+    /// Debian's containerd and runc.
+    Containerd,
+}
+
+impl Engine {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inside => "built in",
+            Self::Containerd => "containerd and runc",
+        }
+    }
+
+    /// What the command line of the process that keeps a pod has in it.
+    pub const fn shim(self) -> &'static str {
+        match self {
+            Self::Inside => "shim\0",
+            Self::Containerd => "containerd-shim-runc-v2\0",
+        }
+    }
+}
+
+/// A cluster of one node; gone with the value.
+pub struct Cluster {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    daemon: Option<Child>,
+}
+
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Runs this program again in a network of its own: the cluster's rules and links are nobody else's.
+pub fn run_inside() -> Result<()> {
+    let name = format!("knarr-bench-{}", std::process::id());
+    let run = |line: &str| {
+        let status = Command::new("ip").args(line.split(' ')).status().context("ip cannot be started")?;
+        ensure!(status.success(), "ip {line} failed");
+        Ok(())
+    };
+    run(&format!("netns add {name}"))?;
+    let prepared = [
+        "link set lo up",
+        "link add uplink type veth peer name wire",
+        "link set wire up",
+        "address add 198.51.100.2/24 dev uplink",
+        "link set uplink up",
+        "route add default via 198.51.100.1",
+    ];
+    let outcome = prepared.iter().try_for_each(|line| run(&format!("-n {name} {line}"))).and_then(|()| {
+        let this = std::env::current_exe()?;
+        let mut again = Command::new("nsenter");
+        again.arg(format!("--net=/run/netns/{name}")).arg(this).env(INSIDE, "1");
+        ensure!(again.status()?.success(), "the measurement failed");
+        Ok(())
+    });
+    run(&format!("netns delete {name}"))?;
+    outcome
+}
+
+impl Cluster {
+    /// Starts it; nothing if its runtime is not installed.
+    pub fn start(engine: Engine) -> Result<Option<Self>> {
+        let this = std::env::current_exe()?;
+        let program = this.ancestors().nth(2).context("this program is in no target folder")?.join("knarr");
+        let folder = tempfile::tempdir()?;
+        let mut cluster = Self { folder, program, daemon: None };
+        let data = cluster.data();
+        let mut up = Command::new(&cluster.program);
+        up.args([
+            "up",
+            "-d",
+            "--node-name",
+            "bench",
+            "--kubelet-arg",
+            "eviction-hard=nodefs.available<1Mi",
+            "--data-dir",
+        ]);
+        up.arg(&data);
+        if engine == Engine::Containerd {
+            if !Path::new("/usr/bin/containerd").exists() {
+                return Ok(None);
+            }
+            cluster.start_containerd()?;
+            let endpoint = format!("container-runtime-endpoint=unix://{}", cluster.at("containerd.sock").display());
+            up.args(["--kubelet-arg", &endpoint]);
+        }
+        let output = up.output().context("knarr cannot be started")?;
+        ensure!(output.status.success(), "knarr up: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(Some(cluster))
+    }
+
+    pub fn client(&self) -> Result<Client> {
+        let config = Kubeconfig::load(&[self.data().join("admin.kubeconfig")])?.config(None)?;
+        Ok(Client::connect(&config, Settings::default())?)
+    }
+
+    /// What the command lines of all processes of the cluster have one of in them.
+    pub fn parts(&self) -> Vec<String> {
+        vec![self.folder.path().display().to_string()]
+    }
+
+    fn data(&self) -> PathBuf {
+        self.at("data")
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start_containerd(&mut self) -> Result<()> {
+        let config = format!(
+            "version = 2\nroot = {:?}\nstate = {:?}\noom_score = 0\n[grpc]\n  address = {:?}\n\
+             [plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"knarr.local/pause:latest\"\n  \
+             restrict_oom_score_adj = true\n  stream_server_port = \"0\"\n",
+            self.at("root"),
+            self.at("state"),
+            self.at("containerd.sock")
+        );
+        fs::write(self.at("containerd.toml"), config)?;
+        let mut daemon = Command::new("/usr/bin/containerd");
+        let mut daemon = daemon.arg("--config").arg(self.at("containerd.toml")).stderr(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(daemon.stderr.take().context("its log is piped")?).lines();
+        let booted = lines.by_ref().map_while(Result::ok).any(|line| line.contains("containerd successfully booted"));
+        std::thread::spawn(move || lines.for_each(drop));
+        self.daemon = Some(daemon);
+        ensure!(booted, "containerd does not start here");
+        let archive = self.at("pause.tar");
+        let store = self.at("store");
+        let mut export = Command::new(&self.program);
+        export.args(["image", "export", "knarr.local/pause", "--data-dir"]).arg(store).arg("-o").arg(&archive);
+        ensure!(export.status()?.success(), "the image cannot be exported");
+        let mut import = Command::new("ctr");
+        import.arg("--address").arg(self.at("containerd.sock")).args(["--namespace", "k8s.io", "images", "import"]);
+        ensure!(import.arg(archive).stdout(Stdio::null()).status()?.success(), "containerd does not take the image");
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = Command::new(&self.program).args(["down", "--purge", "--data-dir"]).arg(self.data()).output();
+        if let Some(daemon) = &mut self.daemon {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        let own = self.folder.path().display().to_string();
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for place in table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|place| place.starts_with(&own)) {
+            let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}

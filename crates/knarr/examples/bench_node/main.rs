@@ -1,0 +1,139 @@
+//! How soon pods run on a node, and what they cost while they do: with the runtime inside, and with containerd beside where it is installed.
+
+mod cluster;
+mod processes;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use client::{Client, DeleteOptions, Event, Target, WatchOptions, WriteOptions};
+use machinery::{Resource, Value, value};
+
+use cluster::{Cluster, Engine};
+use processes::Sample;
+
+static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
+
+/// How often one pod is started alone.
+const ROUNDS: usize = 20;
+/// How many are started at once.
+const CROWD: usize = 100;
+/// How many are there while nothing happens.
+const IDLE: usize = 30;
+/// How long nothing happens.
+const IDLE_SPAN: Duration = Duration::from_secs(30);
+/// Whatever takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What was measured of one runtime.
+struct Figures {
+    name: String,
+    alone_p50: Duration,
+    alone_p95: Duration,
+    crowd: Duration,
+    shim_kib: u64,
+    idle_percent: f64,
+}
+
+fn main() -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "containers need root");
+    if !cluster::is_inside() {
+        return cluster::run_inside();
+    }
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut all = Vec::new();
+    for (engine, host_network) in [(Engine::Inside, false), (Engine::Inside, true), (Engine::Containerd, true)] {
+        let Some(cluster) = Cluster::start(engine)? else {
+            println!("containerd is not installed: nothing to compare with");
+            continue;
+        };
+        let network = if host_network { "the machine's network" } else { "pod network" };
+        let name = format!("{}, {network}", engine.name());
+        all.push(executor.block_on(measure(&cluster, engine, name, host_network))?);
+    }
+    println!("| runtime | POST to Running, p50 | p95 | {CROWD} pods | shim, private | idle with {IDLE} pods |");
+    println!("|---|---|---|---|---|---|");
+    for one in all {
+        println!(
+            "| {} | {:.0} ms | {:.0} ms | {:.1} s | {} KiB | {:.2} % of a core |",
+            one.name,
+            one.alone_p50.as_secs_f64() * 1e3,
+            one.alone_p95.as_secs_f64() * 1e3,
+            one.crowd.as_secs_f64(),
+            one.shim_kib,
+            one.idle_percent
+        );
+    }
+    Ok(())
+}
+
+async fn measure(cluster: &Cluster, engine: Engine, name: String, host_network: bool) -> Result<Figures> {
+    let client = cluster.client()?;
+    let mut alone = Vec::with_capacity(ROUNDS);
+    for n in 0..ROUNDS {
+        alone.push(start(&client, &[format!("alone-{n}")], host_network).await?);
+        clear(&client).await?;
+    }
+    alone.sort();
+    let names: Vec<String> = (0..CROWD).map(|n| format!("crowd-{n}")).collect();
+    let crowd = start(&client, &names, host_network).await?;
+    clear(&client).await?;
+    let names: Vec<String> = (0..IDLE).map(|n| format!("idle-{n}")).collect();
+    start(&client, &names, host_network).await?;
+    let shim_kib = processes::private_kib(engine.shim())?;
+    let before = Sample::of(&cluster.parts());
+    tokio::time::sleep(IDLE_SPAN).await;
+    let idle_percent = Sample::of(&cluster.parts()).since(before).as_secs_f64() / IDLE_SPAN.as_secs_f64() * 100.0;
+    clear(&client).await?;
+    let at = |percent: usize| alone[(ROUNDS - 1) * percent / 100];
+    Ok(Figures { name, alone_p50: at(50), alone_p95: at(95), crowd, shim_kib, idle_percent })
+}
+
+/// Makes pods and waits until all of them run.
+async fn start(client: &Client, names: &[String], host_network: bool) -> Result<Duration> {
+    let target = Target::within(&PODS, "default");
+    let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
+    let mut watch = client.watch(&target, &options).await?;
+    let begun = Instant::now();
+    for name in names {
+        let pod = value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": (name.as_str()), "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": "knarr.local/pause", "imagePullPolicy": "IfNotPresent"}],
+                "hostNetwork": host_network, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5}});
+        client.create(&target, &pod, &WriteOptions::default()).await?;
+    }
+    let mut left: std::collections::BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    let waiting = async {
+        while !left.is_empty() {
+            let event = watch.next().await.context("the watch ended")??;
+            if let Event::Added(pod) | Event::Modified(pod) = event
+                && pod.str_at(&["status", "phase"]) == Some("Running")
+            {
+                left.remove(pod.str_at(&["metadata", "name"]).unwrap_or_default());
+            }
+        }
+        Ok::<_, anyhow::Error>(begun.elapsed())
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not run in time")?
+}
+
+/// Deletes all pods and waits until they are gone.
+async fn clear(client: &Client) -> Result<()> {
+    let target = Target::within(&PODS, "default");
+    let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
+    let mut watch = client.watch(&target, &options).await?;
+    let listed = client.list(&target, &client::ListOptions::default()).await?;
+    let mut left = listed.items.len();
+    for pod in &listed.items {
+        let name = pod.str_at(&["metadata", "name"]).unwrap_or_default();
+        client.delete(&Target::named(&PODS, "default", name), &DeleteOptions::default()).await?;
+    }
+    let waiting = async {
+        while left > 0 {
+            if let Event::Deleted(Value::Object(_)) = watch.next().await.context("the watch ended")?? {
+                left -= 1;
+            }
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not go in time")?
+}

@@ -1,0 +1,34 @@
+//! The images that every machine has: this very program, and what it takes to run it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use image::{BUILTIN, Builtin, Config, Name};
+
+/// Where the program is in them.
+const PROGRAM: &str = "/knarr";
+
+/// `knarr.local/pause` and `knarr.local/hello`.
+pub fn images() -> anyhow::Result<Vec<Builtin>> {
+    let libraries = sys::loaded_objects();
+    let mut files = vec![(PathBuf::from("/proc/self/exe"), PathBuf::from(PROGRAM))];
+    files.extend(libraries.iter().map(|path| (path.clone(), path.clone())));
+    // The machine's loader may know of places that the image has no file to say of.
+    let places: BTreeSet<&Path> = libraries.iter().filter_map(|path| path.parent()).collect();
+    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    let mut env = Vec::new();
+    if !places.is_empty() {
+        env.push(format!("LD_LIBRARY_PATH={}", places.join(":")));
+    }
+    let image = |command: &str| {
+        let config = Config {
+            entrypoint: vec![PROGRAM.to_owned(), command.to_owned()],
+            env: env.clone(),
+            user: "65535:65535".to_owned(),
+            working_dir: "/".to_owned(),
+            ..Config::default()
+        };
+        Ok(Builtin { name: Name::parse(&format!("{BUILTIN}/{command}"))?, files: files.clone(), config })
+    };
+    ["hello", "pause"].into_iter().map(image).collect()
+}

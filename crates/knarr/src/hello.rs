@@ -1,0 +1,164 @@
+//! `knarr hello`: the program of the image `knarr.local/hello`, a web server that shows where it runs and obeys.
+
+mod behaviour;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use http::header::CONTENT_TYPE;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use behaviour::{Asked, Behaviour, Place};
+
+/// Connections at once; whoever comes later waits.
+const CONNECTIONS_MAX: usize = 256;
+
+/// How it should behave; each can also be said by a variable, which is how a pod says it best.
+pub fn arguments(command: Command) -> Command {
+    let seconds = |name: &'static str, variable: &'static str, help: &'static str| {
+        Arg::new(name).long(name).env(variable).value_name("SECONDS").value_parser(value_parser!(f64)).help(help)
+    };
+    let flag = |name: &'static str, variable: &'static str, help: &'static str| {
+        Arg::new(name).long(name).env(variable).action(ArgAction::SetTrue).help(help)
+    };
+    command
+        .hide(true)
+        .arg(
+            Arg::new("port")
+                .long("port")
+                .env("PORT")
+                .default_value("8080")
+                .value_parser(value_parser!(u16))
+                .help("Where it listens"),
+        )
+        .arg(flag("unready", "UNREADY", "Begin with a readiness probe that fails"))
+        .arg(flag("unhealthy", "UNHEALTHY", "Begin with a liveness probe that fails"))
+        .arg(seconds("slow", "SLOW", "How long each answer takes"))
+        .arg(seconds("exit-after", "EXIT_AFTER", "When to end by itself"))
+        .arg(
+            Arg::new("exit-code")
+                .long("exit-code")
+                .env("EXIT_CODE")
+                .default_value("0")
+                .value_parser(value_parser!(u8))
+                .help("With which code it then ends"),
+        )
+}
+
+/// Serves until it is told to end.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    let seconds = |name: &str| matches.get_one::<f64>(name).copied().map(behaviour::duration);
+    let behaviour = Behaviour {
+        ready: !matches.get_flag("unready"),
+        live: !matches.get_flag("unhealthy"),
+        slow: seconds("slow").unwrap_or_default(),
+    };
+    let port = *matches.get_one::<u16>("port").expect("it has a default");
+    let code = *matches.get_one::<u8>("exit-code").expect("it has a default");
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    executor.block_on(async {
+        let listener = listen(port).await.with_context(|| format!("cannot listen on port {port}"))?;
+        println!("listening on {}", listener.local_addr()?);
+        let end = async {
+            match seconds("exit-after") {
+                Some(after) => tokio::time::sleep(after).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = serve(listener, behaviour) => Ok(()),
+            () = end => std::process::exit(code.into()),
+            stopped = crate::etcd::signal() => stopped,
+        }
+    })
+}
+
+/// On every address of both families, or of one where the other is missing.
+async fn listen(port: u16) -> std::io::Result<TcpListener> {
+    match TcpListener::bind((std::net::Ipv6Addr::UNSPECIFIED, port)).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, port)).await,
+    }
+}
+
+async fn serve(listener: TcpListener, behaviour: Behaviour) {
+    let behaviour = Arc::new(Mutex::new(behaviour));
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let behaviour = Arc::clone(&behaviour);
+                tokio::spawn(async move {
+                    connection(stream, behaviour).await;
+                    drop(permit);
+                });
+            }
+            // Usually there are too many open files: others need time to close some.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, behaviour: Arc<Mutex<Behaviour>>) {
+    let local = stream.local_addr().ok();
+    let service = service_fn(move |request| {
+        let behaviour = Arc::clone(&behaviour);
+        async move { Ok::<_, Infallible>(answer(&request, local, &behaviour).await) }
+    });
+    // A client that breaks off is no concern of the others.
+    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(
+    request: &Request<Incoming>,
+    local: Option<SocketAddr>,
+    behaviour: &Mutex<Behaviour>,
+) -> Response<Full<Bytes>> {
+    let headers: Vec<(String, String)> = request
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let asked = Asked {
+        method: request.method().as_str(),
+        path: request.uri().path(),
+        query: request.uri().query().unwrap_or_default(),
+        headers: &headers,
+    };
+    let answer = behaviour.lock().unwrap_or_else(PoisonError::into_inner).answer(&asked, &place(local));
+    println!("{} {} {}", asked.method, request.uri(), answer.status);
+    tokio::time::sleep(answer.after).await;
+    if let Some(code) = answer.exit {
+        std::process::exit(code);
+    }
+    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, plain);
+    response
+}
+
+/// Where it runs, by what a pod's specification may say and what the machine shows anyway.
+fn place(local: Option<SocketAddr>) -> Place {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let hostname = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Place {
+        pod: variable("POD_NAME").unwrap_or_else(hostname),
+        namespace: variable("POD_NAMESPACE"),
+        node: variable("NODE_NAME"),
+        ip: variable("POD_IP").or_else(|| local.map(|local| local.ip().to_canonical().to_string())),
+    }
+}

@@ -1,0 +1,162 @@
+//! What the server answers, and how it changes when it is told to.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// The longest that it may be slow.
+const SLOW_MAX: f64 = 3600.0;
+
+/// What it says to those who ask for something else.
+const HELP: &str = "\
+GET  /                  this pod, and the request as it arrived
+GET  /readyz, /healthz  for probes of readiness and of liveness
+POST /ready?ok=false    let the readiness probe fail, or pass again with ok=true
+POST /live?ok=false     let the liveness probe fail, or pass again with ok=true
+POST /slow?seconds=1.5  take so long for every answer from now on
+POST /exit?code=1       end
+";
+
+/// How it behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Behaviour {
+    /// Whether the readiness probe passes.
+    pub ready: bool,
+    /// Whether the liveness probe passes.
+    pub live: bool,
+    /// How long an answer takes.
+    pub slow: Duration,
+}
+
+/// A request.
+pub struct Asked<'a> {
+    pub method: &'a str,
+    pub path: &'a str,
+    pub query: &'a str,
+    pub headers: &'a [(String, String)],
+}
+
+/// Where it runs.
+pub struct Place {
+    pub pod: String,
+    pub namespace: Option<String>,
+    pub node: Option<String>,
+    pub ip: Option<String>,
+}
+
+/// What is answered, how long after, and whether that is the end.
+#[derive(Debug, PartialEq)]
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+    pub after: Duration,
+    pub exit: Option<i32>,
+}
+
+impl Behaviour {
+    /// Answers, and does what it is told.
+    pub fn answer(&mut self, asked: &Asked<'_>, place: &Place) -> Answer {
+        let after = self.slow;
+        let reply = |status: u16, body: String| Answer { status, body, after, exit: None };
+        let probe = |ok: bool| if ok { reply(200, "ok\n".to_owned()) } else { reply(503, "told to fail\n".to_owned()) };
+        let bad = |why: &str| reply(400, format!("{why}\n"));
+        match (asked.method, asked.path) {
+            ("GET" | "HEAD", "/") => reply(200, shown(asked, place)),
+            ("GET" | "HEAD", "/readyz") => probe(self.ready),
+            ("GET" | "HEAD", "/healthz" | "/livez") => probe(self.live),
+            ("POST", "/ready" | "/live") => match asked.field("ok").map(str::parse) {
+                Some(Ok(ok)) => {
+                    *(if asked.path == "/ready" { &mut self.ready } else { &mut self.live }) = ok;
+                    reply(200, format!("ok={ok}\n"))
+                }
+                _ => bad("ok: must be true or false"),
+            },
+            ("POST", "/slow") => match asked.field("seconds").map(str::parse) {
+                Some(Ok(seconds)) => {
+                    self.slow = duration(seconds);
+                    reply(200, format!("seconds={}\n", self.slow.as_secs_f64()))
+                }
+                _ => bad("seconds: must be a number"),
+            },
+            ("POST", "/exit") => match asked.field("code").unwrap_or("0").parse::<u8>() {
+                Ok(code) => Answer { exit: Some(code.into()), ..reply(200, String::new()) },
+                Err(_) => bad("code: must be a number from 0 to 255"),
+            },
+            _ => reply(404, HELP.to_owned()),
+        }
+    }
+}
+
+impl Asked<'_> {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, text)| text)
+    }
+}
+
+/// Seconds as people write them; what is no time is none.
+pub fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.clamp(0.0, SLOW_MAX)).unwrap_or_default()
+}
+
+fn shown(asked: &Asked<'_>, place: &Place) -> String {
+    let mut text = format!("Hello from {}\n\n", place.pod);
+    let facts = [("namespace", &place.namespace), ("node", &place.node), ("ip", &place.ip)];
+    for (name, value) in facts {
+        if let Some(value) = value {
+            let _ = writeln!(text, "{name}: {value}");
+        }
+    }
+    let _ = writeln!(text, "\n{} {}", asked.method, asked.path);
+    for (name, value) in asked.headers {
+        let _ = writeln!(text, "{name}: {value}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place { pod: "web-1".into(), namespace: None, node: Some("n".into()), ip: Some("10.0.0.7".into()) }
+    }
+
+    fn ask(behaviour: &mut Behaviour, line: &str) -> Answer {
+        let (method, target) = line.split_once(' ').unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        behaviour.answer(&Asked { method, path, query, headers: &[("host".into(), "web".into())] }, &place())
+    }
+
+    #[test]
+    fn it_shows_where_it_runs_and_what_arrived() {
+        let mut behaviour = Behaviour { ready: true, live: true, slow: Duration::ZERO };
+        let expect = "Hello from web-1\n\nnode: n\nip: 10.0.0.7\n\nGET /\nhost: web\n";
+        assert_eq!(ask(&mut behaviour, "GET /").body, expect);
+    }
+
+    #[test]
+    fn it_does_what_it_is_told() {
+        let mut behaviour = Behaviour { ready: true, live: true, slow: Duration::ZERO };
+        let mut check = |line: &str, status: u16| assert_eq!(ask(&mut behaviour, line).status, status, "{line}");
+        check("GET /readyz", 200);
+        check("POST /ready?ok=false", 200);
+        check("GET /readyz", 503);
+        check("GET /healthz", 200);
+        check("POST /live?ok=false", 200);
+        check("GET /healthz", 503);
+        check("POST /live?ok=true", 200);
+        check("GET /healthz", 200);
+        check("POST /live", 400);
+        check("POST /slow?seconds=0.5", 200);
+        check("POST /slow?seconds=x", 400);
+        check("GET /nothing", 404);
+        let answer = ask(&mut behaviour, "POST /exit?code=3");
+        assert_eq!((answer.exit, answer.after), (Some(3), Duration::from_millis(500)));
+        assert_eq!(ask(&mut behaviour, "POST /exit?code=300").status, 400);
+        ask(&mut behaviour, "POST /slow?seconds=NaN");
+        assert_eq!(behaviour.slow, Duration::ZERO);
+    }
+}

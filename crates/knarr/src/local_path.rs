@@ -1,0 +1,145 @@
+//! `knarr local-path`: volumes that are folders of this node.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::{ArgMatches, Args, FromArgMatches};
+use controllers::local_path::{self, LocalPath};
+use driver::events::Recorder;
+use driver::{Caches, Driver};
+use machinery::Value;
+use reconcile::{Configs, Controller, Errand, Errands};
+
+use crate::component::{Inside, Reach, host};
+
+/// How many claims and volumes are looked at at once.
+const WORKERS: usize = 4;
+/// What the names of all folders begin with, as those of their volumes do.
+const PREFIX: &str = "pvc-";
+
+#[derive(Args, Debug, Clone)]
+struct Flags {
+    /// How to reach the API server and who to be; as a pod finds it if not given.
+    #[arg(long, value_name = "PATH")]
+    kubeconfig: Option<PathBuf>,
+    /// The name of this node.
+    #[arg(long, value_name = "NAME")]
+    hostname_override: Option<String>,
+    /// The folder that holds the volumes.
+    #[arg(long, value_name = "PATH", default_value = "/var/lib/knarr/storage")]
+    root: PathBuf,
+}
+
+/// Its flags.
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Flags::augment_args(command)
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(start(matches, None))
+}
+
+/// Runs in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+    let flags = Flags::from_arg_matches(matches)?;
+    let reach = Reach::new(flags.kubeconfig.as_deref(), None, inside)?;
+    let folders = Folders::new(&flags.root).with_context(|| format!("--root {}", flags.root.display()))?;
+    let root = folders.0.to_str().context("--root must be UTF-8")?.to_owned();
+    let node = flags.hostname_override.unwrap_or_else(host);
+    let errands: Arc<dyn Errands> = Arc::new(folders);
+    let configs = Configs::default().with(local_path::Config { node, root }).with(errands);
+    let settings = client::Settings { user_agent: "knarr-local-path".to_owned(), ..client::Settings::default() };
+    let client = reach.client(settings)?;
+    let caches =
+        Caches::configured(&client, &client::cache::Settings::default(), LocalPath::READS.iter().copied(), configs)?;
+    let (events, sending) = Recorder::new(client.clone(), LocalPath::NAME);
+    let driver = Driver { client, caches, events, manager: LocalPath::NAME.to_owned() };
+    tokio::select! {
+        () = sending => anyhow::bail!("events are no longer sent"),
+        () = driver::run::<LocalPath>(Arc::new(driver), WORKERS) => anyhow::bail!("the caches have ended"),
+        signal = crate::etcd::signal() => signal,
+    }
+}
+
+/// The folders of all volumes: the root, of which each is a child.
+struct Folders(PathBuf);
+
+impl Folders {
+    /// Makes the root. Whoever may write to every volume's folder cannot get to it past this one.
+    fn new(root: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        Ok(Self(root.canonicalize()?))
+    }
+
+    /// A path of a volume is a child of the root with a name of ours, or it is none: objects are written by others.
+    fn child(&self, path: &str) -> Result<PathBuf, String> {
+        let path = Path::new(path);
+        let name = path.file_name().and_then(|name| name.to_str()).filter(|name| name.starts_with(PREFIX));
+        let child = name.map(|name| self.0.join(name)).filter(|child| child.as_path() == path);
+        child.ok_or_else(|| format!("{} is no folder of a volume below {}", path.display(), self.0.display()))
+    }
+}
+
+impl Errands for Folders {
+    fn run(&self, errand: &Errand) -> Result<Value, String> {
+        let done = match errand {
+            Errand::MakeFolder(path) => make(&self.child(path)?),
+            Errand::RemoveFolder(path) => remove(&self.child(path)?),
+            Errand::Sign(_) => return Err("there is no authority here".to_owned()),
+        };
+        done.map(|()| Value::Null).map_err(|error| error.to_string())
+    }
+}
+
+/// Every user of a pod may write to it, as to a fresh disk of a cloud.
+fn make(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    fs::set_permissions(path, Permissions::from_mode(0o777))
+}
+
+/// Links are removed and not followed.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_made_and_removed_and_nothing_outside_is_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("precious"), "x").unwrap();
+        let folders = Folders::new(&dir.path().join("root")).unwrap();
+        let path = |name: &str| format!("{}/{name}", folders.0.display());
+        for _ in 0..2 {
+            folders.run(&Errand::MakeFolder(path("pvc-1_a_c"))).unwrap();
+        }
+        let folder = PathBuf::from(path("pvc-1_a_c"));
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o777);
+        std::os::unix::fs::symlink(&outside, folder.join("link")).unwrap();
+        for _ in 0..2 {
+            folders.run(&Errand::RemoveFolder(path("pvc-1_a_c"))).unwrap();
+        }
+        assert!(!folder.exists() && outside.join("precious").exists());
+        for bad in ["pvc-1/../../outside", "../outside", "other", "", "pvc-1/x"] {
+            folders.run(&Errand::RemoveFolder(path(bad))).unwrap_err();
+        }
+        folders.run(&Errand::RemoveFolder(outside.display().to_string())).unwrap_err();
+        assert!(outside.join("precious").exists());
+    }
+}

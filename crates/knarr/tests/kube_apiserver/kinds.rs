@@ -1,0 +1,59 @@
+//! Every kind by the real kubectl: what it explains, and what it prints.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::server::Server;
+
+/// A table instead of objects.
+const TABLE: [&str; 2] = ["-H", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io"];
+
+/// The columns that `kubectl get` shows by default, by what a kind is called.
+fn columns() -> BTreeMap<String, Vec<String>> {
+    let kinds = api::kinds::all();
+    let shown = |kind: &api::kind::Kind| {
+        let columns = kind.versions[0].columns.iter().filter(|column| column.priority == 0);
+        columns.map(|column| column.name.clone()).collect()
+    };
+    kinds.iter().map(|kind| (kind.qualified_resource(), shown(kind))).collect()
+}
+
+/// The preferred version of a group: `apps/v1`.
+fn preferred(server: &Server, group: &str) -> String {
+    if group.is_empty() {
+        return "v1".to_owned();
+    }
+    let (_, found) = server.code(&[], &format!("/apis/{group}"));
+    let found = machinery::json::parse(found.as_bytes()).unwrap();
+    found.str_at(&["preferredVersion", "groupVersion"]).unwrap().to_owned()
+}
+
+#[test]
+fn kubectl_explains_and_prints_every_kind() {
+    let server = Server::start();
+    let listed = |flags: &str| -> BTreeSet<String> {
+        server.kubectl(&format!("api-resources -o name {flags}")).lines().map(str::to_owned).collect()
+    };
+    let (resources, listable) = (listed(""), listed("--verbs=list"));
+    assert!(resources.len() > 55, "{resources:?}");
+    let columns = columns();
+    for resource in &resources {
+        let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let version = preferred(&server, group);
+        let explained = server.kubectl(&format!("explain {plural} --api-version={version}"));
+        assert!(explained.contains("DESCRIPTION:") && explained.contains("FIELDS:"), "{resource}: {explained}");
+        if !listable.contains(resource) {
+            continue;
+        }
+        let expected = &columns[resource.as_str()];
+        let root = if group.is_empty() { "api" } else { "apis" };
+        let (_, table) = server.code(&TABLE, &format!("/{root}/{version}/{plural}"));
+        let absent = expected.iter().find(|column| !table.contains(&format!("\"name\":\"{column}\"")));
+        assert_eq!(absent, None, "{resource}: {table}");
+        let printed = server.kubectl(&format!("get {resource} --all-namespaces"));
+        let header = printed.lines().find(|line| line.contains("NAME")).unwrap_or_default();
+        let is_empty = printed.contains("No resources found");
+        let absent =
+            expected.iter().map(|column| column.to_uppercase()).find(|column| !header.contains(column.as_str()));
+        assert!(is_empty || absent.is_none(), "{resource} has no column {absent:?}: {printed}");
+    }
+}

@@ -1,0 +1,97 @@
+//! Pods that must go: they wrote too much, the node is short of something, or the machine is shut down.
+
+use machinery::{Value, value};
+
+use crate::cluster::*;
+
+fn is_evicted(pod: &Value) -> bool {
+    phase(pod) == "Failed" && pod["status"]["reason"] == Value::from("Evicted")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_write_more_than_they_may_are_put_out() {
+    let Some(cluster) = cluster().await else { return };
+    let write = |path: &str| format!("dd if=/dev/zero of={path} bs=1024 count=2048 2>/dev/null; sleep 1000");
+    let mut volume = pod("volume", &write("/v/file"));
+    set(&mut volume, "volumes", value!([{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]));
+    set_container(&mut volume, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    let mut root = pod("root", &write("/file"));
+    set_container(&mut root, "resources", value!({"limits": {"ephemeral-storage": "1Mi"}}));
+    let mut modest = pod("modest", "sleep 1000");
+    set_container(&mut modest, "resources", value!({"limits": {"ephemeral-storage": "1Mi"}}));
+    for pod in [&volume, &root, &modest] {
+        cluster.create(&PODS, pod).await;
+    }
+    let found = cluster.wait(&PODS, "volume", "put out", is_evicted).await;
+    assert_eq!(found["status"]["message"], "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ".into());
+    let found = cluster.wait(&PODS, "root", "put out", is_evicted).await;
+    let message = "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ";
+    assert_eq!(found["status"]["message"], message.into());
+    cluster.event("Evicted: Usage of EmptyDir volume").await;
+    assert!(is_ready(&cluster.get(&PODS, "modest").await));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_short_of_memory_says_so_and_puts_out_whom_it_can_spare() {
+    // More than any machine has: the node is short of it from the first look on.
+    let Some(cluster) = cluster_with(&[
+        "--eviction-soft=memory.available<900Ti",
+        "--eviction-soft-grace-period=memory.available=1s",
+        "--eviction-max-pod-grace-period=5",
+        "--eviction-pressure-transition-period=1s",
+    ])
+    .await
+    else {
+        return;
+    };
+    let spare = cluster.run(&pod("spare", "sleep 1000"), "put out", is_evicted).await;
+    let message = spare.str_at(&["status", "message"]).unwrap();
+    assert!(message.starts_with("The node was low on resource: memory. Threshold quantity: 900Ti, available: "));
+    let pressed = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().unwrap_or_default();
+        let held = |one: &Value| one["type"] == "MemoryPressure".into() && one["status"] == "True".into();
+        conditions.iter().any(held)
+    };
+    cluster.wait(&NODES, NODE, "under pressure", pressed).await;
+    let late = cluster.run(&pod("late", "sleep 1000"), "refused", is_evicted).await;
+    assert_eq!(late["status"]["message"], "The node had condition: [MemoryPressure]. ".into());
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_that_is_told_so_ends_its_pods_in_order_before_it_goes() {
+    let Some(mut cluster) =
+        cluster_with_config("shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n").await
+    else {
+        return;
+    };
+    let host = cluster.path("witness");
+    std::fs::create_dir(&host).unwrap();
+    let witness = |name: &str, class: Option<&str>| {
+        let script = format!("trap 'echo {name} >>/w/ends; exit 0' TERM; while :; do sleep 0.1; done");
+        let mut pod = pod(name, &script);
+        set(&mut pod, "terminationGracePeriodSeconds", 10);
+        set(&mut pod, "volumes", value!([{"name": "w", "hostPath": {"path": (host.display().to_string())}}]));
+        set_container(&mut pod, "volumeMounts", value!([{"name": "w", "mountPath": "/w"}]));
+        if let Some(class) = class {
+            set(&mut pod, "priorityClassName", class);
+        }
+        pod
+    };
+    for pod in [witness("vital", Some("system-node-critical")), witness("plain", None)] {
+        cluster.run(&pod, "ready", is_ready).await;
+    }
+    cluster.terminate();
+    assert_eq!(std::fs::read_to_string(host.join("ends")).unwrap(), "plain\nvital\n");
+    for name in ["plain", "vital"] {
+        let pod = cluster.get(&PODS, name).await;
+        assert_eq!((phase(&pod), &pod["status"]["reason"]), ("Failed", &"Terminated".into()));
+    }
+    let node = cluster.get(&NODES, NODE).await;
+    let conditions = node["status"]["conditions"].as_array().unwrap();
+    let ready = conditions.iter().find(|one| one["type"] == "Ready".into()).unwrap();
+    assert_eq!(ready["message"], "node is shutting down".into());
+    cluster.restart();
+    cluster.finish().await;
+}

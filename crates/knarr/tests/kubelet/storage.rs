@@ -1,0 +1,91 @@
+//! A claim without a class on a cluster of one node: a folder is made for it, outlives its pods, and goes with it.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use client::{DeleteOptions, Target};
+use machinery::{Resource, Value, value};
+
+use crate::cluster::*;
+
+static CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
+static CLASSES: Resource = Resource::cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass");
+
+/// A component that is killed with the value.
+struct Component(Child);
+
+impl Component {
+    fn start(cluster: &Cluster, name: &str, flags: &[&str]) -> Self {
+        let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
+            .arg(name)
+            .arg("--kubeconfig")
+            .arg(cluster.path("admin.kubeconfig"))
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(cluster.path(&format!("{name}.log"))).unwrap())
+            .spawn()
+            .unwrap();
+        Self(process)
+    }
+}
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A pod for the scheduler, with the claim mounted.
+fn user(name: &str, script: &str) -> Value {
+    let mut pod = pod(name, script);
+    let spec = pod.get_mut("spec").unwrap().as_object_mut().unwrap();
+    spec.remove("nodeName");
+    spec.insert("restartPolicy", "Never");
+    spec.insert("volumes", value!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]));
+    set_container(&mut pod, "volumeMounts", value!([{"name": "v", "mountPath": "/data"}]));
+    pod
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_without_a_class_gets_a_folder_that_outlives_pods_and_goes_with_it() {
+    let Some(cluster) = cluster().await else { return };
+    let root = cluster.path("storage");
+    let controllers = "--controllers=node-lifecycle-controller,persistentvolume-binder-controller,\
+        persistentvolume-protection-controller,persistentvolumeclaim-protection-controller";
+    let folder = root.display().to_string();
+    let _components = [
+        Component::start(
+            &cluster,
+            "kube-controller-manager",
+            &["--leader-elect=false", "--secure-port=0", controllers],
+        ),
+        Component::start(&cluster, "kube-scheduler", &["--leader-elect=false", "--secure-port=0"]),
+        Component::start(&cluster, "local-path", &["--hostname-override", NODE, "--root", &folder]),
+    ];
+    let class = value!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "knarr.dev/local-path",
+        "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "volumeBindingMode": "WaitForFirstConsumer"});
+    cluster.create(&CLASSES, &class).await;
+    let claim = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
+    cluster.create(&CLAIMS, &claim).await;
+    cluster.output(&user("writes", "id -u >/data/who && echo kept >/data/file")).await;
+    cluster.delete("writes").await;
+    let mut other = user("reads", "cat /data/file && touch /data/by-another");
+    set(&mut other, "securityContext", value!({"runAsUser": 33}));
+    assert_eq!(cluster.output(&other).await, "kept\n");
+    let bound = cluster.get(&CLAIMS, "data").await;
+    assert_eq!(phase(&bound), "Bound");
+    let entries = || fs::read_dir(&root).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    let name = bound.str_at(&["spec", "volumeName"]).unwrap();
+    assert_eq!(entries().collect::<Vec<_>>(), [format!("{name}_default_data")]);
+    cluster.delete("reads").await;
+    cluster.client.delete(&Target::named(&CLAIMS, "default", "data"), &DeleteOptions::default()).await.unwrap();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while entries().next().is_some() {
+        assert!(tokio::time::Instant::now() < deadline, "the folder stays");
+        tokio::task::yield_now().await;
+    }
+    cluster.finish().await;
+}

@@ -1,0 +1,102 @@
+//! One field of a configuration, read as what it should be or refused by its name.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use machinery::Value;
+use machinery::quantity::Quantity;
+
+use super::ConfigError;
+
+/// A field and what it says.
+pub struct Field<'a> {
+    pub name: &'a str,
+    pub value: &'a Value,
+}
+
+impl Field<'_> {
+    pub fn bad(&self, problem: &str) -> ConfigError {
+        ConfigError::Field { field: self.name.to_owned(), problem: problem.to_owned() }
+    }
+
+    pub fn text(&self) -> Result<&str, ConfigError> {
+        self.value.as_str().ok_or_else(|| self.bad("must be a string"))
+    }
+
+    pub fn bool(&self) -> Result<bool, ConfigError> {
+        self.value.as_bool().ok_or_else(|| self.bad("must be true or false"))
+    }
+
+    pub fn number<N: TryFrom<i64>>(&self) -> Result<N, ConfigError> {
+        let number = self.value.as_int().and_then(|number| N::try_from(number).ok());
+        number.ok_or_else(|| self.bad("must be a number in its range"))
+    }
+
+    pub fn parse<T: std::str::FromStr>(&self) -> Result<T, ConfigError> {
+        self.text()?.parse().map_err(|_| self.bad("cannot be read"))
+    }
+
+    pub fn quantity(&self) -> Result<Quantity, ConfigError> {
+        self.parse()
+    }
+
+    pub fn duration(&self) -> Result<Duration, ConfigError> {
+        let duration: machinery::time::Duration = self.parse()?;
+        u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| self.bad("must not be negative"))
+    }
+
+    /// Amounts, or parts in percent, by signal.
+    pub fn thresholds(&self) -> Result<BTreeMap<String, String>, ConfigError> {
+        let map = self.map()?;
+        for (signal, limit) in &map {
+            if !crate::eviction::SIGNALS.contains(&signal.as_str()) {
+                return Err(self.bad(&format!("unknown eviction signal {signal}")));
+            }
+            let good = match limit.strip_suffix('%') {
+                Some(percent) => percent.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent)),
+                None => limit.parse::<Quantity>().is_ok_and(|amount| !amount.is_negative()),
+            };
+            if !good {
+                return Err(self.bad(&format!("{limit:?} is neither an amount nor a part in percent")));
+            }
+        }
+        Ok(map)
+    }
+
+    pub fn durations(&self) -> Result<BTreeMap<String, Duration>, ConfigError> {
+        let one = |(key, text): (String, String)| {
+            let value = Value::from(text);
+            Ok((key, Field { name: self.name, value: &value }.duration()?))
+        };
+        self.map()?.into_iter().map(one).collect()
+    }
+
+    /// `[{priority, shutdownGracePeriodSeconds}]`, by priority.
+    pub fn priorities(&self) -> Result<Vec<(i64, u64)>, ConfigError> {
+        let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
+        let one = |item: &Value| {
+            let seconds = item["shutdownGracePeriodSeconds"].as_int().and_then(|seconds| u64::try_from(seconds).ok());
+            let pair = item["priority"].as_int().zip(seconds);
+            pair.ok_or_else(|| self.bad("each item has a priority and shutdownGracePeriodSeconds"))
+        };
+        let mut list = list.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        list.sort_unstable();
+        Ok(list)
+    }
+
+    pub fn texts(&self) -> Result<Vec<String>, ConfigError> {
+        let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
+        list.iter()
+            .map(|item| item.as_str().map(str::to_owned).ok_or_else(|| self.bad("must be a list of strings")))
+            .collect()
+    }
+
+    pub fn map(&self) -> Result<BTreeMap<String, String>, ConfigError> {
+        let map = self.value.as_object().ok_or_else(|| self.bad("must be a map"))?;
+        let entry = |(key, value): (&str, &Value)| {
+            let text = value.as_str().map(str::to_owned).or_else(|| value.as_int().map(|number| number.to_string()));
+            text.map(|text| (key.to_owned(), text)).ok_or_else(|| self.bad("must be a map of strings"))
+        };
+        map.iter().map(entry).collect()
+    }
+}

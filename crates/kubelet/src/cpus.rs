@@ -1,0 +1,197 @@
+//! Processors of their own for pods that ask for whole ones and for nothing more than they are limited to.
+//!
+//! ```text
+//!   all processors = reserved + shared by everybody + exclusive, each of one container
+//! ```
+//!
+//! Admission of a pod takes processors out of the shared ones; its end gives them back. Whoever has none of its own runs on the
+//! shared ones, and is moved when they change.
+
+mod pool;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cri::v1;
+use machinery::{Object, Value, json};
+use tokio::sync::watch;
+
+use crate::admission::Refusal;
+use crate::observed::labels;
+use crate::pod::{Container, Pod};
+use crate::runtime::Runtime;
+pub use pool::{Core, Pool, exclusive, listed, parse_list};
+
+const FILE: &str = "cpu_manager_state";
+
+/// The processors of a node. Clones share them.
+#[derive(Clone)]
+pub struct Cpus(Option<Arc<Shared>>);
+
+struct Shared {
+    file: PathBuf,
+    pool: Mutex<Pool>,
+    /// Those that everybody shares, for those who must be moved.
+    common: watch::Sender<BTreeSet<u32>>,
+}
+
+impl Cpus {
+    /// Nobody has processors of its own.
+    pub const fn shared_by_all() -> Self {
+        Self(None)
+    }
+
+    /// Processors are given away, apart from those that are reserved; who had which before is remembered.
+    pub fn given_away(root: &Path, reserved: &BTreeSet<u32>, reserved_count: usize) -> Self {
+        let mut pool = Pool::new(machine(), reserved, reserved_count);
+        let file = root.join(FILE);
+        pool.restore(read(&file));
+        let common = watch::Sender::new(pool.common());
+        Self(Some(Arc::new(Shared { file, pool: Mutex::new(pool), common })))
+    }
+
+    /// Takes processors for all containers of a pod that are to have some, or none.
+    pub fn admit(&self, pod: Pod<'_>) -> Result<(), Refusal> {
+        let Some(shared) = &self.0 else { return Ok(()) };
+        let mut pool = shared.pool();
+        if pool.admit(pod)? {
+            shared.changed(&pool);
+        }
+        Ok(())
+    }
+
+    /// Gives back what pods had that are gone.
+    pub fn keep_only(&self, is_here: impl Fn(&str) -> bool) {
+        let Some(shared) = &self.0 else { return };
+        let mut pool = shared.pool();
+        if pool.keep_only(is_here) {
+            shared.changed(&pool);
+        }
+    }
+
+    /// Where a container may run; empty for everywhere.
+    pub fn of(&self, pod: Pod<'_>, container: Container<'_>) -> String {
+        let Some(shared) = &self.0 else { return String::new() };
+        let pool = shared.pool();
+        listed(pool.of(pod.uid(), container.name()).unwrap_or(&pool.common()))
+    }
+
+    /// The processors that a container has for itself.
+    pub fn own(&self, uid: &str, container: &str) -> BTreeSet<u32> {
+        let own = self.0.as_ref().and_then(|shared| shared.pool().of(uid, container).cloned());
+        own.unwrap_or_default()
+    }
+
+    /// Those that can be given away, in all.
+    pub fn assignable(&self) -> BTreeSet<u32> {
+        self.0.as_ref().map(|shared| shared.pool().assignable()).unwrap_or_default()
+    }
+
+    /// Moves those without processors of their own whenever the shared ones change.
+    pub async fn keep_moved(self, runtime: Runtime) {
+        let Some(shared) = self.0 else { return std::future::pending().await };
+        let mut common = shared.common.subscribe();
+        loop {
+            let now = common.borrow_and_update().clone();
+            shared.move_to(&now, &runtime).await;
+            if common.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self, pool: &Pool) {
+        write(&self.file, pool);
+        let common = pool.common();
+        self.common.send_if_modified(|known| std::mem::replace(known, common.clone()) != common);
+    }
+
+    async fn move_to(&self, common: &BTreeSet<u32>, runtime: &Runtime) {
+        let mut client = runtime.runtime.clone();
+        let Ok(found) = client.list_containers(v1::ListContainersRequest::default()).await else { return };
+        for container in found.into_inner().containers {
+            let label = |key: &str| container.labels.get(key).map(String::as_str).unwrap_or_default();
+            let ended = container.state() == v1::ContainerState::ContainerExited;
+            if ended || self.pool().of(label(labels::POD_UID), label(labels::CONTAINER_NAME)).is_some() {
+                continue;
+            }
+            let linux = Some(v1::LinuxContainerResources { cpuset_cpus: listed(common), ..Default::default() });
+            let request =
+                v1::UpdateContainerResourcesRequest { container_id: container.id.clone(), linux, ..Default::default() };
+            if let Err(status) = client.update_container_resources(request).await {
+                tracing::warn!(id = container.id, status = status.message(), "a container cannot be moved");
+            }
+        }
+    }
+}
+
+/// The machine's processors, and which of them are one core.
+fn machine() -> BTreeMap<u32, Core> {
+    let root = Path::new("/sys/devices/system/cpu");
+    let online = fs::read_to_string(root.join("online")).unwrap_or_default();
+    let number = |cpu: u32, name: &str| {
+        let text = fs::read_to_string(root.join(format!("cpu{cpu}/topology/{name}"))).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    };
+    let place = |cpu: u32| Core { socket: number(cpu, "physical_package_id"), core: number(cpu, "core_id") };
+    parse_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, place(cpu))).collect()
+}
+
+/// Who had which processors; nobody any if that cannot be read.
+fn read(file: &Path) -> Vec<(String, String, BTreeSet<u32>)> {
+    let state = fs::read(file).ok().and_then(|text| json::parse(&text).ok()).unwrap_or_default();
+    let pods = state["entries"].as_object().into_iter().flat_map(Object::iter);
+    let containers = pods.flat_map(|(uid, containers)| {
+        let containers = containers.as_object().into_iter().flat_map(Object::iter);
+        containers.map(move |(name, cpus)| (uid.to_owned(), name.to_owned(), cpus.as_str().and_then(parse_list)))
+    });
+    containers.filter_map(|(uid, name, cpus)| Some((uid, name, cpus?))).collect()
+}
+
+fn write(file: &Path, pool: &Pool) {
+    let mut entries = Object::new();
+    for ((uid, container), cpus) in pool.given() {
+        if !entries.contains_key(uid) {
+            entries.insert(uid.as_str(), Value::object());
+        }
+        if let Some(pod) = entries.get_mut(uid).and_then(Value::as_object_mut) {
+            pod.insert(container.as_str(), listed(cpus));
+        }
+    }
+    let mut state = Object::new();
+    state.insert("policyName", "static");
+    state.insert("defaultCpuSet", listed(&pool.common()));
+    state.insert("entries", entries);
+    let beside = file.with_extension("new");
+    let text = json::to_string(&Value::Object(state));
+    if let Err(error) = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file)) {
+        tracing::error!(%error, "it cannot be written down which processors pods have");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_which_processors_survives_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(FILE);
+        let cores = (0..4).map(|cpu| (cpu, Core { socket: 0, core: cpu })).collect();
+        let mut pool = Pool::new(cores, &BTreeSet::from([0]), 0);
+        let given = vec![("u".to_owned(), "c".to_owned(), BTreeSet::from([1, 2]))];
+        pool.restore(given.clone());
+        write(&file, &pool);
+        assert_eq!(read(&file), given);
+        assert_eq!(read(&dir.path().join("absent")), []);
+        assert!(!machine().is_empty());
+    }
+}

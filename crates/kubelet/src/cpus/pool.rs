@@ -1,0 +1,249 @@
+//! Which processors are whose: decided without asking anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::field_rules::quantity;
+
+use crate::admission::Refusal;
+use crate::pod::{Container, Pod, Role};
+use crate::resources;
+
+/// Where a processor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Core {
+    /// In which socket.
+    pub socket: u32,
+    /// In which core of it; processors of one core share its units.
+    pub core: u32,
+}
+
+/// All processors, and who has which.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    cpus: BTreeMap<u32, Core>,
+    reserved: BTreeSet<u32>,
+    given: BTreeMap<(String, String), BTreeSet<u32>>,
+}
+
+/// How many processors a container is to have for itself, if any.
+pub fn exclusive(pod: Pod<'_>, container: Container<'_>) -> Option<usize> {
+    let milli = container.spec.at(&["resources", "requests", "cpu"]).map_or(0, |cpu| quantity(cpu).milli_value());
+    let whole = milli > 0 && milli % 1000 == 0 && resources::qos_class(pod.spec()) == "Guaranteed";
+    usize::try_from(milli / 1000).ok().filter(|_| whole)
+}
+
+impl Pool {
+    /// Nobody has any yet; those named are reserved, or else the first so many.
+    pub fn new(cpus: BTreeMap<u32, Core>, reserved: &BTreeSet<u32>, count: usize) -> Self {
+        let mut pool = Self { cpus, reserved: BTreeSet::new(), given: BTreeMap::new() };
+        pool.reserved = match reserved.is_empty() {
+            true => pool.take(count).unwrap_or_default(),
+            false => reserved.clone(),
+        };
+        pool
+    }
+
+    /// Takes over who had which; processors that are no longer there, or two owners of one, are not believed.
+    pub fn restore(&mut self, given: Vec<(String, String, BTreeSet<u32>)>) {
+        for (uid, container, cpus) in given {
+            if cpus.is_subset(&self.free()) {
+                self.given.insert((uid, container), cpus);
+            }
+        }
+    }
+
+    /// Who has which.
+    pub const fn given(&self) -> &BTreeMap<(String, String), BTreeSet<u32>> {
+        &self.given
+    }
+
+    /// What a container has for itself.
+    pub fn of(&self, uid: &str, container: &str) -> Option<&BTreeSet<u32>> {
+        self.given.get(&(uid.to_owned(), container.to_owned()))
+    }
+
+    /// What all others share.
+    pub fn common(&self) -> BTreeSet<u32> {
+        let given: BTreeSet<u32> = self.given.values().flatten().copied().collect();
+        self.cpus.keys().filter(|cpu| !given.contains(cpu)).copied().collect()
+    }
+
+    /// What can be given away, whoever has it now.
+    pub fn assignable(&self) -> BTreeSet<u32> {
+        self.cpus.keys().filter(|cpu| !self.reserved.contains(cpu)).copied().collect()
+    }
+
+    /// Takes processors for a pod's containers, all or none; says whether any were taken.
+    pub fn admit(&mut self, pod: Pod<'_>) -> Result<bool, Refusal> {
+        let before = self.given.clone();
+        let mut any = false;
+        // What an init container had is free for those that come after it has ended.
+        let mut reusable: BTreeSet<u32> = BTreeSet::new();
+        for container in pod.init_containers().chain(pod.app_containers()) {
+            let Some(count) = exclusive(pod, container) else { continue };
+            let key = (pod.uid().to_owned(), container.name().to_owned());
+            if self.given.contains_key(&key) {
+                continue;
+            }
+            let mut own: BTreeSet<u32> = reusable.iter().take(count).copied().collect();
+            match self.take(count - own.len()) {
+                Some(more) => own.extend(more),
+                None => {
+                    let available = self.free().len() + reusable.len();
+                    self.given = before;
+                    return Err(refusal(count, available));
+                }
+            }
+            if container.role == Role::Init {
+                reusable.extend(own.iter().copied());
+            } else {
+                reusable.retain(|cpu| !own.contains(cpu));
+            }
+            self.given.insert(key, own);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Forgets pods that are gone; says whether there were any.
+    pub fn keep_only(&mut self, is_here: impl Fn(&str) -> bool) -> bool {
+        let before = self.given.len();
+        self.given.retain(|(uid, _), _| is_here(uid));
+        self.given.len() != before
+    }
+
+    fn free(&self) -> BTreeSet<u32> {
+        self.common().difference(&self.reserved).copied().collect()
+    }
+
+    /// So many free processors: whole sockets first, then whole cores, then what is left of cores that others use too.
+    fn take(&self, count: usize) -> Option<BTreeSet<u32>> {
+        let mut free = self.free();
+        if free.len() < count {
+            return None;
+        }
+        let mut taken = BTreeSet::new();
+        let whole = |free: &BTreeSet<u32>, same: &dyn Fn(Core, Core) -> bool, room: usize| {
+            let group = |cpu: u32| -> BTreeSet<u32> {
+                let own = self.cpus[&cpu];
+                self.cpus.iter().filter(|(_, place)| same(own, **place)).map(|(cpu, _)| *cpu).collect()
+            };
+            free.iter().map(|cpu| group(*cpu)).find(|group| group.len() <= room && group.is_subset(free))
+        };
+        let same_socket = |a: Core, b: Core| a.socket == b.socket;
+        let same_core = |a: Core, b: Core| a == b;
+        let kinds: [&dyn Fn(Core, Core) -> bool; 2] = [&same_socket, &same_core];
+        for same in kinds {
+            while let Some(group) = whole(&free, same, count - taken.len()) {
+                free.retain(|cpu| !group.contains(cpu));
+                taken.extend(group);
+            }
+        }
+        // Cores of which something is in use already come first: whole ones stay whole for others.
+        let mut rest: Vec<u32> = free.iter().copied().collect();
+        let left = |cpu: &u32| free.iter().filter(|other| self.cpus[other] == self.cpus[cpu]).count();
+        rest.sort_by_key(|cpu| (left(cpu), *cpu));
+        taken.extend(rest.into_iter().take(count - taken.len()));
+        Some(taken)
+    }
+}
+
+fn refusal(requested: usize, available: usize) -> Refusal {
+    let message = format!(
+        "Pod was rejected: Allocate failed due to not enough cpus available to satisfy request: requested={requested}, \
+         available={available}, which is unexpected"
+    );
+    Refusal { reason: "UnexpectedAdmissionError".to_owned(), message }
+}
+
+/// Processors as the kernel writes them: `0-3,8`.
+pub fn listed(cpus: &BTreeSet<u32>) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match parts.last_mut() {
+            Some((_, end)) if *end + 1 == *cpu => *end = *cpu,
+            _ => parts.push((*cpu, *cpu)),
+        }
+    }
+    let shown = |(from, to): &(u32, u32)| if from == to { from.to_string() } else { format!("{from}-{to}") };
+    parts.iter().map(shown).collect::<Vec<_>>().join(",")
+}
+
+/// The most processors that a list may name: more is a mistake.
+const CPU_MAX: u32 = 1 << 16;
+
+/// Reads such a list.
+pub fn parse_list(text: &str) -> Option<BTreeSet<u32>> {
+    let mut cpus = BTreeSet::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
+        if to > CPU_MAX || from > to {
+            return None;
+        }
+        cpus.extend(from..=to);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::{Value, value};
+
+    use super::*;
+
+    /// Two sockets of two cores of two processors: 0 and 4 are one core, as machines number them.
+    fn pool(reserved: &str) -> Pool {
+        let place = |cpu: u32| Core { socket: cpu % 4 / 2, core: cpu % 2 };
+        Pool::new((0..8).map(|cpu| (cpu, place(cpu))).collect(), &parse_list(reserved).unwrap(), 0)
+    }
+
+    fn pod(uid: &str, cpu: &str) -> Value {
+        let amounts = value!({"cpu": cpu, "memory": "1Mi"});
+        value!({"metadata": {"uid": uid}, "spec": {"containers": [
+            {"name": "c", "resources": {"requests": (amounts.clone()), "limits": amounts}}]}})
+    }
+
+    #[test]
+    fn whole_sockets_and_cores_go_first_and_nothing_has_two_owners() {
+        let mut pool = pool("0");
+        let mut check = |uid: &str, cpu: &str, expect: &str| {
+            pool.admit(Pod(&pod(uid, cpu))).unwrap();
+            assert_eq!(pool.of(uid, "c").map(listed).unwrap_or_default(), expect, "{uid}");
+        };
+        check("socket", "4", "2-3,6-7");
+        check("core", "2", "1,5");
+        check("part", "500m", "");
+        check("rest", "1", "4");
+        assert_eq!(listed(&pool.common()), "0");
+        let refusal = pool.admit(Pod(&pod("late", "1"))).unwrap_err();
+        assert!(refusal.message.contains("requested=1, available=0"), "{}", refusal.message);
+        assert!(pool.keep_only(|uid| uid != "core"));
+        assert_eq!(listed(&pool.common()), "0-1,5");
+    }
+
+    #[test]
+    fn only_whole_processors_of_guaranteed_pods_are_exclusive() {
+        let check = |spec: Value, expect: Option<usize>| {
+            let pod = value!({"spec": {"containers": [{"name": "c", "resources": (spec.clone())}]}});
+            assert_eq!(exclusive(Pod(&pod), Pod(&pod).app_containers().next().unwrap()), expect, "{spec:?}");
+        };
+        let both = |cpu: &str| value!({"cpu": cpu, "memory": "1Mi"});
+        check(value!({"requests": (both("2")), "limits": (both("2"))}), Some(2));
+        check(value!({"requests": (both("1500m")), "limits": (both("1500m"))}), None);
+        check(value!({"requests": (both("1")), "limits": (both("2"))}), None);
+        check(value!({}), None);
+    }
+
+    #[test]
+    fn lists_are_the_kernels() {
+        let check = |text: &str, expect: Option<&str>| {
+            assert_eq!(parse_list(text).as_ref().map(listed).as_deref(), expect, "{text}");
+        };
+        check("0-3,8,10-11\n", Some("0-3,8,10-11"));
+        check("", Some(""));
+        check("3-1", None);
+        check("0-99999999", None);
+        check("x", None);
+    }
+}

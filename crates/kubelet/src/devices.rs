@@ -1,0 +1,171 @@
+//! Devices that plug-ins of the node offer: how many there are, who has which, and what a container needs to use its own.
+//!
+//! ```text
+//!   plug-in ──Register──> kubelet ──ListAndWatch──> ledger ──> the node's capacity
+//!                                                     │
+//!             admission of a pod takes devices <──────┘
+//!             the start of a container asks the plug-in what they need (Allocate), once
+//! ```
+
+mod checkpoint;
+mod ledger;
+mod serve;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plugins::devices as v1beta1;
+use plugins::devices::device_plugin_client::DevicePluginClient;
+use tokio::sync::watch;
+use tonic::transport::Channel;
+
+use crate::admission::Refusal;
+use crate::node::Situation;
+use crate::pod::Pod;
+pub use ledger::{Counts, Given, Ledger};
+pub use serve::open;
+
+/// How long a plug-in may take for a container.
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why a container does not get its devices.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The plug-in is not there.
+    #[error("the device plug-in of {0} is not registered")]
+    Absent(String),
+    /// The plug-in refuses.
+    #[error("the device plug-in of {resource} failed: {problem}")]
+    Plugin {
+        /// Whose.
+        resource: String,
+        /// Its words.
+        problem: String,
+    },
+}
+
+/// A plug-in that is registered.
+#[derive(Clone)]
+struct Plugin {
+    client: DevicePluginClient<Channel>,
+    options: v1beta1::DevicePluginOptions,
+    /// Tells this registration from one that took its place.
+    this: Arc<()>,
+}
+
+/// The devices of a node. Clones share them.
+#[derive(Clone)]
+pub struct Devices(Arc<Shared>);
+
+struct Shared {
+    dir: PathBuf,
+    ledger: Mutex<Ledger>,
+    plugins: Mutex<BTreeMap<String, Plugin>>,
+    situation: Arc<watch::Sender<Situation>>,
+}
+
+impl Devices {
+    /// Devices of plug-ins whose sockets are below the kubelet's directory; who had which before is remembered.
+    pub fn new(root: &Path, situation: Arc<watch::Sender<Situation>>) -> Self {
+        let dir = root.join("device-plugins");
+        let ledger = Ledger::new(checkpoint::read(&dir));
+        Self(Arc::new(Shared { dir, ledger: Mutex::new(ledger), plugins: Mutex::default(), situation }))
+    }
+
+    /// Takes devices for all containers of a pod, or none.
+    pub fn admit(&self, pod: Pod<'_>) -> Result<(), Refusal> {
+        let mut ledger = self.ledger();
+        if ledger.admit(pod)? {
+            checkpoint::write(&self.0.dir, ledger.given());
+        }
+        Ok(())
+    }
+
+    /// Gives the devices back of pods that are gone.
+    pub fn keep_only(&self, is_here: impl Fn(&str) -> bool) {
+        let mut ledger = self.ledger();
+        if ledger.keep_only(is_here) {
+            checkpoint::write(&self.0.dir, ledger.given());
+        }
+    }
+
+    /// Who has what.
+    pub fn given(&self) -> Vec<Given> {
+        self.ledger().given().to_vec()
+    }
+
+    /// What each resource has, by device.
+    pub fn healthy(&self) -> BTreeMap<String, Vec<String>> {
+        self.ledger().healthy()
+    }
+
+    // DEVIATION: what devices need is asked when a container starts, and plug-ins are not asked which devices they prefer; upstream asks both at admission.
+    /// What a container needs to use its devices; its plug-ins are asked once, and told of every start.
+    pub async fn needs(
+        &self,
+        uid: &str,
+        container: &str,
+    ) -> Result<Vec<v1beta1::ContainerAllocateResponse>, DeviceError> {
+        let mut needs = Vec::new();
+        let own: Vec<Given> =
+            self.given().into_iter().filter(|given| given.uid == uid && given.container == container).collect();
+        for given in own {
+            let plugin = self.plugin(&given.resource);
+            let need = match &given.answer {
+                Some(known) => known.clone(),
+                None => self.allocate(&given, plugin.clone()).await?,
+            };
+            if let Some(mut plugin) = plugin.filter(|plugin| plugin.options.pre_start_required) {
+                let request = v1beta1::PreStartContainerRequest { devices_ids: given.ids.iter().cloned().collect() };
+                let started = tokio::time::timeout(PLUGIN_TIMEOUT, plugin.client.pre_start_container(request)).await;
+                answered(&given.resource, started)?;
+            }
+            needs.push(need);
+        }
+        Ok(needs)
+    }
+
+    async fn allocate(
+        &self,
+        given: &Given,
+        plugin: Option<Plugin>,
+    ) -> Result<v1beta1::ContainerAllocateResponse, DeviceError> {
+        let mut plugin = plugin.ok_or_else(|| DeviceError::Absent(given.resource.clone()))?;
+        let one = v1beta1::ContainerAllocateRequest { devices_ids: given.ids.iter().cloned().collect() };
+        let request = v1beta1::AllocateRequest { container_requests: vec![one] };
+        let allocated = tokio::time::timeout(PLUGIN_TIMEOUT, plugin.client.allocate(request)).await;
+        let answer = answered(&given.resource, allocated)?.container_responses.into_iter().next().unwrap_or_default();
+        let mut ledger = self.ledger();
+        ledger.answered(given, answer.clone());
+        checkpoint::write(&self.0.dir, ledger.given());
+        Ok(answer)
+    }
+
+    fn plugin(&self, resource: &str) -> Option<Plugin> {
+        self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner).get(resource).cloned()
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whoever writes the node's status what there is now.
+    fn tell(&self) {
+        let counts = self.ledger().counts();
+        self.0.situation.send_if_modified(|known| std::mem::replace(&mut known.devices, counts.clone()) != counts);
+    }
+}
+
+fn answered<T>(
+    resource: &str,
+    answer: Result<Result<tonic::Response<T>, tonic::Status>, tokio::time::error::Elapsed>,
+) -> Result<T, DeviceError> {
+    let failed = |problem: String| DeviceError::Plugin { resource: resource.to_owned(), problem };
+    match answer {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(failed(status.message().to_owned())),
+        Err(_) => Err(failed(format!("no answer in {} seconds", PLUGIN_TIMEOUT.as_secs()))),
+    }
+}

@@ -1,0 +1,86 @@
+//! Who has which devices, in a file: a kubelet that starts again must not give them to others.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use machinery::{Value, json, value};
+use prost::Message;
+
+use super::ledger::Given;
+
+const FILE: &str = "kubelet_internal_checkpoint";
+
+/// What was written last; nothing if it cannot be read.
+pub fn read(dir: &Path) -> Vec<Given> {
+    let Ok(text) = fs::read(dir.join(FILE)) else { return Vec::new() };
+    match json::parse(&text) {
+        Ok(list) => list.as_array().unwrap_or_default().iter().filter_map(entry).collect(),
+        Err(error) => {
+            tracing::error!(%error, "it is not known which devices pods have");
+            Vec::new()
+        }
+    }
+}
+
+/// Writes it down, whole or not at all. What cannot be written is lost with this process only.
+pub fn write(dir: &Path, given: &[Given]) {
+    let list: Vec<Value> = given.iter().map(shown).collect();
+    let beside = dir.join(format!(".{FILE}"));
+    let written = fs::create_dir_all(dir)
+        .and_then(|()| fs::write(&beside, json::to_string(&Value::Array(list))))
+        .and_then(|()| fs::rename(&beside, dir.join(FILE)));
+    if let Err(error) = written {
+        tracing::error!(%error, "it cannot be written down which devices pods have");
+    }
+}
+
+fn shown(given: &Given) -> Value {
+    let ids: Vec<Value> = given.ids.iter().map(|id| Value::from(id.as_str())).collect();
+    let answer = given.answer.as_ref().map(|answer| STANDARD.encode(answer.encode_to_vec()));
+    value!({"podUID": (given.uid.as_str()), "containerName": (given.container.as_str()),
+        "resourceName": (given.resource.as_str()), "deviceIDs": ids, "allocResp": (answer.unwrap_or_default())})
+}
+
+fn entry(value: &Value) -> Option<Given> {
+    let text = |field: &str| value.str_at(&[field]).map(str::to_owned);
+    let ids = value["deviceIDs"].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let answer = text("allocResp").filter(|text| !text.is_empty()).and_then(|text| STANDARD.decode(text).ok());
+    Some(Given {
+        uid: text("podUID")?,
+        container: text("containerName")?,
+        resource: text("resourceName")?,
+        ids,
+        answer: answer.and_then(|bytes| Message::decode(bytes.as_slice()).ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_broken_is_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(dir.path()), []);
+        let answer = plugins::devices::ContainerAllocateResponse {
+            envs: [("A".to_owned(), "b".to_owned())].into(),
+            ..Default::default()
+        };
+        let given = |answer| Given {
+            uid: "u".into(),
+            container: "c".into(),
+            resource: "example.com/d".into(),
+            ids: BTreeSet::from(["a".to_owned(), "b".to_owned()]),
+            answer,
+        };
+        let all = [given(Some(answer)), given(None)];
+        write(dir.path(), &all);
+        assert_eq!(read(dir.path()), all);
+        fs::write(dir.path().join(FILE), "{").unwrap();
+        assert_eq!(read(dir.path()), []);
+    }
+}

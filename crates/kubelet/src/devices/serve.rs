@@ -1,0 +1,125 @@
+//! The socket where device plug-ins register, and the streams by which they tell of their devices.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use plugins::devices as v1beta1;
+use plugins::devices::device_plugin_client::DevicePluginClient;
+use plugins::devices::registration_server::{Registration, RegistrationServer};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::{Devices, Plugin};
+
+/// The version of the protocol that is spoken here.
+const VERSION: &str = "v1beta1";
+/// Where plug-ins look for a kubelet.
+const SOCKET: &str = "kubelet.sock";
+
+/// Opens the socket; gives what serves it.
+pub fn open(devices: Devices) -> io::Result<impl Future<Output = ()> + Send> {
+    let dir = &devices.0.dir;
+    std::fs::create_dir_all(dir)?;
+    let socket = dir.join(SOCKET);
+    // A predecessor's socket; that it is made anew is how plug-ins learn that they must register again.
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket)?;
+    Ok(async move {
+        let service = RegistrationServer::new(Service(devices));
+        let served =
+            Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await;
+        if let Err(error) = served {
+            tracing::error!(%error, "device plug-ins can no longer register");
+        }
+        std::future::pending::<()>().await;
+    })
+}
+
+struct Service(Devices);
+
+#[tonic::async_trait]
+impl Registration for Service {
+    async fn register(&self, request: Request<v1beta1::RegisterRequest>) -> Result<Response<v1beta1::Empty>, Status> {
+        let request = request.into_inner();
+        if request.version != VERSION {
+            return Err(Status::invalid_argument(format!(
+                "requested API version {:?} is not supported by kubelet. Supported version is {VERSION:?}",
+                request.version
+            )));
+        }
+        let bad_name =
+            || Status::invalid_argument(format!("invalid name of device plugin {:?}", request.resource_name));
+        let (domain, name) = request.resource_name.split_once('/').ok_or_else(bad_name)?;
+        if name.is_empty() || domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
+            return Err(bad_name());
+        }
+        // A socket of the directory and no other.
+        if request.endpoint.contains('/') || request.endpoint.is_empty() {
+            return Err(Status::invalid_argument(format!("invalid endpoint {:?}", request.endpoint)));
+        }
+        let socket = self.0.0.dir.join(&request.endpoint);
+        let (devices, resource) = (self.0.clone(), request.resource_name);
+        tokio::spawn(async move {
+            if let Err(status) = devices.follow(&resource, &socket, request.options).await {
+                tracing::warn!(resource, status = status.message(), "a device plug-in is gone");
+            }
+        });
+        Ok(Response::new(v1beta1::Empty {}))
+    }
+}
+
+impl Devices {
+    /// Follows a plug-in until it goes or another takes its place.
+    async fn follow(
+        &self,
+        resource: &str,
+        socket: &Path,
+        options: Option<v1beta1::DevicePluginOptions>,
+    ) -> Result<(), Status> {
+        let endpoint = socket.display().to_string();
+        let channel = cri::connect(&endpoint).await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let mut client = DevicePluginClient::new(channel);
+        let options = match options {
+            Some(options) => options,
+            None => client.get_device_plugin_options(v1beta1::Empty {}).await?.into_inner(),
+        };
+        let mut stream = client.list_and_watch(v1beta1::Empty {}).await?.into_inner();
+        let this = Arc::new(());
+        self.plugins(|plugins| {
+            plugins.insert(resource.to_owned(), Plugin { client, options, this: Arc::clone(&this) })
+        });
+        tracing::info!(resource, "a device plug-in registered");
+        let ended = loop {
+            match stream.message().await {
+                Ok(Some(list)) if self.is_current(resource, &this) => {
+                    let healthy = |device: &v1beta1::Device| device.health == "Healthy";
+                    let devices = list.devices.iter().map(|device| (device.id.clone(), healthy(device))).collect();
+                    self.ledger().set(resource, devices);
+                    self.tell();
+                }
+                // Another one speaks for the resource now.
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => break Ok(()),
+                Err(status) => break Err(status),
+            }
+        };
+        if self.is_current(resource, &this) {
+            self.plugins(|plugins| plugins.remove(resource));
+            self.ledger().lost(resource);
+            self.tell();
+        }
+        ended
+    }
+
+    fn is_current(&self, resource: &str, this: &Arc<()>) -> bool {
+        self.plugins(|plugins| plugins.get(resource).is_some_and(|plugin| Arc::ptr_eq(&plugin.this, this)))
+    }
+
+    fn plugins<R>(&self, change: impl FnOnce(&mut BTreeMap<String, Plugin>) -> R) -> R {
+        change(&mut self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

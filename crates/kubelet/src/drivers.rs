@@ -1,0 +1,225 @@
+//! Drivers of storage and of dynamic resources on this node: found by their sockets, asked who they are, and told that they count.
+
+pub mod claims;
+pub mod csi;
+mod csi_node;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use client::Client;
+use plugins::csi as csi_v1;
+use plugins::csi::node_client::NodeClient;
+use plugins::registration as v1;
+use plugins::registration::registration_client::RegistrationClient;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use crate::changes::Changes;
+
+/// A driver that could not be registered is tried again after this long.
+const RETRY: Duration = Duration::from_secs(5);
+/// How long a driver may take to say who it is.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a driver is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Storage.
+    Csi,
+    /// Dynamic resources.
+    Dra,
+}
+
+/// Why a driver does not count.
+#[derive(Debug, thiserror::Error)]
+enum RegisterError {
+    #[error("cannot connect to {path}")]
+    Connect { path: String, source: cri::ConnectError },
+    #[error("it does not say who it is: {}", .0.message())]
+    Silent(tonic::Status),
+    #[error("it took longer than {} seconds", TIMEOUT.as_secs())]
+    Slow,
+    #[error("plug-ins of type {0:?} are not known here")]
+    Kind(String),
+    #[error("none of its versions {0:?} is spoken here")]
+    Version(Vec<String>),
+    #[error("the API server was not told")]
+    Api(#[source] client::Error),
+}
+
+/// The drivers that are registered. Clones share them.
+#[derive(Clone, Default)]
+pub struct Drivers(Arc<Mutex<BTreeMap<(Kind, String), Driver>>>);
+
+#[derive(Clone)]
+struct Driver {
+    channel: Channel,
+    /// The socket by which it was found.
+    socket: PathBuf,
+}
+
+/// What finding drivers takes.
+pub struct Registry {
+    /// Where they are kept.
+    pub drivers: Drivers,
+    /// Where their sockets are.
+    pub dir: PathBuf,
+    /// The API server.
+    pub client: Client,
+    /// The node's name.
+    pub node_name: String,
+}
+
+impl Drivers {
+    /// The way to a driver.
+    pub fn find(&self, kind: Kind, name: &str) -> Option<Channel> {
+        let drivers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drivers.get(&(kind, name.to_owned())).map(|driver| driver.channel.clone())
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<(Kind, String), Driver>) -> R) -> R {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Finds drivers for ever.
+pub async fn run(registry: Registry) {
+    let registry = Arc::new(registry);
+    let changes = Changes::of(&registry.dir);
+    let mut registering: JoinSet<PathBuf> = JoinSet::new();
+    let mut busy: Vec<PathBuf> = Vec::new();
+    loop {
+        let sockets = sockets(&registry.dir);
+        registry.forget_all_but(&sockets).await;
+        let known: Vec<PathBuf> = registry.drivers.change(|all| all.values().map(|one| one.socket.clone()).collect());
+        let fresh: Vec<PathBuf> =
+            sockets.into_iter().filter(|socket| !known.contains(socket) && !busy.contains(socket)).collect();
+        for socket in fresh {
+            busy.push(socket.clone());
+            let registry = Arc::clone(&registry);
+            registering.spawn(async move {
+                if let Err(error) = registry.register(&socket).await {
+                    let problem = describe(&error);
+                    tracing::warn!(socket = %socket.display(), problem, "a driver cannot be registered");
+                    tokio::time::sleep(RETRY).await;
+                }
+                socket
+            });
+        }
+        let changed = async {
+            match &changes {
+                Ok(changes) if changes.next().await.is_ok() => {}
+                _ => std::future::pending::<()>().await,
+            }
+        };
+        tokio::select! {
+            () = changed => {}
+            Some(done) = registering.join_next() => if let Ok(socket) = done { busy.retain(|one| *one != socket) },
+        }
+    }
+}
+
+impl Registry {
+    async fn register(&self, socket: &Path) -> Result<(), RegisterError> {
+        let mut client = RegistrationClient::new(connect(&socket.display().to_string()).await?);
+        let info = timely(client.get_info(v1::InfoRequest {})).await?;
+        let endpoint = match info.endpoint.as_str() {
+            "" => socket.display().to_string(),
+            path => path.to_owned(),
+        };
+        let taken = self.take(&info, &endpoint, socket).await;
+        let status = v1::RegistrationStatus {
+            plugin_registered: taken.is_ok(),
+            error: taken.as_ref().err().map(describe).unwrap_or_default(),
+        };
+        // A driver that does not want to hear it counts all the same.
+        let _ = timely(client.notify_registration_status(status)).await;
+        taken
+    }
+
+    async fn take(&self, info: &v1::PluginInfo, endpoint: &str, socket: &Path) -> Result<(), RegisterError> {
+        let versions = &info.supported_versions;
+        let (kind, spoken) = match info.r#type.as_str() {
+            "CSIPlugin" => (Kind::Csi, versions.iter().any(|one| one.starts_with("1.") || one.starts_with("v1."))),
+            "DRAPlugin" => (Kind::Dra, versions.iter().any(|one| one == "v1.DRAPlugin" || one == "v1")),
+            other => return Err(RegisterError::Kind(other.to_owned())),
+        };
+        if !spoken {
+            return Err(RegisterError::Version(versions.clone()));
+        }
+        let channel = connect(endpoint).await?;
+        if kind == Kind::Csi {
+            let mut node = NodeClient::new(channel.clone());
+            let about = timely(node.node_get_info(csi_v1::NodeGetInfoRequest {})).await?;
+            csi_node::add(&self.client, &self.node_name, &info.name, &about).await.map_err(RegisterError::Api)?;
+        }
+        let driver = Driver { channel, socket: socket.to_owned() };
+        self.drivers.change(|all| all.insert((kind, info.name.clone()), driver));
+        tracing::info!(name = info.name, kind = info.r#type, "a driver registered");
+        Ok(())
+    }
+
+    /// A driver whose socket is gone is gone.
+    async fn forget_all_but(&self, sockets: &[PathBuf]) {
+        let gone: Vec<(Kind, String)> = self.drivers.change(|all| {
+            let gone = all.iter().filter(|(_, driver)| !sockets.contains(&driver.socket));
+            let gone: Vec<_> = gone.map(|(key, _)| key.clone()).collect();
+            for key in &gone {
+                all.remove(key);
+            }
+            gone
+        });
+        for (kind, name) in gone {
+            tracing::info!(name, "a driver is gone");
+            if kind == Kind::Csi
+                && let Err(error) = csi_node::remove(&self.client, &self.node_name, &name).await
+            {
+                tracing::warn!(name, %error, "the API server was not told that a driver is gone");
+            }
+        }
+    }
+}
+
+async fn connect(path: &str) -> Result<Channel, RegisterError> {
+    cri::connect(path).await.map_err(|source| RegisterError::Connect { path: path.to_owned(), source })
+}
+
+async fn timely<T>(asked: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>) -> Result<T, RegisterError> {
+    match tokio::time::timeout(TIMEOUT, asked).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(RegisterError::Silent(status)),
+        Err(_) => Err(RegisterError::Slow),
+    }
+}
+
+/// What failed and why, in one line.
+fn describe(error: &RegisterError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
+
+fn sockets(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
+        .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found
+}
+
+/// A text's hash, by which names are made of what is no name.
+fn sha256_hex(text: &str) -> String {
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}

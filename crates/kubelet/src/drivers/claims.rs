@@ -1,0 +1,324 @@
+//! Dynamic resources of a pod: what was allocated to its claims is prepared by drivers, and given to containers by device names.
+//!
+//! What was prepared is in a file of the pod's directory, so that a kubelet that starts again gives it to containers and has it
+//! undone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::{Client, Target};
+use machinery::meta::Meta;
+use machinery::{Resource, Value, json, value};
+use plugins::dra as v1;
+use plugins::dra::dra_plugin_client::DraPluginClient;
+use tonic::transport::Channel;
+
+use super::{Drivers, Kind};
+use crate::pod::{Container, Pod};
+
+static CLAIMS: Resource = Resource::namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
+
+/// The file that says what was prepared.
+const FILE: &str = "claims.json";
+/// How long a driver may take.
+const TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Why a pod does not get its resources.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// A claim cannot be used.
+    #[error("resource claim {0}: {1}")]
+    Claim(String, String),
+    /// The API server.
+    #[error("resource claim {name}: {problem}")]
+    Api {
+        /// Which one.
+        name: String,
+        /// Why.
+        problem: String,
+    },
+    /// A driver is not there.
+    #[error("DRA driver {0} is not registered")]
+    Absent(String),
+    /// A driver refuses.
+    #[error("DRA driver {driver}: {problem}")]
+    Driver {
+        /// Which one.
+        driver: String,
+        /// Its words.
+        problem: String,
+    },
+    /// The machine.
+    #[error("cannot write down what was prepared")]
+    Io(#[from] std::io::Error),
+}
+
+/// The claims of all pods.
+pub struct Claims {
+    client: Client,
+    drivers: Drivers,
+    pods: PathBuf,
+}
+
+/// A device that was prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Device {
+    /// Which of the claim's requests it is for.
+    requests: Vec<String>,
+    /// Its names for the runtime.
+    names: Vec<String>,
+}
+
+/// What one driver prepared of one claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Prepared {
+    /// What the pod calls the claim.
+    name: String,
+    driver: String,
+    claim: v1::Claim,
+    devices: Vec<Device>,
+}
+
+impl Claims {
+    /// Claims of pods below the kubelet's directory.
+    pub fn new(client: Client, drivers: Drivers, root: &Path) -> Self {
+        Self { client, drivers, pods: root.join("pods") }
+    }
+
+    /// Has all claims of a pod prepared; doing it again is fine.
+    pub async fn prepare(&self, pod: Pod<'_>) -> Result<(), ClaimError> {
+        let wanted = pod.list("resourceClaims");
+        let dir = self.pods.join(pod.uid());
+        if wanted.is_empty() || dir.join(FILE).exists() {
+            return Ok(());
+        }
+        let mut found: Vec<(String, Value)> = Vec::new();
+        for reference in wanted {
+            let Some((name, claim)) = claim_of(pod, reference)? else { continue };
+            let asked = self.client.get(&Target::named(&CLAIMS, pod.namespace(), claim.as_str())).await;
+            let object = asked.map_err(|error| ClaimError::Api { name: claim, problem: error.to_string() })?;
+            is_usable(pod, &object)?;
+            found.push((name, object));
+        }
+        let mut prepared = Vec::new();
+        for (driver, claims) in by_driver(&found) {
+            prepared.extend(self.prepare_by(&driver, &claims).await?);
+        }
+        write(&dir, &prepared)?;
+        Ok(())
+    }
+
+    /// The names of the devices that a container gets.
+    pub fn devices(&self, pod: Pod<'_>, container: Container<'_>) -> Vec<String> {
+        names(&read(&self.pods.join(pod.uid())), container)
+    }
+
+    /// Has undone what was prepared for a pod and is for nobody else.
+    pub async fn unprepare(&self, uid: &str) -> Result<(), ClaimError> {
+        let dir = self.pods.join(uid);
+        let others = fs::read_dir(&self.pods).into_iter().flatten().flatten().map(|entry| entry.path());
+        let used: BTreeSet<String> =
+            others.filter(|other| *other != dir).flat_map(|other| read(&other)).map(|one| one.claim.uid).collect();
+        for one in read(&dir).into_iter().filter(|one| !used.contains(&one.claim.uid)) {
+            let mut driver = self.driver(&one.driver)?;
+            let request = v1::NodeUnprepareResourcesRequest { claims: vec![one.claim.clone()] };
+            let answer = answered(&one.driver, driver.node_unprepare_resources(request)).await?;
+            let problem = answer.claims.get(&one.claim.uid).map(|answer| answer.error.clone()).unwrap_or_default();
+            if !problem.is_empty() {
+                return Err(ClaimError::Driver { driver: one.driver, problem });
+            }
+        }
+        match fs::remove_file(dir.join(FILE)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn prepare_by(&self, driver: &str, claims: &[(String, v1::Claim)]) -> Result<Vec<Prepared>, ClaimError> {
+        let mut client = self.driver(driver)?;
+        let request = v1::NodePrepareResourcesRequest { claims: claims.iter().map(|(_, one)| one.clone()).collect() };
+        let answer = answered(driver, client.node_prepare_resources(request)).await?;
+        let failed = |problem: String| ClaimError::Driver { driver: driver.to_owned(), problem };
+        let one = |(name, claim): &(String, v1::Claim)| {
+            let found = answer.claims.get(&claim.uid);
+            let found = found.ok_or_else(|| failed(format!("says nothing of claim {}", claim.name)))?;
+            if !found.error.is_empty() {
+                return Err(failed(found.error.clone()));
+            }
+            let device = |device: &v1::Device| Device {
+                requests: device.request_names.clone(),
+                names: device.cdi_device_ids.clone(),
+            };
+            let devices = found.devices.iter().map(device).collect();
+            Ok(Prepared { name: name.clone(), driver: driver.to_owned(), claim: claim.clone(), devices })
+        };
+        claims.iter().map(one).collect()
+    }
+
+    fn driver(&self, name: &str) -> Result<DraPluginClient<Channel>, ClaimError> {
+        let channel = self.drivers.find(Kind::Dra, name).ok_or_else(|| ClaimError::Absent(name.to_owned()))?;
+        Ok(DraPluginClient::new(channel))
+    }
+}
+
+/// What a pod calls a claim, and the claim's own name; nothing if it turned out that it needs none.
+fn claim_of(pod: Pod<'_>, reference: &Value) -> Result<Option<(String, String)>, ClaimError> {
+    let name = reference.str_at(&["name"]).unwrap_or_default().to_owned();
+    if let Some(claim) = reference.str_at(&["resourceClaimName"]) {
+        return Ok(Some((name, claim.to_owned())));
+    }
+    let statuses = pod.0["status"]["resourceClaimStatuses"].as_array().unwrap_or_default();
+    match statuses.iter().find(|status| status.str_at(&["name"]) == Some(name.as_str())) {
+        Some(status) => Ok(status.str_at(&["resourceClaimName"]).map(|claim| (name, claim.to_owned()))),
+        None => Err(ClaimError::Claim(name, "it was not made yet".to_owned())),
+    }
+}
+
+fn is_usable(pod: Pod<'_>, claim: &Value) -> Result<(), ClaimError> {
+    let reserved = claim["status"]["reservedFor"].as_array().unwrap_or_default();
+    let name = || Meta::of(claim).name().to_owned();
+    if claim["status"].get("allocation").is_none_or(Value::is_null) {
+        return Err(ClaimError::Claim(name(), "it is not allocated".to_owned()));
+    }
+    if !reserved.iter().any(|one| one.str_at(&["uid"]) == Some(pod.uid())) {
+        let problem = format!("pod {} is not allowed to use it", pod.described());
+        return Err(ClaimError::Claim(name(), problem));
+    }
+    Ok(())
+}
+
+/// Which claims each driver has a part of.
+fn by_driver(claims: &[(String, Value)]) -> BTreeMap<String, Vec<(String, v1::Claim)>> {
+    let mut drivers: BTreeMap<String, Vec<(String, v1::Claim)>> = BTreeMap::new();
+    for (name, object) in claims {
+        let results = object["status"]["allocation"]["devices"]["results"].as_array().unwrap_or_default();
+        let of: BTreeSet<&str> = results.iter().filter_map(|result| result.str_at(&["driver"])).collect();
+        let meta = Meta::of(object);
+        let claim = v1::Claim {
+            namespace: meta.namespace().to_owned(),
+            uid: meta.uid().to_owned(),
+            name: meta.name().to_owned(),
+        };
+        for driver in of {
+            drivers.entry(driver.to_owned()).or_default().push((name.clone(), claim.clone()));
+        }
+    }
+    drivers
+}
+
+/// The device names of what a container asks for: a whole claim, or one of its requests.
+fn names(prepared: &[Prepared], container: Container<'_>) -> Vec<String> {
+    let mut names = Vec::new();
+    for wanted in container.spec["resources"]["claims"].as_array().unwrap_or_default() {
+        let (claim, request) = (wanted.str_at(&["name"]), wanted.str_at(&["request"]).unwrap_or_default());
+        for one in prepared.iter().filter(|one| Some(one.name.as_str()) == claim) {
+            let meant = |device: &&Device| {
+                // A request may have alternatives, of which one was chosen: `request/alternative`.
+                let is = |given: &String| given == request || given.split('/').next() == Some(request);
+                request.is_empty() || device.requests.is_empty() || device.requests.iter().any(is)
+            };
+            names.extend(one.devices.iter().filter(meant).flat_map(|device| device.names.iter().cloned()));
+        }
+    }
+    names
+}
+
+fn read(dir: &Path) -> Vec<Prepared> {
+    let parsed = fs::read(dir.join(FILE)).ok().and_then(|text| json::parse(&text).ok()).unwrap_or_default();
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().unwrap_or_default().iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let one = |value: &Value| {
+        let text = |field: &str| value.str_at(&[field]).unwrap_or_default().to_owned();
+        let devices = value["devices"].as_array().unwrap_or_default();
+        Prepared {
+            name: text("name"),
+            driver: text("driver"),
+            claim: v1::Claim { namespace: text("namespace"), uid: text("uid"), name: text("claim") },
+            devices: devices
+                .iter()
+                .map(|device| Device { requests: texts(&device["requests"]), names: texts(&device["names"]) })
+                .collect(),
+        }
+    };
+    parsed.as_array().unwrap_or_default().iter().map(one).collect()
+}
+
+fn write(dir: &Path, prepared: &[Prepared]) -> std::io::Result<()> {
+    let texts = |texts: &[String]| -> Vec<Value> { texts.iter().map(|text| Value::from(text.as_str())).collect() };
+    let one = |one: &Prepared| {
+        let devices: Vec<Value> = one
+            .devices
+            .iter()
+            .map(|device| value!({"requests": (texts(&device.requests)), "names": (texts(&device.names))}))
+            .collect();
+        value!({"name": (one.name.as_str()), "driver": (one.driver.as_str()), "claim": (one.claim.name.as_str()),
+            "namespace": (one.claim.namespace.as_str()), "uid": (one.claim.uid.as_str()), "devices": devices})
+    };
+    let list: Vec<Value> = prepared.iter().map(one).collect();
+    let beside = dir.join(".claims");
+    fs::create_dir_all(dir)?;
+    fs::write(&beside, json::to_string(&Value::Array(list)))?;
+    fs::rename(beside, dir.join(FILE))
+}
+
+async fn answered<T>(
+    driver: &str,
+    asked: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, ClaimError> {
+    let failed = |problem: String| ClaimError::Driver { driver: driver.to_owned(), problem };
+    match tokio::time::timeout(TIMEOUT, asked).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(failed(status.message().to_owned())),
+        Err(_) => Err(failed(format!("no answer in {} seconds", TIMEOUT.as_secs()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared() -> Vec<Prepared> {
+        let device = |request: &str, name: &str| Device { requests: vec![request.into()], names: vec![name.into()] };
+        let claim = v1::Claim { namespace: "n".into(), uid: "u".into(), name: "claim-1".into() };
+        let devices = vec![device("one", "d=1"), device("two/large", "d=2")];
+        vec![Prepared { name: "gpu".into(), driver: "d".into(), claim, devices }]
+    }
+
+    #[test]
+    fn a_container_gets_the_devices_of_what_it_names() {
+        let check = |claims: Value, expect: &[&str]| {
+            let pod = value!({"spec": {"containers": [{"name": "c", "resources": {"claims": (claims.clone())}}]}});
+            let container = Pod(&pod).app_containers().next().unwrap();
+            assert_eq!(names(&prepared(), container), expect, "{claims:?}");
+        };
+        check(value!([{"name": "gpu"}]), &["d=1", "d=2"]);
+        check(value!([{"name": "gpu", "request": "one"}]), &["d=1"]);
+        check(value!([{"name": "gpu", "request": "two"}]), &["d=2"]);
+        check(value!([{"name": "other"}]), &[]);
+    }
+
+    #[test]
+    fn what_was_prepared_is_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &prepared()).unwrap();
+        assert_eq!(read(dir.path()), prepared());
+        assert_eq!(read(&dir.path().join("none")), []);
+    }
+
+    #[test]
+    fn only_a_pod_for_which_a_claim_is_reserved_may_use_it() {
+        let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "mine"}});
+        let check = |status: Value, expect: &str| {
+            let claim = value!({"metadata": {"name": "c"}, "status": (status)});
+            let found = is_usable(Pod(&pod), &claim).map_or_else(|error| error.to_string(), |()| String::new());
+            assert_eq!(found, expect);
+        };
+        let allocation = value!({"devices": {"results": []}});
+        check(value!({}), "resource claim c: it is not allocated");
+        check(value!({"allocation": (allocation.clone())}), "resource claim c: pod p_n(mine) is not allowed to use it");
+        check(value!({"allocation": allocation, "reservedFor": [{"uid": "mine"}]}), "");
+    }
+}

@@ -1,0 +1,428 @@
+//! Volumes of storage drivers: staged once a node, published once a pod, and taken back in the opposite order.
+//!
+//! ```text
+//!   attached? ──> stage (global mount) ──> publish (pod's mount)   …   unpublish ──> the last pod gone? unstage
+//! ```
+//!
+//! What is to be undone is in a file beside a pod's mount before anything is done, so that a kubelet that starts again undoes it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use client::{Client, Target};
+use machinery::{Object, Resource, Value, json, value};
+use plugins::csi as v1;
+use plugins::csi::node_client::NodeClient;
+use plugins::csi::node_service_capability::Type;
+use plugins::csi::node_service_capability::rpc::Type as Capability;
+use plugins::csi::volume_capability::access_mode::Mode;
+use plugins::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use reconcile::kinds;
+use tonic::transport::Channel;
+
+use super::{Drivers, Kind};
+use crate::pod::Pod;
+use crate::volumes::VolumeError;
+
+static DRIVERS: Resource = Resource::cluster("storage.k8s.io", "v1", "csidrivers", "CSIDriver");
+static ATTACHMENTS: Resource = Resource::cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
+
+/// The file that says what is to be undone.
+const DATA: &str = "vol_data.json";
+/// The file beside a global mount that says in which start of the machine it was made.
+const STAGED: &str = "staged";
+/// How long a driver may take for a volume.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// How often it is asked whether a volume is attached, at first; each time half as often as before.
+const ATTACHED_EVERY: Duration = Duration::from_millis(500);
+/// How many times.
+const ATTACHED_ATTEMPTS: u32 = 7;
+
+/// Volumes of storage drivers.
+pub struct Csi {
+    client: Client,
+    drivers: Drivers,
+    root: PathBuf,
+    node_name: String,
+    /// One change at a time for each volume.
+    locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// A volume as a pod or a PersistentVolume has it.
+pub struct Wanted<'a> {
+    /// What the pod's directory for it is called.
+    pub name: &'a str,
+    /// The `csi` source.
+    pub source: &'a Value,
+    /// The PersistentVolume's specification, unless the pod itself says everything.
+    pub persistent: Option<&'a Value>,
+}
+
+/// A volume that is there.
+pub struct Published {
+    /// Where.
+    pub path: PathBuf,
+    /// Whether the kubelet is to give it to the pod's group.
+    pub give_to_group: bool,
+}
+
+impl Csi {
+    /// Volumes below the kubelet's directory.
+    pub fn new(client: Client, drivers: Drivers, root: &Path, node_name: &str) -> Self {
+        let node_name = node_name.to_owned();
+        Self { client, drivers, root: root.to_owned(), node_name, locks: Mutex::default() }
+    }
+
+    /// Makes a volume available to a pod; doing it again is fine.
+    pub async fn publish(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Published, VolumeError> {
+        let text = |field: &str| wanted.source.str_at(&[field]).unwrap_or_default();
+        let driver = text("driver");
+        // A volume that a pod describes itself is that pod's alone.
+        let handle = match wanted.persistent {
+            Some(_) => text("volumeHandle").to_owned(),
+            None => format!("csi-{}", super::sha256_hex(&format!("{}{}", pod.uid(), wanted.name))),
+        };
+        let dir = self.pods().join(pod.uid()).join("volumes/kubernetes.io~csi").join(wanted.name);
+        let lock = self.lock_of(&format!("{driver} {handle}"));
+        let _alone = lock.lock().await;
+        let about = self.about(driver).await?;
+        let give_to_group = about.give_to_group(wanted);
+        let published = Published { path: dir.join("mount"), give_to_group };
+        if Data::read(&dir).is_some_and(|data| data.published == boot()) {
+            return Ok(published);
+        }
+        let mut node = self.node(driver)?;
+        let publish_context = match wanted.persistent.is_some() && about.attach {
+            true => self.attached(driver, &handle).await?,
+            false => HashMap::new(),
+        };
+        let stages = stages(&mut node).await?;
+        let staging = if stages { Some(self.staging(driver, &handle)) } else { None };
+        let (driver_name, published_in) = (driver.to_owned(), String::new());
+        let mut data = Data { driver: driver_name, handle: handle.clone(), staged: stages, published: published_in };
+        data.write(&dir)?;
+        let capability = capability(wanted, pod);
+        let attributes = strings(&wanted.source["volumeAttributes"]);
+        if let Some(staging) = staging.as_ref().filter(|staging| !is_staged(staging)) {
+            fs::create_dir_all(staging).map_err(VolumeError::io(format!("make {}", staging.display())))?;
+            let request = v1::NodeStageVolumeRequest {
+                volume_id: handle.clone(),
+                publish_context: publish_context.clone(),
+                staging_target_path: staging.display().to_string(),
+                volume_capability: Some(capability.clone()),
+                secrets: self.secrets(&wanted.source["nodeStageSecretRef"], pod).await?,
+                volume_context: attributes.clone(),
+            };
+            answered("NodeStageVolume", node.node_stage_volume(request)).await?;
+            let noted = fs::write(staging.with_file_name(STAGED), boot());
+            noted.map_err(VolumeError::io("write down that a volume is staged"))?;
+        }
+        let mut volume_context = attributes;
+        if about.pod_info {
+            volume_context.extend(pod_info(pod, wanted));
+        }
+        let request = v1::NodePublishVolumeRequest {
+            volume_id: handle,
+            publish_context,
+            staging_target_path: staging.map(|path| path.display().to_string()).unwrap_or_default(),
+            target_path: published.path.display().to_string(),
+            volume_capability: Some(capability),
+            readonly: wanted.source["readOnly"].as_bool().unwrap_or(false),
+            secrets: self.secrets(&wanted.source["nodePublishSecretRef"], pod).await?,
+            volume_context,
+        };
+        answered("NodePublishVolume", node.node_publish_volume(request)).await?;
+        data.published = boot();
+        data.write(&dir)?;
+        Ok(published)
+    }
+
+    /// Takes back what a pod had of all drivers.
+    pub async fn unpublish(&self, uid: &str) -> Result<(), VolumeError> {
+        for dir in volumes_of(&self.pods().join(uid)) {
+            let Some(data) = Data::read(&dir) else { continue };
+            let lock = self.lock_of(&format!("{} {}", data.driver, data.handle));
+            let _alone = lock.lock().await;
+            let mut node = self.node(&data.driver)?;
+            let target_path = dir.join("mount").display().to_string();
+            let request = v1::NodeUnpublishVolumeRequest { volume_id: data.handle.clone(), target_path };
+            answered("NodeUnpublishVolume", node.node_unpublish_volume(request)).await?;
+            if data.staged && !self.is_used_elsewhere(&data, &dir) {
+                let staging = self.staging(&data.driver, &data.handle);
+                let staging_target_path = staging.display().to_string();
+                let request = v1::NodeUnstageVolumeRequest { volume_id: data.handle.clone(), staging_target_path };
+                answered("NodeUnstageVolume", node.node_unstage_volume(request)).await?;
+                // Only what is empty goes: whatever a driver left mounted is not ours to delete.
+                let _ = fs::remove_file(staging.with_file_name(STAGED));
+                let _ = fs::remove_dir(&staging);
+                let _ = staging.parent().map(fs::remove_dir);
+            }
+            fs::remove_file(dir.join(DATA)).map_err(VolumeError::io(format!("forget {}", dir.display())))?;
+            let _ = fs::remove_dir(dir.join("mount"));
+        }
+        Ok(())
+    }
+
+    fn is_used_elsewhere(&self, data: &Data, here: &Path) -> bool {
+        let pods = fs::read_dir(self.pods()).into_iter().flatten().flatten();
+        let others = pods.flat_map(|pod| volumes_of(&pod.path())).filter(|dir| dir != here);
+        others
+            .filter_map(|dir| Data::read(&dir))
+            .any(|other| other.driver == data.driver && other.handle == data.handle)
+    }
+
+    /// Waits until somebody has attached the volume to this node; gives what is to be known of that.
+    async fn attached(&self, driver: &str, handle: &str) -> Result<HashMap<String, String>, VolumeError> {
+        let name = format!("csi-{}", super::sha256_hex(&format!("{handle}{driver}{}", self.node_name)));
+        let mut wait = ATTACHED_EVERY;
+        for _ in 0..ATTACHED_ATTEMPTS {
+            match self.client.get(&Target::named(&ATTACHMENTS, "", name.as_str())).await {
+                Ok(found) if found["status"]["attached"].as_bool() == Some(true) => {
+                    return Ok(strings(&found["status"]["attachmentMetadata"]));
+                }
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(api("volumeattachment", &name, error)),
+            }
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+        Err(VolumeError::Invalid(format!("volume {handle} of {driver} is not attached to this node")))
+    }
+
+    async fn about(&self, driver: &str) -> Result<About, VolumeError> {
+        match self.client.get(&Target::named(&DRIVERS, "", driver)).await {
+            Ok(found) => Ok(About::read(&found["spec"])),
+            Err(error) if error.is_not_found() => Ok(About::read(&Value::Null)),
+            Err(error) => Err(api("csidriver", driver, error)),
+        }
+    }
+
+    async fn secrets(&self, reference: &Value, pod: Pod<'_>) -> Result<HashMap<String, String>, VolumeError> {
+        let Some(name) = reference.str_at(&["name"]).filter(|name| !name.is_empty()) else {
+            return Ok(HashMap::new());
+        };
+        let namespace = reference.str_at(&["namespace"]).filter(|text| !text.is_empty()).unwrap_or(pod.namespace());
+        let found = self.client.get(&Target::named(&kinds::SECRETS, namespace, name)).await;
+        let found = found.map_err(|error| api("secret", name, error))?;
+        let entries = found["data"].as_object().into_iter().flat_map(Object::iter);
+        let decode = |text: &str| base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).ok();
+        Ok(entries
+            .filter_map(|(key, value)| {
+                let bytes = decode(value.as_str()?)?;
+                Some((key.to_owned(), String::from_utf8_lossy(&bytes).into_owned()))
+            })
+            .collect())
+    }
+
+    fn node(&self, driver: &str) -> Result<NodeClient<Channel>, VolumeError> {
+        let channel = self.drivers.find(Kind::Csi, driver);
+        let missing =
+            || VolumeError::Invalid(format!("driver name {driver} not found in the list of registered CSI drivers"));
+        channel.map(NodeClient::new).ok_or_else(missing)
+    }
+
+    fn pods(&self) -> PathBuf {
+        self.root.join("pods")
+    }
+
+    fn staging(&self, driver: &str, handle: &str) -> PathBuf {
+        let dir = self.root.join("plugins/kubernetes.io/csi").join(driver);
+        dir.join(super::sha256_hex(handle)).join("globalmount")
+    }
+
+    fn lock_of(&self, volume: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(locks.entry(volume.to_owned()).or_default())
+    }
+}
+
+/// What a driver's object says of it.
+struct About {
+    attach: bool,
+    pod_info: bool,
+    group_policy: String,
+}
+
+impl About {
+    fn read(spec: &Value) -> Self {
+        Self {
+            attach: spec["attachRequired"].as_bool().unwrap_or(true),
+            pod_info: spec["podInfoOnMount"].as_bool().unwrap_or(false),
+            group_policy: spec.str_at(&["fsGroupPolicy"]).unwrap_or("ReadWriteOnceWithFSType").to_owned(),
+        }
+    }
+
+    fn give_to_group(&self, wanted: &Wanted<'_>) -> bool {
+        let once = wanted.persistent.is_some_and(|spec| {
+            let modes = spec["accessModes"].as_array().unwrap_or_default();
+            modes.iter().any(|mode| matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod")))
+        });
+        match self.group_policy.as_str() {
+            "None" => false,
+            "File" => true,
+            _ => once && wanted.source.str_at(&["fsType"]).is_some_and(|kind| !kind.is_empty()),
+        }
+    }
+}
+
+/// What is to be undone for one volume of one pod.
+struct Data {
+    driver: String,
+    handle: String,
+    staged: bool,
+    /// The start of the machine in which it was published: another one has forgotten all mounts.
+    published: String,
+}
+
+impl Data {
+    fn read(dir: &Path) -> Option<Self> {
+        let value = json::parse(&fs::read(dir.join(DATA)).ok()?).ok()?;
+        let text = |field: &str| value.str_at(&[field]).map(str::to_owned);
+        Some(Self {
+            driver: text("driverName")?,
+            handle: text("volumeHandle")?,
+            staged: value["staged"].as_bool().unwrap_or(false),
+            published: text("published").unwrap_or_default(),
+        })
+    }
+
+    fn write(&self, dir: &Path) -> Result<(), VolumeError> {
+        let value = value!({"driverName": (self.driver.as_str()), "volumeHandle": (self.handle.as_str()),
+            "staged": (self.staged), "published": (self.published.as_str())});
+        let beside = dir.join(".vol_data");
+        fs::create_dir_all(dir)
+            .and_then(|()| fs::write(&beside, json::to_string(&value)))
+            .and_then(|()| fs::rename(&beside, dir.join(DATA)))
+            .map_err(VolumeError::io(format!("write down what is in {}", dir.display())))
+    }
+}
+
+/// This start of the machine.
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+fn is_staged(staging: &Path) -> bool {
+    fs::read_to_string(staging.with_file_name(STAGED)).is_ok_and(|text| text == boot())
+}
+
+async fn stages(node: &mut NodeClient<Channel>) -> Result<bool, VolumeError> {
+    let asked = node.node_get_capabilities(v1::NodeGetCapabilitiesRequest {});
+    let capabilities = answered("NodeGetCapabilities", asked).await?.capabilities;
+    let stages = |one: &v1::NodeServiceCapability| match &one.r#type {
+        Some(Type::Rpc(rpc)) => rpc.r#type() == Capability::StageUnstageVolume,
+        None => false,
+    };
+    Ok(capabilities.iter().any(stages))
+}
+
+fn capability(wanted: &Wanted<'_>, pod: Pod<'_>) -> v1::VolumeCapability {
+    let spec = wanted.persistent.unwrap_or(&Value::Null);
+    let texts = |field: &str| -> Vec<String> {
+        let list = spec[field].as_array().unwrap_or_default();
+        list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let modes = texts("accessModes");
+    let mode = match modes.first().map(String::as_str) {
+        Some("ReadOnlyMany") => Mode::MultiNodeReaderOnly,
+        Some("ReadWriteMany") => Mode::MultiNodeMultiWriter,
+        Some("ReadWriteOncePod") => Mode::SingleNodeSingleWriter,
+        _ => Mode::SingleNodeWriter,
+    };
+    let block = spec.str_at(&["volumeMode"]) == Some("Block");
+    let group = pod.spec()["securityContext"]["fsGroup"].as_int();
+    let mount = MountVolume {
+        fs_type: wanted.source.str_at(&["fsType"]).unwrap_or_default().to_owned(),
+        mount_flags: texts("mountOptions"),
+        volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
+    };
+    v1::VolumeCapability {
+        access_type: Some(if block { AccessType::Block(BlockVolume {}) } else { AccessType::Mount(mount) }),
+        access_mode: Some(AccessMode { mode: mode.into() }),
+    }
+}
+
+fn pod_info(pod: Pod<'_>, wanted: &Wanted<'_>) -> HashMap<String, String> {
+    let account = pod.spec().str_at(&["serviceAccountName"]).unwrap_or_default();
+    let ephemeral = wanted.persistent.is_none().to_string();
+    [
+        ("pod.name", pod.name()),
+        ("pod.namespace", pod.namespace()),
+        ("pod.uid", pod.uid()),
+        ("serviceAccount.name", account),
+        ("ephemeral", ephemeral.as_str()),
+    ]
+    .map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()))
+    .into()
+}
+
+fn strings(value: &Value) -> HashMap<String, String> {
+    let entries = value.as_object().into_iter().flat_map(Object::iter);
+    entries.filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned()))).collect()
+}
+
+/// The directories of a pod's volumes of drivers.
+fn volumes_of(pod: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(pod.join("volumes/kubernetes.io~csi")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn api(what: &str, name: &str, error: client::Error) -> VolumeError {
+    VolumeError::Api { what: format!("{what} {name:?}"), source: Box::new(error) }
+}
+
+async fn answered<T>(
+    call: &str,
+    asked: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, VolumeError> {
+    match tokio::time::timeout(TIMEOUT, asked).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(VolumeError::Invalid(format!(
+            "{call} failed: rpc error: code = {:?} desc = {}",
+            status.code(),
+            status.message()
+        ))),
+        Err(_) => Err(VolumeError::Invalid(format!("{call} took longer than {} seconds", TIMEOUT.as_secs()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_described_as_its_claim_wants_it() {
+        let pod = value!({"metadata": {"uid": "u"}, "spec": {"securityContext": {"fsGroup": 5}}});
+        let source = value!({"driver": "d", "fsType": "ext4"});
+        let check = |spec: Value, mode: Mode, block: bool| {
+            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec) };
+            let found = capability(&wanted, Pod(&pod));
+            assert_eq!(found.access_mode.unwrap().mode(), mode, "{spec:?}");
+            assert_eq!(matches!(found.access_type, Some(AccessType::Block(_))), block, "{spec:?}");
+        };
+        check(value!({"accessModes": ["ReadWriteOnce"]}), Mode::SingleNodeWriter, false);
+        check(value!({"accessModes": ["ReadWriteMany"], "volumeMode": "Block"}), Mode::MultiNodeMultiWriter, true);
+        check(value!({"accessModes": ["ReadOnlyMany"]}), Mode::MultiNodeReaderOnly, false);
+    }
+
+    #[test]
+    fn the_kubelet_gives_volumes_to_groups_as_the_driver_says() {
+        let check = |policy: &str, mode: &str, kind: &str, expect: bool| {
+            let source = value!({"fsType": kind});
+            let spec = value!({"accessModes": [mode]});
+            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec) };
+            let about = About::read(&value!({"fsGroupPolicy": policy}));
+            assert_eq!(about.give_to_group(&wanted), expect, "{policy} {mode} {kind}");
+        };
+        check("ReadWriteOnceWithFSType", "ReadWriteOnce", "ext4", true);
+        check("ReadWriteOnceWithFSType", "ReadWriteOnce", "", false);
+        check("ReadWriteOnceWithFSType", "ReadWriteMany", "ext4", false);
+        check("File", "ReadWriteMany", "", true);
+        check("None", "ReadWriteOnce", "ext4", false);
+    }
+}

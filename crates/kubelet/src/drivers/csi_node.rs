@@ -1,0 +1,61 @@
+//! The CSINode object: which storage drivers a node has, and by which name each knows the node.
+
+use client::{Client, Error, Patch, Target, WriteOptions};
+use machinery::meta::Meta;
+use machinery::{Object, Resource, Value, value};
+use plugins::csi::NodeGetInfoResponse;
+use reconcile::kinds;
+
+static CSI_NODES: Resource = Resource::cluster("storage.k8s.io", "v1", "csinodes", "CSINode");
+
+/// Adds a driver, and to the node what the driver says of its place.
+pub async fn add(client: &Client, node: &str, name: &str, about: &NodeGetInfoResponse) -> Result<(), Error> {
+    let segments = about.accessible_topology.clone().unwrap_or_default().segments;
+    if !segments.is_empty() {
+        let labels: Object = segments.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let patch = Patch::Strategic(value!({"metadata": {"labels": labels}}));
+        client.patch(&Target::named(&kinds::NODES, "", node), &patch, &WriteOptions::default()).await?;
+    }
+    let driver = driver(name, about);
+    let target = Target::named(&CSI_NODES, "", node);
+    let change = Patch::Strategic(value!({"spec": {"drivers": [(driver.clone())]}}));
+    match client.patch(&target, &change, &WriteOptions::default()).await {
+        Err(error) if error.is_not_found() => {}
+        done => return done.map(drop),
+    }
+    let owner = client.get(&Target::named(&kinds::NODES, "", node)).await?;
+    let object = value!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode",
+        "metadata": {"name": node, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": node, "uid": (Meta::of(&owner).uid())}]},
+        "spec": {"drivers": [driver]}});
+    match client.create(&Target::all(&CSI_NODES), &object, &WriteOptions::default()).await {
+        // Another driver came first.
+        Err(error) if error.is_already_exists() => {
+            client.patch(&target, &change, &WriteOptions::default()).await.map(drop)
+        }
+        done => done.map(drop),
+    }
+}
+
+/// Takes a driver out.
+pub async fn remove(client: &Client, node: &str, name: &str) -> Result<(), Error> {
+    let patch = Patch::Strategic(value!({"spec": {"drivers": [{"$patch": "delete", "name": name}]}}));
+    match client.patch(&Target::named(&CSI_NODES, "", node), &patch, &WriteOptions::default()).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+fn driver(name: &str, about: &NodeGetInfoResponse) -> Value {
+    let mut keys: Vec<String> = about.accessible_topology.clone().unwrap_or_default().segments.into_keys().collect();
+    keys.sort();
+    let keys: Vec<Value> = keys.into_iter().map(Value::from).collect();
+    let mut driver = Object::new();
+    driver.insert("name", name);
+    driver.insert("nodeID", about.node_id.as_str());
+    driver.insert("topologyKeys", keys);
+    if about.max_volumes_per_node > 0 {
+        driver.insert("allocatable", value!({"count": (about.max_volumes_per_node)}));
+    }
+    Value::Object(driver)
+}

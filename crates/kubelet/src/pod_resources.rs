@@ -1,0 +1,107 @@
+//! What pods were given of devices and processors, for whoever watches over them on this node.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use plugins::pod_resources as v1;
+use plugins::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::context::Context;
+use crate::pod::Pod;
+use crate::pods::Known;
+
+/// Opens the socket; gives what serves it.
+pub fn open(root: &Path, context: Arc<Context>, known: Known) -> io::Result<impl Future<Output = ()> + Send + use<>> {
+    let dir = root.join("pod-resources");
+    std::fs::create_dir_all(&dir)?;
+    let socket = dir.join("kubelet.sock");
+    // A killed predecessor leaves its socket behind.
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket)?;
+    Ok(async move {
+        let service = PodResourcesListerServer::new(Service { context, known });
+        let served =
+            Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await;
+        if let Err(error) = served {
+            tracing::error!(%error, "nobody is told any more what pods were given");
+        }
+        std::future::pending::<()>().await;
+    })
+}
+
+struct Service {
+    context: Arc<Context>,
+    known: Known,
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for Service {
+    async fn list(
+        &self,
+        _request: Request<v1::ListPodResourcesRequest>,
+    ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
+        let pods = self.known.all();
+        let active = pods.iter().filter(|pod| !Pod(pod).is_ended());
+        let pod_resources = active.map(|pod| self.of(Pod(pod))).collect();
+        Ok(Response::new(v1::ListPodResourcesResponse { pod_resources }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _request: Request<v1::AllocatableResourcesRequest>,
+    ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
+        let devices = self
+            .context
+            .devices
+            .healthy()
+            .into_iter()
+            .map(|(resource_name, device_ids)| v1::ContainerDevices { resource_name, device_ids, topology: None });
+        Ok(Response::new(v1::AllocatableResourcesResponse {
+            devices: devices.collect(),
+            cpu_ids: self.context.cpus.assignable().into_iter().map(i64::from).collect(),
+            memory: Vec::new(),
+        }))
+    }
+
+    async fn get(
+        &self,
+        request: Request<v1::GetPodResourcesRequest>,
+    ) -> Result<Response<v1::GetPodResourcesResponse>, Status> {
+        let request = request.into_inner();
+        let found = self.known.find(&request.pod_namespace, &request.pod_name);
+        let pod = found.ok_or_else(|| {
+            Status::not_found(format!("pod {} in namespace {} not found", request.pod_name, request.pod_namespace))
+        })?;
+        Ok(Response::new(v1::GetPodResourcesResponse { pod_resources: Some(self.of(Pod(&pod))) }))
+    }
+}
+
+impl Service {
+    fn of(&self, pod: Pod<'_>) -> v1::PodResources {
+        let given = self.context.devices.given();
+        let containers = pod.init_containers().chain(pod.app_containers()).map(|container| {
+            let own = given.iter().filter(|given| given.uid == pod.uid() && given.container == container.name());
+            let devices = own.map(|given| v1::ContainerDevices {
+                resource_name: given.resource.clone(),
+                device_ids: given.ids.iter().cloned().collect(),
+                topology: None,
+            });
+            v1::ContainerResources {
+                name: container.name().to_owned(),
+                devices: devices.collect(),
+                cpu_ids: self.context.cpus.own(pod.uid(), container.name()).into_iter().map(i64::from).collect(),
+                ..Default::default()
+            }
+        });
+        v1::PodResources {
+            name: pod.name().to_owned(),
+            namespace: pod.namespace().to_owned(),
+            containers: containers.collect(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! How much of the machine's swap a container may use.
+
+use std::fs;
+use std::path::Path;
+
+use ::container::cgroup::Cgroup;
+use api::field_rules::quantity;
+use cri::v1;
+use machinery::quantity::Quantity;
+
+use crate::pod::{Container, Pod};
+use crate::resources;
+
+/// From here on a pod is critical to its cluster.
+const SYSTEM_CRITICAL: i64 = 2_000_000_000;
+/// The kernel's file for it, version 2.
+const SWAP_MAX: &str = "memory.swap.max";
+
+/// What there is to give, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Swap {
+    /// Whether anybody gets some.
+    pub limited: bool,
+    /// The machine's memory in bytes.
+    pub memory: i64,
+    /// The machine's swap in bytes.
+    pub capacity: i64,
+    /// Whether the kernel counts what control groups use of it.
+    pub counted: bool,
+    /// Whether control groups are of version 2.
+    pub unified: bool,
+}
+
+impl Swap {
+    // DEVIATION: a machine with swap is taken as it is; upstream refuses it unless failSwapOn is false.
+    /// Reads what the machine has.
+    pub fn read(limited: bool, memory: i64, capacity: i64) -> Self {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        let unified = Cgroup::is_unified();
+        let groups = Path::new("/sys/fs/cgroup");
+        let counted = match unified {
+            true => groups.join(own).join(SWAP_MAX).exists(),
+            false => groups.join("memory/memory.memsw.limit_in_bytes").exists(),
+        };
+        Self { limited, memory, capacity, counted, unified }
+    }
+
+    /// Adds to what a container may use how much swap it may.
+    pub fn add(&self, pod: Pod<'_>, container: Container<'_>, to: &mut v1::LinuxContainerResources) {
+        if !self.counted {
+            return;
+        }
+        if self.unified {
+            to.unified.insert(SWAP_MAX.to_owned(), self.bytes(pod, container).to_string());
+        } else {
+            // Version 1 counts memory and swap together and cannot give swap alone.
+            to.memory_swap_limit_in_bytes = to.memory_limit_in_bytes;
+        }
+    }
+
+    /// The part of the swap that is the container's part of the memory, for those that may take more memory than they ask for.
+    fn bytes(&self, pod: Pod<'_>, container: Container<'_>) -> i64 {
+        let amount =
+            |of: &str| container.spec.at(&["resources", of, "memory"]).map_or(Quantity::ZERO, quantity).value();
+        let (request, limit) = (amount("requests"), amount("limits"));
+        let critical = pod.spec()["priority"].as_int().unwrap_or(0) >= SYSTEM_CRITICAL;
+        let burstable = resources::qos_class(pod.spec()) == "Burstable";
+        if !self.limited || critical || !burstable || request == 0 || request == limit {
+            return 0;
+        }
+        let part = i128::from(request) * i128::from(self.capacity) / i128::from(self.memory.max(1));
+        i64::try_from(part).unwrap_or(i64::MAX).min(self.capacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::{Value, value};
+
+    use super::*;
+
+    #[test]
+    fn swap_is_for_those_that_may_take_more_than_they_ask_for() {
+        let check = |spec: Value, limited: bool, expect: i64| {
+            let pod = value!({"spec": (spec.clone())});
+            let swap = Swap { limited, memory: 8 << 30, capacity: 4 << 30, counted: true, unified: true };
+            let container = Pod(&pod).app_containers().next().unwrap();
+            let mut to = v1::LinuxContainerResources::default();
+            swap.add(Pod(&pod), container, &mut to);
+            assert_eq!(to.unified[SWAP_MAX], expect.to_string(), "{spec:?}");
+        };
+        let asks = |request: &str, limit: &str| {
+            let memory = value!({"requests": {"memory": request}, "limits": {"memory": limit}});
+            value!({"containers": [{"name": "c", "resources": memory}]})
+        };
+        check(asks("2Gi", "4Gi"), true, 1 << 30);
+        check(asks("2Gi", "4Gi"), false, 0);
+        check(asks("2Gi", "2Gi"), true, 0);
+        check(value!({"containers": [{"name": "c"}]}), true, 0);
+        let mut vital = asks("2Gi", "4Gi");
+        vital.as_object_mut().unwrap().insert("priority", 2_000_000_000_i64);
+        check(vital, true, 0);
+    }
+}

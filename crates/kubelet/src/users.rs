@@ -1,0 +1,103 @@
+//! Users of their own for pods that do not want the machine's: each such pod has a range of ids that no other has.
+//!
+//! A pod's range is in a file of its directory, so that it keeps it for as long as it is here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use cri::v1;
+use machinery::{Value, json, value};
+
+use crate::pod::Pod;
+
+/// How many ids a pod has: as many as most programs know.
+const LENGTH: u32 = 65_536;
+/// The file that says which.
+const FILE: &str = "userns";
+
+/// The ranges of all pods.
+pub struct Users {
+    pods: PathBuf,
+    /// Two pods must not choose at once.
+    choosing: Mutex<()>,
+}
+
+impl Users {
+    /// Ranges of pods below the kubelet's directory.
+    pub fn new(root: &Path) -> Self {
+        Self { pods: root.join("pods"), choosing: Mutex::default() }
+    }
+
+    /// The users of a pod; nothing if they are the machine's.
+    pub fn of(&self, pod: Pod<'_>) -> io::Result<Option<v1::UserNamespace>> {
+        if pod.spec()["hostUsers"].as_bool() != Some(false) {
+            return Ok(None);
+        }
+        let _alone = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = self.pods.join(pod.uid());
+        let first = match read(&dir) {
+            Some(first) => first,
+            None => {
+                let others = fs::read_dir(&self.pods)?.flatten().filter_map(|entry| read(&entry.path()));
+                let first = free(&others.collect()).ok_or_else(|| io::Error::other("all ids are given away"))?;
+                write(&dir, first)?;
+                first
+            }
+        };
+        let map = v1::IdMapping { host_id: first, container_id: 0, length: LENGTH };
+        Ok(Some(v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: vec![map], gids: vec![map] }))
+    }
+}
+
+/// Shows what a container mounts as if its owners were the pod's users.
+pub fn map_mounts(mounts: &mut [v1::Mount], users: &v1::UserNamespace) {
+    for mount in mounts.iter_mut().filter(|mount| !mount.host_path.is_empty()) {
+        mount.uid_mappings.clone_from(&users.uids);
+        mount.gid_mappings.clone_from(&users.gids);
+    }
+}
+
+/// The first id of the lowest range that nobody has; the first range of all is the machine's.
+fn free(used: &BTreeSet<u32>) -> Option<u32> {
+    (1..u32::MAX / LENGTH).map(|n| n * LENGTH).find(|first| !used.contains(first))
+}
+
+fn read(dir: &Path) -> Option<u32> {
+    let value = json::parse(&fs::read(dir.join(FILE)).ok()?).ok()?;
+    let first = value["uidMappings"].as_array()?.first()?["hostId"].as_int()?;
+    u32::try_from(first).ok()
+}
+
+fn write(dir: &Path, first: u32) -> io::Result<()> {
+    let map = value!([{"hostId": (i64::from(first)), "containerId": 0, "length": (i64::from(LENGTH))}]);
+    let value: Value = value!({"uidMappings": (map.clone()), "gidMappings": map});
+    let beside = dir.join(".userns");
+    fs::create_dir_all(dir)?;
+    fs::write(&beside, json::to_string(&value))?;
+    fs::rename(beside, dir.join(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_pods_have_the_same_ids_and_a_pod_keeps_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("pods")).unwrap();
+        let users = Users::new(root.path());
+        let first = |uid: &str, host: bool| {
+            let pod = value!({"metadata": {"uid": uid}, "spec": {"hostUsers": host}});
+            users.of(Pod(&pod)).unwrap().map(|users| users.uids[0].host_id)
+        };
+        assert_eq!(first("a", false), Some(65_536));
+        assert_eq!(first("b", false), Some(131_072));
+        assert_eq!(first("a", false), Some(65_536));
+        assert_eq!(first("c", true), None);
+        fs::remove_dir_all(root.path().join("pods/a")).unwrap();
+        assert_eq!(first("d", false), Some(65_536));
+    }
+}

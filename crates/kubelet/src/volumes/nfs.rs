@@ -1,0 +1,98 @@
+//! Volumes of NFS servers, mounted by the kernel itself: no program of the machine is needed.
+
+use std::ffi::CString;
+use std::io;
+use std::net::ToSocketAddrs;
+use std::path::Path;
+
+use machinery::Value;
+use rustix::mount::MountFlags;
+
+/// Where NFS servers listen.
+const PORT: u16 = 2049;
+
+/// What is to be mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    server: String,
+    path: String,
+    read_only: bool,
+    options: Vec<String>,
+}
+
+impl Export {
+    /// Reads an `nfs` source, and a PersistentVolume's options if there is one.
+    pub fn read(source: &Value, persistent: Option<&Value>) -> Self {
+        let text = |field: &str| source.str_at(&[field]).unwrap_or_default().to_owned();
+        let options = persistent.and_then(|spec| spec["mountOptions"].as_array()).unwrap_or_default();
+        Self {
+            server: text("server"),
+            path: text("path"),
+            read_only: source["readOnly"].as_bool().unwrap_or(false),
+            options: options.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        }
+    }
+
+    /// Mounts it; blocks until the server answers or the kernel gives up.
+    // DEVIATION: NFS volumes are of version 4 unless their mount options say otherwise; there is no retry with version 3.
+    pub fn mount(&self, target: &Path) -> io::Result<()> {
+        let mut addresses = (self.server.as_str(), PORT).to_socket_addrs()?;
+        let address = addresses.next().ok_or_else(|| io::Error::other("the server has no address"))?;
+        let data = CString::new(self.data(&address.ip().to_string()))?;
+        let source = format!("{}:{}", self.server, self.path);
+        Ok(rustix::mount::mount(source.as_str(), target, "nfs", self.flags(), Some(data.as_c_str()))?)
+    }
+
+    fn flags(&self) -> MountFlags {
+        let said = |name: &str| self.options.iter().any(|option| option == name);
+        let mut flags = MountFlags::empty();
+        for (name, flag) in [
+            ("noatime", MountFlags::NOATIME),
+            ("nodev", MountFlags::NODEV),
+            ("noexec", MountFlags::NOEXEC),
+            ("nosuid", MountFlags::NOSUID),
+        ] {
+            if said(name) {
+                flags |= flag;
+            }
+        }
+        if self.read_only || said("ro") { flags | MountFlags::RDONLY } else { flags }
+    }
+
+    /// The kernel's own options: what the mount program would have found out, and what is asked for.
+    fn data(&self, address: &str) -> String {
+        let general = ["ro", "rw", "noatime", "nodev", "noexec", "nosuid", "defaults"];
+        let mut options: Vec<&str> =
+            self.options.iter().map(String::as_str).filter(|option| !general.contains(option)).collect();
+        let versioned = options.iter().any(|option| option.starts_with("vers=") || option.starts_with("nfsvers="));
+        if !versioned {
+            options.push("vers=4.2");
+        }
+        format!("{},addr={address}", options.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn an_export_is_mounted_as_its_volume_says() {
+        let check = |source: Value, options: Value, data: &str, read_only: bool| {
+            let export = Export::read(&source, Some(&value!({"mountOptions": options})));
+            assert_eq!(export.data("192.0.2.1"), data);
+            assert_eq!(export.flags().contains(MountFlags::RDONLY), read_only);
+        };
+        let source = value!({"server": "s", "path": "/p"});
+        check(source.clone(), value!([]), "vers=4.2,addr=192.0.2.1", false);
+        check(source.clone(), value!(["ro", "vers=4.1", "hard"]), "vers=4.1,hard,addr=192.0.2.1", true);
+        check(
+            value!({"server": "s", "path": "/p", "readOnly": true}),
+            value!(["noatime"]),
+            "vers=4.2,addr=192.0.2.1",
+            true,
+        );
+    }
+}

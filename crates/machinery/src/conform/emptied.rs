@@ -1,0 +1,54 @@
+//! What is left of empty lists and maps that Go has stored as protobuf: the encoding cannot tell them from none.
+
+use crate::Value;
+use crate::schema::{Omit, Schema, Shape};
+
+/// Makes of empty lists and maps what Go prints after it has stored and read them: `null` where the field is always
+/// printed, nothing where it is not. The tree fits the type.
+pub fn forget_empty(value: &mut Value, schema: Schema<'_>) {
+    match (schema.shape(), value) {
+        (Shape::Struct(shape), Value::Object(object)) => {
+            let mut next = 0;
+            let mut gone = false;
+            for (key, value) in object.entries_mut() {
+                let Some(found) = shape.find(next, key) else { continue };
+                let field = &shape.fields[found];
+                let ty = schema.other(field.ty);
+                next = found + 1;
+                if is_emptied(value, ty) {
+                    *value = Value::Null;
+                    gone |= field.omit != Omit::Never;
+                } else {
+                    forget_empty(value, ty);
+                }
+            }
+            if gone {
+                let stays = |key: &str| schema.field(key).is_none_or(|(field, _)| field.omit == Omit::Never);
+                object.entries_mut().retain(|(key, value)| !value.is_null() || stays(key));
+            }
+        }
+        (Shape::List(list), Value::Array(items)) => {
+            let ty = schema.other(list.item);
+            items.iter_mut().for_each(|item| forget_empty(item, ty));
+        }
+        (Shape::Map(map), Value::Object(object)) => {
+            let ty = schema.other(map.value);
+            for (_, value) in object.iter_mut() {
+                if is_emptied(value, ty) {
+                    *value = Value::Null;
+                } else {
+                    forget_empty(value, ty);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_emptied(value: &Value, ty: Schema<'_>) -> bool {
+    match (ty.shape(), value) {
+        (Shape::List(_), Value::Array(items)) => items.is_empty(),
+        (Shape::Map(_), Value::Object(object)) => object.is_empty(),
+        _ => false,
+    }
+}
