@@ -275,6 +275,14 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// What an index finds where there is no entry, if the map says so.
+    pub fn otherwise(&self) -> Option<Result<Val<'a>, Failure>> {
+        match self {
+            Self::Json(..) => None,
+            Self::Owned(entries) => entries.otherwise().cloned().map(Ok),
+        }
+    }
+
     /// The keys in order.
     pub fn keys(&self) -> Vec<Val<'a>> {
         match self {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::scheduler::config::Configuration;
 use ::scheduling::events::Recorder;
-use ::scheduling::{Metrics, Shell};
+use ::scheduling::{Extenders, Metrics, Shell};
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
@@ -101,6 +101,7 @@ async fn place(
     let workers = usize::try_from(configuration.parallelism).unwrap_or(1);
     let config = scheduling::Config {
         profiles: configuration.profiles,
+        extenders: Extenders::new(&configuration.extenders)?,
         queue: configuration.queue,
         requests_max: workers.saturating_mul(REQUESTS_PER_WORKER),
     };

@@ -52,6 +52,7 @@ kinds! {
     SERVICE_CIDRS = cluster("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR");
     POD_DISRUPTION_BUDGETS = namespaced("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget");
     CLUSTER_ROLES = cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
+    DEVICE_CLASSES = cluster("resource.k8s.io", "v1", "deviceclasses", "DeviceClass");
     RESOURCE_CLAIMS = namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
     RESOURCE_SLICES = cluster("resource.k8s.io", "v1", "resourceslices", "ResourceSlice");
     RESOURCE_CLAIM_TEMPLATES = namespaced("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate");

@@ -1,13 +1,16 @@
-//! How many decisions a second over 5,000 nodes: plain, with rules about other pods, and with evictions.
+//! How many decisions a second over 5,000 nodes: plain, with rules about other pods, and with evictions; and how much
+//! memory nodes and pods take.
 
 #![expect(clippy::disallowed_types, reason = "a benchmark reads the clock")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use machinery::{Value, value};
+use machinery::{Key, Value, value};
+use scheduler::engine::{Kind, Step};
+use scheduler::queue::Options;
 use scheduler::schedule::{Chance, Context};
-use scheduler::{Decision, Node, Pod, PodId, Profile, Snapshot, schedule};
+use scheduler::{Decision, Engine, Node, Pod, PodId, Profile, Snapshot, schedule};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -31,6 +34,10 @@ fn main() {
         ]})
     };
     bench("plain", 0, || value!({}));
+    bench("node affinity (one zone)", 0, || {
+        let term = value!({"matchExpressions": [{"key": zone, "operator": "In", "values": ["zone1"]}]});
+        value!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}})
+    });
     bench("node selector (one zone)", 0, || value!({"nodeSelector": {"topology.kubernetes.io/zone": "zone1"}}));
     bench("required affinity (zone)", 0, || rules("podAffinity", required, value!([(label(zone))])));
     bench("required anti-affinity (host)", 0, || rules("podAntiAffinity", required, value!([(label(host))])));
@@ -40,6 +47,63 @@ fn main() {
     bench("preferred spreading (zone)", 0, || spread(zone, "ScheduleAnyway"));
     bench("spreading (host)", 0, || spread(host, "DoNotSchedule"));
     bench("preemption", 4, || value!({"priority": 10}));
+    in_the_way();
+    memory();
+}
+
+/// The whole engine, queue included: pods that fit, while a thousand that do not fit wait.
+fn in_the_way() {
+    let mut engine = Engine::new(vec![Profile::default()], Options::default());
+    for number in 0..NODES {
+        let object = node_object(number);
+        engine.observe(Kind::Nodes, &Key::of(&object), Some(&object), 0).expect("a good node");
+    }
+    let add = |engine: &mut Engine, name: String, cpu: &str| {
+        let object = pod_object(&name, cpu, value!({"schedulerName": "default-scheduler"}));
+        engine.observe(Kind::Pods, &Key::of(&object), Some(&object), 0).expect("a good pod");
+    };
+    for number in 0..1_000 {
+        add(&mut engine, format!("large-{number}"), "100");
+    }
+    while engine.step(0).is_some() {}
+    for number in 0..10_000 {
+        add(&mut engine, format!("pod-{number}"), "100m");
+    }
+    let (begin, mut bound) = (Instant::now(), 0_u32);
+    while let Some(Step::Bind { pod, .. }) = engine.step(0) {
+        engine.bound(&pod);
+        bound += 1;
+    }
+    let rate = f64::from(bound) / begin.elapsed().as_secs_f64();
+    println!("{:<32} {rate:>9.0} pods/s ({bound} bound)", "1,000 unschedulable in the way");
+}
+
+/// What the snapshot takes, by what the process takes more than before.
+fn memory() {
+    const PODS: usize = 500_000;
+    const MANY: usize = 50_000;
+    let before = resident_bytes();
+    let mut snapshot = Snapshot::default();
+    for number in 0..MANY {
+        snapshot.set_node(&node(number));
+    }
+    let nodes = resident_bytes();
+    let template = pod("pod", "10m", value!({}));
+    for number in 0..PODS {
+        let mut pod = template.clone();
+        pod.name = format!("deployment-7d9c5b8f6-{number}").into();
+        snapshot.assume(&pod, &format!("node-{}", number % MANY));
+    }
+    let pods = resident_bytes();
+    black_box(&snapshot);
+    let (per_node, per_pod) = ((nodes - before) / MANY, (pods - nodes) / PODS);
+    println!("memory: {per_node} bytes a node, {per_pod} bytes a pod (of {MANY} nodes and {PODS} pods)");
+}
+
+fn resident_bytes() -> usize {
+    const PAGE: usize = 4096;
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * PAGE
 }
 
 /// Decides about pods of one kind and places them, until the time is over. Before that each node is filled with so many
@@ -75,7 +139,8 @@ fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
                 }
                 snapshot.assume(&pod, &node);
             }
-            Decision::Unschedulable { message, .. } => {
+            Decision::Ask(_) => break,
+            Decision::Unschedulable { message, .. } | Decision::Failed { message } => {
                 println!("{name}: stopped after {decisions}: {message}");
                 break;
             }
@@ -87,20 +152,27 @@ fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
 }
 
 fn node(number: usize) -> Node {
+    Node::new(&node_object(number)).expect("a good node")
+}
+
+fn node_object(number: usize) -> Value {
     let name = format!("node-{number}");
     let zone = format!("zone{}", number % 10);
-    let object = value!({
+    value!({
         "metadata": {"name": (name.clone()), "labels": {
             "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone, "kubernetes.io/os": "linux"
         }},
         "status": {"allocatable": {"cpu": "4", "memory": "32Gi", "pods": "110"}}
-    });
-    Node::new(&object).expect("a good node")
+    })
 }
 
-fn pod(name: &str, cpu: &str, mut spec: Value) -> Pod {
+fn pod(name: &str, cpu: &str, spec: Value) -> Pod {
+    Pod::new(&pod_object(name, cpu, spec)).expect("a good pod")
+}
+
+fn pod_object(name: &str, cpu: &str, mut spec: Value) -> Value {
     let container = value!({"name": "c", "image": "app:1", "resources": {"requests": {"cpu": cpu, "memory": "500Mi"}}});
     spec.as_object_mut().expect("an object").insert("containers", value!([container]));
-    let meta = value!({"name": name, "namespace": "bench", "labels": {"app": "web"}});
-    Pod::new(&value!({"metadata": meta, "spec": spec})).expect("a good pod")
+    let meta = value!({"name": name, "namespace": "bench", "uid": name, "labels": {"app": "web"}});
+    value!({"metadata": meta, "spec": spec})
 }

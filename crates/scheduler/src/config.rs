@@ -12,13 +12,16 @@ use machinery::{At, Errors, Path, Str, Value, conform, yaml};
 
 use arguments::Arguments;
 
-use crate::profile::Profile;
+use crate::extender::{self, AnyChange, Extender};
+use crate::profile::{Enabled, Profile};
 use crate::queue::Options;
 
 /// How a scheduler is set up.
 pub struct Configuration {
     /// The profiles.
     pub profiles: Vec<Profile>,
+    /// Programs that are asked about nodes.
+    pub extenders: Vec<Extender>,
     /// How long pods wait.
     pub queue: Options,
     /// How many nodes upstream looks at at once; here, how many requests run at once is made of it.
@@ -92,6 +95,7 @@ impl Default for Configuration {
     fn default() -> Self {
         Self {
             profiles: vec![Profile::default()],
+            extenders: Vec::new(),
             queue: Options::default(),
             parallelism: 16,
             client: ClientConnection { kubeconfig: String::new(), qps: 50.0, burst: 100 },
@@ -145,13 +149,11 @@ impl Configuration {
             let why = "must be greater than or equal to PodInitialBackoffSeconds";
             findings.push(Finding::invalid(&Path::of("podMaxBackoffSeconds"), most, why));
         }
-        if let Some(extender) = root.get("extenders").items().next() {
-            // DEVIATION: extenders are refused rather than asked.
-            findings.push(extender.forbidden("extenders are not supported by this scheduler"));
-        }
+        let extenders = extender::read(&root.get("extenders"), findings);
         let millis = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
         Ok(Self {
-            profiles: profiles(&root.get("profiles"), percentage.unwrap_or(0), findings)?,
+            profiles: profiles(&root.get("profiles"), percentage.unwrap_or(0), &extenders, findings)?,
+            extenders,
             queue: Options { backoff_initial: millis(initial), backoff_max: millis(most), ..defaults.queue },
             parallelism: parallelism.try_into().unwrap_or(defaults.parallelism),
             client,
@@ -167,7 +169,13 @@ fn strict(unknown: &[String], repeated: Vec<String>) -> Result<(), Error> {
     if all.is_empty() { Ok(()) } else { Err(Error::Strict(all.join(", "))) }
 }
 
-fn profiles(list: &At<'_>, percentage_of_all: i64, findings: &mut Errors) -> Result<Vec<Profile>, Error> {
+fn profiles(
+    list: &At<'_>,
+    percentage_of_all: i64,
+    extenders: &[Extender],
+    findings: &mut Errors,
+) -> Result<Vec<Profile>, Error> {
+    let uncounted: Vec<_> = extenders.iter().flat_map(|it| it.uncounted.iter().cloned()).collect();
     let absent = Value::Array(vec![Value::object()]);
     let list = if list.is_empty() { At::new(&absent, Path::of("profiles")) } else { *list };
     let (alone, mut seen) = (list.len() == 1, BTreeMap::new());
@@ -185,12 +193,23 @@ fn profiles(list: &At<'_>, percentage_of_all: i64, findings: &mut Errors) -> Res
             findings.push(Finding::duplicate(name.path(), format!("profiles[{before}].schedulerName")));
         }
         let percentage = percentage(&item.get("percentageOfNodesToScore"), findings);
-        let arguments = Arguments::read(&item.get("pluginConfig"), findings)?;
+        let mut arguments = Arguments::read(&item.get("pluginConfig"), findings)?;
+        arguments.uncounted.clone_from(&uncounted);
         let chosen = plugins::chosen(&scheduler_name, &item.get("plugins"))?;
         let preempts = chosen.iter().any(|it| it.name == "DefaultPreemption" && it.post_filters);
+        let mut plugins: Vec<_> = chosen.iter().filter_map(|chosen| arguments.enabled(chosen)).collect();
+        if !extenders.is_empty() {
+            plugins.push(Enabled {
+                plugin: Box::new(AnyChange),
+                gates: false,
+                pre_filters: false,
+                filters: false,
+                weight: 0,
+            });
+        }
         profiles.push(Profile {
             scheduler_name,
-            plugins: chosen.iter().filter_map(|chosen| arguments.enabled(chosen)).collect(),
+            plugins,
             percentage_of_nodes_to_score: percentage.unwrap_or(percentage_of_all),
             preemption: preempts.then(|| arguments.preemption()),
         });
@@ -271,7 +290,7 @@ fn number(at: &At<'_>, absent: i64) -> i64 {
     at.value().as_int().unwrap_or(absent)
 }
 
-fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let nanos = text.parse::<machinery::time::Duration>().ok()?.nanos();
     u64::try_from(nanos).ok().map(Duration::from_nanos)
 }

@@ -18,10 +18,12 @@ use machinery::{Key, Str};
 
 pub use observe::{Kind, ObserveError};
 
-use crate::framework::Event;
+use crate::devices;
+use crate::extender::{Answers, Extender, Question};
+use crate::framework::{Event, Release};
 use crate::node::Node;
 use crate::plugins::default_preemption::{Budget, Victim};
-use crate::plugins::volume_binding;
+use crate::plugins::{dynamic_resources, volume_binding};
 use crate::pod::{Pod, PodId};
 use crate::profile::Profile;
 use crate::queue::{Lengths, Millis, Options, Queue};
@@ -39,6 +41,7 @@ pub struct Engine {
     nodes: BTreeMap<Str, Arc<Node>>,
     /// Sorted by namespace and name.
     budgets: Vec<Budget>,
+    extenders: Arc<Vec<Extender>>,
     selectors: Selectors,
     /// Pods whose node was chosen and that the watch does not show there yet.
     assumed: BTreeMap<PodId, Assumed>,
@@ -56,6 +59,17 @@ pub enum Step {
         node: Str,
         /// What must be done for its claims first.
         volumes: Plan,
+        /// What must be done for its claims of devices first.
+        devices: devices::Plan,
+    },
+    /// Ask extenders about a pod before anything else happens, and go on with [`Engine::answered`].
+    Ask {
+        /// The pod.
+        pod: Arc<Pod>,
+        /// What to ask.
+        question: Question,
+        /// What they said already, to be added to.
+        answers: Answers,
     },
     /// Tell why a pod waits.
     Wait(Wait),
@@ -79,6 +93,8 @@ pub struct Wait {
     pub nomination: Nomination,
     /// Who must go to make room for it.
     pub preemption: Option<Preemption>,
+    /// What it gives back.
+    pub release: Option<Release>,
 }
 
 /// Room that is made for a pod.
@@ -99,6 +115,14 @@ struct Assumed {
     bound: bool,
 }
 
+impl Wait {
+    /// Something failed.
+    fn failed(pod: Arc<Pod>, message: String) -> Self {
+        let (reason, nomination) = (Reason::SchedulerError, Nomination::Set(Str::default()));
+        Self { pod, reason, message, nomination, preemption: None, release: None }
+    }
+}
+
 impl Engine {
     /// Knows nothing yet.
     pub fn new(profiles: Vec<Profile>, options: Options) -> Self {
@@ -109,10 +133,16 @@ impl Engine {
             snapshot: Snapshot::default(),
             nodes: BTreeMap::new(),
             budgets: Vec::new(),
+            extenders: Arc::default(),
             selectors: Selectors::default(),
             assumed: BTreeMap::new(),
             chance: Chance::default(),
         }
+    }
+
+    /// The same, with programs that have a say.
+    pub fn with_extenders(self, extenders: Arc<Vec<Extender>>) -> Self {
+        Self { extenders, ..self }
     }
 
     /// Decides about the pod whose turn it is; `None` if it is nobody's before [`Engine::next_wake`].
@@ -123,54 +153,84 @@ impl Engine {
             return Some(Step::Skip { pod });
         }
         let pod = self.with_default_selector(pod);
+        self.decide(pod, Answers::default(), now)
+    }
+
+    /// Decides about the pod that extenders were asked about.
+    pub fn answered(&mut self, pod: Arc<Pod>, answers: Answers, now: Millis) -> Option<Step> {
+        self.decide(pod, answers, now)
+    }
+
+    fn decide(&mut self, pod: Arc<Pod>, answers: Answers, now: Millis) -> Option<Step> {
         let profiles = Arc::clone(&self.profiles);
         let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name)?;
-        let context = Context { nominated: Some(self.queue.nominated()), budgets: &self.budgets, chance: self.chance };
+        let context = Context {
+            nominated: Some(self.queue.nominated()),
+            budgets: &self.budgets,
+            extenders: &self.extenders,
+            answers: Some(&answers),
+            chance: self.chance,
+        };
         let outcome = schedule(&mut self.snapshot, &pod, profile, context);
+        if let Decision::Ask(question) = outcome.decision {
+            return Some(Step::Ask { pod, question, answers });
+        }
         self.chance.start = outcome.next_start;
         self.chance.tie = self.chance.tie.wrapping_add(1);
         self.chance.preemption_start = self.chance.preemption_start.wrapping_add(1);
         Some(match outcome.decision {
             Decision::Bind { node } => self.assume(pod, node),
-            Decision::Preempt { node, victims, message, plugins } => {
+            Decision::Preempt { node, victims, message, plugins, release } => {
                 let outbid = self.outbid(&pod, &node);
                 self.queue.nominate(pod.id(), Some(&node));
                 self.queue.failed(pod.id(), &plugins, now);
                 let nomination = Nomination::Set(node.clone());
                 let preemption = Some(Preemption { node, victims, outbid });
-                Step::Wait(Wait { pod, reason: Reason::Unschedulable, message, nomination, preemption })
+                Step::Wait(Wait { pod, reason: Reason::Unschedulable, message, nomination, preemption, release })
             }
-            Decision::Unschedulable { message, plugins, clears_nomination } => {
+            Decision::Unschedulable { message, plugins, clears_nomination, release } => {
                 let mut nomination = Nomination::Keep;
                 if clears_nomination {
                     self.queue.nominate(pod.id(), None);
                     nomination = Nomination::Set(Str::default());
                 }
                 self.queue.failed(pod.id(), &plugins, now);
-                Step::Wait(Wait { pod, reason: Reason::Unschedulable, message, nomination, preemption: None })
+                let reason = Reason::Unschedulable;
+                Step::Wait(Wait { pod, reason, message, nomination, preemption: None, release })
+            }
+            Decision::Ask(_) => unreachable!("questions were asked before"),
+            Decision::Failed { message } => {
+                self.queue.nominate(pod.id(), None);
+                self.queue.failed(pod.id(), &[], now);
+                Step::Wait(Wait::failed(pod, message))
             }
         })
     }
 
-    /// A pod was bound: it stays where it was assumed to be.
+    /// A pod was bound: it stays where it was assumed to be. What was written of its claims of devices was observed
+    /// before.
     pub fn bound(&mut self, pod: &Pod) {
+        self.snapshot.devices.settle(&pod.uid);
         if let Some(assumed) = self.assumed.get_mut(&pod.id()).filter(|assumed| assumed.uid == pod.uid) {
             assumed.bound = true;
             self.queue.remove(pod.id());
         }
     }
 
-    /// A pod could not be bound: its room is free again, and it is tried again. Gives what is to be told of it.
+    /// A pod could not be bound: its room is free again, and it is tried again. Gives what is to be told of it. What
+    /// was written of its claims of devices was observed before.
     pub fn unbound(&mut self, pod: &Arc<Pod>, message: String, now: Millis) -> Option<Step> {
         let id = pod.id();
+        self.snapshot.devices.settle(&pod.uid);
         self.assumed.get(&id).filter(|assumed| assumed.uid == pod.uid && !assumed.bound)?;
         self.end_assumption(id);
         self.snapshot.forget(id);
         self.queue.failed(id, &[], now);
         self.queue.notice(&Event::PodRemoved(Arc::clone(pod)), now);
-        let nomination = Nomination::Set(Str::default());
-        let pod = Arc::clone(pod);
-        Some(Step::Wait(Wait { pod, reason: Reason::SchedulerError, message, nomination, preemption: None }))
+        if !pod.device_claims.is_empty() || !pod.extended.is_empty() {
+            self.queue.notice(&Event::DevicesChanged, now);
+        }
+        Some(Step::Wait(Wait::failed(Arc::clone(pod), message)))
     }
 
     /// Pods could not be evicted for this one: it looks again.
@@ -196,13 +256,16 @@ impl Engine {
     fn assume(&mut self, pod: Arc<Pod>, node: Str) -> Step {
         let volumes = self.snapshot.node(&node).map(|id| volume_binding::plan(&self.snapshot, &pod, id));
         let volumes = volumes.unwrap_or_default();
+        let devices = self.snapshot.node(&node).map(|id| dynamic_resources::plan(&self.snapshot, &pod, id));
+        let devices = devices.unwrap_or_default();
         self.snapshot.storage.assume(&volumes, &node);
+        self.snapshot.devices.assume(&devices, &pod.uid);
         self.snapshot.assume(&pod, &node);
         // From here on its room is taken by itself, not kept for it.
         self.queue.nominate(pod.id(), None);
         let assumed = Assumed { uid: pod.uid.clone(), volumes: volumes.clone(), bound: false };
         self.assumed.insert(pod.id(), assumed);
-        Step::Bind { pod, node, volumes }
+        Step::Bind { pod, node, volumes, devices }
     }
 
     /// Takes their nomination from less important pods that wait for the same node: they may not fit any longer.

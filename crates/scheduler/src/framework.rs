@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use machinery::Key;
 
+use crate::devices::Devices;
 use crate::node::Node;
 use crate::pod::{Class, Pod, Shape};
 use crate::snapshot::{NodeId, Snapshot, Usage};
@@ -56,6 +57,25 @@ pub trait Filter {
 
     /// Judges from now on as if a pod of this kind had left `node`.
     fn remove(&mut self, _node: NodeId, _class: &Class, _shape: &Shape) {}
+
+    /// What went wrong while nodes were judged, so that there is no verdict.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    /// What the pod can do without, once no node has passed, and the words for it; `None` if it is not asked.
+    fn give_up(&self) -> Option<(&'static str, Option<Release>)> {
+        None
+    }
+}
+
+/// Something that a pod has and gives back, since no node can take it with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The devices of a claim.
+    Deallocate(Key),
+    /// A claim that was made for the pod's extended resources.
+    Delete(Key),
 }
 
 /// Ranks nodes that can take the pod.
@@ -73,7 +93,7 @@ pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Why the pod must not even wait for its turn.
-    fn gate(&self, _pod: &Pod) -> Option<String> {
+    fn gate(&self, _pod: &Pod, _devices: &Devices) -> Option<String> {
         None
     }
 
@@ -119,6 +139,10 @@ pub enum Event {
     ClaimChanged(Key),
     /// Volumes, classes of storage or what nodes take of them changed.
     StorageChanged,
+    /// A claim of devices came or changed.
+    DeviceClaimChanged(Key),
+    /// Devices are free that were not before, or there are others, or other classes of them.
+    DevicesChanged,
 }
 
 impl Rejection {

@@ -5,7 +5,9 @@
 //! [`Queue`] hold.
 
 pub mod config;
+pub mod devices;
 pub mod engine;
+pub mod extender;
 pub mod framework;
 pub mod hash;
 pub mod node;

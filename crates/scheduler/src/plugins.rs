@@ -2,6 +2,7 @@
 
 pub mod balanced_allocation;
 pub mod default_preemption;
+pub mod dynamic_resources;
 pub mod fit;
 pub mod image_locality;
 pub mod inter_pod_affinity;
@@ -14,13 +15,13 @@ pub mod priority_sort;
 pub mod scheduling_gates;
 pub mod taint_toleration;
 pub mod topology_spread;
-pub mod unsupported;
 pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
 
 pub use balanced_allocation::BalancedAllocation;
 pub use default_preemption::DefaultPreemption;
+pub use dynamic_resources::DynamicResources;
 pub use fit::{Fit, Strategy};
 pub use image_locality::ImageLocality;
 pub use inter_pod_affinity::InterPodAffinity;
@@ -32,7 +33,6 @@ pub use node_volume_limits::NodeVolumeLimits;
 pub use scheduling_gates::SchedulingGates;
 pub use taint_toleration::TaintToleration;
 pub use topology_spread::{DefaultConstraints, TopologySpread};
-pub use unsupported::Unsupported;
 pub use volume_binding::VolumeBinding;
 pub use volume_restrictions::VolumeRestrictions;
 pub use volume_zone::VolumeZone;

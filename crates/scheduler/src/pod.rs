@@ -1,6 +1,7 @@
 //! A pod condensed to what placing it depends on.
 
 mod affinity;
+mod devices;
 mod node_affinity;
 mod requests;
 mod spread;
@@ -15,6 +16,7 @@ use machinery::time::Time;
 use machinery::{Key, Object, Str, Value};
 
 pub use affinity::{Term, TermKind};
+pub use devices::{ContainerResource, DeviceClaim, Source};
 pub use node_affinity::{NodeAffinity, NodeTerm, Operator, Requirement, Weighted};
 pub use requests::{MISSING_CPU_MILLI, MISSING_MEMORY};
 pub use spread::{Policy, Spread, WhenUnsatisfiable};
@@ -135,8 +137,10 @@ pub struct Pod {
     pub claims: Vec<PodClaim>,
     /// Names of all images, with tags.
     pub images: Vec<Str>,
-    /// What it needs that cannot be given: a plug-in and the reason.
-    pub unsupported: Option<(&'static str, &'static str)>,
+    /// The claims of its devices.
+    pub device_claims: Vec<DeviceClaim>,
+    /// The extended resources of its containers.
+    pub extended: Vec<ContainerResource>,
 }
 
 /// Why a pod cannot be understood.
@@ -207,7 +211,8 @@ impl Pod {
             scored: amounts.scored,
             claims,
             images: images(spec),
-            unsupported: unsupported(spec),
+            device_claims: devices::claims(spec, status),
+            extended: devices::extended(spec),
             class: Arc::new(class),
             shape: Arc::new(shape),
         })
@@ -221,6 +226,12 @@ impl Pod {
     /// The keys of its claims.
     pub fn claim_keys(&self) -> impl Iterator<Item = Key> {
         self.claims.iter().map(|own| Key::new(self.class.namespace.clone(), own.name.clone()))
+    }
+
+    /// Whether it uses a claim of devices.
+    pub fn uses_device_claim(&self, key: &Key) -> bool {
+        let names = self.device_claims.iter().filter_map(|own| own.source.name());
+        self.class.namespace == key.namespace && names.into_iter().any(|name| *name == key.name)
     }
 }
 
@@ -270,7 +281,7 @@ fn owner(meta: Meta<'_>) -> Option<Owner> {
     Some(Owner { kind, name: controller.name().into() })
 }
 
-fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+pub(crate) fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).unwrap_or_default()
 }
 
@@ -309,13 +320,6 @@ fn disrupted_by_scheduler(status: &Value) -> bool {
             && condition.str_at(&["status"]) == Some("True")
             && condition.str_at(&["reason"]) == Some("PreemptionByScheduler")
     })
-}
-
-/// Claims of devices, which are not known here.
-// DEVIATION: a pod with resource claims is not placed yet.
-fn unsupported(spec: &Value) -> Option<(&'static str, &'static str)> {
-    let claims = !items(spec, "resourceClaims").is_empty();
-    claims.then_some(("DynamicResources", "resource claims are not supported by this scheduler"))
 }
 
 #[cfg(test)]

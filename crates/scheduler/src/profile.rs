@@ -4,9 +4,9 @@ use machinery::Str;
 
 use crate::framework::Plugin;
 use crate::plugins::{
-    AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, Fit, ImageLocality, InterPodAffinity,
-    NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, TaintToleration, TopologySpread,
-    Unsupported, VolumeBinding, VolumeRestrictions, VolumeZone,
+    AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, DynamicResources, Fit, ImageLocality,
+    InterPodAffinity, NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, TaintToleration,
+    TopologySpread, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 
 /// How the pods of one `schedulerName` are placed.
@@ -27,6 +27,8 @@ pub struct Enabled {
     pub plugin: Box<dyn Plugin>,
     /// Whether it may keep a pod out of the queue.
     pub gates: bool,
+    /// Whether it may reject a pod, or all but some nodes, before any node is looked at.
+    pub pre_filters: bool,
     /// Whether it judges nodes.
     pub filters: bool,
     /// How much its ranking of nodes counts; 0 for not at all.
@@ -36,7 +38,7 @@ pub struct Enabled {
 impl Enabled {
     /// A plug-in that is asked everything it has an answer to.
     pub fn fully(plugin: impl Plugin + 'static, weight: i64) -> Self {
-        Self { plugin: Box::new(plugin), gates: true, filters: true, weight }
+        Self { plugin: Box::new(plugin), gates: true, pre_filters: true, filters: true, weight }
     }
 }
 
@@ -76,7 +78,7 @@ impl Default for Profile {
                 Enabled::fully(VolumeZone, 0),
                 Enabled::fully(TopologySpread::new(DefaultConstraints::System), 2),
                 Enabled::fully(InterPodAffinity::default(), 2),
-                Enabled::fully(Unsupported("DynamicResources"), 2),
+                Enabled::fully(DynamicResources, 2),
                 Enabled::fully(BalancedAllocation::default(), 1),
                 Enabled::fully(ImageLocality, 1),
             ],

@@ -13,8 +13,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use machinery::Str;
+use machinery::{Key, Str};
 
+use crate::devices::Devices;
 use crate::framework::Event;
 use crate::plugins::priority_sort::{Turn, turn};
 use crate::pod::{Pod, PodId};
@@ -118,13 +119,13 @@ impl Queue {
     }
 
     /// Adds a pod that has no node, or takes over its new state.
-    pub fn set(&mut self, pod: &Arc<Pod>, now: Millis) {
+    pub fn set(&mut self, pod: &Arc<Pod>, devices: &Devices, now: Millis) {
         let id = pod.id();
         if self.entries.get(&id).is_some_and(|entry| entry.pod.uid != pod.uid) {
             self.remove(id);
         }
         let pod = &self.take_nomination(pod);
-        let gated = self.gate(pod).is_some();
+        let gated = self.gate(pod, devices).is_some();
         let Some(entry) = self.entries.get(&id) else {
             self.add(pod);
             if !gated {
@@ -277,6 +278,16 @@ impl Queue {
         }
     }
 
+    /// A claim of devices came or changed: lets those wait for their turn that waited for it.
+    pub fn reconsider(&mut self, claim: &Key, devices: &Devices, now: Millis) {
+        let waits = |entry: &&Entry| entry.place == Place::Gated && entry.pod.uses_device_claim(claim);
+        let waiting: Vec<_> = self.entries.values().filter(waits).map(|entry| Arc::clone(&entry.pod)).collect();
+        for pod in waiting.into_iter().filter(|pod| self.gate(pod, devices).is_none()).collect::<Vec<_>>() {
+            self.leave(pod.id());
+            self.wake(pod.id(), now);
+        }
+    }
+
     /// When [`Queue::pop`] should be asked again, if it gives nothing and nothing else happens.
     pub fn next_wake(&self) -> Option<Millis> {
         let backoff = self.backoff.first().map(|(until, ..)| *until);
@@ -285,9 +296,9 @@ impl Queue {
     }
 
     /// Why a pod does not even wait for its turn.
-    pub fn gate(&self, pod: &Pod) -> Option<(&'static str, String)> {
+    pub fn gate(&self, pod: &Pod, devices: &Devices) -> Option<(&'static str, String)> {
         let plugins = self.profile(&pod.scheduler_name)?.plugins.iter().filter(|enabled| enabled.gates);
-        plugins.map(|enabled| &enabled.plugin).find_map(|plugin| Some((plugin.name(), plugin.gate(pod)?)))
+        plugins.map(|enabled| &enabled.plugin).find_map(|plugin| Some((plugin.name(), plugin.gate(pod, devices)?)))
     }
 
     /// The profile of a name.
@@ -404,6 +415,7 @@ fn concerns_placement(old: &Pod, new: &Pod) -> bool {
         || old.node_affinity != new.node_affinity
         || old.spread != new.spread
         || old.gates != new.gates
+        || old.device_claims != new.device_claims
 }
 
 #[cfg(test)]

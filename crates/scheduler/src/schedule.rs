@@ -10,7 +10,8 @@ pub use diagnosis::{Diagnosis, histogram};
 pub use evaluation::Evaluation;
 pub use nominated::Nominated;
 
-use crate::framework::Cycle;
+use crate::extender::{Answers, Extender, Question};
+use crate::framework::{Cycle, Rejection, Release};
 use crate::plugins::default_preemption::{Attempt, Budget, Victim};
 use crate::pod::Pod;
 use crate::profile::Profile;
@@ -34,6 +35,8 @@ pub enum Decision {
         message: String,
         /// The plug-ins that say so, sorted.
         plugins: Vec<&'static str>,
+        /// What it gives back all the same.
+        release: Option<Release>,
     },
     /// It waits.
     Unschedulable {
@@ -43,6 +46,15 @@ pub enum Decision {
         plugins: Vec<&'static str>,
         /// Whether the node whose pods it evicted, if any, will not be its node after all.
         clears_nomination: bool,
+        /// What it gives back, since no node can take it with it.
+        release: Option<Release>,
+    },
+    /// Extenders must be asked first.
+    Ask(Question),
+    /// Nothing was decided: it is tried again.
+    Failed {
+        /// What went wrong.
+        message: String,
     },
 }
 
@@ -73,6 +85,10 @@ pub struct Context<'a> {
     pub nominated: Option<&'a Nominated>,
     /// Limits on evicting.
     pub budgets: &'a [Budget],
+    /// Programs that have a say.
+    pub extenders: &'a [Extender],
+    /// What they have said already.
+    pub answers: Option<&'a Answers>,
     /// What would be left to chance.
     pub chance: Chance,
 }
@@ -86,7 +102,7 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
         let message = "no nodes available to schedule pods".to_owned();
         // DEVIATION: a pod in a cluster without nodes waits for one, rather than trying again every few seconds.
         let plugins = vec!["NodeUnschedulable"];
-        let decision = Decision::Unschedulable { message, plugins, clears_nomination: false };
+        let decision = Decision::Unschedulable { message, plugins, clears_nomination: false, release: None };
         return Outcome { decision, next_start: start };
     }
     let mut diagnosis = Diagnosis::new(snapshot.nodes().len());
@@ -95,17 +111,55 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
         let decision = give_up(None, profile, diagnosis);
         return Outcome { decision, next_start: start };
     };
-    let feasible = evaluation.feasible(start, &mut diagnosis);
+    let mut feasible = evaluation.feasible(start, &mut diagnosis);
     let next_start = (start + feasible.len() + diagnosis.nodes_seen()) % snapshot.nodes().len();
+    if let Some(message) = evaluation.failure() {
+        return Outcome { decision: Decision::Failed { message }, next_start };
+    }
+    if context.extenders.iter().any(|it| it.judges_nodes() && it.is_interested(pod)) && !feasible.is_empty() {
+        let Some(answers) = context.answers.filter(|it| it.passed.is_some() || it.error.is_some()) else {
+            let names = feasible.iter().map(|node| snapshot.node_name(*node).clone()).collect();
+            return Outcome { decision: Decision::Ask(Question::Nodes(names)), next_start: start };
+        };
+        if let Some(message) = answers.error.clone() {
+            return Outcome { decision: Decision::Failed { message }, next_start };
+        }
+        take_answers(snapshot, answers, &mut feasible, &mut diagnosis);
+    }
     let decision = match feasible.as_slice() {
-        [] => give_up(Some((&mut evaluation, context)), profile, diagnosis),
+        [] => {
+            evaluation.explain(&mut diagnosis);
+            give_up(Some((&mut evaluation, context)), profile, diagnosis)
+        }
         [one] => Decision::Bind { node: snapshot.node_name(*one).clone() },
         several => {
-            let best = choose(&evaluation.totals(several), several, context.chance.tie);
+            let mut totals = evaluation.totals(several);
+            for (total, node) in totals.iter_mut().zip(several) {
+                let score = context.answers.and_then(|it| it.scores.get(snapshot.node_name(*node)));
+                *total = total.saturating_add(score.copied().unwrap_or_default());
+            }
+            let best = choose(&totals, several, context.chance.tie);
             Decision::Bind { node: snapshot.node_name(best).clone() }
         }
     };
     Outcome { decision, next_start }
+}
+
+/// Leaves the nodes that extenders let pass, and remembers why others did not.
+fn take_answers(snapshot: &Snapshot, answers: &Answers, feasible: &mut Vec<NodeId>, diagnosis: &mut Diagnosis) {
+    let passed = answers.passed.as_deref().unwrap_or_default();
+    feasible.retain(|node| {
+        let name = snapshot.node_name(*node);
+        if passed.contains(name) {
+            return true;
+        }
+        let failed = answers.failed.get(name);
+        let (reason, resolvable) = failed.cloned().unwrap_or_else(|| (String::new(), true));
+        diagnosis.reject(*node, Rejection { resolvable, ..Rejection::fixed("") });
+        let reasons = if failed.is_some() { vec![reason] } else { Vec::new() };
+        diagnosis.explain(Extender::NAME, reasons, 1);
+        false
+    });
 }
 
 /// One of the nodes with the highest score.
@@ -123,18 +177,22 @@ fn give_up(
     profile: &Profile,
     mut diagnosis: Diagnosis,
 ) -> Decision {
-    let plugins = diagnosis.plugins();
     let Some((evaluation, context)) = evaluation else {
-        return Decision::Unschedulable { message: diagnosis.to_string(), plugins, clears_nomination: false };
+        let (plugins, message) = (diagnosis.plugins(), diagnosis.to_string());
+        return Decision::Unschedulable { message, plugins, clears_nomination: false, release: None };
     };
-    let attempt = profile
-        .preemption
-        .as_ref()
-        .map(|preemption| preemption.attempt(evaluation, &diagnosis, context.budgets, context.chance.preemption_start));
+    let release = evaluation.give_up().and_then(|(plugin, words, release)| {
+        diagnosis.gives_up(plugin, words);
+        release
+    });
+    let plugins = diagnosis.plugins();
+    let attempt = profile.preemption.as_ref().map(|preemption| preemption.attempt(evaluation, &diagnosis, context));
     let clears_nomination = match attempt {
         Some(Attempt::Evict { node, victims }) => {
-            return Decision::Preempt { node, victims, message: diagnosis.to_string(), plugins };
+            return Decision::Preempt { node, victims, message: diagnosis.to_string(), plugins, release };
         }
+        Some(Attempt::Ask(evictions)) => return Decision::Ask(Question::Victims(evictions)),
+        Some(Attempt::Failed(message)) => return Decision::Failed { message },
         Some(Attempt::Ineligible(reason)) => {
             diagnosis.add_after(&format!("preemption: {reason}"));
             false
@@ -145,7 +203,7 @@ fn give_up(
         }
         None => true,
     };
-    Decision::Unschedulable { message: diagnosis.to_string(), plugins, clears_nomination }
+    Decision::Unschedulable { message: diagnosis.to_string(), plugins, clears_nomination, release }
 }
 
 #[cfg(test)]

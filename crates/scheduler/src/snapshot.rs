@@ -7,6 +7,7 @@
 mod arena;
 mod change;
 mod counts;
+mod room;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,10 @@ use machinery::{Key, Str};
 
 pub use arena::Arena;
 pub use counts::Counts;
+pub use room::Room;
 pub use topology::{Key as TopologyKey, NOWHERE, Topology};
 
+use crate::devices::Devices;
 use crate::hash::Map;
 use crate::node::Node;
 use crate::pod::{Class, HostPort, Labels, Pod, PodId, Shape, Taint, Term, VolumeUse};
@@ -81,6 +84,9 @@ pub struct Snapshot {
     free_nodes: Vec<NodeId>,
     offers: Vec<Offer>,
     usage: Vec<Usage>,
+    rooms: Vec<Room>,
+    /// How many nodes an administrator closed.
+    closed: usize,
     symbols: Arena<Str>,
     taints: Arena<Box<[Taint]>>,
     images: Arena<Str>,
@@ -102,6 +108,8 @@ pub struct Snapshot {
     claim_users: BTreeMap<Key, u32>,
     /// Claims, volumes and classes of storage.
     pub storage: Storage,
+    /// Claims, slices and classes of devices.
+    pub devices: Devices,
 }
 
 /// Facts of a node that are not scanned.
@@ -177,6 +185,8 @@ impl Snapshot {
             taints,
             unschedulable: node.unschedulable,
         };
+        self.closed += usize::from(node.unschedulable);
+        self.measure(id);
         let record = &mut self.nodes[id.index()];
         record.present = true;
         record.labels = labels.into();
@@ -202,6 +212,7 @@ impl Snapshot {
             self.topology.place(key, id, None);
         }
         self.nodes[id.index()].present = false;
+        self.measure(id);
         self.order_is_stale = true;
         self.drop_if_unused(id);
     }
@@ -226,6 +237,8 @@ impl Snapshot {
         let record = &mut self.nodes[node.index()];
         let at = record.pods.iter().position(|have| *have == slot).expect("a placed pod is on its node");
         record.pods.remove(at);
+        self.measure(node);
+        self.muster(node);
         self.uncount(&pod);
         self.class_counts[pod.class as usize].by_node.decrease(node.0);
         if self.classes.release(pod.class) {

@@ -19,6 +19,10 @@ pub struct Storage {
     capacities: BTreeMap<Key, Capacity>,
     /// How many volumes of each driver a node takes, by node.
     limits: BTreeMap<Str, Vec<(Str, i64)>>,
+    /// The volumes that are attached to nodes: by node, the attachment and the volume's name.
+    attachments: BTreeMap<Str, BTreeMap<Str, Str>>,
+    /// The node of each attachment.
+    attached_to: BTreeMap<Str, Str>,
     /// Volumes that were chosen for claims, before the API server shows it.
     promised: BTreeMap<Str, Key>,
     /// Nodes that were chosen for claims, before the API server shows it.
@@ -198,6 +202,12 @@ impl Storage {
         }
         let class = self.classes.get(&claim.class)?;
         Some((class.provisioner.clone(), format!("{key}").into()))
+    }
+
+    /// The drivers and names of the volumes that are attached to a node, whether or not a pod there needs them.
+    pub fn attached(&self, node: &str) -> impl Iterator<Item = (Str, Str)> {
+        let names = self.attachments.get(node).into_iter().flat_map(BTreeMap::values);
+        names.filter_map(|name| self.volumes.get(name)?.csi.clone())
     }
 
     /// Takes a plan for done before the API server shows it.

@@ -175,6 +175,8 @@ impl Both {
                 assert_eq!(node, *expect, "{pod:?} of {totals:?}");
                 self.bind(pod, &node);
             }
+            Decision::Failed { message } => panic!("{message}"),
+            Decision::Ask(_) => panic!("there is nobody to be asked"),
             Decision::Unschedulable { message, .. } => {
                 assert!(feasible.is_empty(), "{} fits {}: {message}", pod.name, feasible[0].name);
                 self.check_message(&pod, &message);
@@ -240,7 +242,12 @@ impl Both {
             let cpu: i64 = self.world.on(&node.name).map(|pod| pod.shape.requests.cpu_milli).sum();
             let id = self.snapshot.node(&node.name).unwrap();
             assert_eq!(self.snapshot.usage(id).requested.cpu_milli, cpu);
-            assert!(cpu <= self.snapshot.offer(id).allocatable.cpu_milli, "{} is over-committed", node.name);
+            let allocatable = self.snapshot.offer(id).allocatable.cpu_milli;
+            assert!(cpu <= allocatable, "{} is over-committed", node.name);
+            let room = self.snapshot.room(id);
+            assert_eq!((room.free[0], room.whole[0]), (allocatable - cpu, allocatable));
+            let weakest = self.world.on(&node.name).map(|pod| pod.priority).min().unwrap_or(i32::MAX);
+            assert_eq!(room.weakest, weakest);
         }
     }
 }

@@ -65,7 +65,7 @@ impl Stage {
 
     fn carry_out(&mut self, step: Step) {
         match step {
-            Step::Bind { pod, node, volumes } => {
+            Step::Bind { pod, node, volumes, .. } => {
                 let promised = volumes.bind.iter().map(|(volume, claim)| format!(", {volume} for {}", claim.name));
                 let made = volumes.provision.iter().map(|claim| format!(", a new volume for {}", claim.name));
                 let all: String = promised.chain(made).collect();
@@ -91,6 +91,7 @@ impl Stage {
                     }
                 }
             }
+            Step::Ask { .. } => panic!("there is nobody to be asked"),
             Step::Skip { pod } => writeln!(self.out, "skip {}", pod.name).unwrap(),
         }
     }

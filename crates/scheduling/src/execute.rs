@@ -1,5 +1,7 @@
 //! Turns one step into requests.
 
+use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use client::cache::Reader;
@@ -15,7 +17,9 @@ use scheduler::status::{self, Condition, Nomination};
 use scheduler::storage::Plan;
 use tokio::task::JoinSet;
 
+use crate::devices::{self, Claims};
 use crate::events::{Occurrence, Recorder, reference};
+use crate::extenders::Extenders;
 use crate::volumes;
 
 /// What requests need.
@@ -24,14 +28,18 @@ pub struct Executor {
     pub caches: Arc<Caches>,
     pub pods: Reader<Value>,
     pub events: Recorder,
+    pub extenders: Extenders,
 }
+
+/// Requests that any thread may go on with: the compiler sees it of each, and could not of all together.
+type Sending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// How a step went.
 pub enum Done {
-    /// A pod has its node.
-    Bound(Arc<Pod>),
-    /// A pod could not be given its node.
-    Unbound(Arc<Pod>, String),
+    /// A pod has its node. The claims of devices that were written for it are as the caches show them.
+    Bound(Arc<Pod>, BTreeSet<Key>),
+    /// A pod could not be given its node. The same holds for its claims.
+    Unbound(Arc<Pod>, String, BTreeSet<Key>),
     /// It was told why a pod waits, and all was done to make room for it.
     Told,
     /// The pods that stand in its way could not be evicted.
@@ -39,28 +47,84 @@ pub enum Done {
 }
 
 impl Executor {
-    /// Gives a pod its volumes and its node.
-    pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan) -> Done {
-        if plan != Plan::default()
-            && let Err(message) = volumes::bind(&self.client, &self.caches, &plan, &node).await
-        {
-            return Done::Unbound(pod, message);
+    /// Gives a pod its volumes, its devices and its node.
+    pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
+        if plan != Plan::default() {
+            let given: Sending<'_, Result<(), String>> =
+                Box::pin(volumes::bind(&self.client, &self.caches, &plan, &node));
+            if let Err(message) = given.await {
+                return Done::Unbound(pod, message, BTreeSet::new());
+            }
+        }
+        if devices == scheduler::devices::Plan::default() {
+            return match self.bind_to(&pod, &node).await {
+                Ok(()) => Done::Bound(pod, BTreeSet::new()),
+                Err(message) => Done::Unbound(pod, message, BTreeSet::new()),
+            };
+        }
+        let mut claims = Claims::new(self.client.clone(), Arc::clone(&self.caches), Arc::clone(&pod));
+        let reserved: Sending<'_, Result<(), String>> = Box::pin(self.reserve(&mut claims, devices, &pod, &node));
+        let bound = match reserved.await {
+            Ok(()) => self.bind_to(&pod, &node).await,
+            Err(message) => Err(format!("running PreBind plugin \"DynamicResources\": {message}")),
+        };
+        if bound.is_err() {
+            let unreserved: Sending<'_, ()> = Box::pin(claims.unreserve());
+            unreserved.await;
+        }
+        // What was written must be seen before the pod's devices count as free, or as its own.
+        let written = claims.seen().await;
+        match bound {
+            Ok(()) => Done::Bound(pod, written),
+            Err(message) => Done::Unbound(pod, message, written),
+        }
+    }
+
+    async fn reserve(
+        &self,
+        claims: &mut Claims,
+        plan: scheduler::devices::Plan,
+        pod: &Pod,
+        node: &str,
+    ) -> Result<(), String> {
+        let keys = claims.reserve(plan).await?;
+        if claims.are_ready(&keys)? {
+            return Ok(());
+        }
+        let note = format!("waiting for binding conditions for device on node {node}");
+        self.tell(pod, "Normal", "BindingConditionsPending", "Scheduling", note);
+        claims.ready(&keys).await
+    }
+
+    async fn bind_to(&self, pod: &Pod, node: &str) -> Result<(), String> {
+        let by_extender: Sending<'_, Option<Result<(), String>>> = Box::pin(self.extenders.bind(pod, node));
+        if let Some(bound) = by_extender.await {
+            bound?;
+            self.tell_bound(pod, node);
+            return Ok(());
         }
         let target = Target::named(&kinds::PODS, pod.class.namespace.clone(), pod.name.clone()).subresource("binding");
-        let binding = status::binding(&pod, &node);
+        let binding = status::binding(pod, node);
         match self.client.create(&target, &binding, &WriteOptions::default()).await {
             Ok(_) => {
-                let note = format!("Successfully assigned {}/{} to {node}", pod.class.namespace, pod.name);
-                self.tell(&pod, "Normal", "Scheduled", "Binding", note);
-                Done::Bound(pod)
+                self.tell_bound(pod, node);
+                Ok(())
             }
-            Err(error) => Done::Unbound(pod, format!("running Bind plugin \"DefaultBinder\": {error}")),
+            Err(error) => Err(format!("running Bind plugin \"DefaultBinder\": {error}")),
         }
+    }
+
+    fn tell_bound(&self, pod: &Pod, node: &str) {
+        let note = format!("Successfully assigned {}/{} to {node}", pod.class.namespace, pod.name);
+        self.tell(pod, "Normal", "Scheduled", "Binding", note);
     }
 
     /// Tells why a pod waits, and makes room for it.
     pub async fn wait(&self, wait: Wait) -> Done {
-        let Wait { pod, reason, message, nomination, preemption } = wait;
+        let Wait { pod, reason, message, nomination, preemption, release } = wait;
+        if let Some(release) = release {
+            devices::release(self.client.clone(), Arc::clone(&self.caches), release).await;
+        }
         self.tell(&pod, "Warning", "FailedScheduling", "Scheduling", status::note(&message));
         let condition = Condition::waits(reason, &message);
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());

@@ -6,6 +6,7 @@ use client::Client;
 use client::cache::{Changed, Ended, Notices};
 use driver::Caches;
 use machinery::Key;
+use scheduler::devices;
 use scheduler::engine::{Engine, Kind, Step};
 use scheduler::profile::Profile;
 use scheduler::queue::{Millis, Options};
@@ -16,6 +17,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::events::Recorder;
 use crate::execute::{Done, Executor};
+use crate::extenders::Extenders;
 use crate::metrics::{Attempt, Metrics};
 
 /// Keys that are remembered between two looks, for each kind; more happened means: look at everything.
@@ -25,6 +27,8 @@ const KEYS_MAX: usize = 100_000;
 pub struct Config {
     /// The profiles.
     pub profiles: Vec<Profile>,
+    /// Programs that have a say.
+    pub extenders: Extenders,
     /// How long pods wait.
     pub queue: Options,
     /// Requests about pods that run at once.
@@ -37,8 +41,8 @@ pub struct Shell {
     caches: Arc<Caches>,
     executor: Arc<Executor>,
     requests: JoinSet<Done>,
-    /// Pods that wait for volumes to be made, for minutes perhaps, while they hold up nobody.
-    volumes: JoinSet<Done>,
+    /// Pods that wait for volumes or devices to be made ready, for minutes perhaps, while they hold up nobody.
+    claims: JoinSet<Done>,
     requests_max: usize,
     metrics: Arc<Metrics>,
     begun: Instant,
@@ -61,11 +65,17 @@ impl Shell {
         Self::reads().all(|kind| caches.reader(kind).is_some()).then_some(())?;
         let pods = caches.reader(Kind::Pods.name())?.clone();
         Some(Self {
-            engine: Engine::new(config.profiles, config.queue),
-            executor: Arc::new(Executor { client, caches: Arc::clone(&caches), pods, events }),
+            engine: Engine::new(config.profiles, config.queue).with_extenders(Arc::new(config.extenders.list())),
+            executor: Arc::new(Executor {
+                client,
+                caches: Arc::clone(&caches),
+                pods,
+                events,
+                extenders: config.extenders,
+            }),
             caches,
             requests: JoinSet::new(),
-            volumes: JoinSet::new(),
+            claims: JoinSet::new(),
             requests_max: config.requests_max.max(1),
             metrics,
             begun: Instant::now(),
@@ -85,12 +95,13 @@ impl Shell {
             while let Ok((kind, changed)) = changes.try_recv() {
                 self.changed(kind, &changed);
             }
-            while let Some(done) = self.requests.try_join_next().or_else(|| self.volumes.try_join_next()) {
+            while let Some(done) = self.requests.try_join_next().or_else(|| self.claims.try_join_next()) {
                 self.done(done);
             }
             let free = self.requests.len() < self.requests_max;
             if free && let Some(step) = self.engine.step(self.now()) {
-                self.start(step);
+                let step = self.ask(step).await;
+                step.into_iter().for_each(|step| self.start(step));
                 // Others get their turn between two decisions: requests above all.
                 tokio::task::yield_now().await;
                 continue;
@@ -103,10 +114,20 @@ impl Shell {
                     None => return Err(Ended),
                 },
                 Some(done) = self.requests.join_next() => self.done(done),
-                Some(done) = self.volumes.join_next() => self.done(done),
+                Some(done) = self.claims.join_next() => self.done(done),
                 () = until(wake.map(|wake| self.begun + Duration::from_millis(wake))) => {}
             }
         }
+    }
+
+    /// Asks extenders for as long as the decision needs it. Nothing else happens meanwhile, as upstream's scheduler
+    /// does: the answers are about the cluster as it was when they were asked.
+    async fn ask(&mut self, mut step: Step) -> Option<Step> {
+        while let Step::Ask { pod, question, answers } = step {
+            let answers = self.executor.extenders.ask(&self.caches, &pod, &question, answers).await;
+            step = self.engine.answered(pod, answers, self.now())?;
+        }
+        Some(step)
     }
 
     /// Has the caches tell which objects changed. Everything there is counts as changed at first, nodes before pods.
@@ -151,9 +172,10 @@ impl Shell {
     fn start(&mut self, step: Step) {
         let executor = Arc::clone(&self.executor);
         match step {
-            Step::Bind { pod, node, volumes } => {
-                let tasks = if volumes == Plan::default() { &mut self.requests } else { &mut self.volumes };
-                tasks.spawn(async move { executor.bind(pod, node, volumes).await });
+            Step::Bind { pod, node, volumes, devices } => {
+                let quick = volumes == Plan::default() && devices == devices::Plan::default();
+                let tasks = if quick { &mut self.requests } else { &mut self.claims };
+                tasks.spawn(async move { executor.bind(pod, node, volumes, devices).await });
             }
             Step::Wait(wait) => {
                 tracing::debug!(pod = %wait.pod.name, message = wait.message, "a pod waits");
@@ -164,17 +186,20 @@ impl Shell {
                 self.requests.spawn(async move { executor.wait(wait).await });
             }
             Step::Skip { pod } => executor.skip(&pod),
+            Step::Ask { .. } => unreachable!("extenders were asked before"),
         }
     }
 
     fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {
         let now = self.now();
         match done {
-            Ok(Done::Bound(pod)) => {
+            Ok(Done::Bound(pod, claims)) => {
                 self.metrics.attempted(Attempt::Scheduled);
+                self.changed(Kind::ResourceClaims, &Changed::Keys(claims));
                 self.engine.bound(&pod);
             }
-            Ok(Done::Unbound(pod, message)) => {
+            Ok(Done::Unbound(pod, message, claims)) => {
+                self.changed(Kind::ResourceClaims, &Changed::Keys(claims));
                 tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "a pod could not be bound");
                 self.metrics.attempted(Attempt::Error);
                 if let Some(Step::Wait(wait)) = self.engine.unbound(&pod, message, now) {

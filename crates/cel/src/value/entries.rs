@@ -1,6 +1,7 @@
 //! The entries of a map made while running: sorted by key, so that iteration is deterministic.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use super::{Text, Val};
 
@@ -8,6 +9,8 @@ use super::{Text, Val};
 #[derive(Clone, Debug, Default)]
 pub struct Entries<'a> {
     entries: Vec<(Key<'a>, Val<'a>)>,
+    /// What an index finds where there is no entry.
+    otherwise: Option<Arc<Val<'a>>>,
 }
 
 /// The key of a map.
@@ -83,7 +86,17 @@ impl<'a> Key<'a> {
 impl<'a> Entries<'a> {
     /// No entries.
     pub const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self { entries: Vec::new(), otherwise: None }
+    }
+
+    /// An index finds this value where there is no entry; nothing else takes it for one.
+    pub fn with_otherwise(self, value: Val<'a>) -> Self {
+        Self { otherwise: Some(Arc::new(value)), ..self }
+    }
+
+    /// What an index finds where there is no entry.
+    pub fn otherwise(&self) -> Option<&Val<'a>> {
+        self.otherwise.as_deref()
     }
 
     /// How many entries there are.

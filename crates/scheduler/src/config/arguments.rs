@@ -10,9 +10,9 @@ use super::plugins::Chosen;
 use super::types::conform_to;
 use crate::framework::Plugin;
 use crate::plugins::{
-    AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, Fit, ImageLocality, InterPodAffinity,
-    NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, Strategy, TaintToleration,
-    TopologySpread, Unsupported, VolumeBinding, VolumeRestrictions, VolumeZone,
+    AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, DynamicResources, Fit, ImageLocality,
+    InterPodAffinity, NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, Strategy,
+    TaintToleration, TopologySpread, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 use crate::pod::{NodeAffinity, Policy, Spread, WhenUnsatisfiable};
 use crate::profile::Enabled;
@@ -31,6 +31,8 @@ pub struct Arguments {
     pods: Option<Value>,
     spread: Option<Value>,
     preemption: Option<Value>,
+    /// Resources that extenders see to.
+    pub uncounted: Vec<Str>,
 }
 
 impl Arguments {
@@ -73,12 +75,13 @@ impl Arguments {
             "VolumeZone" => Box::new(VolumeZone),
             "PodTopologySpread" => Box::new(TopologySpread::new(self.spread())),
             "InterPodAffinity" => Box::new(self.pods()),
-            "DynamicResources" => Box::new(Unsupported("DynamicResources")),
+            "DynamicResources" => Box::new(DynamicResources),
             "NodeResourcesBalancedAllocation" => Box::new(self.balance()),
             "ImageLocality" => Box::new(ImageLocality),
             _ => return None,
         };
-        Some(Enabled { plugin, gates: chosen.gates, filters: chosen.filters, weight: chosen.weight })
+        let Chosen { gates, pre_filters, filters, weight, .. } = *chosen;
+        Some(Enabled { plugin, gates, pre_filters, filters, weight })
     }
 
     /// How room is made.
@@ -108,24 +111,8 @@ impl Arguments {
     }
 
     fn fit(&self) -> Fit {
-        let (mut made, Some(args)) = (Fit::default(), &self.fit) else { return Fit::default() };
-        let args = At::root(args);
-        let texts = |field: &str| args.get(field).items().map(|it| it.str().into()).collect();
-        made.ignored = texts("ignoredResources");
-        made.ignored_groups = texts("ignoredResourceGroups");
-        let scoring = args.get("scoringStrategy");
-        let points = scoring.get("requestedToCapacityRatio");
-        let shape = points.get("shape");
-        let points = shape.items().map(|point| (point.get("utilization").int(), point.get("score").int())).collect();
-        made.strategy = match scoring.get("type").str() {
-            "MostAllocated" => Strategy::MostAllocated,
-            "RequestedToCapacityRatio" => Strategy::RequestedToCapacityRatio(points),
-            _ => Strategy::LeastAllocated,
-        };
-        let resources = weights(&scoring.get("resources"));
-        if !resources.is_empty() {
-            made.resources = resources;
-        }
+        let mut made = self.fit.as_ref().map_or_else(Fit::default, fit);
+        made.ignored.extend(self.uncounted.iter().cloned());
         made
     }
 
@@ -172,6 +159,28 @@ impl Arguments {
         };
         DefaultConstraints::List(args.get("defaultConstraints").items().map(constraint).collect())
     }
+}
+
+fn fit(args: &Value) -> Fit {
+    let mut made = Fit::default();
+    let args = At::root(args);
+    let texts = |field: &str| args.get(field).items().map(|it| it.str().into()).collect();
+    made.ignored = texts("ignoredResources");
+    made.ignored_groups = texts("ignoredResourceGroups");
+    let scoring = args.get("scoringStrategy");
+    let points = scoring.get("requestedToCapacityRatio");
+    let shape = points.get("shape");
+    let points = shape.items().map(|point| (point.get("utilization").int(), point.get("score").int())).collect();
+    made.strategy = match scoring.get("type").str() {
+        "MostAllocated" => Strategy::MostAllocated,
+        "RequestedToCapacityRatio" => Strategy::RequestedToCapacityRatio(points),
+        _ => Strategy::LeastAllocated,
+    };
+    let resources = weights(&scoring.get("resources"));
+    if !resources.is_empty() {
+        made.resources = resources;
+    }
+    made
 }
 
 /// The type of the arguments of a plug-in that takes some.

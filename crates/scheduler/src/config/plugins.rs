@@ -74,6 +74,8 @@ struct Set {
 pub struct Chosen {
     pub name: Str,
     pub gates: bool,
+    /// Whether it is asked about the pod before any node is looked at.
+    pub pre_filters: bool,
     pub filters: bool,
     /// Whether it is asked when no node can take a pod.
     pub post_filters: bool,
@@ -100,7 +102,6 @@ pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<Chosen>, Error> {
         return Err(refused(profile, &why));
     }
     let mut all: Vec<Chosen> = Vec::new();
-    // DEVIATION: what a plug-in says before it looks at nodes and what it says of each are enabled and disabled together.
     for point in [Filter, PreFilter, Score, PreEnqueue, PostFilter] {
         for (name, weight) in list(point) {
             let at = all.iter().position(|have| have.name == *name).unwrap_or_else(|| {
@@ -111,6 +112,7 @@ pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<Chosen>, Error> {
                 Score => all[at].weight = if *weight == 0 { 1 } else { *weight },
                 PreEnqueue => all[at].gates = true,
                 PostFilter => all[at].post_filters = true,
+                PreFilter => all[at].pre_filters = true,
                 _ => all[at].filters = true,
             }
         }

@@ -26,7 +26,7 @@ fn without_a_word_everything_is_as_upstream_has_it() {
     assert_eq!(read.election, Configuration::default().election);
     assert_eq!(read.profiles[0].scheduler_name, "default-scheduler");
     let (ours, defaults) = (&read.profiles[0].plugins, &Profile::default().plugins);
-    let shown = |list: &[crate::profile::Enabled]| {
+    let shown = |list: &[Enabled]| {
         let mut all: Vec<_> = list.iter().map(|it| (it.plugin.name(), it.weight)).collect();
         all.sort_unstable();
         all
@@ -136,4 +136,25 @@ profiles:
     assert_eq!(read.profiles[0].percentage_of_nodes_to_score, 50);
     assert_eq!(read.profiles[1].percentage_of_nodes_to_score, 30);
     assert!(read.profiles[0].preemption.is_none() && read.profiles[1].preemption.is_some());
+}
+
+#[test]
+fn extenders_are_read_and_judged() {
+    let config = read(
+        "extenders:\n- urlPrefix: http://127.0.0.1:1/x\n  filterVerb: f\n  prioritizeVerb: p\n  weight: 2\n  \
+         httpTimeout: 5s\n  nodeCacheCapable: true\n  managedResources: [{name: a.io/x, ignoredByScheduler: true}]\n",
+    );
+    let config = config.unwrap_or_else(|error| panic!("{error}"));
+    let extender = &config.extenders[0];
+    assert_eq!((extender.weight, extender.timeout.as_secs(), extender.knows_nodes), (2, 5, true));
+    assert_eq!(extender.uncounted, ["a.io/x"]);
+    assert!(config.profiles[0].plugins.iter().any(|it| it.plugin.name() == Extender::NAME));
+    let check = |text: &str, expect: &str| match read(&format!("extenders:\n{text}")) {
+        Ok(_) => panic!("{text} is taken"),
+        Err(error) => assert!(error.contains(expect), "{error}"),
+    };
+    check("- {urlPrefix: http://a, prioritizeVerb: p}\n", "must have a positive weight applied to it");
+    check("- {bindVerb: b}\n- {bindVerb: b}\n", "only one extender can implement bind");
+    let twice = "- managedResources: [{name: a.io/x}, {name: a.io/x}]\n";
+    check(twice, "duplicate extender managed resource name");
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use machinery::{Key, Str, Value};
 
 use super::Engine;
+use crate::devices::Change;
 use crate::framework::Event;
 use crate::node::Node;
 use crate::plugins::default_preemption::Budget;
@@ -43,6 +44,14 @@ pub enum Kind {
     CsiDrivers,
     /// `csistoragecapacities.storage.k8s.io`.
     CsiStorageCapacities,
+    /// `volumeattachments.storage.k8s.io`.
+    VolumeAttachments,
+    /// `deviceclasses.resource.k8s.io`.
+    DeviceClasses,
+    /// `resourceslices.resource.k8s.io`.
+    ResourceSlices,
+    /// `resourceclaims.resource.k8s.io`.
+    ResourceClaims,
 }
 
 /// An object cannot be understood; what was known of it before still counts.
@@ -70,7 +79,11 @@ impl Kind {
         Self::CsiDrivers,
         Self::CsiStorageCapacities,
         Self::Volumes,
+        Self::VolumeAttachments,
         Self::Claims,
+        Self::DeviceClasses,
+        Self::ResourceSlices,
+        Self::ResourceClaims,
         Self::Pods,
     ];
 
@@ -91,6 +104,10 @@ impl Kind {
             Self::CsiNodes => "csinodes.storage.k8s.io",
             Self::CsiDrivers => "csidrivers.storage.k8s.io",
             Self::CsiStorageCapacities => "csistoragecapacities.storage.k8s.io",
+            Self::VolumeAttachments => "volumeattachments.storage.k8s.io",
+            Self::DeviceClasses => "deviceclasses.resource.k8s.io",
+            Self::ResourceSlices => "resourceslices.resource.k8s.io",
+            Self::ResourceClaims => "resourceclaims.resource.k8s.io",
         }
     }
 }
@@ -114,7 +131,17 @@ impl Engine {
             | Kind::StorageClasses
             | Kind::CsiNodes
             | Kind::CsiDrivers
-            | Kind::CsiStorageCapacities => self.observe_storage(kind, key, object, now),
+            | Kind::CsiStorageCapacities
+            | Kind::VolumeAttachments => self.observe_storage(kind, key, object, now),
+            Kind::DeviceClasses => {
+                self.snapshot.devices.set_class(&key.name, object);
+                self.queue.notice(&Event::DevicesChanged, now);
+            }
+            Kind::ResourceSlices => {
+                self.snapshot.devices.set_slice(&key.name, object);
+                self.queue.notice(&Event::DevicesChanged, now);
+            }
+            Kind::ResourceClaims => self.observe_device_claim(key, object, now),
         }
         Ok(())
     }
@@ -138,6 +165,10 @@ impl Engine {
             Kind::Volumes => self.snapshot.storage.volume_names().cloned().map(Key::cluster).collect(),
             Kind::StorageClasses => self.snapshot.storage.class_names().cloned().map(Key::cluster).collect(),
             Kind::CsiNodes => self.snapshot.storage.limited_nodes().cloned().map(Key::cluster).collect(),
+            Kind::VolumeAttachments => self.snapshot.storage.attachment_names().cloned().map(Key::cluster).collect(),
+            Kind::DeviceClasses => self.snapshot.devices.class_names().cloned().map(Key::cluster).collect(),
+            Kind::ResourceSlices => self.snapshot.devices.slice_names().cloned().map(Key::cluster).collect(),
+            Kind::ResourceClaims => self.snapshot.devices.claim_keys().cloned().collect(),
             Kind::CsiDrivers => self.snapshot.storage.driver_names().cloned().map(Key::cluster).collect(),
         }
     }
@@ -168,12 +199,24 @@ impl Engine {
             Kind::CsiNodes => storage.set_limits(&key.name, object),
             Kind::CsiDrivers => storage.set_driver(&key.name, object),
             Kind::CsiStorageCapacities => storage.set_capacity(key, object),
+            Kind::VolumeAttachments => storage.set_attachment(&key.name, object),
             _ => false,
         };
         if changed {
             let event = if kind == Kind::Claims { Event::ClaimChanged(key.clone()) } else { Event::StorageChanged };
             self.queue.notice(&event, now);
         }
+    }
+
+    fn observe_device_claim(&mut self, key: &Key, object: Option<&Value>, now: Millis) {
+        let change = self.snapshot.devices.set_claim(key, object);
+        if change == Change::None {
+            return;
+        }
+        self.queue.reconsider(key, &self.snapshot.devices, now);
+        let freed = change == Change::Freed;
+        let event = if freed { Event::DevicesChanged } else { Event::DeviceClaimChanged(key.clone()) };
+        self.queue.notice(&event, now);
     }
 
     /// A pod that was assumed is no longer.
@@ -204,7 +247,7 @@ impl Engine {
         if !ours || pod.class.terminating && !self.queue.contains(id) {
             self.queue.remove(id);
         } else {
-            self.queue.set(&Arc::new(pod), now);
+            self.queue.set(&Arc::new(pod), &self.snapshot.devices, now);
         }
     }
 

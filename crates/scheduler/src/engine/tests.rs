@@ -34,6 +34,7 @@ fn line(step: Option<Step>) -> String {
         None => "nothing".to_owned(),
         Some(Step::Bind { pod, node, .. }) => format!("bind {} to {node}", pod.name),
         Some(Step::Skip { pod }) => format!("skip {}", pod.name),
+        Some(Step::Ask { pod, .. }) => format!("ask about {}", pod.name),
         Some(Step::Wait(wait)) => {
             let preemption = wait.preemption.map_or(String::new(), |it| {
                 let names: Vec<_> = it.victims.iter().map(|victim| victim.name.to_string()).collect();
@@ -182,6 +183,37 @@ fn everything_that_is_known_can_be_listed() {
         }
         assert!(engine.known(*kind).is_empty(), "{kind:?}");
     }
+}
+
+#[test]
+fn extenders_have_their_say_before_a_pod_gets_its_node() {
+    let extender = Extender { filter_verb: "f".into(), prioritize_verb: "p".into(), ..Extender::default() };
+    let mut engine = engine().with_extenders(Arc::new(vec![extender]));
+    for name in ["n1", "n2", "n3"] {
+        node(&mut engine, name, "4");
+    }
+    let mut ask = |name: &str, answer: Answers| {
+        show(&mut engine, &pod(name, name, "1", value!({})), 0);
+        let Some(Step::Ask { pod, question: Question::Nodes(nodes), .. }) = engine.step(0) else { panic!("not asked") };
+        assert_eq!(nodes.len(), 3);
+        let step = engine.answered(pod, answer, 0);
+        let message = match &step {
+            Some(Step::Wait(wait)) => wait.message.clone(),
+            _ => String::new(),
+        };
+        (line(step), message)
+    };
+    let passed = |names: &[&str]| Some(names.iter().map(|name| Str::from(*name)).collect());
+    let scores = [(Str::from("n3"), 1_000)].into();
+    let best = Answers { passed: passed(&["n2", "n3"]), scores, ..Answers::default() };
+    assert_eq!(ask("a", best).0, "bind a to n3");
+    let failed = [("n1", true), ("n2", true), ("n3", false)].map(|(node, it)| (node.into(), ("taken".to_owned(), it)));
+    let none = Answers { passed: passed(&[]), failed: failed.into(), ..Answers::default() };
+    let (told, message) = ask("b", none);
+    assert_eq!(told, "b waits");
+    assert!(message.starts_with("0/3 nodes are available: 3 taken."), "{message}");
+    let error = Answers { error: Some("failed".to_owned()), ..Answers::default() };
+    assert_eq!(ask("c", error), ("c waits".to_owned(), "failed".to_owned()));
 }
 
 #[test]

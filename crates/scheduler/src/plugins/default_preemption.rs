@@ -7,7 +7,9 @@ use machinery::labels::{self, Selector};
 use machinery::meta::Meta;
 use machinery::{Str, Value};
 
-use crate::schedule::{Diagnosis, Evaluation, histogram};
+use crate::extender::Eviction;
+use crate::pod::Pod;
+use crate::schedule::{Context, Diagnosis, Evaluation, histogram};
 use crate::snapshot::{NodeId, Placed, Snapshot, Usage};
 
 /// The plug-in.
@@ -53,6 +55,10 @@ pub enum Attempt {
         /// The pods, the most important first.
         victims: Vec<Victim>,
     },
+    /// Extenders must be asked whether these would be right.
+    Ask(Vec<Eviction>),
+    /// They do not answer.
+    Failed(String),
     /// The pod must not evict any, for now or ever.
     Ineligible(&'static str),
     /// Nowhere would it help.
@@ -89,14 +95,8 @@ impl Budget {
 }
 
 impl DefaultPreemption {
-    /// Sees what evicting would take on the nodes that could take the pod without others, beginning at `start` of them.
-    pub fn attempt(
-        &self,
-        evaluation: &mut Evaluation<'_>,
-        diagnosis: &Diagnosis,
-        budgets: &[Budget],
-        start: usize,
-    ) -> Attempt {
+    /// Sees what evicting would take on the nodes that could take the pod without others.
+    pub fn attempt(&self, evaluation: &mut Evaluation<'_>, diagnosis: &Diagnosis, context: Context<'_>) -> Attempt {
         let (snapshot, pod) = (evaluation.cycle.snapshot, evaluation.cycle.pod);
         if pod.never_preempts {
             return Attempt::Ineligible("not eligible due to preemptionPolicy=Never.");
@@ -107,17 +107,23 @@ impl DefaultPreemption {
         let potential: Vec<_> =
             diagnosis.rejected().iter().filter(|(_, resolvable)| *resolvable).map(|(node, _)| *node).collect();
         let enough = (potential.len() * self.candidates_percentage / 100).max(self.candidates_min).min(potential.len());
-        let begin = if potential.is_empty() { 0 } else { start % potential.len() };
+        let begin = if potential.is_empty() { 0 } else { context.chance.preemption_start % potential.len() };
+        let asks = context.extenders.iter().any(|it| !it.preempt_verb.is_empty() && it.is_interested(pod));
+        let mut offers = Vec::new();
         let (mut found, mut failed, mut reasons) = (0, 0, BTreeMap::new());
         let mut best: Option<(Cost, Candidate<'_>)> = None;
         for &node in potential[begin..].iter().chain(&potential[..begin]) {
-            let hopeless = best.as_ref().is_some_and(|(cost, _)| cheapest(snapshot, node, pod.priority) >= Some(*cost));
+            let hopeless =
+                !asks && best.as_ref().is_some_and(|(cost, _)| cheapest(snapshot, node, pod.priority) >= Some(*cost));
             // A node that cannot beat the best counts as one that was looked at, whether or not it would do.
-            let candidate = if hopeless { None } else { Some(dry_run(evaluation, node, budgets)) };
+            let candidate = if hopeless { None } else { Some(dry_run(evaluation, node, context.budgets)) };
             match candidate {
                 None => found += 1,
                 Some(Ok(candidate)) => {
                     found += 1;
+                    if asks {
+                        offers.push(candidate.offer(snapshot));
+                    }
                     let cost = candidate.cost();
                     if best.as_ref().is_none_or(|(have, _)| cost < *have) {
                         best = Some((cost, candidate));
@@ -137,12 +143,37 @@ impl DefaultPreemption {
         let Some((_, best)) = best else {
             return Attempt::Nobody(explain(diagnosis.nodes(), failed, reasons));
         };
-        let victim =
-            |pod: &&Placed| Victim { namespace: snapshot.class(pod).namespace.clone(), name: pod.name.clone() };
-        Attempt::Evict {
-            node: snapshot.node_name(best.node).clone(),
-            victims: best.victims.iter().map(victim).collect(),
+        if asks {
+            return ask(snapshot, pod, offers, context);
         }
+        let Eviction { node, victims, .. } = best.offer(snapshot);
+        Attempt::Evict { node, victims }
+    }
+}
+
+/// The cheapest of what extenders leave of the offers, once they were asked.
+fn ask(snapshot: &Snapshot, pod: &Pod, offers: Vec<Eviction>, context: Context<'_>) -> Attempt {
+    let answers = context.answers;
+    if let Some(message) = answers.and_then(|answers| answers.error.clone()) {
+        return Attempt::Failed(message);
+    }
+    let Some(left) = answers.and_then(|answers| answers.evictions.as_ref()) else { return Attempt::Ask(offers) };
+    let candidate = |offer: &Eviction| {
+        let node = snapshot.node(&offer.node)?;
+        let named = |it: &&Placed| {
+            let namespace = &snapshot.class(it).namespace;
+            offer.victims.iter().any(|victim| victim.name == it.name && victim.namespace == *namespace)
+        };
+        let mut victims: Vec<_> = snapshot.pods(node).filter(named).filter(|it| it.priority < pod.priority).collect();
+        victims.sort_by_key(|victim| importance(victim));
+        Some(Candidate { node, victims, violations: offer.violations })
+    };
+    match left.iter().filter_map(candidate).min_by_key(Candidate::cost) {
+        Some(best) => {
+            let Eviction { node, victims, .. } = best.offer(snapshot);
+            Attempt::Evict { node, victims }
+        }
+        None => Attempt::Nobody(explain(snapshot.nodes().len(), 0, BTreeMap::new())),
     }
 }
 
@@ -151,6 +182,16 @@ impl DefaultPreemption {
 type Cost = (usize, i32, i64, usize, Reverse<i64>);
 
 impl Candidate<'_> {
+    fn offer(&self, snapshot: &Snapshot) -> Eviction {
+        let victim =
+            |pod: &&Placed| Victim { namespace: snapshot.class(pod).namespace.clone(), name: pod.name.clone() };
+        Eviction {
+            node: snapshot.node_name(self.node).clone(),
+            victims: self.victims.iter().map(victim).collect(),
+            violations: self.violations,
+        }
+    }
+
     fn cost(&self) -> Cost {
         let highest = self.victims.first().map_or(i32::MIN, |pod| pod.priority);
         let sum = self.victims.iter().map(|pod| shifted(pod.priority)).sum();
@@ -168,12 +209,9 @@ fn shifted(priority: i32) -> i64 {
 /// What evicting on a node costs at least: one pod, the least important there, the one that started last. `None` if
 /// nobody there is less important.
 fn cheapest(snapshot: &Snapshot, node: NodeId, priority: i32) -> Option<Cost> {
-    let (mut least, mut latest) = (None, i64::MIN);
-    for pod in snapshot.pods(node).filter(|pod| pod.priority < priority) {
-        least = Some(least.map_or(pod.priority, |least: i32| least.min(pod.priority)));
-        latest = latest.max(pod.started_seconds);
-    }
-    least.map(|least| (0, least, shifted(least), 1, Reverse(latest)))
+    let room = snapshot.room(node);
+    let bound = (0, room.weakest, shifted(room.weakest), 1, Reverse(room.latest_seconds));
+    (room.weakest < priority).then_some(bound)
 }
 
 /// Whether pods that were evicted for this one are still going: nobody else has to, as long as their node will do.
@@ -192,10 +230,10 @@ fn dry_run<'a>(
     budgets: &[Budget],
 ) -> Result<Candidate<'a>, Vec<String>> {
     let (snapshot, pod) = (evaluation.cycle.snapshot, evaluation.cycle.pod);
-    let mut potential: Vec<_> = snapshot.pods(node).filter(|victim| victim.priority < pod.priority).collect();
-    if potential.is_empty() {
+    if snapshot.room(node).weakest >= pod.priority {
         return Err(vec!["No preemption victims found for incoming pod".to_owned()]);
     }
+    let mut potential: Vec<_> = snapshot.pods(node).filter(|victim| victim.priority < pod.priority).collect();
     let mut usage = snapshot.usage(node).clone();
     for victim in &potential {
         take_off(evaluation, node, &mut usage, victim);

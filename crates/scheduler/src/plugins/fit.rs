@@ -2,11 +2,12 @@
 
 use machinery::Str;
 
+use crate::devices::is_backed_name;
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, SCORE_MAX, Scorer};
 use crate::node::Node;
 use crate::pod::Pod;
 use crate::resources::{Resources, is_extended};
-use crate::snapshot::{NodeId, Snapshot, Usage};
+use crate::snapshot::{NodeId, Room, Snapshot, Usage};
 
 /// What makes a node good.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,11 +39,24 @@ const EPHEMERAL: u64 = 1 << 3;
 /// The first bit of the resources that are counted by name, in the order of the pod's.
 const SCALARS: u32 = 4;
 
-struct Room<'a> {
+struct Space<'a> {
     snapshot: &'a Snapshot,
     wanted: &'a Resources,
-    /// By place in the pod's list: whether the resource is seen to by others.
-    ignored: Vec<bool>,
+    /// By place in the pod's list: who sees to the resource.
+    counted: Vec<Counted>,
+    /// Whether it wants nothing but processor and memory.
+    is_plain: bool,
+}
+
+/// Who sees to a resource that is counted by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// The node, as here.
+    Here,
+    /// Devices, where the node does not.
+    ByDevices,
+    /// Others.
+    Elsewhere,
 }
 
 struct Ranking<'a> {
@@ -72,8 +86,15 @@ impl Plugin for Fit {
 
     fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
         let wanted = &cycle.pod.shape.requests;
-        let ignored = wanted.scalars.iter().map(|(name, _)| self.ignores(name)).collect();
-        Prepared::Run(Box::new(Room { snapshot: cycle.snapshot, wanted, ignored }), None)
+        let devices = &cycle.snapshot.devices;
+        let counted = wanted.scalars.iter().map(|(name, _)| match self.ignores(name) {
+            true => Counted::Elsewhere,
+            false if is_backed_name(name) && devices.class_of(name).is_some() => Counted::ByDevices,
+            false => Counted::Here,
+        });
+        let counted = counted.collect();
+        let is_plain = wanted.ephemeral <= 0 && wanted.scalars.is_empty();
+        Prepared::Run(Box::new(Space { snapshot: cycle.snapshot, wanted, counted, is_plain }), None)
     }
 
     fn scorer<'a>(&'a self, cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
@@ -103,7 +124,10 @@ impl Plugin for Fit {
             | Event::PodAdded(_)
             | Event::NamespaceChanged
             | Event::ClaimChanged(_)
-            | Event::StorageChanged => false,
+            | Event::StorageChanged
+            | Event::DeviceClaimChanged(_) => false,
+            // Devices may stand behind a resource from now on.
+            Event::DevicesChanged => !pod.extended.is_empty(),
         }
     }
 }
@@ -115,16 +139,22 @@ impl Fit {
     }
 
     fn empty_node_fits(&self, pod: &Pod, node: &Node) -> bool {
-        let ignored: Vec<_> = pod.shape.requests.scalars.iter().map(|(name, _)| self.ignores(name)).collect();
+        let counted = |name: &Str| if self.ignores(name) { Counted::Elsewhere } else { Counted::Here };
+        let counted: Vec<_> = pod.shape.requests.scalars.iter().map(|(name, _)| counted(name)).collect();
         let usage = Usage::default();
-        missing(&pod.shape.requests, &ignored, &node.allocatable, node.pods_max, &usage).0 == 0
+        missing(&pod.shape.requests, &counted, &node.allocatable, node.pods_max, &usage).0 == 0
     }
 }
 
-impl Filter for Room<'_> {
+impl Filter for Space<'_> {
     fn check(&self, node: NodeId, usage: &Usage) -> Option<Rejection> {
+        // The node as it is, and nothing but the usual: one line of memory tells.
+        if self.is_plain && std::ptr::eq(usage, self.snapshot.usage(node)) {
+            let (mask, hopeless) = missing_of_room(self.wanted, self.snapshot.room(node));
+            return (mask != 0).then_some(Rejection { resolvable: !hopeless, text: "", mask });
+        }
         let offer = self.snapshot.offer(node);
-        let (mask, hopeless) = missing(self.wanted, &self.ignored, &offer.allocatable, offer.pods_max, usage);
+        let (mask, hopeless) = missing(self.wanted, &self.counted, &offer.allocatable, offer.pods_max, usage);
         (mask != 0).then_some(Rejection { resolvable: !hopeless, text: "", mask })
     }
 
@@ -198,7 +228,7 @@ fn rounded_quotient(sum: i64, by: i64) -> i64 {
 }
 
 /// What is missing, as bits, and whether it would be on the empty node too.
-fn missing(wanted: &Resources, ignored: &[bool], has: &Resources, pods_max: i64, usage: &Usage) -> (u64, bool) {
+fn missing(wanted: &Resources, counted: &[Counted], has: &Resources, pods_max: i64, usage: &Usage) -> (u64, bool) {
     let (mut mask, mut hopeless) = (0, false);
     if usage.pods + 1 > pods_max {
         mask |= PODS;
@@ -213,10 +243,31 @@ fn missing(wanted: &Resources, ignored: &[bool], has: &Resources, pods_max: i64,
     compare(CPU, wanted.cpu_milli, has.cpu_milli, taken.cpu_milli);
     compare(MEMORY, wanted.memory, has.memory, taken.memory);
     compare(EPHEMERAL, wanted.ephemeral, has.ephemeral, taken.ephemeral);
-    for (at, (name, amount)) in wanted.scalars.iter().enumerate().filter(|(at, _)| !ignored[*at]) {
+    for (at, (name, amount)) in wanted.scalars.iter().enumerate() {
+        let by_devices = counted[at] == Counted::ByDevices && has.scalar(name) == 0;
+        if by_devices || counted[at] == Counted::Elsewhere {
+            continue;
+        }
         // Beyond 60 names the last bit stands for all the rest.
         let bit = 1 << (u32::try_from(at).unwrap_or(u32::MAX).saturating_add(SCALARS)).min(63);
         compare(bit, *amount, has.scalar(name), taken.scalar(name));
+    }
+    (mask, hopeless)
+}
+
+/// The same for a pod that wants nothing but processor and memory.
+const fn missing_of_room(wanted: &Resources, room: &Room) -> (u64, bool) {
+    let (mut mask, mut hopeless) = (0, false);
+    if room.free[2] < 1 {
+        mask |= PODS;
+    }
+    if wanted.cpu_milli > 0 && wanted.cpu_milli > room.free[0] {
+        mask |= CPU;
+        hopeless |= wanted.cpu_milli > room.whole[0];
+    }
+    if wanted.memory > 0 && wanted.memory > room.free[1] {
+        mask |= MEMORY;
+        hopeless |= wanted.memory > room.whole[1];
     }
     (mask, hopeless)
 }

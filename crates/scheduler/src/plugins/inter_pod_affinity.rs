@@ -81,7 +81,10 @@ impl Plugin for InterPodAffinity {
         };
         match event {
             Event::PodAdded(added) => meets(added, TermKind::Affinity),
-            Event::PodRemoved(gone) => meets(gone, TermKind::AntiAffinity),
+            // Without any pod that it wants to be near, a pod that it is itself near to may go anywhere.
+            Event::PodRemoved(gone) => {
+                meets(gone, TermKind::AntiAffinity) || meets(gone, TermKind::Affinity) && meets(pod, TermKind::Affinity)
+            }
             Event::PodUpdated(old, new) => {
                 old.class.labels != new.class.labels
                     && (meets(new, TermKind::Affinity) || meets(old, TermKind::AntiAffinity))
@@ -92,7 +95,11 @@ impl Plugin for InterPodAffinity {
                 .iter()
                 .any(|term| term.kind == TermKind::Affinity && node.label(&term.topology_key).is_none()),
             Event::NodeUpdated(old, new) => old.labels != new.labels && domains_differ(pod, old, new),
-            Event::NodeRemoved(_) | Event::ClaimChanged(_) | Event::StorageChanged => false,
+            // Its pods do not count any more.
+            Event::NodeRemoved(_) => !pod.shape.terms.is_empty(),
+            Event::ClaimChanged(_) | Event::StorageChanged | Event::DeviceClaimChanged(_) | Event::DevicesChanged => {
+                false
+            }
             Event::NamespaceChanged => true,
         }
     }

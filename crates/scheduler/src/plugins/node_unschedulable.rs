@@ -17,7 +17,10 @@ impl Plugin for NodeUnschedulable {
     }
 
     fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
-        if tolerates(cycle.pod) { Prepared::Skip } else { Prepared::Run(Box::new(Open(cycle.snapshot)), None) }
+        if !cycle.snapshot.any_is_closed() || tolerates(cycle.pod) {
+            return Prepared::Skip;
+        }
+        Prepared::Run(Box::new(Open(cycle.snapshot)), None)
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {

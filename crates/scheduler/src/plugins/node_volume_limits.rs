@@ -50,13 +50,15 @@ impl Filter for Limits<'_> {
             VolumeUse::Claim(key) => storage.attachment(key),
             VolumeUse::Disk { .. } => None,
         };
+        let name = self.snapshot.node_name(node);
         let mut attached: BTreeSet<_> = usage.volumes.iter().filter_map(key).collect();
+        // A volume takes its place until it is detached, and that may be long after its pod is gone.
+        attached.extend(storage.attached(name));
         let before = attached.len();
         attached.extend(self.wanted.iter().cloned());
         if attached.len() == before {
             return None;
         }
-        let name = self.snapshot.node_name(node);
         let exceeded = |driver: &Str| {
             let number = attached.iter().filter(|(have, _)| have == driver).count();
             storage.limit(name, driver).is_some_and(|most| i64::try_from(number).unwrap_or(i64::MAX) > most)

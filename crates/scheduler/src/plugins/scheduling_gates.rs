@@ -1,5 +1,6 @@
 //! SchedulingGates: a pod with gates does not even wait for its turn.
 
+use crate::devices::Devices;
 use crate::framework::Plugin;
 use crate::pod::Pod;
 
@@ -11,7 +12,7 @@ impl Plugin for SchedulingGates {
         "SchedulingGates"
     }
 
-    fn gate(&self, pod: &Pod) -> Option<String> {
+    fn gate(&self, pod: &Pod, _devices: &Devices) -> Option<String> {
         (!pod.gates.is_empty()).then(|| format!("waiting for scheduling gates: [{}]", pod.gates.join(" ")))
     }
 }

@@ -127,7 +127,11 @@ impl Plugin for TopologySpread {
                 (old.labels != new.labels || old.taints != new.taints || old.unschedulable != new.unschedulable)
                     && (has_labels(old) || has_labels(new))
             }
-            Event::NamespaceChanged | Event::ClaimChanged(_) | Event::StorageChanged => false,
+            Event::NamespaceChanged
+            | Event::ClaimChanged(_)
+            | Event::StorageChanged
+            | Event::DeviceClaimChanged(_)
+            | Event::DevicesChanged => false,
         }
     }
 

@@ -78,6 +78,12 @@ impl NodeAffinity {
         }
     }
 
+    /// What an object of type `NodeSelector` requires.
+    pub fn requiring(selector: &Value) -> Self {
+        let required = items(selector, "nodeSelectorTerms").iter().map(NodeTerm::new).collect();
+        Self { required: Some(required), preferred: Vec::new() }
+    }
+
     /// The names of the only nodes that can match, if every required term names its nodes.
     pub fn named_nodes(&self) -> Option<Vec<&str>> {
         let mut names = Vec::new();

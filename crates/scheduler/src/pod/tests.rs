@@ -118,12 +118,10 @@ fn tolerations_bear_what_they_describe() {
 }
 
 #[test]
-fn what_cannot_be_given_is_said() {
+fn volumes_are_claims_and_disks() {
     let volumes = value!([{"persistentVolumeClaim": {"claimName": "a"}}, {"name": "v", "ephemeral": {}},
         {"gcePersistentDisk": {"pdName": "d", "readOnly": true}}, {"emptyDir": {}}]);
     let with_volumes = pod(value!({"volumes": volumes}));
     assert!(with_volumes.claims.iter().map(|claim| claim.ephemeral).eq([false, true]));
     assert_eq!(with_volumes.shape.volumes.len(), 3);
-    assert_eq!(pod(value!({"resourceClaims": [{"name": "x"}]})).unsupported.unwrap().0, "DynamicResources");
-    assert!(pod(value!({"volumes": [{"emptyDir": {}}]})).unsupported.is_none());
 }

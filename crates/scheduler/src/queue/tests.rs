@@ -1,6 +1,7 @@
 use machinery::{Value, value};
 
 use super::*;
+use crate::devices::Devices;
 use crate::node::Node;
 
 fn queue() -> Queue {
@@ -31,7 +32,7 @@ fn popped(queue: &mut Queue, now: Millis) -> Option<String> {
 fn the_most_important_goes_first_then_the_oldest() {
     let mut queue = queue();
     for (name, priority) in [("a", 0), ("b", 5), ("c", 5)] {
-        queue.set(&pod(name, value!({"priority": priority})), 0);
+        queue.set(&pod(name, value!({"priority": priority})), &Devices::default(), 0);
     }
     let order: Vec<_> = (0..4).map(|_| popped(&mut queue, 0)).collect();
     assert_eq!(order, [Some("b".into()), Some("c".into()), Some("a".into()), None]);
@@ -42,10 +43,13 @@ fn the_most_important_goes_first_then_the_oldest() {
 fn a_gate_keeps_a_pod_out_until_it_goes() {
     let mut queue = queue();
     let gated = pod("a", value!({"schedulingGates": [{"name": "x"}, {"name": "y"}]}));
-    assert_eq!(queue.gate(&gated), Some(("SchedulingGates", "waiting for scheduling gates: [x y]".to_owned())));
-    queue.set(&gated, 0);
+    assert_eq!(
+        queue.gate(&gated, &Devices::default()),
+        Some(("SchedulingGates", "waiting for scheduling gates: [x y]".to_owned()))
+    );
+    queue.set(&gated, &Devices::default(), 0);
     assert_eq!((popped(&mut queue, 0), queue.lengths().gated), (None, 1));
-    queue.set(&pod("a", value!({})), 0);
+    queue.set(&pod("a", value!({})), &Devices::default(), 0);
     assert_eq!(popped(&mut queue, 0), Some("a".into()));
 }
 
@@ -53,7 +57,7 @@ fn a_gate_keeps_a_pod_out_until_it_goes() {
 fn only_what_may_help_wakes_a_pod() {
     let mut queue = queue();
     let big = wants("a", "4");
-    queue.set(&big, 0);
+    queue.set(&big, &Devices::default(), 0);
     queue.pop(0);
     queue.failed(big.id(), &["NodeResourcesFit"], 0);
     assert_eq!(queue.lengths().unschedulable, 1);
@@ -68,8 +72,8 @@ fn only_what_may_help_wakes_a_pod() {
 fn what_changes_while_a_decision_is_under_way_is_not_missed() {
     let mut queue = queue();
     let (a, b) = (wants("a", "4"), wants("b", "4"));
-    queue.set(&a, 0);
-    queue.set(&b, 0);
+    queue.set(&a, &Devices::default(), 0);
+    queue.set(&b, &Devices::default(), 0);
     queue.pop(0);
     queue.notice(&Event::NodeAdded(node("4")), 0);
     queue.pop(0);
@@ -84,7 +88,7 @@ fn what_changes_while_a_decision_is_under_way_is_not_missed() {
 fn the_back_off_doubles_up_to_its_end() {
     let mut queue = queue();
     let pod = wants("a", "4");
-    queue.set(&pod, 0);
+    queue.set(&pod, &Devices::default(), 0);
     let mut now = 0;
     let waits = (0..6).map(|_| {
         queue.pop(now).unwrap();
@@ -102,11 +106,11 @@ fn the_back_off_doubles_up_to_its_end() {
 fn a_pod_that_backs_off_out_of_caution_goes_when_nobody_else_does() {
     let mut queue = queue();
     let pod = wants("a", "4");
-    queue.set(&pod, 0);
+    queue.set(&pod, &Devices::default(), 0);
     queue.pop(0);
     queue.notice(&Event::NodeAdded(node("4")), 0);
     queue.failed(pod.id(), &["NodeResourcesFit"], 0);
-    queue.set(&wants("b", "1"), 0);
+    queue.set(&wants("b", "1"), &Devices::default(), 0);
     assert_eq!(popped(&mut queue, 1), Some("b".into()));
     assert_eq!(popped(&mut queue, 1), Some("a".into()));
 }
@@ -115,7 +119,7 @@ fn a_pod_that_backs_off_out_of_caution_goes_when_nobody_else_does() {
 fn a_stuck_pod_is_tried_again_after_five_minutes() {
     let mut queue = queue();
     let pod = wants("a", "4");
-    queue.set(&pod, 0);
+    queue.set(&pod, &Devices::default(), 0);
     queue.pop(0);
     queue.failed(pod.id(), &["NodeResourcesFit"], 0);
     assert_eq!(queue.next_wake(), Some(300_000));
@@ -127,12 +131,12 @@ fn a_stuck_pod_is_tried_again_after_five_minutes() {
 fn a_change_of_the_pod_itself_wakes_it_if_placing_depends_on_it() {
     let mut queue = queue();
     let id = wants("a", "4").id();
-    queue.set(&wants("a", "4"), 0);
+    queue.set(&wants("a", "4"), &Devices::default(), 0);
     queue.pop(0);
     queue.failed(id, &["NodeResourcesFit"], 0);
-    queue.set(&wants("a", "4"), 20_000);
+    queue.set(&wants("a", "4"), &Devices::default(), 20_000);
     assert_eq!(queue.lengths().unschedulable, 1);
-    queue.set(&wants("a", "2"), 20_000);
+    queue.set(&wants("a", "2"), &Devices::default(), 20_000);
     assert_eq!(queue.lengths().active, 1);
 }
 
@@ -140,7 +144,7 @@ fn a_change_of_the_pod_itself_wakes_it_if_placing_depends_on_it() {
 fn a_nomination_lasts_until_the_pod_goes() {
     let mut queue = queue();
     let pod = wants("a", "4");
-    queue.set(&pod, 0);
+    queue.set(&pod, &Devices::default(), 0);
     queue.nominate(pod.id(), Some("n"));
     assert_eq!(queue.nominated_node(pod.id()).map(Str::as_str), Some("n"));
     assert_eq!(queue.pop(0).unwrap().nominated_node, "n");
@@ -151,7 +155,7 @@ fn a_nomination_lasts_until_the_pod_goes() {
 #[test]
 fn a_decision_that_lasts_longer_than_changes_are_kept_counts_as_having_missed_one() {
     let mut queue = queue();
-    queue.set(&wants("a", "4"), 0);
+    queue.set(&wants("a", "4"), &Devices::default(), 0);
     queue.pop(0);
     for _ in 0..=EVENTS_MAX {
         queue.notice(&Event::NodeAdded(node("1")), 0);
@@ -166,14 +170,14 @@ fn a_nomination_made_here_holds_until_the_server_has_told_of_it_and_tells_otherw
     let mut queue = queue();
     let plain = wants("a", "4");
     let id = plain.id();
-    queue.set(&plain, 0);
+    queue.set(&plain, &Devices::default(), 0);
     queue.nominate(id, Some("n1"));
-    queue.set(&plain, 1);
+    queue.set(&plain, &Devices::default(), 1);
     assert_eq!(queue.nominated_node(id).map(Str::as_str), Some("n1"), "the server does not know yet");
     assert_eq!(queue.pop(1).unwrap().nominated_node, "n1");
     let told = Arc::new(Pod { nominated_node: "n1".into(), ..(*plain).clone() });
-    queue.set(&told, 2);
-    queue.set(&plain, 3);
+    queue.set(&told, &Devices::default(), 2);
+    queue.set(&plain, &Devices::default(), 3);
     assert_eq!(queue.nominated_node(id), None, "somebody took it away");
 }
 
@@ -181,10 +185,10 @@ fn a_nomination_made_here_holds_until_the_server_has_told_of_it_and_tells_otherw
 fn a_pod_made_anew_under_the_same_name_starts_from_the_beginning() {
     let mut queue = queue();
     let old = Arc::new(Pod { uid: "old".into(), ..(*wants("a", "4")).clone() });
-    queue.set(&old, 0);
+    queue.set(&old, &Devices::default(), 0);
     queue.pop(0);
     queue.failed(old.id(), &["NodeResourcesFit"], 0);
     assert_eq!(popped(&mut queue, 1), None);
-    queue.set(&Arc::new(Pod { uid: "new".into(), ..(*old).clone() }), 1);
+    queue.set(&Arc::new(Pod { uid: "new".into(), ..(*old).clone() }), &Devices::default(), 1);
     assert_eq!(popped(&mut queue, 1), Some("a".into()));
 }

@@ -46,11 +46,23 @@ impl Diagnosis {
     }
 
     /// A plug-in knows before it looks at any node that none will do. Nobody is asked then whether making room would
-    /// help, and upstream's message says so in this way.
+    /// help, and upstream's message says so in this way; those about devices are asked first, and find out that it
+    /// would not.
     pub fn reject_all(&mut self, plugin: &'static str, reason: String) {
         self.blame(plugin);
         self.before = Some(reason);
-        self.after = vec!["not found".to_owned()];
+        if plugin == "DynamicResources" {
+            let reasons = BTreeMap::from([("Preemption is not helpful for scheduling".to_owned(), self.nodes)]);
+            self.add_after(&format!("preemption: {}", histogram(self.nodes, &reasons)));
+        } else {
+            self.after = vec!["not found".to_owned()];
+        }
+    }
+
+    /// What a plug-in said about what the pod can do without; it wants to know of changes, too.
+    pub fn gives_up(&mut self, plugin: &'static str, words: &str) {
+        self.blame(plugin);
+        words.clone_into(&mut self.after[0]);
     }
 
     /// Plug-ins know before they look at any node that only some come into question.

@@ -1,6 +1,6 @@
 //! Asking the plug-ins about nodes.
 
-use crate::framework::{Cycle, Filter, Prepared, Rejection};
+use crate::framework::{Cycle, Filter, Prepared, Rejection, Release};
 use crate::hash::Map;
 use crate::pod::Pod;
 use crate::profile::{Enabled, Profile};
@@ -17,6 +17,8 @@ pub struct Evaluation<'a> {
     only: Option<Vec<NodeId>>,
     /// Pods that wait for room on nodes and are at least as important as this one.
     nominated: Map<NodeId, Vec<&'a Pod>>,
+    /// Which filter rejected how many nodes in which way: those that differ are few, and each is put into words once.
+    kinds: Vec<(usize, Rejection, usize)>,
 }
 
 /// Which filter rejects a node, and how.
@@ -30,9 +32,13 @@ impl<'a> Evaluation<'a> {
         nominated: Option<&'a Nominated>,
         diagnosis: &mut Diagnosis,
     ) -> Option<Self> {
-        let mut this = Self { cycle, profile, filters: Vec::new(), only: None, nominated: Map::default() };
+        let mut this =
+            Self { cycle, profile, filters: Vec::new(), only: None, nominated: Map::default(), kinds: Vec::new() };
         let mut restricting = Vec::new();
-        for plugin in profile.plugins.iter().filter(|enabled| enabled.filters).map(|enabled| &enabled.plugin) {
+        // DEVIATION: a plug-in that judges nodes looks at the pod before, also where that is disabled: upstream's then
+        // fail every pod.
+        for enabled in profile.plugins.iter().filter(|enabled| enabled.pre_filters || enabled.filters) {
+            let plugin = &enabled.plugin;
             match plugin.prepare(cycle) {
                 Prepared::Skip => {}
                 Prepared::Reject(reason) => {
@@ -40,7 +46,9 @@ impl<'a> Evaluation<'a> {
                     return None;
                 }
                 Prepared::Run(filter, only) => {
-                    this.filters.push((plugin.name(), filter));
+                    if enabled.filters {
+                        this.filters.push((plugin.name(), filter));
+                    }
                     if let Some(only) = only {
                         restricting.push(plugin.name());
                         let also = |node: &NodeId| this.only.as_ref().is_none_or(|before| before.contains(node));
@@ -76,7 +84,6 @@ impl<'a> Evaluation<'a> {
         let nodes = only.as_deref().unwrap_or(snapshot.nodes());
         let enough = self.profile.nodes_enough(nodes.len());
         let mut feasible = Vec::new();
-        // Rejections that differ are few: each is put into words once.
         let mut kinds: Vec<(usize, Rejection, usize)> = Vec::new();
         let begin = if nodes.is_empty() { 0 } else { start % nodes.len() };
         for &node in nodes[begin..].iter().chain(&nodes[..begin]) {
@@ -93,13 +100,16 @@ impl<'a> Evaluation<'a> {
                 None => kinds.push((filter, rejection, 1)),
             }
         }
-        if feasible.is_empty() {
-            for (filter, rejection, number) in kinds {
-                diagnosis.explain(self.filters[filter].0, self.reasons(filter, rejection), number);
-            }
-        }
         self.only = only;
+        self.kinds = kinds;
         feasible
+    }
+
+    /// Puts into words why nodes were rejected.
+    pub fn explain(&self, diagnosis: &mut Diagnosis) {
+        for &(filter, rejection, number) in &self.kinds {
+            diagnosis.explain(self.filters[filter].0, self.reasons(filter, rejection), number);
+        }
     }
 
     /// Whether a node of which `usage` is taken can take the pod, also once those have come that wait for it.
@@ -121,6 +131,19 @@ impl<'a> Evaluation<'a> {
             }
         }
         check(&self.filters, node, usage)
+    }
+
+    /// What went wrong while nodes were judged, if anything did.
+    pub fn failure(&self) -> Option<String> {
+        let failed = |(name, filter): &(&'static str, Box<dyn Filter + 'a>)| {
+            filter.failure().map(|why| format!("running {name:?} filter plugin: {why}"))
+        };
+        self.filters.iter().find_map(failed)
+    }
+
+    /// What the pod can do without, since no node has passed: who says so, the words, and what it is.
+    pub fn give_up(&self) -> Option<(&'static str, &'static str, Option<Release>)> {
+        self.filters.iter().find_map(|(name, filter)| filter.give_up().map(|(words, what)| (*name, words, what)))
     }
 
     /// A rejection in words.

@@ -34,8 +34,10 @@ fn decide(snapshot: &mut Snapshot, pod: &Pod) -> Decision {
 
 fn message(decision: &Decision) -> &str {
     match decision {
-        Decision::Unschedulable { message, .. } | Decision::Preempt { message, .. } => message,
-        Decision::Bind { .. } => "",
+        Decision::Unschedulable { message, .. } | Decision::Preempt { message, .. } | Decision::Failed { message } => {
+            message
+        }
+        Decision::Bind { .. } | Decision::Ask(_) => "",
     }
 }
 

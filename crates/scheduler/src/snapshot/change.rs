@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use machinery::Str;
 
-use super::{ClassCounts, Counts, NOWHERE, NodeId, Offer, Placed, Record, Snapshot, TermCounts, Usage};
+use super::{ClassCounts, Counts, NOWHERE, NodeId, Offer, Placed, Record, Room, Snapshot, TermCounts, Usage};
 use crate::pod::{Pod, VolumeUse};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -19,6 +19,7 @@ impl Snapshot {
             self.nodes.push(Record::default());
             self.offers.push(Offer::default());
             self.usage.push(Usage::default());
+            self.rooms.push(Room::default());
             NodeId(u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 nodes"))
         });
         self.nodes[id.index()].name = name.clone();
@@ -41,6 +42,7 @@ impl Snapshot {
             self.images.release(image);
         }
         self.taints.release(self.offers[id.index()].taints);
+        self.closed -= usize::from(self.offers[id.index()].unschedulable);
         self.offers[id.index()] = Offer::default();
     }
 
@@ -102,6 +104,10 @@ impl Snapshot {
             u32::try_from(self.pods.len() - 1).expect("fewer than 2^32 pods")
         };
         self.nodes[node.index()].pods.push(slot);
+        self.measure(node);
+        let room = &mut self.rooms[node.index()];
+        room.weakest = room.weakest.min(pod.priority);
+        room.latest_seconds = room.latest_seconds.max(pod.started_seconds.unwrap_or(i64::MAX));
         self.ids.insert(pod.id(), slot);
     }
 

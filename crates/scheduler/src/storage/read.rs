@@ -62,6 +62,29 @@ impl Storage {
         put(&mut self.limits, node, limits.filter(|limits| !limits.is_empty()))
     }
 
+    /// A `VolumeAttachment`. Only that one is gone changes anything for the better.
+    pub fn set_attachment(&mut self, name: &Str, object: Option<&Value>) -> bool {
+        let before = self.attached_to.remove(name);
+        if let Some(node) = &before
+            && let Some(attachments) = self.attachments.get_mut(node)
+        {
+            attachments.remove(name);
+            if attachments.is_empty() {
+                self.attachments.remove(node);
+            }
+        }
+        let Some(spec) = object.and_then(|object| object.get("spec")) else { return before.is_some() };
+        let (node, volume) = (text(spec, &["nodeName"]), text(spec, &["source", "persistentVolumeName"]));
+        self.attached_to.insert(name.clone(), node.clone());
+        self.attachments.entry(node).or_default().insert(name.clone(), volume);
+        false
+    }
+
+    /// The names of all attachments.
+    pub fn attachment_names(&self) -> impl Iterator<Item = &Str> {
+        self.attached_to.keys()
+    }
+
     /// The keys of all claims.
     pub fn claim_keys(&self) -> impl Iterator<Item = &Key> {
         self.claims.keys()
@@ -124,8 +147,6 @@ impl Volume {
             .filter(|it| !it.is_null())
             .map(|it| (Key::new(text(it, &["namespace"]), text(it, &["name"])), text(it, &["uid"])));
         let required = spec.at(&["nodeAffinity", "required"]).filter(|it| !it.is_null());
-        let affinity = required
-            .map(|required| machinery::value!({"requiredDuringSchedulingIgnoredDuringExecution": (required.clone())}));
         Self {
             class: meta.annotation(CLASS_ANNOTATION).map_or_else(|| text(spec, &["storageClassName"]), Str::from),
             capacity: bytes(spec.at(&["capacity", "storage"])),
@@ -135,7 +156,7 @@ impl Volume {
             available: object.str_at(&["status", "phase"]) == Some("Available"),
             deleting: meta.is_deleting(),
             labels: crate::pod::labels(meta.labels()),
-            affinity: NodeAffinity::new(affinity.as_ref()),
+            affinity: required.map(NodeAffinity::requiring).unwrap_or_default(),
             csi: spec.get("csi").map(|csi| (text(csi, &["driver"]), text(csi, &["volumeHandle"]))),
         }
     }

@@ -98,8 +98,12 @@ impl Cluster {
         let caches = Caches::start(&client, &cache::Settings::default(), Shell::reads()).unwrap();
         let (recorder, sending) = Recorder::new(client.clone(), "host");
         let metrics = Arc::new(Metrics::default());
-        let config =
-            scheduling::Config { profiles: configuration.profiles, queue: configuration.queue, requests_max: 64 };
+        let config = scheduling::Config {
+            profiles: configuration.profiles,
+            extenders: scheduling::Extenders::new(&configuration.extenders).unwrap(),
+            queue: configuration.queue,
+            requests_max: 64,
+        };
         let shell = Shell::new(client, caches, recorder, config, Arc::clone(&metrics)).unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(sending);

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod cluster;
+mod devices;
+mod extenders;
 
 use std::collections::BTreeMap;
 

@@ -72,7 +72,8 @@ fn pod(claims: &[&str]) -> Pod {
 fn outcome(snapshot: &mut Snapshot, pod: &Pod) -> String {
     match schedule(snapshot, pod, &Profile::default(), Context::default()).decision {
         Decision::Bind { node } => node.to_string(),
-        Decision::Unschedulable { message, .. } | Decision::Preempt { message, .. } => {
+        Decision::Ask(_) => "asks".to_owned(),
+        Decision::Unschedulable { message, .. } | Decision::Preempt { message, .. } | Decision::Failed { message } => {
             let from = message.find(": ").map_or(0, |at| at + 2);
             message[from..].split(". ").next().unwrap_or_default().to_owned()
         }
@@ -233,4 +234,12 @@ fn a_node_takes_no_more_volumes_than_it_says() {
     snapshot.assume(&first, "n1");
     assert_eq!(outcome(&mut snapshot, &pod(&["d"])), "n2");
     assert_eq!(outcome(&mut snapshot, &pod(&["c", "d"])), "2 node(s) exceed max volume count");
+    let volume = value!({"spec": {"csi": {"driver": "csi.example", "volumeHandle": "h"}}});
+    snapshot.storage.set_volume(&"left".into(), Some(&volume));
+    let attachment = value!({"spec": {"nodeName": "n2", "source": {"persistentVolumeName": "left"}}});
+    assert!(!snapshot.storage.set_attachment(&"a".into(), Some(&attachment)));
+    let full = "2 node(s) exceed max volume count";
+    assert_eq!(outcome(&mut snapshot, &pod(&["d"])), full, "a volume counts until it is detached");
+    assert!(snapshot.storage.set_attachment(&"a".into(), None));
+    assert_eq!(outcome(&mut snapshot, &pod(&["d"])), "n2");
 }

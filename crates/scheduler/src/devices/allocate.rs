@@ -1,0 +1,326 @@
+//! The search for devices that fulfil all claims of a pod on one node: the first solution in a fixed order is taken.
+//!
+//! Claims, their requests and the devices of a request are gone through one after the other; where no device is left for
+//! one, the device before it is given back and the next is tried. Within a request only the devices after the last one
+//! come into question, so that no set of devices is tried twice.
+
+mod search;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use machinery::Str;
+
+use super::claim::{Alternative, Claim, Class, Mode, Request, Rule};
+use super::pool::Pool;
+use super::selector;
+use super::slice::{Counters, Device, Nodes, Slice};
+use super::{DeviceId, Taken, capacity};
+use crate::plugins::node_affinity::NodeMatcher;
+use crate::snapshot::{NodeId, Snapshot};
+
+/// A claim has at most so many devices.
+const RESULTS_MAX: usize = 32;
+/// Claims of one pod have at most so many requests and devices together: it bounds how deep the search goes.
+const DEPTH_MAX: usize = 2048;
+/// Devices that are tried for one pod on all nodes together, before it is given up.
+// DEVIATION: the search for devices ends after a number of steps, the same on every machine; upstream's after 10 s.
+const STEPS_MAX: u32 = 2_000_000;
+
+/// Finds devices for the claims of one pod, node by node.
+pub struct Allocator<'a> {
+    snapshot: &'a Snapshot,
+    shared: Vec<(&'a Pool, Vec<Reach<'a>>)>,
+    steps: Cell<u32>,
+}
+
+/// A claim that devices are sought for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'c> {
+    /// Namespace and name, for people.
+    pub name: &'c str,
+    /// The claim.
+    pub claim: &'c Claim,
+}
+
+/// A device that was found for a request.
+#[derive(Clone, Debug)]
+pub struct Given<'a> {
+    /// Which request of the claim.
+    pub request: usize,
+    /// Which alternative of the request.
+    pub alternative: usize,
+    /// Which device.
+    pub id: DeviceId,
+    /// The device.
+    pub device: &'a Device,
+    /// The slice that it stands in.
+    pub slice: &'a Slice,
+    /// How much of it, if it is shared with others.
+    pub share: Option<Counters>,
+}
+
+/// Why there are no devices for the claims.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// They are not on this node.
+    #[error("cannot allocate all claims")]
+    Absent,
+    /// This node's devices are not well described.
+    #[error("{0}")]
+    Node(String),
+    /// A claim or a class is wrong, whatever the node.
+    #[error("{0}")]
+    Claim(String),
+    /// It takes too long to find out.
+    #[error("timed out trying to allocate devices")]
+    Steps,
+}
+
+/// Which nodes reach the devices of a slice, in the numbers of a snapshot.
+enum Reach<'a> {
+    All,
+    Node(Option<NodeId>),
+    Matching(NodeMatcher<'a>),
+    PerDevice(Vec<Reach<'a>>),
+    None,
+}
+
+/// A device that the node reaches.
+struct Here<'a> {
+    pool: usize,
+    slice: &'a Slice,
+    device: &'a Device,
+    id: DeviceId,
+    taken: Option<&'a Taken>,
+}
+
+/// What is sought for one alternative of a request.
+struct Need<'c> {
+    /// Its number among all.
+    number: usize,
+    request: &'c Request,
+    alternative: &'c Alternative,
+    class: &'c Class,
+    count: usize,
+    /// The devices, if every one is wanted.
+    all: Option<Vec<usize>>,
+}
+
+/// What does not change while one node is searched.
+struct Scene<'c> {
+    asked: &'c [Asked<'c>],
+    pools: Vec<&'c Pool>,
+    here: Vec<Here<'c>>,
+    /// By claim, request and alternative.
+    needs: Vec<Vec<Vec<Need<'c>>>>,
+    needs_len: usize,
+    /// What is left of counters, by pool and set.
+    counters: BTreeMap<(usize, &'c Str), Counters>,
+}
+
+impl<'a> Allocator<'a> {
+    /// For the devices that are known and free now.
+    pub fn new(snapshot: &'a Snapshot) -> Self {
+        let reaches = |pool: &'a Pool| pool.slices.iter().map(|slice| Reach::of_slice(snapshot, slice)).collect();
+        let shared = snapshot.devices.shared_pools().map(|pool| (pool, reaches(pool))).collect();
+        Self { snapshot, shared, steps: Cell::new(0) }
+    }
+
+    /// Devices for each of the claims on a node.
+    pub fn allocate<'c>(&'c self, node: NodeId, asked: &'c [Asked<'c>]) -> Result<Vec<Vec<Given<'c>>>, Fault> {
+        let mut scene = self.scene(node, asked);
+        self.add_needs(&mut scene)?;
+        let found = search::run(&scene, &self.steps)?;
+        found.ok_or_else(|| {
+            let invalid = scene.pools.iter().any(|pool| pool.invalid);
+            if invalid { Fault::Node("invalid resource pools were encountered".to_owned()) } else { Fault::Absent }
+        })
+    }
+
+    fn scene<'c>(&'c self, node: NodeId, asked: &'c [Asked<'c>]) -> Scene<'c> {
+        let mut scene = Scene {
+            asked,
+            pools: Vec::new(),
+            here: Vec::new(),
+            needs: Vec::new(),
+            needs_len: 0,
+            counters: BTreeMap::new(),
+        };
+        let name = self.snapshot.node_name(node);
+        let local = self.snapshot.devices.pools_of(name);
+        let mut pools: Vec<_> = local.map(|pool| (pool, None)).collect();
+        pools.extend(self.shared.iter().map(|(pool, reaches)| (*pool, Some(reaches))));
+        // Devices that are ready at once come first.
+        pools.sort_by_key(|(pool, _)| pool.delays);
+        for (pool, reaches) in pools {
+            let before = scene.here.len();
+            for (at, slice) in pool.slices.iter().enumerate() {
+                let reach = reaches.map(|reaches| &reaches[at]);
+                for (at, device) in slice.devices.iter().enumerate() {
+                    if reach.is_none_or(|reach| reach.includes(node, at)) {
+                        let id = pool.id(device);
+                        let taken = self.snapshot.devices.taken(&id);
+                        scene.here.push(Here { pool: scene.pools.len(), slice, device, id, taken });
+                    }
+                }
+            }
+            if scene.here.len() > before {
+                self.count(pool, scene.pools.len(), &mut scene.counters);
+                scene.pools.push(pool);
+            }
+        }
+        scene
+    }
+
+    /// What the devices of a pool that are gone leave of what they share.
+    fn count<'c>(&'c self, pool: &'c Pool, at: usize, counters: &mut BTreeMap<(usize, &'c Str), Counters>) {
+        if pool.counters.is_empty() {
+            return;
+        }
+        counters.extend(pool.counters.iter().map(|(set, amounts)| ((at, set), amounts.clone())));
+        let all = pool.slices.iter().flat_map(|slice| &slice.devices);
+        for device in all.filter(|device| self.snapshot.devices.taken(&pool.id(device)).is_some()) {
+            for (set, amounts) in &device.consumes {
+                let Some(left) = counters.get_mut(&(at, set)) else { continue };
+                for (name, amount) in amounts {
+                    if let Some(left) = left.get_mut(name) {
+                        *left = left.sub(*amount);
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_needs<'c>(&'c self, scene: &mut Scene<'c>) -> Result<(), Fault> {
+        let mut depth = 0;
+        for asked in scene.asked {
+            let mut requests = Vec::new();
+            let mut least = 0;
+            for request in &asked.claim.requests {
+                let mut needs = Vec::new();
+                for alternative in &request.alternatives {
+                    needs.push(self.need(scene, asked, request, alternative)?);
+                    scene.needs_len += 1;
+                }
+                least += needs.iter().map(|need| need.count).min().unwrap_or_default();
+                requests.push(needs);
+            }
+            if least > RESULTS_MAX {
+                let why = format!("number of requested devices {least} exceeds the claim limit of {RESULTS_MAX}");
+                return Err(Fault::Claim(format!("claim {}: {why}", asked.name)));
+            }
+            let unknown = asked.claim.constraints.iter().position(|it| it.rule == Rule::Unknown);
+            if let Some(at) = unknown {
+                let why = "empty constraint (unsupported constraint type?)";
+                return Err(Fault::Claim(format!("claim {}, constraint #{at}: {why}", asked.name)));
+            }
+            depth += requests.len() + RESULTS_MAX;
+            scene.needs.push(requests);
+        }
+        if depth > DEPTH_MAX {
+            return Err(Fault::Claim("the claims of the pod ask for too many devices".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn need<'c>(
+        &'c self,
+        scene: &Scene<'c>,
+        asked: &Asked<'c>,
+        request: &'c Request,
+        alternative: &'c Alternative,
+    ) -> Result<Need<'c>, Fault> {
+        let own = if alternative.name.is_empty() { &request.name } else { &alternative.name };
+        let wrong = |why: String| Fault::Claim(format!("claim {}, request {own}: {why}", asked.name));
+        let Some(class) = self.snapshot.devices.class(&alternative.class) else {
+            let name = &alternative.class;
+            let why = format!("could not retrieve device class {name}: deviceclass.resource.k8s.io {name:?} not found");
+            return Err(wrong(why));
+        };
+        let mut need = Need { number: scene.needs_len, request, alternative, class, count: 0, all: None };
+        match &alternative.mode {
+            // More than a claim can have is refused when it is counted.
+            Mode::Exactly(count) => need.count = usize::try_from(*count).unwrap_or(usize::MAX).min(RESULTS_MAX + 1),
+            Mode::Unknown(mode) => return Err(wrong(format!("unsupported count mode {mode}"))),
+            Mode::All => {
+                for pool in &scene.pools {
+                    let state = match (pool.incomplete, pool.invalid) {
+                        (true, _) => "being updated",
+                        (_, true) => "invalid",
+                        _ => continue,
+                    };
+                    let id = format!("{}/{}", pool.driver, pool.name);
+                    let why = format!("asks for all devices, but resource pool {id} is currently {state}");
+                    return Err(Fault::Node(format!("claim {}, request {own}: {why}", asked.name)));
+                }
+                let mut all = Vec::new();
+                for (at, here) in scene.here.iter().enumerate() {
+                    if selectable(asked, &need, here)? && fits(alternative, here, &Counters::new()).is_some() {
+                        all.push(at);
+                    }
+                }
+                need.count = all.len();
+                need.all = Some(all);
+            }
+        }
+        Ok(need)
+    }
+}
+
+impl<'a> Reach<'a> {
+    fn of_slice(snapshot: &'a Snapshot, slice: &'a Slice) -> Self {
+        match &slice.nodes {
+            Nodes::PerDevice => {
+                Self::PerDevice(slice.devices.iter().map(|it| Self::new(snapshot, &it.nodes)).collect())
+            }
+            nodes => Self::new(snapshot, nodes),
+        }
+    }
+
+    fn new(snapshot: &'a Snapshot, nodes: &'a Nodes) -> Self {
+        match nodes {
+            Nodes::Named(name) => Self::Node(snapshot.node(name)),
+            Nodes::All => Self::All,
+            Nodes::Matching(affinity, _) => Self::Matching(NodeMatcher::of(snapshot, affinity)),
+            Nodes::PerDevice | Nodes::Unknown => Self::None,
+        }
+    }
+
+    fn includes(&self, node: NodeId, device: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Node(only) => *only == Some(node),
+            Self::Matching(nodes) => nodes.matches(node),
+            Self::PerDevice(devices) => devices[device].includes(node, device),
+            Self::None => false,
+        }
+    }
+}
+
+/// Whether a device is what the class and the request want.
+fn selectable(asked: &Asked<'_>, need: &Need<'_>, here: &Here<'_>) -> Result<bool, Fault> {
+    let selectors = need.class.selectors.iter().enumerate().map(|(at, it)| (true, at, it));
+    let own = need.alternative.selectors.iter().enumerate().map(|(at, it)| (false, at, it));
+    for (of_class, at, selector) in selectors.chain(own) {
+        let who = if of_class { format!("class {}", need.alternative.class) } else { format!("claim {}", asked.name) };
+        match selector.matches(&here.id.driver, here.device) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(error @ selector::Error::Compile(_)) => {
+                return Err(Fault::Claim(format!("{who}: selector #{at}: {error}")));
+            }
+            Err(error @ selector::Error::Run(_)) => {
+                return Err(Fault::Claim(format!("{who}: selector #{at} on device {}: {error}", here.id)));
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// What an alternative takes of a device's capacities, if there is as much.
+fn fits(alternative: &Alternative, here: &Here<'_>, taking: &Counters) -> Option<Counters> {
+    let none = Counters::new();
+    let taken = here.taken.map_or(&none, |taken| &taken.capacity);
+    capacity::consume(&here.id.driver, here.device, &alternative.capacity, &[taken, taking])
+}

@@ -1,0 +1,315 @@
+//! Trying devices one after the other, and giving them back.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use machinery::Str;
+use machinery::quantity::Quantity;
+
+use super::{Fault, Given, Here, Need, RESULTS_MAX, STEPS_MAX, Scene, fits, selectable};
+use crate::devices::claim::{Constraint, Rule};
+use crate::devices::slice::{Attribute, Counters};
+
+/// Devices for each claim; `None` if there are none.
+pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<Given<'c>>>>, Fault> {
+    let held = |asked: &super::Asked<'c>| asked.claim.constraints.iter().map(Held::new).collect();
+    let mut search = Search {
+        scene,
+        steps,
+        matched: vec![None; scene.needs_len * scene.here.len()],
+        held: scene.asked.iter().map(held).collect(),
+        holders: vec![Vec::new(); scene.here.len()],
+        shares: vec![Vec::new(); scene.here.len()],
+        consumed: BTreeMap::new(),
+        given: scene.asked.iter().map(|_| Vec::new()).collect(),
+    };
+    match search.go(Place::default(), 0) {
+        Ok(true) => Ok(Some(search.given)),
+        Ok(false) | Err(Stop::TooMany) => Ok(None),
+        Err(Stop::Fault(fault)) => Err(fault),
+    }
+}
+
+/// Which device of which alternative of which request of which claim is sought next.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    claim: usize,
+    request: usize,
+    /// `None` before one is chosen.
+    alternative: Option<usize>,
+    device: usize,
+}
+
+/// Why the search goes back further than by one device.
+enum Stop {
+    /// A claim would have too many devices; fewer may do in another way.
+    TooMany,
+    /// Nothing can be found.
+    Fault(Fault),
+}
+
+/// Who wants a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// This one or another.
+    Any,
+    /// This one.
+    Exactly,
+}
+
+struct Search<'s, 'c> {
+    scene: &'s Scene<'c>,
+    steps: &'s Cell<u32>,
+    /// By need and device: whether the device is what is wanted, once that is known.
+    matched: Vec<Option<bool>>,
+    held: Vec<Vec<Held<'c>>>,
+    /// By device: the claims that it was given to whole.
+    holders: Vec<Vec<usize>>,
+    /// By device: the shares that were given.
+    shares: Vec<Vec<Counters>>,
+    /// By pool, set and name.
+    consumed: BTreeMap<(usize, &'c Str, &'c Str), Quantity>,
+    given: Vec<Vec<Given<'c>>>,
+}
+
+/// A constraint and what it has seen.
+struct Held<'c> {
+    constraint: &'c Constraint,
+    seen: Vec<&'c Attribute>,
+}
+
+impl<'s, 'c> Search<'s, 'c> {
+    /// Finds devices for this place and all after it, beginning with the device of number `start`.
+    fn go(&mut self, at: Place, start: usize) -> Result<bool, Stop> {
+        let steps = self.steps.get() + 1;
+        self.steps.set(steps);
+        if steps > STEPS_MAX {
+            return Err(Stop::Fault(Fault::Steps));
+        }
+        let scene = self.scene;
+        let Some(requests) = scene.needs.get(at.claim) else { return Ok(true) };
+        let Some(alternatives) = requests.get(at.request) else {
+            let next = self.go(Place { claim: at.claim + 1, ..Place::default() }, 0);
+            // With other devices for earlier claims this one may do with fewer.
+            return if matches!(next, Err(Stop::TooMany)) { Ok(false) } else { next };
+        };
+        let Some(alternative) = at.alternative else { return self.try_alternatives(at, alternatives.len()) };
+        let need = &alternatives[alternative];
+        if need.all.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(false);
+        }
+        if at.device >= need.count {
+            return self.go(Place { claim: at.claim, request: at.request + 1, ..Place::default() }, 0);
+        }
+        if self.given[at.claim].len() + need.count - at.device > RESULTS_MAX {
+            return Err(Stop::TooMany);
+        }
+        match &need.all {
+            Some(all) => self.try_device(at, need, all[at.device], Want::Exactly),
+            None => {
+                for device in start..scene.here.len() {
+                    if self.try_device(at, need, device, Want::Any)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    fn try_alternatives(&mut self, at: Place, alternatives: usize) -> Result<bool, Stop> {
+        let mut too_many = alternatives > 0;
+        for alternative in 0..alternatives {
+            match self.go(Place { alternative: Some(alternative), ..at }, 0) {
+                Err(Stop::TooMany) => {}
+                Ok(false) => too_many = false,
+                other => return other,
+            }
+        }
+        if too_many { Err(Stop::TooMany) } else { Ok(false) }
+    }
+
+    /// Takes a device, if it will do, and goes on with the next; gives it back if that leads nowhere.
+    fn try_device(&mut self, at: Place, need: &'s Need<'c>, device: usize, want: Want) -> Result<bool, Stop> {
+        let scene = self.scene;
+        let here = &scene.here[device];
+        let pool = scene.pools[here.pool];
+        if want == Want::Any && (pool.incomplete || pool.invalid) || self.in_use(at, need, device) {
+            return Ok(false);
+        }
+        if want == Want::Any && !self.matches(at, need, device).map_err(Stop::Fault)? {
+            return Ok(false);
+        }
+        if is_repelled(need, here) || !self.take(at, need, device, want)? {
+            return Ok(false);
+        }
+        let next = self.go(Place { device: at.device + 1, ..at }, device + 1);
+        if !matches!(next, Ok(true)) {
+            self.give_back(at, need, device);
+        }
+        next
+    }
+
+    fn in_use(&self, at: Place, need: &Need<'_>, device: usize) -> bool {
+        let here = &self.scene.here[device];
+        if need.alternative.admin {
+            return !here.device.shared && self.holders[device].contains(&at.claim);
+        }
+        here.taken.is_some_and(|taken| taken.whole > 0) || !self.holders[device].is_empty()
+    }
+
+    fn matches(&mut self, at: Place, need: &Need<'_>, device: usize) -> Result<bool, Fault> {
+        let memory = need.number * self.scene.here.len() + device;
+        if let Some(known) = self.matched[memory] {
+            return Ok(known);
+        }
+        let matches = selectable(&self.scene.asked[at.claim], need, &self.scene.here[device])?;
+        self.matched[memory] = Some(matches);
+        Ok(matches)
+    }
+
+    fn take(&mut self, at: Place, need: &'s Need<'c>, device: usize, want: Want) -> Result<bool, Stop> {
+        let scene = self.scene;
+        let here = &scene.here[device];
+        let mut taking = Counters::new();
+        for (name, amount) in self.shares[device].iter().flatten() {
+            let sum = taking.entry(name.clone()).or_default();
+            *sum = sum.add(*amount);
+        }
+        let Some(share) = fits(need.alternative, here, &taking) else { return Ok(false) };
+        if !self.consume(device, need) {
+            return Ok(false);
+        }
+        for number in 0..self.held[at.claim].len() {
+            if self.held[at.claim][number].add(need, here) {
+                continue;
+            }
+            self.held[at.claim][..number].iter_mut().for_each(|held| held.remove(need, here));
+            self.release(device, need);
+            if want == Want::Exactly {
+                let (claim, request) = (scene.asked[at.claim].name, &need.request.name);
+                let why = "because a claim constraint would not be satisfied";
+                let message = format!("claim {claim}, request {request}: cannot add device {} {why}", here.id);
+                return Err(Stop::Fault(Fault::Claim(message)));
+            }
+            return Ok(false);
+        }
+        if here.device.shared {
+            self.shares[device].push(share.clone());
+        } else {
+            self.holders[device].push(at.claim);
+        }
+        self.given[at.claim].push(Given {
+            request: at.request,
+            alternative: at.alternative.unwrap_or_default(),
+            id: here.id.clone(),
+            device: here.device,
+            slice: here.slice,
+            share: here.device.shared.then_some(share),
+        });
+        Ok(true)
+    }
+
+    fn give_back(&mut self, at: Place, need: &'s Need<'c>, device: usize) {
+        let scene = self.scene;
+        let here = &scene.here[device];
+        self.given[at.claim].pop();
+        if here.device.shared {
+            self.shares[device].pop();
+        } else {
+            self.holders[device].pop();
+        }
+        self.held[at.claim].iter_mut().for_each(|held| held.remove(need, here));
+        self.release(device, need);
+    }
+
+    /// Takes what a device consumes of what its pool shares, if there is as much. Who only looks takes nothing, and a
+    /// device that others have a share of has taken it already.
+    fn consume(&mut self, device: usize, need: &Need<'_>) -> bool {
+        let scene = self.scene;
+        let here = &scene.here[device];
+        if !self.consumes(device, need) {
+            return true;
+        }
+        for (set, amounts) in &here.device.consumes {
+            let left = scene.counters.get(&(here.pool, set));
+            for (name, amount) in amounts {
+                let Some(left) = left.and_then(|left| left.get(name)) else { continue };
+                let taken = self.consumed.get(&(here.pool, set, name)).copied().unwrap_or_default();
+                if taken.add(*amount) > *left {
+                    return false;
+                }
+            }
+        }
+        self.change(device, Quantity::add);
+        true
+    }
+
+    fn release(&mut self, device: usize, need: &Need<'_>) {
+        if self.consumes(device, need) {
+            self.change(device, Quantity::sub);
+        }
+    }
+
+    fn consumes(&self, device: usize, need: &Need<'_>) -> bool {
+        let here = &self.scene.here[device];
+        let is_shared = here.taken.is_some_and(|taken| taken.shares > 0) || !self.shares[device].is_empty();
+        !here.device.consumes.is_empty() && !need.alternative.admin && !is_shared
+    }
+
+    fn change(&mut self, device: usize, by: fn(Quantity, Quantity) -> Quantity) {
+        let scene = self.scene;
+        let here = &scene.here[device];
+        for (set, amounts) in &here.device.consumes {
+            for (name, amount) in amounts {
+                let taken = self.consumed.entry((here.pool, set, name)).or_default();
+                *taken = by(*taken, *amount);
+            }
+        }
+    }
+}
+
+impl<'c> Held<'c> {
+    const fn new(constraint: &'c Constraint) -> Self {
+        Self { constraint, seen: Vec::new() }
+    }
+
+    /// Whether the constraint holds with this device as well, which counts from now on.
+    fn add(&mut self, need: &Need<'_>, here: &Here<'c>) -> bool {
+        if !self.constraint.concerns(need.request, need.alternative) {
+            return true;
+        }
+        let Some(value) = self.value(here).filter(|value| **value != Attribute::Unknown) else { return false };
+        let holds = match self.constraint.rule {
+            Rule::Same(_) => self.seen.first().is_none_or(|seen| *seen == value),
+            Rule::Distinct(_) => !self.seen.contains(&value),
+            Rule::Unknown => false,
+        };
+        if holds {
+            self.seen.push(value);
+        }
+        holds
+    }
+
+    /// The device that was added last does not count any more.
+    fn remove(&mut self, need: &Need<'_>, here: &Here<'c>) {
+        if self.constraint.concerns(need.request, need.alternative) && self.value(here).is_some() {
+            self.seen.pop();
+        }
+    }
+
+    fn value(&self, here: &Here<'c>) -> Option<&'c Attribute> {
+        match &self.constraint.rule {
+            Rule::Same(name) | Rule::Distinct(name) => here.device.attribute(name, &here.id.driver),
+            Rule::Unknown => None,
+        }
+    }
+}
+
+/// Whether a device has a taint that the request does not bear.
+fn is_repelled(need: &Need<'_>, here: &Here<'_>) -> bool {
+    here.device.taints.iter().any(|[key, value, effect]| {
+        matches!(effect.as_str(), "NoSchedule" | "NoExecute")
+            && !need.alternative.tolerations.iter().any(|it| it.tolerates(key, value, effect))
+    })
+}

@@ -1,0 +1,71 @@
+//! How much of a device's capacities a request takes.
+
+use std::collections::BTreeMap;
+
+use machinery::Str;
+use machinery::quantity::{Format, Quantity};
+
+use super::slice::{Capacity, Counters, Device, Policy, Range};
+
+/// What a request takes of a device of which `taken` is gone; `None` if the device does not have it, or not so much.
+pub fn consume(driver: &str, device: &Device, requests: &[(Str, Quantity)], taken: &[&Counters]) -> Option<Counters> {
+    let mut wanted = BTreeMap::new();
+    for (name, amount) in requests {
+        wanted.insert(own_name(driver, device, name)?, *amount);
+    }
+    let mut consumed = Counters::new();
+    for (name, capacity) in &device.capacity {
+        let amount = amount(wanted.get(name).copied(), capacity);
+        if capacity.policy.as_ref().is_some_and(|policy| violates(amount, policy)) {
+            return None;
+        }
+        let before = taken.iter().filter_map(|taken| taken.get(name));
+        if before.fold(amount, |sum, taken| sum.add(*taken)) > capacity.value {
+            return None;
+        }
+        consumed.insert(name.clone(), amount);
+    }
+    Some(consumed)
+}
+
+/// The name by which a device has what a request names: the driver's domain may be written or not.
+fn own_name<'a>(driver: &str, device: &'a Device, name: &str) -> Option<&'a Str> {
+    let has = |name: &str| device.capacity.get_key_value(name).map(|(name, _)| name);
+    has(name).or_else(|| match name.split_once('/') {
+        Some((domain, own)) => has(own).filter(|_| domain == driver),
+        None => has(&format!("{driver}/{name}")),
+    })
+}
+
+fn amount(wanted: Option<Quantity>, capacity: &Capacity) -> Quantity {
+    let policy = capacity.policy.as_ref();
+    let Some(wanted) = wanted else { return policy.and_then(|it| it.default).unwrap_or(capacity.value) };
+    match policy {
+        Some(Policy { range: Some(range), .. }) => rounded_up(wanted, range),
+        Some(Policy { values, .. }) if !values.is_empty() => {
+            values.iter().find(|value| **value >= wanted).copied().unwrap_or(wanted)
+        }
+        _ => wanted,
+    }
+}
+
+fn rounded_up(wanted: Quantity, range: &Range) -> Quantity {
+    if wanted < range.min {
+        return range.min;
+    }
+    let Some(step) = range.step.map(Quantity::value).filter(|step| *step > 0) else { return wanted };
+    let steps = wanted.sub(range.min).value().unsigned_abs().div_ceil(step.unsigned_abs());
+    let above = i64::try_from(steps).unwrap_or(i64::MAX).saturating_mul(step);
+    Quantity::new(range.min.value().saturating_add(above), Format::BinarySI).with_format(range.min.format())
+}
+
+fn violates(amount: Quantity, policy: &Policy) -> bool {
+    if policy.default == Some(amount) {
+        return false;
+    }
+    if let Some(range) = &policy.range {
+        let off = |step: Quantity| step.value() > 0 && amount.sub(range.min).value() % step.value() != 0;
+        return range.max.is_some_and(|max| amount > max) || range.step.is_some_and(off);
+    }
+    !policy.values.is_empty() && !policy.values.contains(&amount)
+}

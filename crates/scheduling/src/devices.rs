@@ -1,0 +1,308 @@
+//! Gives claims their devices before a pod is bound: writes what was planned, and waits until the devices are ready.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
+use driver::{Caches, clock};
+use machinery::meta::{Meta, MetaMut};
+use machinery::{Key, Value, value};
+use reconcile::kinds;
+use scheduler::Pod;
+use scheduler::devices::{Create, EXTENDED_ANNOTATION, Plan, Reserve};
+use scheduler::engine::Kind;
+use scheduler::framework::Release;
+
+/// Keeps a claim from going away while it has devices.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// How often a claim is written that others write, too.
+const ATTEMPTS_MAX: usize = 5;
+/// How long devices may take to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The claims of one pod while they are written.
+pub struct Claims {
+    client: Client,
+    caches: Arc<Caches>,
+    pod: Arc<Pod>,
+    /// What was written: each claim with its identifier.
+    written: Vec<(Key, String)>,
+    /// A claim that was made.
+    made: Option<Key>,
+    revision: u64,
+}
+
+impl Claims {
+    /// Nothing is written yet.
+    pub const fn new(client: Client, caches: Arc<Caches>, pod: Arc<Pod>) -> Self {
+        Self { client, caches, pod, written: Vec::new(), made: None, revision: 0 }
+    }
+
+    /// Carries out a plan, and gives the claims that it is about. The message says why it could not be.
+    pub async fn reserve(&mut self, plan: Plan) -> Result<Vec<Key>, String> {
+        let mut claims = Vec::with_capacity(plan.reserve.len());
+        for reserve in &plan.reserve {
+            if !reserve.held || reserve.allocation.is_some() {
+                self.write(reserve).await?;
+            }
+            claims.push(reserve.key.clone());
+        }
+        if let Some(create) = &plan.create {
+            claims.push(self.make(create).await?);
+        }
+        self.reached().await?;
+        Ok(claims)
+    }
+
+    /// Whether drivers say that the devices of claims are ready; the message says why they never will be.
+    pub fn are_ready(&self, claims: &[Key]) -> Result<bool, String> {
+        let Some(reader) = self.caches.reader(Kind::ResourceClaims.name()) else { return Ok(true) };
+        let objects = reader.snapshot().objects;
+        let mut all = true;
+        for claim in claims.iter().filter_map(|key| objects.get(key)) {
+            all &= is_ready(claim)?;
+        }
+        Ok(all)
+    }
+
+    /// Waits until they are. Those that never are are given back.
+    pub async fn ready(&self, claims: &[Key]) -> Result<(), String> {
+        let Some(mut reader) = self.caches.reader(Kind::ResourceClaims.name()).cloned() else { return Ok(()) };
+        let deadline = tokio::time::Instant::now() + READY_TIMEOUT;
+        while !self.are_ready(claims)? {
+            match tokio::time::timeout_at(deadline, reader.advanced()).await {
+                Ok(advanced) => advanced.map_err(|error| error.to_string())?,
+                Err(_) => {
+                    for key in claims {
+                        let release = Release::Deallocate(key.clone());
+                        self::release(self.client.clone(), Arc::clone(&self.caches), release).await;
+                    }
+                    return Err("device binding timeout".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the pod off the users of claims, and deletes a claim that was made for it.
+    pub async fn unreserve(&mut self) {
+        for (key, uid) in &self.written {
+            let user = value!({"$patch": "delete", "uid": (self.pod.uid.as_str())});
+            let patch = value!({"metadata": {"uid": (uid.as_str())}, "status": {"reservedFor": [user]}});
+            let target = Target::object(&kinds::RESOURCE_CLAIMS, key).subresource("status");
+            match self.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await {
+                Ok(object) => self.revision = self.revision.max(revision(&object)),
+                Err(error) => tracing::warn!(claim = %key, %error, "a pod could not be taken off the users of a claim"),
+            }
+        }
+        if let Some(key) = self.made.clone() {
+            delete(self.client.clone(), Arc::clone(&self.caches), key).await;
+        }
+    }
+
+    /// What was written, once the cache shows it.
+    pub async fn seen(self) -> BTreeSet<Key> {
+        if let Err(error) = self.reached().await {
+            tracing::warn!(error, "claims of devices are not seen as they were written");
+        }
+        self.written.into_iter().map(|(key, _)| key).chain(self.made).collect()
+    }
+
+    /// Writes what a claim gets, and that the pod uses it.
+    async fn write(&mut self, reserve: &Reserve) -> Result<(), String> {
+        let name = format!("{}/{}", reserve.key.namespace, reserve.key.name);
+        let mut object = cached(&self.caches, &reserve.key).ok_or_else(|| format!("claim {name} is gone"))?;
+        for attempt in 1.. {
+            if Meta::of(&object).uid() != reserve.uid || Meta::of(&object).is_deleting() {
+                return Err(format!("claim {name} got deleted in the meantime"));
+            }
+            if reserve.allocation.is_some() && object.at(&["status", "allocation"]).is_some_and(|it| !it.is_null()) {
+                return Err(format!("claim {name} got allocated elsewhere in the meantime"));
+            }
+            match self.write_once(&mut object, reserve.allocation.as_ref()).await {
+                Ok(()) => break,
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => {
+                    let fresh = self.client.get(&Target::object(&kinds::RESOURCE_CLAIMS, &reserve.key)).await;
+                    object = fresh.map_err(|error| format!("get updated claim {name} after conflict: {error}"))?;
+                }
+                Err(error) if reserve.allocation.is_some() => {
+                    return Err(format!("add allocation and reservation to claim {name}: {error}"));
+                }
+                Err(error) => return Err(format!("add reservation to claim {name}: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_once(&mut self, object: &mut Value, allocation: Option<&Value>) -> Result<(), Error> {
+        let key = Key::of(object);
+        let target = Target::object(&kinds::RESOURCE_CLAIMS, &key);
+        if let Some(allocation) = allocation {
+            if MetaMut::of(object).is_some_and(|mut meta| meta.add_finalizer(FINALIZER)) {
+                *object = self.client.update(&target, object, &WriteOptions::default()).await?;
+            }
+            let mut allocation = allocation.clone();
+            if let Some(fields) = allocation.as_object_mut() {
+                fields.insert("allocationTimestamp", clock::now().to_seconds().to_string());
+            }
+            set_status(object, "allocation", allocation);
+        }
+        let mut users = object.at(&["status", "reservedFor"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+        let (name, uid) = (self.pod.name.as_str(), self.pod.uid.as_str());
+        if !users.iter().any(|user| user.str_at(&["uid"]) == Some(uid)) {
+            users.push(value!({"resource": "pods", "name": name, "uid": uid}));
+        }
+        set_status(object, "reservedFor", Value::Array(users));
+        let written = self.client.update(&target.subresource("status"), object, &WriteOptions::default()).await?;
+        self.revision = self.revision.max(revision(&written));
+        self.written.push((key, Meta::of(&written).uid().to_owned()));
+        Ok(())
+    }
+
+    /// Makes a claim for the pod's extended resources, and says of the pod that it did.
+    async fn make(&mut self, create: &Create) -> Result<Key, String> {
+        let namespace = self.pod.class.namespace.clone();
+        let pod = Arc::clone(&self.pod);
+        let (name, uid) = (pod.name.as_str(), pod.uid.as_str());
+        let owner = value!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": true});
+        let mut object = value!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"namespace": (namespace.as_str()), "generateName": (format!("{name}-extended-resources-")),
+                "ownerReferences": [owner]},
+            "spec": {"devices": {"requests": (create.requests.clone())}},
+        });
+        if let Some(mut meta) = MetaMut::of(&mut object) {
+            meta.set_annotation(EXTENDED_ANNOTATION, "true");
+        }
+        let target = Target::within(&kinds::RESOURCE_CLAIMS, namespace);
+        let made = self.client.create(&target, &object, &WriteOptions::default()).await;
+        let mut made = made.map_err(|error| format!("create claim for extended resources: {error}"))?;
+        let key = Key::of(&made);
+        self.made = Some(key.clone());
+        let written = self.write_once(&mut made, Some(&create.allocation)).await;
+        // It goes as a whole if the pod cannot be bound.
+        self.written.retain(|(written, _)| *written != key);
+        written.map_err(|error| format!("add allocation and reservation to claim {key}: {error}"))?;
+        let claim = value!({"resourceClaimName": (key.name.as_str()), "requestMappings": (create.mappings.clone())});
+        let patch = value!({"metadata": {"uid": uid}, "status": {"extendedResourceClaimStatus": claim}});
+        let target = Target::named(&kinds::PODS, self.pod.class.namespace.clone(), name).subresource("status");
+        let told = self.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await;
+        told.map_err(|error| {
+            format!("update pod {}/{name} ExtendedResourceClaimStatus: {error}", self.pod.class.namespace)
+        })?;
+        Ok(key)
+    }
+
+    async fn reached(&self) -> Result<(), String> {
+        match self.caches.reader(Kind::ResourceClaims.name()) {
+            Some(reader) => reader.reached(self.revision).await.map_err(|error| error.to_string()),
+            None => Err("claims of devices are not watched".to_owned()),
+        }
+    }
+}
+
+/// Gives back what no pod can be placed with.
+pub async fn release(client: Client, caches: Arc<Caches>, release: Release) {
+    match release {
+        Release::Delete(key) => delete(client, caches, key).await,
+        Release::Deallocate(key) => {
+            let Some(mut object) = cached(&caches, &key) else { return };
+            if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+                status.retain(|field, _| !matches!(field, "allocation" | "reservedFor" | "devices"));
+            }
+            let target = Target::object(&kinds::RESOURCE_CLAIMS, &key).subresource("status");
+            if let Err(error) = client.update(&target, &object, &WriteOptions::default()).await {
+                tracing::warn!(claim = %key, %error, "the devices of a claim could not be given back");
+            }
+        }
+    }
+}
+
+/// Deletes a claim that nothing protects any more. That it is gone already is success.
+async fn delete(client: Client, caches: Arc<Caches>, key: Key) {
+    match try_delete(client, cached(&caches, &key), &key).await {
+        Err(error) if !error.is_not_found() => {
+            tracing::warn!(claim = %key, %error, "a claim for extended resources could not be deleted");
+        }
+        _ => {}
+    }
+}
+
+async fn try_delete(client: Client, cached: Option<Value>, key: &Key) -> Result<Value, Error> {
+    let target = Target::object(&kinds::RESOURCE_CLAIMS, key);
+    let mut object = match cached {
+        Some(object) => object,
+        None => client.get(&target).await?,
+    };
+    if MetaMut::of(&mut object).is_some_and(|mut meta| meta.remove_finalizer(FINALIZER)) {
+        object = client.update(&target, &object, &WriteOptions::default()).await?;
+    }
+    client.delete(&target, &DeleteOptions::of(Meta::of(&object).uid())).await
+}
+
+/// Whether all devices of a claim are ready; the message says why one never will be.
+fn is_ready(claim: &Value) -> Result<bool, String> {
+    let list = |value: &Value, field: &str| value.get(field).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let status = claim.get("status").unwrap_or(&Value::Null);
+    let results = status.at(&["allocation", "devices"]).map(|devices| list(devices, "results")).unwrap_or_default();
+    for result in results.iter().filter(|result| !list(result, "bindingConditions").is_empty()) {
+        let same = |device: &&Value| {
+            ["driver", "pool", "device"].iter().all(|it| device.str_at(&[it]) == result.str_at(&[it]))
+        };
+        let Some(device) = list(status, "devices").iter().find(same).cloned() else { return Ok(false) };
+        let conditions = list(&device, "conditions");
+        let truth = |name: &Value| {
+            let own = |it: &&Value| it.str_at(&["type"]) == name.as_str() && it.str_at(&["status"]) == Some("True");
+            conditions.iter().find(own)
+        };
+        if let Some(failed) = list(result, "bindingFailureConditions").iter().find_map(truth) {
+            let text = |field: &str| failed.str_at(&[field]).unwrap_or_default();
+            let (name, reason, message) = (Meta::of(claim).name(), text("reason"), text("message"));
+            return Err(format!("claim {name} binding failed: reason={reason}, message={message:?}"));
+        }
+        if !list(result, "bindingConditions").iter().all(|name| truth(name).is_some()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn set_status(object: &mut Value, field: &str, value: Value) {
+    if let Some(fields) = object.as_object_mut()
+        && let Some(status) = fields.get_or_insert_with("status", Value::object).as_object_mut()
+    {
+        status.insert(field, value);
+    }
+}
+
+fn revision(object: &Value) -> u64 {
+    Meta::of(object).resource_version().parse().unwrap_or_default()
+}
+
+fn cached(caches: &Arc<Caches>, key: &Key) -> Option<Value> {
+    caches.reader(Kind::ResourceClaims.name())?.snapshot().objects.get(key).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_ready_when_drivers_have_said_so_of_each_device() {
+        let check = |conditions: Value, expect: Result<bool, &str>| {
+            let result = value!({"driver": "d", "pool": "p", "device": "x",
+                "bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]});
+            let plain = value!({"driver": "d", "pool": "p", "device": "y"});
+            let device = value!({"driver": "d", "pool": "p", "device": "x", "conditions": conditions});
+            let claim = value!({"metadata": {"name": "c"}, "status": {
+                "allocation": {"devices": {"results": [plain, result]}}, "devices": [device]}});
+            assert_eq!(is_ready(&claim), expect.map_err(str::to_owned));
+        };
+        check(value!([]), Ok(false));
+        check(value!([{"type": "Attached", "status": "False"}]), Ok(false));
+        check(value!([{"type": "Attached", "status": "True"}]), Ok(true));
+        let broken = value!([{"type": "Broken", "status": "True", "reason": "R", "message": "m"}]);
+        check(broken, Err("claim c binding failed: reason=R, message=\"m\""));
+    }
+}

@@ -1,0 +1,349 @@
+//! Asks extenders over HTTP what the engine wants to know of them.
+//!
+//! Go writes their messages with capitals and reads any case: so do we.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use client::config::{Pem, Tls};
+use client::{Client, Config};
+use driver::Caches;
+use http::header::CONTENT_TYPE;
+use http::{Request, Uri};
+use http_body_util::BodyExt;
+use machinery::meta::Meta;
+use machinery::{Key, Str, Value, json, value};
+use scheduler::Pod;
+use scheduler::engine::Kind;
+use scheduler::extender::{Answers, Eviction, Extender, Question, SCALE, TlsConfig};
+use scheduler::plugins::default_preemption::Victim;
+
+/// The largest answer, in bytes.
+const ANSWER_MAX: usize = 64 * 1024 * 1024;
+
+/// All extenders, with connections to them.
+pub struct Extenders {
+    all: Vec<(Extender, Client)>,
+}
+
+/// Why an extender cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// Its address is none.
+    #[error("the address {0:?} of an extender is none")]
+    Address(String, #[source] http::uri::InvalidUri),
+    /// Data of its certificates is no base64.
+    #[error("data of the certificates of the extender at {0:?} is no base64")]
+    Data(String, #[source] base64::DecodeError),
+    /// The connection cannot be made ready.
+    #[error("the extender at {0:?} cannot be reached")]
+    Client(String, #[source] Box<client::Error>),
+}
+
+/// What requests are made of.
+struct Subject<'a> {
+    caches: &'a Arc<Caches>,
+    pod: &'a Pod,
+    object: &'a Value,
+}
+
+impl Extenders {
+    /// Ready to ask.
+    pub fn new(all: &[Extender]) -> Result<Self, SetupError> {
+        let connect = |extender: &Extender| Ok((extender.clone(), connect(extender)?));
+        Ok(Self { all: all.iter().map(connect).collect::<Result<_, _>>()? })
+    }
+
+    /// The extenders themselves.
+    pub fn list(&self) -> Vec<Extender> {
+        self.all.iter().map(|(extender, _)| extender.clone()).collect()
+    }
+
+    /// Adds to the answers what extenders say to a question about a pod.
+    pub async fn ask(&self, caches: &Arc<Caches>, pod: &Pod, question: &Question, mut answers: Answers) -> Answers {
+        let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
+        let Some(object) = cached(caches, Kind::Pods, &key) else {
+            answers.error = Some(format!("pod {key} is gone"));
+            return answers;
+        };
+        let subject = Subject { caches, pod, object: &object };
+        let outcome = match question {
+            Question::Nodes(nodes) => self.judge(&subject, nodes, &mut answers).await,
+            Question::Victims(evictions) => self.weigh(&subject, evictions, &mut answers).await,
+        };
+        answers.error = outcome.err();
+        answers
+    }
+
+    /// Has an extender bind a pod, if one does that; `None` if none does.
+    pub async fn bind(&self, pod: &Pod, node: &str) -> Option<Result<(), String>> {
+        let binds = |it: &&(Extender, Client)| !it.0.bind_verb.is_empty() && it.0.is_interested(pod);
+        let (extender, client) = self.all.iter().find(binds)?;
+        let args = value!({
+            "PodName": (pod.name.as_str()), "PodNamespace": (pod.class.namespace.as_str()),
+            "PodUID": (pod.uid.as_str()), "Node": node,
+        });
+        Some(match send(client, extender, &extender.bind_verb, "bind", &args).await {
+            Ok(answer) => failure(&answer),
+            Err(error) => Err(error),
+        })
+    }
+
+    async fn judge(&self, subject: &Subject<'_>, nodes: &[Str], answers: &mut Answers) -> Result<(), String> {
+        let mut passed = nodes.to_vec();
+        for (extender, client) in &self.all {
+            if passed.is_empty() {
+                break;
+            }
+            if extender.filter_verb.is_empty() || !extender.is_interested(subject.pod) {
+                continue;
+            }
+            let args = subject.about_nodes(extender, &passed);
+            let answer = send(client, extender, &extender.filter_verb, "filter", &args).await;
+            match answer.and_then(|answer| filtered(extender, &passed, &answer, answers)) {
+                Ok(left) => passed = left,
+                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                Err(error) => return Err(error),
+            }
+        }
+        if passed.len() > 1 {
+            self.rank(subject, &passed, answers).await;
+        }
+        answers.passed = Some(passed);
+        Ok(())
+    }
+
+    /// What cannot be had does not count.
+    async fn rank(&self, subject: &Subject<'_>, nodes: &[Str], answers: &mut Answers) {
+        for (extender, client) in &self.all {
+            if extender.prioritize_verb.is_empty() || !extender.is_interested(subject.pod) {
+                continue;
+            }
+            let args = subject.about_nodes(extender, nodes);
+            match send(client, extender, &extender.prioritize_verb, "prioritize", &args).await {
+                Ok(list) => {
+                    for entry in list.as_array().unwrap_or_default() {
+                        let host = field(entry, "Host").and_then(Value::as_str).unwrap_or_default();
+                        let score = field(entry, "Score").and_then(Value::as_int).unwrap_or_default();
+                        let weighted = score.saturating_mul(extender.weight).saturating_mul(SCALE);
+                        let sum = answers.scores.entry(host.into()).or_default();
+                        *sum = sum.saturating_add(weighted);
+                    }
+                }
+                Err(error) => tracing::warn!(error, "an extender does not rank nodes"),
+            }
+        }
+    }
+
+    async fn weigh(&self, subject: &Subject<'_>, all: &[Eviction], answers: &mut Answers) -> Result<(), String> {
+        let mut left = all.to_vec();
+        for (extender, client) in &self.all {
+            if left.is_empty() {
+                break;
+            }
+            if extender.preempt_verb.is_empty() || !extender.is_interested(subject.pod) {
+                continue;
+            }
+            let (args, pods) = subject.about_victims(extender, &left);
+            match send(client, extender, &extender.preempt_verb, "preempt", &args).await {
+                Ok(answer) => left = evictions(&answer, &pods),
+                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                Err(error) => return Err(error),
+            }
+        }
+        answers.evictions = Some(left);
+        Ok(())
+    }
+}
+
+impl Subject<'_> {
+    fn about_nodes(&self, extender: &Extender, nodes: &[Str]) -> Value {
+        let pod = self.object.clone();
+        if extender.knows_nodes {
+            let names: Vec<Value> = nodes.iter().map(|name| name.as_str().into()).collect();
+            return value!({"Pod": pod, "Nodes": null, "NodeNames": names});
+        }
+        let object = |name: &Str| cached(self.caches, Kind::Nodes, &Key::cluster(name.clone()));
+        let items: Vec<Value> = nodes.iter().filter_map(object).collect();
+        value!({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": null})
+    }
+
+    /// The victims by the nodes' names, and which pod has which identifier.
+    fn about_victims(&self, extender: &Extender, all: &[Eviction]) -> (Value, BTreeMap<String, Victim>) {
+        let (mut by_node, mut pods) = (machinery::Object::new(), BTreeMap::new());
+        for eviction in all {
+            let mut list = Vec::new();
+            for victim in &eviction.victims {
+                let key = Key::new(victim.namespace.clone(), victim.name.clone());
+                let Some(object) = cached(self.caches, Kind::Pods, &key) else { continue };
+                let uid = Meta::of(&object).uid().to_owned();
+                list.push(if extender.knows_nodes { value!({"UID": (uid.as_str())}) } else { object });
+                pods.insert(uid, victim.clone());
+            }
+            let violations = i64::try_from(eviction.violations).unwrap_or(i64::MAX);
+            by_node.insert(eviction.node.clone(), value!({"Pods": list, "NumPDBViolations": violations}));
+        }
+        let pod = self.object.clone();
+        let args = if extender.knows_nodes {
+            value!({"Pod": pod, "NodeNameToVictims": null, "NodeNameToMetaVictims": by_node})
+        } else {
+            value!({"Pod": pod, "NodeNameToVictims": by_node, "NodeNameToMetaVictims": null})
+        };
+        (args, pods)
+    }
+}
+
+/// The nodes that an extender lets pass, in its order; why it does not the others is added to the answers.
+fn filtered(extender: &Extender, asked: &[Str], answer: &Value, answers: &mut Answers) -> Result<Vec<Str>, String> {
+    failure(answer)?;
+    let names: Vec<Str> = match field(answer, "NodeNames").and_then(Value::as_array) {
+        Some(names) if extender.knows_nodes => names.iter().filter_map(Value::as_str).map(Str::from).collect(),
+        _ => {
+            let list = field(answer, "Nodes").and_then(|nodes| field(nodes, "items")).and_then(Value::as_array);
+            list.unwrap_or_default().iter().map(|node| Meta::of(node).name().into()).collect()
+        }
+    };
+    if let Some(unknown) = names.iter().find(|name| !asked.contains(name)) {
+        let url = &extender.url_prefix;
+        return Err(format!(
+            "extender {url:?} claims a filtered node {unknown:?} which is not found in the input node list"
+        ));
+    }
+    for (map, resolvable) in [("FailedNodes", true), ("FailedAndUnresolvableNodes", false)] {
+        let entries = field(answer, map).and_then(Value::as_object);
+        for (node, reason) in entries.into_iter().flat_map(machinery::Object::iter) {
+            answers.failed.insert(node.into(), (reason.as_str().unwrap_or_default().to_owned(), resolvable));
+        }
+    }
+    Ok(names)
+}
+
+fn evictions(answer: &Value, pods: &BTreeMap<String, Victim>) -> Vec<Eviction> {
+    let entries = field(answer, "NodeNameToMetaVictims").and_then(Value::as_object);
+    let eviction = |(node, victims): (&str, &Value)| {
+        let list = field(victims, "Pods").and_then(Value::as_array).unwrap_or_default();
+        let uids = list.iter().filter_map(|pod| field(pod, "UID").and_then(Value::as_str));
+        let violations = field(victims, "NumPDBViolations").and_then(Value::as_int).unwrap_or_default();
+        Eviction {
+            node: node.into(),
+            victims: uids.filter_map(|uid| pods.get(uid).cloned()).collect(),
+            violations: usize::try_from(violations).unwrap_or_default(),
+        }
+    };
+    entries.into_iter().flat_map(machinery::Object::iter).map(eviction).collect()
+}
+
+fn failure(answer: &Value) -> Result<(), String> {
+    match field(answer, "Error").and_then(Value::as_str) {
+        None | Some("") => Ok(()),
+        Some(error) => Err(error.to_owned()),
+    }
+}
+
+/// A field by its name in any case.
+fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    let fields = object.as_object()?;
+    let own = fields
+        .get(name)
+        .or_else(|| fields.iter().find(|(have, _)| have.eq_ignore_ascii_case(name)).map(|(_, value)| value));
+    own.filter(|value| !value.is_null())
+}
+
+async fn send(client: &Client, extender: &Extender, verb: &str, what: &str, args: &Value) -> Result<Value, String> {
+    let url = format!("{}/{verb}", extender.url_prefix.trim_end_matches('/'));
+    let request = Request::post(format!("/{verb}")).header(CONTENT_TYPE, "application/json");
+    let request = request.body(Bytes::from(json::to_vec(args))).map_err(|error| error.to_string())?;
+    let exchange = async {
+        let response = client.raw(request).await.map_err(|error| format!("Post {url:?}: {error}"))?;
+        if !response.status().is_success() {
+            let code = response.status().as_u16();
+            return Err(format!("failed {what} with extender at URL {}, code {code}", extender.url_prefix));
+        }
+        let (mut body, mut bytes) = (response.into_body(), Vec::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| format!("Post {url:?}: {error}"))?;
+            bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            if bytes.len() > ANSWER_MAX {
+                return Err(format!("Post {url:?}: the answer is longer than {ANSWER_MAX} bytes"));
+            }
+        }
+        json::parse(&bytes).map_err(|error| format!("Post {url:?}: {error}"))
+    };
+    match tokio::time::timeout(extender.timeout, exchange).await {
+        Ok(answer) => answer,
+        Err(_) => Err(format!("Post {url:?}: context deadline exceeded")),
+    }
+}
+
+fn connect(extender: &Extender) -> Result<Client, SetupError> {
+    let url = extender.url_prefix.to_string();
+    let server: Uri = url.trim_end_matches('/').parse().map_err(|error| SetupError::Address(url.clone(), error))?;
+    let mut config = Config::new(server);
+    if extender.https {
+        config.tls = tls(&extender.tls).map_err(|error| SetupError::Data(url.clone(), error))?;
+    }
+    let settings = client::Settings {
+        user_agent: "kube-scheduler".to_owned(),
+        qps: 0.0,
+        request_timeout: extender.timeout,
+        // The scheduler goes on without it, or tries the pod again.
+        attempts_max: 1,
+        ..client::Settings::default()
+    };
+    Client::connect(&config, settings).map_err(|error| SetupError::Client(url, Box::new(error)))
+}
+
+/// Without anybody who vouches for it, any server is taken for the right one, as upstream does.
+fn tls(config: &TlsConfig) -> Result<Tls, base64::DecodeError> {
+    let pem = |[file, data]: &[Str; 2]| -> Result<Option<Pem>, base64::DecodeError> {
+        Ok(match (data.is_empty(), file.is_empty()) {
+            (false, _) => Some(Pem::Inline(BASE64_STANDARD.decode(data.as_bytes())?.into())),
+            (true, false) => Some(Pem::File(file.as_str().into())),
+            (true, true) => None,
+        })
+    };
+    let authority = pem(&config.ca)?;
+    Ok(Tls {
+        insecure_skip_verify: config.insecure || authority.is_none(),
+        certificate_authority: authority,
+        server_name: (!config.server_name.is_empty()).then(|| config.server_name.to_string()),
+        client: pem(&config.cert)?.zip(pem(&config.key)?),
+    })
+}
+
+fn cached(caches: &Arc<Caches>, kind: Kind, key: &Key) -> Option<Value> {
+    caches.reader(kind.name())?.snapshot().objects.get(key).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_whatever_the_case_of_their_fields() {
+        let extender = Extender { knows_nodes: true, ..Extender::default() };
+        let asked = ["n1".into(), "n2".into(), "n3".into()];
+        let mut answers = Answers::default();
+        let answer = value!({"nodenames": ["n2"], "failedNodes": {"n1": "full"},
+            "FailedAndUnresolvableNodes": {"n3": "never"}, "error": ""});
+        assert_eq!(filtered(&extender, &asked, &answer, &mut answers), Ok(vec!["n2".into()]));
+        assert_eq!(answers.failed["n1"], ("full".to_owned(), true));
+        assert_eq!(answers.failed["n3"], ("never".to_owned(), false));
+        let refused = value!({"Error": "no"});
+        assert_eq!(filtered(&extender, &asked, &refused, &mut answers), Err("no".to_owned()));
+        let foreign = filtered(&extender, &asked, &value!({"NodeNames": ["n9"]}), &mut answers);
+        assert!(foreign.unwrap_err().contains("not found in the input node list"));
+    }
+
+    #[test]
+    fn without_an_authority_any_server_will_do() {
+        let none = tls(&TlsConfig::default()).unwrap();
+        assert!(none.insecure_skip_verify);
+        let config = TlsConfig { ca: ["".into(), BASE64_STANDARD.encode("pem").into()], ..TlsConfig::default() };
+        let some = tls(&config).unwrap();
+        assert!(!some.insecure_skip_verify && matches!(some.certificate_authority, Some(Pem::Inline(_))));
+    }
+}
