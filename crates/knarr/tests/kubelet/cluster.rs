@@ -410,6 +410,18 @@ impl Cluster {
         self.gone(name).await;
     }
 
+    /// Deletes a pod and waits for nothing of it to be left: one that has ended is gone from the API server before.
+    pub async fn delete_wholly(&self, name: &str) {
+        let pod = self.get(&PODS, name).await;
+        let uid = pod.str_at(&["metadata", "uid"]).unwrap();
+        self.delete(name).await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while self.left().iter().any(|path| path.contains(uid)) {
+            assert!(tokio::time::Instant::now() < deadline, "{:?}", self.left());
+            tokio::task::yield_now().await;
+        }
+    }
+
     pub async fn gone(&self, name: &str) {
         let options = WatchOptions {
             field_selector: format!("metadata.name={name}"),
@@ -525,7 +537,7 @@ impl Cluster {
     }
 
     /// Mounts, directories and groups of pods.
-    pub fn left(&self) -> Vec<String> {
+    fn left(&self) -> Vec<String> {
         let dirs = ["runtime/sandboxes", "runtime/containers", "kubelet/pods", "logs"];
         let entries = dirs.iter().flat_map(|dir| fs::read_dir(self.path(dir)).into_iter().flatten().flatten());
         let left = self.mounts().into_iter().chain(entries.map(|entry| entry.path().display().to_string()));

@@ -118,7 +118,7 @@ async fn a_plug_in_offers_devices_and_containers_get_them() {
         wants("prints", "echo $GIVEN; echo x >/dev/mine && echo written; test -s /etc/of-the-plugin && echo there");
     set(&mut prints, "restartPolicy", "Never");
     assert_eq!(cluster.output(&prints).await, "a\nwritten\nthere\n");
-    cluster.delete("prints").await;
+    cluster.delete_wholly("prints").await;
     cluster.run(&wants("first", "sleep 1000"), "ready", is_ready).await;
     cluster.run(&wants("second", "sleep 1000"), "ready", is_ready).await;
     let late = cluster.run(&wants("late", "true"), "refused", |pod| phase(pod) == "Failed").await;
@@ -143,7 +143,7 @@ async fn a_plug_in_offers_devices_and_containers_get_them() {
     cluster.wait(&NODES, NODE, "with two devices again", has("2")).await;
     let late = cluster.run(&wants("later", "true"), "refused", |pod| phase(pod) == "Failed").await;
     assert!(late.str_at(&["status", "message"]).unwrap().contains("Available: 0"), "who had devices has them still");
-    cluster.delete("first").await;
+    cluster.delete_wholly("first").await;
     let mut last = wants("last", "echo $GIVEN");
     set(&mut last, "restartPolicy", "Never");
     assert_eq!(cluster.output(&last).await, "a\n");

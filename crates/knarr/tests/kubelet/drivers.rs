@@ -260,14 +260,7 @@ async fn a_volume_of_a_storage_driver_is_attached_staged_published_and_taken_bac
     let mut second = mounting("second", "cat /v/content; echo more >/v/file");
     set(&mut second, "restartPolicy", "Never");
     assert_eq!(cluster.output(&second).await, "of the driver\n");
-    let uid = cluster.get(&PODS, "second").await.str_at(&["metadata", "uid"]).unwrap().to_owned();
-    cluster.delete("second").await;
-    // A pod that has ended is gone from the API server before it is gone from the node.
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while cluster.left().iter().any(|path| path.contains(&uid)) {
-        assert!(std::time::Instant::now() < deadline, "{:?}", cluster.left());
-        tokio::task::yield_now().await;
-    }
+    cluster.delete_wholly("second").await;
     cluster.restart();
     cluster.delete("first").await;
     // A driver that is not registered again yet is asked later.
