@@ -3,9 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
+
+/// How long a process may take to die, and how often it is looked: a lock cannot be waited for with a deadline.
+const DYING: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The claim of this process on a folder.
 #[derive(Debug)]
@@ -20,31 +25,38 @@ impl Instance {
         std::fs::create_dir_all(folder).with_context(|| {
             format!("{} cannot be made; run this as root, or choose another folder with --data-dir", folder.display())
         })?;
-        let mut lock = open(folder)?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let mut holder = String::new();
-            lock.read_to_string(&mut holder)?;
-            let holder = holder.lines().next().unwrap_or("unknown");
+        if let Some(holder) = Self::holder(folder)? {
             bail!("{} belongs to a cluster that runs as process {holder}; stop it with `knarr down`", folder.display());
         }
+        let lock = open(folder)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .with_context(|| format!("another cluster is just being started in {}", folder.display()))?;
         let instance = Self { folder: folder.to_owned(), lock };
         instance.say(&format!("{}\n", std::process::id()))?;
         Ok(instance)
     }
 
-    /// The process that holds a folder, if any.
+    /// The process that holds a folder, if any. One that is dying holds it for a moment more, which is waited for.
     pub fn holder(folder: &Path) -> Result<Option<u32>> {
         if !folder.join("knarr.lock").is_file() {
             return Ok(None);
         }
-        let mut lock = open(folder)?;
-        if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
-            return Ok(None);
+        let deadline = Instant::now() + DYING;
+        loop {
+            let mut lock = open(folder)?;
+            if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
+                return Ok(None);
+            }
+            let mut text = String::new();
+            lock.read_to_string(&mut text)?;
+            let number = text.lines().next().unwrap_or_default();
+            let number =
+                number.parse().with_context(|| format!("{} names no process", folder.join("knarr.lock").display()))?;
+            if is_alive(number) || Instant::now() >= deadline {
+                return Ok(Some(number));
+            }
+            std::thread::sleep(LOOK);
         }
-        let mut text = String::new();
-        lock.read_to_string(&mut text)?;
-        let number = text.lines().next().unwrap_or_default();
-        number.parse().map(Some).with_context(|| format!("{} names no process", folder.join("knarr.lock").display()))
     }
 
     /// Waits until nobody holds a folder.
@@ -75,6 +87,11 @@ impl Instance {
         lock.rewind()?;
         Ok(lock.write_all(text.as_bytes())?)
     }
+}
+
+/// A process that was killed loses its program first, and its locks a little later.
+fn is_alive(process: u32) -> bool {
+    std::fs::read_link(format!("/proc/{process}/exe")).is_ok()
 }
 
 fn open(folder: &Path) -> Result<File> {
