@@ -1,7 +1,8 @@
 //! Says in the status of a ResourceQuota what its namespace uses.
 //!
 //! The API server adds to it what each write uses, in the same transaction. This controller starts the count, and corrects it
-//! when something is deleted or ends.
+//! when something is deleted or ends. As upstream's it may see a quota before the pod that was just added to it, and then counts
+//! one too few until it sees the pod.
 
 use std::collections::BTreeSet;
 

@@ -116,7 +116,10 @@ async fn a_quota_counts_what_is_there_and_lets_no_more_be_made() {
     cluster.create(&kinds::RESOURCE_QUOTAS, &quota).await;
     let used = |pods: &'static str| move |it: &Value| it.str_at(&["status", "used", "pods"]) == Some(pods);
     settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("0")).await;
-    cluster.create(&kinds::REPLICA_SETS, &workload("ReplicaSet", "web", value!({"replicas": 3}))).await;
+    cluster.create(&kinds::REPLICA_SETS, &workload("ReplicaSet", "web", value!({"replicas": 2}))).await;
+    settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("2")).await;
+    settled(&fixture, &kinds::REPLICA_SETS, "web", |it| number(it, "readyReplicas") == 2).await;
+    cluster.patch(&kinds::REPLICA_SETS, "web", value!({"spec": {"replicas": 3}})).await;
     let failed = |it: &Value| number(it, "replicas") == 2 && condition::find(it, "ReplicaFailure").is_some();
     let set = settled(&fixture, &kinds::REPLICA_SETS, "web", failed).await;
     let why =

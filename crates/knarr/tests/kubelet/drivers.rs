@@ -314,7 +314,7 @@ async fn a_claimed_device_is_prepared_and_shown_to_its_container() {
     cluster.client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await.unwrap();
     let ended = cluster.wait(&PODS, "user", "over", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(cluster.printed(&ended, "c", 0), "d1\nwritten\n");
-    cluster.delete("user").await;
+    cluster.delete_wholly("user").await;
     fs::remove_file(described).unwrap();
     assert_eq!(driver.calls()[1..], ["prepare claim", "unprepare claim"]);
     cluster.finish().await;

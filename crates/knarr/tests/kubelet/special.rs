@@ -112,7 +112,7 @@ async fn a_hook_runs_before_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_with_users_of_its_own_is_nobody_on_the_machine() {
     let Some(cluster) = cluster_with_built_in().await else { return };
-    let mut apart = pod("apart", "id -u; tr -s ' ' </proc/self/uid_map; stat -c %u /v; echo x >/v/mine; sleep 1000");
+    let mut apart = pod("apart", "echo x >/v/mine; id -u; tr -s ' ' </proc/self/uid_map; stat -c %u /v; sleep 1000");
     set(&mut apart, "hostUsers", false);
     set(&mut apart, "volumes", value!([{"name": "v", "emptyDir": {}}]));
     set_container(&mut apart, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
