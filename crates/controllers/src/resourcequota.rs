@@ -1,8 +1,8 @@
 //! Says in the status of a ResourceQuota what its namespace uses.
 //!
 //! The API server adds to it what each write uses, in the same transaction. This controller starts the count, and corrects it
-//! when something is deleted or ends. As upstream's it may see a quota before the pod that was just added to it, and then counts
-//! one too few until it sees the pod.
+//! when something is deleted or ends. Like upstream's it may see a quota before the pod that was just added to it, and then
+//! counts one too few until it sees the pod: in that moment the server lets one more in than the quota allows.
 
 use std::collections::BTreeSet;
 
