@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,14 +79,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
             .max_header_list_size(HEADER_BYTES_MAX)
             .keep_alive_interval(Duration::from_secs(30))
             .serve_connection(TokioIo::new(stream), service);
-        let mut connection = pin!(connection);
-        tokio::select! {
-            served = connection.as_mut() => served,
-            () = ending => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        }
+        until(connection, ending, http2::Connection::graceful_shutdown).await
     } else {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -94,16 +87,21 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
             .max_buf_size(HEADER_BYTES_MAX as usize)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        let mut connection = pin!(connection);
-        tokio::select! {
-            served = connection.as_mut() => served,
-            () = ending => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        }
+        until(connection, ending, http1::UpgradeableConnection::graceful_shutdown).await
     };
     if let Err(error) = served {
         tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// Serves a connection to its end, or lets it finish what it has begun once the server ends.
+async fn until<C: Future>(connection: C, ending: impl Future<Output = ()>, finish: fn(Pin<&mut C>)) -> C::Output {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        served = connection.as_mut() => served,
+        () = ending => {
+            finish(connection.as_mut());
+            connection.await
+        }
     }
 }

@@ -18,6 +18,8 @@ use crate::{bootstrap, storage};
 const LIFE: Duration = Duration::from_secs(15);
 /// How often a key is renewed.
 const RENEWAL: Duration = Duration::from_secs(10);
+/// As many lost races are tried again at once; then a moment later.
+const ATTEMPTS_MAX: usize = 16;
 /// When the store could not be reached, it is tried again so soon.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -105,7 +107,12 @@ fn key(state: &State, address: IpAddr) -> Bytes {
 /// Makes the endpoints and their slice say where the servers are.
 async fn publish(state: &State, servers: &[IpAddr], port: u16) -> Result<(), Status> {
     for object in endpoints(servers, port) {
+        let mut attempts = 0;
         while !show(state, object.clone()).await? {
+            attempts += 1;
+            if attempts == ATTEMPTS_MAX {
+                return Err(Status::internal_error("others write the endpoints at the same time"));
+            }
             state.catch_up().await?;
         }
     }

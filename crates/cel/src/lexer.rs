@@ -48,7 +48,7 @@ const SIGNS: [&str; 23] = [
 ];
 
 /// Names that mean something by themselves.
-pub(crate) const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
+const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 /// Names that are kept free for what the language may come to say.
 pub(crate) const RESERVED: [&str; 17] = [
     "as",
@@ -69,6 +69,11 @@ pub(crate) const RESERVED: [&str; 17] = [
     "void",
     "while",
 ];
+
+/// Whether a name is taken by the language, so that nothing else can have it.
+pub fn is_word(name: &str) -> bool {
+    KEYWORDS.contains(&name) || RESERVED.contains(&name)
+}
 
 impl<'s> Lexer<'s> {
     /// Starts at the beginning of `source`.

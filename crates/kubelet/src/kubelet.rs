@@ -138,7 +138,8 @@ impl Kubelet {
         let addresses = context.facts.host_ips.clone();
         let keeping = Housekeeping { context, known, evictions: evict, situation };
         tasks.spawn(housekeeping::run(keeping));
-        tasks.spawn(node::keep_network(own_node.clone(), runtime.clone()));
+        let connected = Arc::new(Notify::new());
+        tasks.spawn(node::keep_network(own_node.clone(), runtime.clone(), Arc::clone(&connected)));
         tasks.spawn(node::keep_registered(node::Registration {
             port: address.port(),
             client: client.clone(),
@@ -146,6 +147,7 @@ impl Kubelet {
             runtime,
             addresses,
             situation: situated,
+            connected,
             registered: Arc::clone(&registered),
             config: config.clone(),
         }));

@@ -21,8 +21,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("etcdctl", "etcd-client"),
     ("ip", "iproute2"),
     ("iptables", "iptables"),
+    ("kill", "procps"),
     ("kubectl", "kubernetes-client"),
     ("nft", "nftables"),
+    ("openssl", "openssl"),
     ("python3", "python3"),
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cel::{EnvSet, Host, Library, Type};
+use cel::{EnvSet, Host, Type};
 use machinery::{At, Errors, Value};
 
 /// What an expression may use besides the objects and the request.
@@ -87,7 +87,7 @@ impl<'a> Expressions<'a> {
                     .with_variable("authorizer.requestResource", checks);
             }
             if self.uses.mutation {
-                env = env.with_mutation().with_library(Library::JsonPatch);
+                env = env.with_mutation();
             }
             self.variables.iter().fold(env, |env, (name, ty)| env.with_variable(name, ty.clone()))
         })

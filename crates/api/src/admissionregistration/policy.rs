@@ -9,30 +9,6 @@ use super::expressions::{self, Expressions, Uses};
 use super::{match_conditions, match_resources};
 use crate::field_rules::{default_to, one_of, same};
 
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// What a policy says when it is silent.
 pub fn default(object: &mut Value) {
     let Some(spec) = object.as_object_mut().map(|object| object.get_or_insert_with("spec", Value::object)) else {
@@ -124,7 +100,7 @@ fn validate_variable(variable: &At<'_>, expressions: &mut Expressions<'_>, error
 
 fn is_identifier(name: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    name.chars().all(is_part) && !name.starts_with(|c: char| c.is_ascii_digit()) && !RESERVED.contains(&name)
+    name.chars().all(is_part) && !name.starts_with(|c: char| c.is_ascii_digit()) && !cel::lexer::is_word(name)
 }
 
 fn validate_param_kind(kind: &At<'_>, errors: &mut Errors) {

@@ -1,6 +1,6 @@
 //! Names of properties as identifiers: `x-prop` is `x__dash__prop`, `namespace` is `__namespace__`.
 
-use crate::lexer::{KEYWORDS, RESERVED};
+use crate::lexer::is_word;
 
 const ESCAPES: [(&str, &str); 4] = [("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/")];
 
@@ -9,7 +9,7 @@ pub fn escape(property: &str) -> Option<String> {
     if property.is_empty() || property.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    if is_reserved(property) {
+    if is_word(property) {
         return Some(format!("__{property}__"));
     }
     let mut out = String::with_capacity(property.len());
@@ -32,10 +32,10 @@ pub fn escape(property: &str) -> Option<String> {
 pub fn unescape(name: &str) -> Option<String> {
     if !name.contains("__") {
         // The common case: what needs no escape is not escaped.
-        return (!is_reserved(name)).then(|| name.to_owned());
+        return (!is_word(name)).then(|| name.to_owned());
     }
     let word = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
-    if let Some(word) = word.filter(|word| is_reserved(word)) {
+    if let Some(word) = word.filter(|word| is_word(word)) {
         return Some(word.to_owned());
     }
     let mut out = String::with_capacity(name.len());
@@ -51,11 +51,6 @@ pub fn unescape(name: &str) -> Option<String> {
         }
     }
     (escape(&out).as_deref() == Some(name)).then_some(out)
-}
-
-/// Whether a word cannot be an identifier.
-fn is_reserved(word: &str) -> bool {
-    KEYWORDS.contains(&word) || RESERVED.contains(&word)
 }
 
 #[cfg(test)]

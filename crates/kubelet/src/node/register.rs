@@ -62,6 +62,8 @@ pub struct Registration {
     pub port: u16,
     /// How the node is.
     pub situation: watch::Receiver<Situation>,
+    /// Told when the runtime has been given the node's share of addresses: it may be ready now.
+    pub connected: Arc<tokio::sync::Notify>,
     /// Told when the node is registered.
     pub registered: Arc<tokio::sync::Notify>,
 }
@@ -84,6 +86,7 @@ pub async fn keep(mut it: Registration) {
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            () = it.connected.notified() => {}
             changed = it.situation.changed() => if changed.is_err() { tokio::time::sleep(wait).await },
             // Others write to it as well, and some of what they write is wrong by now.
             advanced = it.node.advanced() => if advanced.is_err() { tokio::time::sleep(wait).await },
@@ -205,8 +208,8 @@ fn handler(handler: &v1::RuntimeHandler) -> Value {
         "recursiveReadOnlyMounts": (features.recursive_read_only_mounts), "userNamespaces": (features.user_namespaces)}})
 }
 
-/// Tells the runtime which share of the pods' addresses the node has, as soon as somebody gives it one.
-pub async fn keep_network(mut node: Reader<Value>, runtime: Runtime) {
+/// Tells the runtime which share of the pods' addresses the node has, as soon as somebody gives it one, and `connected` of it.
+pub async fn keep_network(mut node: Reader<Value>, runtime: Runtime, connected: Arc<tokio::sync::Notify>) {
     let mut told = String::new();
     while node.advanced().await.is_ok() {
         let snapshot = node.snapshot();
@@ -216,6 +219,7 @@ pub async fn keep_network(mut node: Reader<Value>, runtime: Runtime) {
             && tell_cidr(&runtime, &cidr).await
         {
             told = cidr;
+            connected.notify_one();
         }
     }
     std::future::pending::<()>().await;
