@@ -5,7 +5,6 @@ use std::sync::Arc;
 use client::{DeleteOptions, Propagation, Target, WriteOptions};
 use controllers::{condition, node_lifecycle, root_ca, serviceaccount_token};
 use machinery::time::Duration;
-use reconcile::Objects;
 
 use super::*;
 
@@ -172,7 +171,8 @@ async fn a_claim_is_bound_to_the_smallest_volume_that_fits_and_releases_it() {
         let target = Target::all(&kinds::PERSISTENT_VOLUMES);
         cluster.admin().create(&target, &volume, &WriteOptions::default()).await.expect("a volume");
     }
-    let free = |all: &Objects| all.iter().all(|it| it.value.str_at(&["status", "phase"]) == Some("Available"));
+    let is_free = |it: &Value| it.str_at(&["status", "phase"]) == Some("Available");
+    let free = |all: &Objects| all.iter().filter(|it| is_free(&it.value)).count() == 3;
     cluster.until(&kinds::PERSISTENT_VOLUMES, "available", free).await;
     let claim = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "default"},
         "spec": {"storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}});

@@ -8,7 +8,7 @@ use hollow::node::Size;
 use hollow::{Nodes, Settings};
 use machinery::meta::Meta;
 use machinery::{Key, Resource, Value, value};
-use reconcile::{Configs, kinds};
+use reconcile::{Configs, Objects, kinds};
 use testkit::{Cluster, manage, manage_with};
 use tokio::task::JoinSet;
 
@@ -157,9 +157,9 @@ async fn jobs_complete_fail_and_are_counted_once() {
     assert_eq!((number(&bad, "succeeded"), number(&bad, "failed")), (0, 1));
     let each = settled(&fixture, &kinds::JOBS, "each", is("Complete")).await;
     assert_eq!(each["status"]["completedIndexes"], "0-3".into());
-    let pods = cluster
-        .until(&kinds::PODS, "let go", |pods| pods.iter().all(|pod| Meta::of(&pod.value).finalizers().next().is_none()))
-        .await;
+    let is_free = |pod: &Value| Meta::of(pod).finalizers().next().is_none();
+    let let_go = |pods: &Objects| pods.len() >= 12 + 1 + 4 && pods.iter().all(|pod| is_free(&pod.value));
+    let pods = cluster.until(&kinds::PODS, "let go", let_go).await;
     assert_eq!(pods.len(), 12 + 1 + 4, "nothing was made twice");
 }
 

@@ -212,16 +212,19 @@ fn kubeconfig(address: &str, token: &str) -> String {
 /// What controllers would make: the service account that pods run as, and whom they trust.
 async fn prepare(client: &Client) {
     static NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
-    let options = WatchOptions {
-        field_selector: "metadata.name=default".into(),
-        send_initial_events: true,
-        ..Default::default()
-    };
-    let first = async {
-        let mut watch = client.watch(&Target::all(&NAMESPACES), &options).await.unwrap();
-        while !matches!(watch.next().await.unwrap().unwrap(), Event::Added(_)) {}
-    };
-    tokio::time::timeout(PATIENCE, first).await.expect("the API server makes the first namespace");
+    static CLASSES: Resource = Resource::cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
+    for (resource, name) in [(&NAMESPACES, "default"), (&CLASSES, "system-node-critical")] {
+        let options = WatchOptions {
+            field_selector: format!("metadata.name={name}"),
+            send_initial_events: true,
+            ..Default::default()
+        };
+        let first = async {
+            let mut watch = client.watch(&Target::all(resource), &options).await.unwrap();
+            while !matches!(watch.next().await.unwrap().unwrap(), Event::Added(_)) {}
+        };
+        tokio::time::timeout(PATIENCE, first).await.expect("the API server makes the first objects");
+    }
     static ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
     let account =
         value!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}});
