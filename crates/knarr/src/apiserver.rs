@@ -24,7 +24,7 @@ use tracing::Level;
 
 use flags::Flags;
 
-use crate::component::Inside;
+use crate::component::{self, Inside};
 
 /// Adds the flags that mean something, and those that do not.
 pub fn arguments(command: clap::Command) -> clap::Command {
@@ -50,7 +50,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         check_gate(gate)?;
         tracing::warn!("--feature-gates {gate} has no meaning here: what is there is on");
     }
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(flags, None))
+    component::run(serve(flags, None))
 }
 
 fn check_gate(gate: &str) -> Result<()> {

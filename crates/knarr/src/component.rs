@@ -11,6 +11,9 @@ use auth::User;
 use client::config::{Credential, Kubeconfig, Tls};
 use client::{Client, Config, Https, Settings, Transport};
 
+/// A start takes a second; after this it is over, whatever else the machine does.
+const START: Duration = Duration::from_secs(5);
+
 /// An API server in the same process, once it has started, and who asks it.
 #[derive(Clone)]
 pub struct Inside {
@@ -78,6 +81,22 @@ impl Reach {
         };
         let https = Https::new(anonymous).with_context(|| format!("{} cannot be used", self.config.server))?;
         Ok(Arc::new(https))
+    }
+}
+
+/// Runs a component until it ends, on an executor of its own.
+pub fn run(component: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+        tokio::spawn(settle());
+        component.await
+    })
+}
+
+/// Gives back what only a start needs: most of the code that it runs is not run again.
+async fn settle() {
+    tokio::time::sleep(START).await;
+    if let Err(error) = sys::release_code() {
+        tracing::debug!("the code of the start stays in memory: {error}");
     }
 }
 

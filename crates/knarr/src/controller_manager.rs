@@ -18,7 +18,7 @@ use reconcile::Controller;
 use reconcile::everything::Sweeper;
 use tokio::task::JoinSet;
 
-use crate::component::{Inside, Reach};
+use crate::component::{self, Inside, Reach};
 use crate::health::{self, Health};
 use flags::Flags;
 use identity::Clients;
@@ -54,7 +54,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
     flags::say_without_meaning(matches);
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(manage(&flags, matches, None))
+    component::run(manage(&flags, matches, None))
 }
 
 async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {

@@ -10,7 +10,7 @@ use dns::Zone;
 use dns::forward::{Forwarder, nameservers};
 use dns::serve::{Knowledge, Listeners};
 
-use crate::component::{Inside, Reach};
+use crate::component::{self, Inside, Reach};
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {
@@ -57,8 +57,7 @@ pub fn arguments(command: Command) -> Command {
 /// Answers until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(start(matches, None))
+    component::run(start(matches, None))
 }
 
 /// Answers in a process that has a log and an executor.

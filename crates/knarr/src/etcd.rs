@@ -16,6 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches};
 use consensus::{Change, Peer};
 
+use crate::component;
+
 pub(crate) mod identity;
 mod retention;
 
@@ -186,7 +188,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         flags.limits.log_level.parse().with_context(|| format!("--log-level {:?}", flags.limits.log_level))?;
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
     flags.note_accepted();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(flags))
+    component::run(serve(flags))
 }
 
 async fn serve(flags: &Etcd) -> Result<()> {

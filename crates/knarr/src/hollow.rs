@@ -9,6 +9,8 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
 use client::config::Kubeconfig;
 
+use crate::component;
+
 /// Simulated nodes for a cluster.
 #[derive(Args, Debug, Clone)]
 struct Hollow {
@@ -40,7 +42,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Hollow::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(flags))
+    component::run(serve(flags))
 }
 
 async fn serve(flags: Hollow) -> Result<()> {

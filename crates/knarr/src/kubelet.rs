@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use client::Client;
 use machinery::{Object, Value, json, value};
 
-use crate::component::{Inside, Reach};
+use crate::component::{self, Inside, Reach};
 
 /// How a flag's text becomes a field's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
     let config = config(matches)?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(matches, config, None))
+    component::run(serve(matches, config, None))
 }
 
 async fn serve(matches: &ArgMatches, config: Config, inside: Option<&Inside>) -> Result<()> {

@@ -14,7 +14,7 @@ use driver::{Caches, Driver};
 use machinery::Value;
 use reconcile::{Configs, Controller, Errand, Errands};
 
-use crate::component::{Inside, Reach, host};
+use crate::component::{self, Inside, Reach, host};
 
 /// How many claims and volumes are looked at at once.
 const WORKERS: usize = 4;
@@ -42,7 +42,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Runs until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(io::stderr).init();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(start(matches, None))
+    component::run(start(matches, None))
 }
 
 /// Runs in a process that has a log and an executor.

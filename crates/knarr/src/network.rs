@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Arg, ArgMatches, Command, value_parser};
 
-use crate::component::{Inside, Reach};
+use crate::component::{self, Inside, Reach};
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {
@@ -29,8 +29,7 @@ pub fn arguments(command: Command) -> Command {
 /// Keeps routes and policies until SIGTERM or SIGINT; they stay.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(start(matches, None))
+    component::run(start(matches, None))
 }
 
 /// Keeps them in a process that has a log and an executor.

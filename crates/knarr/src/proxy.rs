@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use proxy::config::Config;
 use proxy::health::Told;
 
-use crate::component::{Inside, Reach};
+use crate::component::{self, Inside, Reach};
 
 /// Flags with a value that mean something, and what.
 const VALUES: &[(&str, &str)] = &[
@@ -100,8 +100,7 @@ pub fn arguments(mut command: Command) -> Command {
 /// Proxies until SIGTERM or SIGINT; the rules stay.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
-    executor.block_on(start(matches, None))
+    component::run(start(matches, None))
 }
 
 /// Proxies in a process that has a log and an executor.

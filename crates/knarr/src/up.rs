@@ -22,7 +22,7 @@ pub use instance::Instance;
 use plan::{Layout, Row};
 use steps::Steps;
 
-use crate::component::Inside;
+use crate::component::{self, Inside};
 
 /// A cluster on this machine.
 #[derive(Args, Debug, Clone)]
@@ -100,7 +100,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let instance = Instance::claim(&options.data_dir)?;
     preflight::check(&options)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(&options, &instance))
+    component::run(serve(&options, &instance))
 }
 
 async fn serve(options: &Options, instance: &Instance) -> Result<()> {

@@ -4,12 +4,14 @@
 
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 
+mod code;
 mod fork;
 mod loaded;
 mod loopback;
 mod mount;
 mod seccomp;
 
+pub use code::release_code;
 pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
 pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
