@@ -66,7 +66,7 @@ impl Controller for CsrApprover {
         keys.push(Key::of(object));
     }
 
-    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(request) = waiting(cache, key) else { return Vec::new() };
         // The second is asked only once the first is answered, and not at all if that was yes.
         let mut asks = Vec::new();
@@ -160,7 +160,14 @@ fn review(request: &Value, ground: &Ground) -> Ask {
         }
     }
     let body = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-    Ask { resource: REVIEWS.clone(), key: Key::default(), subresource: "".into(), labels: None, body: Some(body) }
+    Ask {
+        resource: REVIEWS.clone(),
+        key: Key::default(),
+        subresource: "".into(),
+        labels: None,
+        body: Some(body),
+        as_of: None,
+    }
 }
 
 fn is_allowed(cache: &Cache, ask: &Ask) -> bool {
