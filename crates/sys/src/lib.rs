@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 
 mod code;
+mod counting;
 mod fork;
 mod loaded;
 mod loopback;
@@ -12,6 +13,7 @@ mod mount;
 mod seccomp;
 
 pub use code::release_code;
+pub use counting::Counting;
 pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
 pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
