@@ -11,6 +11,7 @@ mod loaded;
 mod loopback;
 mod mount;
 mod seccomp;
+mod spill;
 
 pub use code::release_code;
 pub use counting::Counting;
@@ -19,3 +20,4 @@ pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
 pub use mount::{clone_tree, map_ids};
 pub use seccomp::{SockFilter, load_seccomp};
+pub use spill::{SLOT_BYTES_MAX, Slot, Spill};
