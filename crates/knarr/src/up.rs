@@ -48,6 +48,10 @@ pub struct Options {
     /// Where services get their addresses from.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cidr: String,
+    /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
+    /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
+    #[arg(long, default_value = "nodes")]
+    pub load_balancer: String,
     /// Port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,

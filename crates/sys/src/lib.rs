@@ -9,6 +9,7 @@ mod fork;
 mod loaded;
 mod loopback;
 mod mount;
+mod packet;
 mod seccomp;
 
 pub use code::release_code;
@@ -16,4 +17,5 @@ pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
 pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
 pub use mount::{clone_tree, map_ids};
+pub use packet::send_frame;
 pub use seccomp::{SockFilter, load_seccomp};
