@@ -176,6 +176,20 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("volumeattributesclass-protection-controller", ""),
 ];
 
+/// Those that upstream has and that are not here, and why nobody misses them.
+pub const ABSENT: &[(&str, &str)] = &[
+    ("cloud-node-lifecycle-controller", CLOUD),
+    ("node-route-controller", CLOUD),
+    ("podcertificaterequest-cleaner-controller", OFF),
+    ("selinux-warning-controller", "it warns of SELinux labels, which nodes here do not set"),
+    // Addresses of services of the type LoadBalancer are given by the nodes themselves, or by a cloud's own manager.
+    ("service-lb-controller", CLOUD),
+    ("storageversion-garbage-collector-controller", OFF),
+];
+
+const CLOUD: &str = "it needs a cloud, whose own controller manager runs it";
+const OFF: &str = "it belongs to a feature that is off unless somebody asks for it";
+
 /// Those that run only when they are asked for by name.
 const ON_REQUEST: &[&str] = &[
     "bootstrap-signer-controller",
@@ -229,6 +243,9 @@ impl Choice {
 }
 
 #[cfg(test)]
+mod laws;
+
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -242,6 +259,16 @@ mod tests {
             assert!(KNOWN.iter().any(|(known, _)| *known == name), "{name}");
         }
         assert!(KNOWN.is_sorted());
+    }
+
+    #[test]
+    fn a_controller_of_upstreams_is_here_or_it_is_said_why_not() {
+        let here: BTreeSet<&str> = ROWS.iter().chain(&SWEEPERS).map(|row| row.name).collect();
+        for (name, _) in KNOWN {
+            let absent = ABSENT.iter().any(|(absent, _)| absent == name);
+            assert!(here.contains(name) != absent, "{name}");
+        }
+        assert!(ABSENT.iter().all(|(absent, _)| KNOWN.iter().any(|(name, _)| name == absent)));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use clap::ArgMatches;
 
 use crate::{
-    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hello, hollow, image, kubelet,
-    local_path, network, pause, proxy, scheduler, shim, status, store, up,
+    agent, apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hello, hollow, image, kubelet,
+    local_path, network, node, pause, proxy, scheduler, shim, status, store, token, up,
 };
 
 /// A command of the binary.
@@ -21,6 +21,12 @@ pub struct Command {
 
 /// Every command, sorted by name.
 pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "agent",
+        about: "A node of a cluster whose servers are elsewhere",
+        arguments: agent::arguments,
+        run: agent::run,
+    },
     Command {
         name: "certs",
         about: "The certificates of this machine's cluster: list, rotate",
@@ -114,6 +120,12 @@ pub const COMMANDS: &[Command] = &[
         run: network::run,
     },
     Command {
+        name: "node",
+        about: "Nodes that are network namespaces of this machine: add, list, remove",
+        arguments: node::arguments,
+        run: node::run,
+    },
+    Command {
         name: "pause",
         about: "Wait to be ended (the program of knarr.local/pause)",
         arguments: pause::arguments,
@@ -136,6 +148,12 @@ pub const COMMANDS: &[Command] = &[
         about: "Snapshots of the store, and a check of its directory",
         arguments: store::arguments,
         run: store::run,
+    },
+    Command {
+        name: "token",
+        about: "What machines join the cluster with: create, list, remove",
+        arguments: token::arguments,
+        run: token::run,
     },
     Command {
         name: "up",

@@ -1,11 +1,12 @@
 //! `knarr up`: store, API server, controllers, scheduler, node, network and DNS of a cluster, in one process.
 
-mod addons;
+pub mod addons;
 mod background;
 mod instance;
-mod plan;
-mod preflight;
-mod ready;
+pub mod nodes;
+pub mod plan;
+pub mod preflight;
+pub mod ready;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,9 @@ use pki::{Pki, Subject};
 use tokio::task::JoinSet;
 
 pub use instance::Instance;
-use plan::{Layout, Row};
-use steps::Steps;
+use nodes::Nodes;
+use plan::{Layout, Place, Row};
+pub use steps::Steps;
 
 use crate::component::{self, Inside};
 
@@ -48,6 +50,12 @@ pub struct Options {
     /// Where services get their addresses from.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cidr: String,
+    /// How many nodes the cluster has: this machine, and the others network namespaces of it.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub nodes: u16,
+    /// Where nodes that are namespaces get their addresses from.
+    #[arg(long, default_value = "172.30.0.0/24")]
+    pub node_cidr: net::Cidr,
     /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
     /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
     #[arg(long, default_value = "nodes")]
@@ -71,6 +79,18 @@ pub struct Options {
     #[arg(long)]
     pub systemd_unit: bool,
 }
+
+impl Default for Options {
+    /// As if nothing were given.
+    fn default() -> Self {
+        let command = Self::augment_args(clap::Command::new("up").no_binary_name(true));
+        let matches = command.get_matches_from(std::iter::empty::<&str>());
+        Self::from_arg_matches(&matches).expect("every argument has a default")
+    }
+}
+
+/// What runs, by name, until it fails.
+pub type Parts = JoinSet<(&'static str, Result<()>)>;
 
 pub fn arguments(command: clap::Command) -> clap::Command {
     Options::augment_args(command).args(plan::ROWS.iter().map(|row| {
@@ -109,21 +129,24 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 
 async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::begin();
-    let layout = Layout::of(options, preflight::address(options)?)?;
+    let nodes = Nodes::open(&options.data_dir, options.node_cidr);
+    let layout = Layout::of(options, nodes.address(preflight::address_or(options.node_ip)?, options)?)?;
+    let names = nodes.ensure(&layout.node_name, options.nodes)?;
     let pki = Pki::open(&layout.pki())?;
     certificates(&pki, &layout)?;
     steps.done("certificates");
     let (mut running, inside) = (JoinSet::new(), Inside::new());
-    for (row, flags) in plan::of(options, &layout, &pki) {
+    for (row, flags) in plan::of(&[Place::Server, Place::Node], options, &layout, &pki) {
         let asked_by = layout.user(row.kubeconfig).context("every component is somebody")?;
-        start(row, flags, inside.asked_by(asked_by), &mut running)?;
+        start(row, flags, Some(inside.asked_by(asked_by)), &mut running)?;
         if row.name == "kube-apiserver" {
             until(&mut running, ready::server(&layout)).await?;
             steps.done("API server and store");
             addons::apply(options, &layout).await?;
         }
     }
-    for (what, wait) in ready::rest(options, &layout) {
+    running.spawn(nodes.keep(options.clone(), layout.clone()));
+    for (what, wait) in ready::rest(options, &layout, &names) {
         until(&mut running, wait).await?;
         steps.done(what);
     }
@@ -149,12 +172,8 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-fn start(
-    row: &'static Row,
-    flags: Vec<String>,
-    inside: Inside,
-    running: &mut JoinSet<(&'static str, Result<()>)>,
-) -> Result<()> {
+/// Starts a component.
+pub fn start(row: &'static Row, flags: Vec<String>, inside: Option<Inside>, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
     let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {}", row.name))?;
     running.spawn(async move { (row.name, (row.run)(matches, inside).await) });
@@ -162,10 +181,7 @@ fn start(
 }
 
 /// Waits for something while everything runs.
-async fn until(
-    running: &mut JoinSet<(&'static str, Result<()>)>,
-    wait: impl Future<Output = Result<()>>,
-) -> Result<()> {
+pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         done = wait => done,
         ended = first_end(running) => ended,
@@ -177,7 +193,7 @@ async fn until(
 }
 
 /// The end of any component is the end of all: nobody is served by half a cluster.
-async fn first_end(running: &mut JoinSet<(&'static str, Result<()>)>) -> Result<()> {
+pub async fn first_end(running: &mut Parts) -> Result<()> {
     match running.join_next().await {
         Some(Ok((name, Ok(())))) => bail!("{name} ended by itself"),
         Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} ended"))),

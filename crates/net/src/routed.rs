@@ -157,6 +157,11 @@ impl Routed {
         }
     }
 
+    /// What an interface of a sandbox was given.
+    pub fn lease(&self, sandbox: &str, interface: &str) -> Result<Option<Lease>, NetworkError> {
+        Ok(Locked::open(&self.0.config.state)?.leases.owners.get(&owner(sandbox, interface)).cloned())
+    }
+
     /// Takes away what belongs to none of these sandboxes.
     pub fn retain(&self, alive: impl Fn(&str) -> bool) -> Result<(), NetworkError> {
         let mut locked = Locked::open(&self.0.config.state)?;

@@ -105,6 +105,11 @@ impl Pki {
         Ok(pki)
     }
 
+    /// The folder as it is: of a machine that has no authority's key.
+    pub fn at(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
     /// The certificate of an authority.
     pub fn authority(&self, authority: Authority) -> PathBuf {
         self.pair(authority.name()).certificate

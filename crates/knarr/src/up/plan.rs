@@ -16,12 +16,23 @@ use crate::{apiserver, controller_manager, dns, kubelet, local_path, network, pr
 /// A component that runs until it fails.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
+/// Where a component runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On servers.
+    Server,
+    /// On every node, servers' among them.
+    Node,
+}
+
 /// A component of a cluster.
 pub struct Row {
     /// What `--disable` calls it; empty if nothing works without it.
     pub part: &'static str,
     /// What it is called when it is started alone.
     pub name: &'static str,
+    /// Where it runs.
+    pub place: Place,
     /// The argument of this command that gives it flags of its own.
     pub own_flags: &'static str,
     /// Who it is to the API server: the name of its kubeconfig.
@@ -31,7 +42,7 @@ pub struct Row {
     /// What flags it takes.
     pub arguments: fn(clap::Command) -> clap::Command,
     /// Runs it.
-    pub run: fn(ArgMatches, Inside) -> Running,
+    pub run: fn(ArgMatches, Option<Inside>) -> Running,
 }
 
 /// All of them, in the order of their start.
@@ -39,74 +50,82 @@ pub const ROWS: &[Row] = &[
     Row {
         part: "",
         name: "kube-apiserver",
+        place: Place::Server,
         own_flags: "kube-apiserver-arg",
         kubeconfig: "admin",
         flags: server_flags,
         arguments: apiserver::arguments,
-        run: |matches, inside| Box::pin(async move { apiserver::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { apiserver::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "controller-manager",
         name: "kube-controller-manager",
+        place: Place::Server,
         own_flags: "kube-controller-manager-arg",
         kubeconfig: "controller-manager",
         flags: manager_flags,
         arguments: controller_manager::arguments,
-        run: |matches, inside| Box::pin(async move { controller_manager::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { controller_manager::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "scheduler",
         name: "kube-scheduler",
+        place: Place::Server,
         own_flags: "kube-scheduler-arg",
         kubeconfig: "scheduler",
         flags: scheduler_flags,
         arguments: scheduler::arguments,
-        run: |matches, inside| Box::pin(async move { scheduler::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { scheduler::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "kubelet",
         name: "kubelet",
+        place: Place::Node,
         own_flags: "kubelet-arg",
         kubeconfig: "kubelet",
         flags: kubelet_flags,
         arguments: kubelet::arguments,
-        run: |matches, inside| Box::pin(async move { kubelet::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { kubelet::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "proxy",
         name: "kube-proxy",
+        place: Place::Node,
         own_flags: "kube-proxy-arg",
         kubeconfig: "proxy",
         flags: proxy_flags,
         arguments: proxy::arguments,
-        run: |matches, inside| Box::pin(async move { proxy::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { proxy::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "network",
         name: "network",
+        place: Place::Node,
         own_flags: "network-arg",
         kubeconfig: "network",
         flags: network_flags,
         arguments: network::arguments,
-        run: |matches, inside| Box::pin(async move { network::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { network::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "dns",
         name: "dns",
+        place: Place::Node,
         own_flags: "dns-arg",
         kubeconfig: "dns",
         flags: dns_flags,
         arguments: dns::arguments,
-        run: |matches, inside| Box::pin(async move { dns::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { dns::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "local-path",
         name: "local-path",
+        place: Place::Node,
         own_flags: "local-path-arg",
         kubeconfig: "local-path",
         flags: local_path_flags,
         arguments: local_path::arguments,
-        run: |matches, inside| Box::pin(async move { local_path::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { local_path::start(&matches, inside.as_ref()).await }),
     },
 ];
 
@@ -115,9 +134,10 @@ pub fn parts() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.part).filter(|part| !part.is_empty())
 }
 
-/// The components that are wanted, in the order of their start, each with its flags.
-pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
-    let wanted = |row: &&Row| !options.disable.iter().any(|disabled| disabled == row.part);
+/// The components of these places that are wanted, in the order of their start, each with its flags.
+pub fn of(places: &[Place], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
+    let wanted =
+        |row: &&Row| places.contains(&row.place) && !options.disable.iter().any(|disabled| disabled == row.part);
     let planned = |row: &'static Row| {
         let own = options.own_flags.get(row.name).into_iter().flatten();
         (row, overridden((row.flags)(options, layout, pki), own))
@@ -198,10 +218,16 @@ impl Layout {
         vec![server, kubelet_client, front]
     }
 
-    /// Whom a kubeconfig names.
-    pub fn user(&self, kubeconfig: &str) -> Option<User> {
+    /// User and group that a kubeconfig names.
+    pub fn subject(&self, kubeconfig: &str) -> Option<(String, String)> {
         let file = self.kubeconfig(kubeconfig);
         let (_, user, group) = self.kubeconfigs().into_iter().find(|(found, _, _)| *found == file)?;
+        Some((user, group))
+    }
+
+    /// Whom a kubeconfig names.
+    pub fn user(&self, kubeconfig: &str) -> Option<User> {
+        let (user, group) = self.subject(kubeconfig)?;
         Some(User::authenticated(user, (!group.is_empty()).then(|| group.into())))
     }
 
@@ -304,7 +330,7 @@ fn network_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     let mut told =
         flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())]);
     // Nodes answer for their own addresses without being told.
-    if !["none", "nodes"].contains(&options.load_balancer.as_str()) {
+    if !["", "none", "nodes"].contains(&options.load_balancer.as_str()) {
         told.push(format!("--load-balancer-pool={}", options.load_balancer));
     }
     told
@@ -383,6 +409,25 @@ mod tests {
         let decided = flags(&[("port", "1".into()), ("portal", "2".into())]);
         let own = ["port=3".to_owned(), "--v=4".to_owned()];
         assert_eq!(overridden(decided, own.iter()), ["--portal=2", "--port=3", "--v=4"]);
+    }
+
+    #[test]
+    fn what_runs_on_every_node_is_approved_as_such() {
+        let layout = Layout {
+            data_dir: PathBuf::from("/d"),
+            node_name: "n".to_owned(),
+            address: IpAddr::from([192, 0, 2, 1]),
+            port: 1,
+            first_service: IpAddr::from([10, 96, 0, 1]),
+            dns_service: IpAddr::from([10, 96, 0, 10]),
+            dns_port: 1,
+        };
+        for row in ROWS.iter().filter(|row| row.place == Place::Node && row.name != "kubelet") {
+            let (user, group) = layout.subject(row.kubeconfig).unwrap();
+            let groups: Vec<&str> = Some(group.as_str()).filter(|group| !group.is_empty()).into_iter().collect();
+            let known = controllers::csr_approver::COMPONENTS;
+            assert!(known.iter().any(|(one, of)| *one == user && **of == groups), "{user} of {groups:?}");
+        }
     }
 
     #[test]

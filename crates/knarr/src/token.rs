@@ -1,0 +1,145 @@
+//! `knarr token`: what machines join the cluster with.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use auth::bootstrap_token::{NAMESPACE, SECRET_TYPE};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
+use client::config::Kubeconfig;
+use client::{Client, DeleteOptions, ListOptions, Settings, Target, WriteOptions};
+use driver::clock;
+use machinery::meta::Meta;
+use machinery::{Resource, Value, value};
+
+use crate::component;
+use crate::join::{GROUP, JoinToken, pin};
+
+static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+
+/// Tokens of the cluster of this machine.
+#[derive(Args, Debug)]
+struct Tokens {
+    /// The cluster's folder.
+    #[arg(long, default_value = "/var/lib/knarr", global = true)]
+    data_dir: PathBuf,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Make one, and print it.
+    Create {
+        /// How long it may be used.
+        #[arg(long, default_value = "24h", value_parser = component::duration)]
+        ttl: Duration,
+    },
+    /// List them.
+    Ls,
+    /// Take one back: nobody joins with it any more. Machines that did stay.
+    Rm {
+        /// The part of the token before the first point.
+        id: String,
+    },
+}
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Tokens::augment_args(command)
+}
+
+/// Makes, lists or removes.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let Tokens { data_dir, what } = Tokens::from_arg_matches(matches)?;
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    executor.block_on(async {
+        let client = admin(&data_dir)?;
+        match what {
+            What::Create { ttl } => println!("{}", create(&client, &data_dir, ttl).await?),
+            What::Ls => list(&client).await?,
+            What::Rm { id } => {
+                let name = format!("bootstrap-token-{id}");
+                let target = Target::named(&SECRETS, NAMESPACE, &name);
+                client.delete(&target, &DeleteOptions::default()).await.with_context(|| format!("token {id}"))?;
+                println!("token {id} is no longer good for anything");
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A client that may do everything in the cluster of a folder.
+pub fn admin(data_dir: &Path) -> Result<Client> {
+    let file = data_dir.join("admin.kubeconfig");
+    ensure!(file.is_file(), "there is no cluster in {}; start one with `knarr up`", data_dir.display());
+    let config = Kubeconfig::load(&[file])?.config(None)?;
+    Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
+}
+
+/// Makes a token that is good for so long.
+pub async fn create(client: &Client, data_dir: &Path, ttl: Duration) -> Result<JoinToken> {
+    let authority = data_dir.join("pki").join("ca.crt");
+    let authority = std::fs::read_to_string(&authority).with_context(|| format!("{}", authority.display()))?;
+    let (id, secret) = (random(6)?, random(16)?);
+    let ends = clock::now().plus(machinery::time::Duration::from_nanos(i64::try_from(ttl.as_nanos())?));
+    let object = value!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": SECRET_TYPE,
+        "metadata": {"name": (format!("bootstrap-token-{id}")), "namespace": NAMESPACE},
+        "stringData": {
+            "token-id": (id.as_str()),
+            "token-secret": (secret.as_str()),
+            "expiration": (ends.to_string()),
+            "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true",
+            "auth-extra-groups": GROUP,
+        },
+    });
+    let target = Target::within(&SECRETS, NAMESPACE);
+    client.create(&target, &object, &WriteOptions::default()).await.context("the token is not taken")?;
+    Ok(JoinToken { token: format!("{id}.{secret}"), pin: pin(&authority)? })
+}
+
+async fn list(client: &Client) -> Result<()> {
+    let options = ListOptions { field_selector: format!("type={SECRET_TYPE}"), ..ListOptions::default() };
+    println!("{:<8} {:<22} GROUPS", "ID", "ENDS");
+    for secret in client.list_all(&Target::within(&SECRETS, NAMESPACE), &options).await?.items {
+        let name = Meta::of(&secret).name().to_owned();
+        let id = name.strip_prefix("bootstrap-token-").unwrap_or(&name);
+        let ends = field(&secret, "expiration");
+        println!(
+            "{id:<8} {:<22} {}",
+            if ends.is_empty() { "never" } else { &ends },
+            field(&secret, "auth-extra-groups")
+        );
+    }
+    Ok(())
+}
+
+fn field(secret: &Value, name: &str) -> String {
+    let text = secret.str_at(&["data", name]).and_then(|text| BASE64.decode(text).ok()).unwrap_or_default();
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Lower-case letters and digits that nobody guesses.
+fn random(length: usize) -> Result<String> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let mut bytes = vec![0; length];
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("this machine has no randomness")?;
+    Ok(bytes.into_iter().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_has_the_form_of_a_token() {
+        let drawn = format!("{}.{}", random(6).unwrap(), random(16).unwrap());
+        assert!(auth::bootstrap_token::Token::parse(&drawn).is_some(), "{drawn}");
+        assert_ne!(random(16).unwrap(), random(16).unwrap());
+    }
+}
