@@ -56,6 +56,10 @@ pub struct Options {
     /// Where nodes that are namespaces get their addresses from.
     #[arg(long, default_value = "172.30.0.0/24")]
     pub node_cidr: net::Cidr,
+    /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
+    /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
+    #[arg(long, default_value = "nodes")]
+    pub load_balancer: String,
     /// Port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,

@@ -270,7 +270,17 @@ fn rules_of_local_path() -> Value {
 
 fn rules_of_network() -> Value {
     value!([
-        {"apiGroups": [""], "resources": ["namespaces", "pods", "nodes"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["namespaces", "pods", "nodes", "services"],
+            "verbs": ["get", "list", "watch"],
+        },
         {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+        },
     ])
 }

@@ -418,7 +418,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
 
 fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let authority = pki.authority_pair(Authority::Cluster);
-    flags(&[
+    let mut told = flags(&[
         ("kubeconfig", path(layout.kubeconfig("controller-manager"))),
         ("leader-elect", elects(options)),
         ("secure-port", "0".into()),
@@ -433,7 +433,11 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cluster-cidr", options.pod_cidr.clone()),
         ("service-cluster-ip-range", options.service_cidr.clone()),
         ("controllers", "*,bootstrap-signer-controller,token-cleaner-controller".into()),
-    ])
+    ]);
+    if options.load_balancer != "none" {
+        told.push(format!("--load-balancer-addresses={}", options.load_balancer));
+    }
+    told
 }
 
 fn scheduler_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
@@ -451,11 +455,18 @@ fn proxy_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
         ("hostname-override", layout.node_name.clone()),
         ("cluster-cidr", options.pod_cidr.clone()),
         ("healthz-bind-address", "127.0.0.1:0".into()),
+        ("metrics-bind-address", "127.0.0.1:0".into()),
     ])
 }
 
-fn network_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
-    flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())])
+fn network_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    let mut told =
+        flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())]);
+    // Nodes answer for their own addresses without being told.
+    if !["", "none", "nodes"].contains(&options.load_balancer.as_str()) {
+        told.push(format!("--load-balancer-pool={}", options.load_balancer));
+    }
+    told
 }
 
 fn local_path_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
