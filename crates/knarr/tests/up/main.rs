@@ -7,7 +7,8 @@ mod servers;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const KNARR: &str = env!("CARGO_BIN_EXE_knarr");
@@ -173,8 +174,7 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
 
     leave_nothing_after_a_hundred_pods(&machine);
 
-    machine.kill();
-    machine.up();
+    nothing_is_lost_when_it_dies_twenty_times(&machine);
     assert_eq!(machine.succeed(pods), before, "the same containers go on");
     machine.succeed("kubectl scale deployment web --replicas=1");
     machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 1);
@@ -211,6 +211,34 @@ fn leave_nothing_after_a_hundred_pods(machine: &Machine) {
         assert!(Instant::now() < deadline, "before {before:?}, after {:?}", machine.held(&uids));
         std::thread::yield_now();
     }
+}
+
+/// Objects are written all the time; what was taken before a death is there after the last.
+fn nothing_is_lost_when_it_dies_twenty_times(machine: &Machine) {
+    let (stop, taken) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                let name = format!("written-{number}");
+                if machine.said(&format!("kubectl create configmap {name}")).contains("created") {
+                    taken.lock().unwrap().push(name);
+                }
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        for _ in 0..20 {
+            machine.kill();
+            machine.up();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let names = machine.succeed("kubectl get configmaps -o jsonpath={.items[*].metadata.name}");
+    let names: Vec<&str> = names.split(' ').collect();
+    let taken = taken.into_inner().unwrap();
+    assert!(!taken.is_empty());
+    assert!(taken.iter().all(|name| names.contains(&name.as_str())), "{taken:?} but {names:?}");
 }
 
 /// What a machine has for its pods.

@@ -1,7 +1,5 @@
 //! Three nodes on one machine, from one command: what a user does with them, and what happens to them.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use super::*;
 
 /// The rules of a cluster that is to notice a lost node soon.

@@ -1,8 +1,6 @@
 //! Three servers and an agent, each a machine of its own on one segment: what a client notices when one of them fails.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 
