@@ -7,8 +7,14 @@ use anyhow::{Context, bail};
 use crate::root;
 
 /// What can be measured: examples, each of the package that it belongs to.
-const EXAMPLES: &[(&str, &str)] =
-    &[("api", "knarr"), ("controllers", "knarr"), ("node", "knarr"), ("scheduler", "scheduling"), ("store", "knarr")];
+const EXAMPLES: &[(&str, &str)] = &[
+    ("api", "knarr"),
+    ("controllers", "knarr"),
+    ("net", "knarr"),
+    ("node", "knarr"),
+    ("scheduler", "scheduling"),
+    ("store", "knarr"),
+];
 /// Crates whose bench comes before the example of the same name.
 const BENCHES: &[&str] = &["scheduler"];
 

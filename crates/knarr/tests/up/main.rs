@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod nodes;
+mod servers;
 
 use std::io::Write;
 use std::path::PathBuf;
