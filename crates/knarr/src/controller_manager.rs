@@ -26,19 +26,7 @@ use identity::Clients;
 /// The owner of the fields that controllers set, and what the process calls itself.
 const MANAGER: &str = "kube-controller-manager";
 
-/// A loop that asks for what no cache holds, so that it is more than a decision.
-struct Loop {
-    row: Row,
-    component: &'static str,
-    /// The kinds that must be cached for it.
-    reads: &'static [&'static str],
-    run: fn(Arc<Driver>) -> Running,
-}
-
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// All of them.
-const LOOPS: &[Loop] = &[];
 
 pub fn arguments(command: clap::Command) -> clap::Command {
     flags::without_meaning(Flags::augment_args(command))
@@ -108,7 +96,7 @@ async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen]) -> Res
     bail!("all controllers have ended")
 }
 
-/// A controller or a loop that is to run.
+/// A controller that is to run.
 struct Chosen {
     name: &'static str,
     account: &'static str,
@@ -142,14 +130,8 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
             start: Box::new(move |driver| Box::pin(member.run(driver, workers))),
         });
     }
-    let missing = |name: &&&str| choice.names(name) && !chosen.iter().any(|one: &Chosen| one.name == **name);
-    let names: Vec<&str> = table::KNOWN.iter().map(|(name, _)| name).filter(missing).copied().collect();
-    if !names.is_empty() {
-        tracing::warn!(controllers = ?names, "these controllers are named and are not here: clouds, and features of old versions");
-    }
-    for one in LOOPS.iter().filter(|one| choice.includes(one.row.name)) {
-        let Loop { row, component, reads, run } = one;
-        chosen.push(Chosen { name: row.name, account: row.account, component, reads, start: Box::new(run) });
+    for (name, why) in table::ABSENT.iter().filter(|(name, _)| choice.names(name)) {
+        tracing::warn!(controller = name, why, "this controller is not here, and does not run");
     }
     Ok(chosen)
 }

@@ -11,6 +11,9 @@ use machinery::{Key, Value, value};
 use reconcile::kinds;
 use testkit::{Cluster, manage};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const REPLICAS: i64 = 3000;
 const NODES: u32 = 30;
 
