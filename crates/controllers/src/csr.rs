@@ -198,6 +198,7 @@ pub(crate) mod tests {
     pub const OF_SERVER: &str = include_str!("csr/server.pem");
     /// By somebody else: O=people, CN=jane.
     pub const OF_PERSON: &str = include_str!("csr/person.pem");
+    pub const OF_COMPONENT: &str = include_str!("csr/component.pem");
 
     /// A request as the API server has it.
     pub fn request(pem: &str, signer: &str, usages: &[&str]) -> Value {

@@ -1,10 +1,10 @@
-//! Approves what kubelets ask for to show to the API server, if they may ask for it.
+//! Approves what nodes ask for to show to the API server, if they may ask for it.
 
 use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
 
-use crate::csr::{Asked, KUBELET_CLIENT, is, usages};
+use crate::csr::{Asked, CLIENT, KUBELET_CLIENT, is, usages};
 use crate::read::text;
 
 /// How long after a refusal the right is asked for again, at first; then ever longer.
@@ -30,6 +30,22 @@ const SELF: Ground = Ground {
 const NODE: Ground =
     Ground { right: "nodeclient", message: "Auto approving kubelet client certificate after SubjectAccessReview." };
 
+/// Somebody who may ask for what runs on every node beside its kubelet.
+const COMPONENT: Ground = Ground {
+    right: "nodecomponentclient",
+    message: "Auto approving certificate of a node's component after SubjectAccessReview.",
+};
+
+// DEVIATION: certificates of the components that run on every node are approved like a kubelet's, for those who have the
+// right `nodecomponentclient`; nobody has it but what `knarr up` gives it to.
+/// What runs on a node beside its kubelet: the user and the groups that it is.
+pub const COMPONENTS: &[(&str, &[&str])] = &[
+    ("system:kube-proxy", &["system:node-proxier"]),
+    ("knarr:network", &[]),
+    ("knarr:dns", &[]),
+    ("knarr:local-path", &[]),
+];
+
 /// The controller.
 pub struct CsrApprover;
 
@@ -50,7 +66,7 @@ impl Controller for CsrApprover {
         keys.push(Key::of(object));
     }
 
-    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(request) = waiting(cache, key) else { return Vec::new() };
         // The second is asked only once the first is answered, and not at all if that was yes.
         let mut asks = Vec::new();
@@ -113,14 +129,18 @@ fn waiting<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
     (!decided && text(request, &["status", "certificate"]).is_empty()).then_some(request)
 }
 
-/// On what grounds a request can be approved, the narrowest first. Only kubelets' own clients are approved by themselves.
+/// On what grounds a request can be approved, the narrowest first. Only clients on nodes are approved by themselves.
 fn grounds(request: &Value) -> Vec<&'static Ground> {
-    if text(request, &["spec", "signerName"]) != KUBELET_CLIENT {
+    let signer = text(request, &["spec", "signerName"]);
+    let Some(asked) = Asked::of(request) else { return Vec::new() };
+    if ![CLIENT, KUBELET_CLIENT].contains(&signer) || asked.check(signer, &usages(request)).is_err() {
         return Vec::new();
     }
-    let Some(asked) = Asked::of(request) else { return Vec::new() };
-    if asked.check(KUBELET_CLIENT, &usages(request)).is_err() {
-        return Vec::new();
+    if signer == CLIENT {
+        let is_component = COMPONENTS
+            .iter()
+            .any(|(user, groups)| asked.common_name == *user && asked.organizations.iter().eq(groups.iter()));
+        return if is_component { vec![&COMPONENT] } else { Vec::new() };
     }
     if text(request, &["spec", "username"]) == asked.common_name { vec![&SELF, &NODE] } else { vec![&NODE] }
 }
@@ -140,7 +160,14 @@ fn review(request: &Value, ground: &Ground) -> Ask {
         }
     }
     let body = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-    Ask { resource: REVIEWS.clone(), key: Key::default(), subresource: "".into(), labels: None, body: Some(body) }
+    Ask {
+        resource: REVIEWS.clone(),
+        key: Key::default(),
+        subresource: "".into(),
+        labels: None,
+        body: Some(body),
+        as_of: None,
+    }
 }
 
 fn is_allowed(cache: &Cache, ask: &Ask) -> bool {
@@ -154,7 +181,7 @@ mod tests {
     use reconcile::testing::{World, obeys_laws, settle};
 
     use super::*;
-    use crate::csr::tests::{OF_NODE, OF_PERSON, OF_SERVER, request};
+    use crate::csr::tests::{OF_COMPONENT, OF_NODE, OF_PERSON, OF_SERVER, request};
 
     const USAGES: &[&str] = &["digital signature", "client auth"];
 
@@ -162,7 +189,7 @@ mod tests {
     fn check(request: &Value, rights: &[&str], expect: &str) {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let key = world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request.clone());
-        for ground in [&SELF, &NODE] {
+        for ground in [&SELF, &NODE, &COMPONENT] {
             let allowed = rights.contains(&ground.right);
             world.answer(&review(request, ground), Ok(value!({"status": {"allowed": allowed}})));
         }
@@ -187,8 +214,17 @@ mod tests {
     }
 
     #[test]
+    fn a_component_of_a_node_is_approved_for_who_may_ask_for_one() {
+        let asked = request(OF_COMPONENT, CLIENT, USAGES);
+        check(&asked, &["nodecomponentclient"], COMPONENT.message);
+        check(&asked, &["nodeclient", "selfnodeclient"], "");
+        check(&request(OF_COMPONENT, KUBELET_CLIENT, USAGES), &["nodecomponentclient"], "");
+    }
+
+    #[test]
     fn nothing_else_is_approved_whatever_the_rights() {
-        let all = &["selfnodeclient", "nodeclient"];
+        let all = &["selfnodeclient", "nodeclient", "nodecomponentclient"];
+        check(&request(OF_PERSON, CLIENT, USAGES), all, "");
         check(&request(OF_SERVER, KUBELET_CLIENT, USAGES), all, "");
         check(&request(OF_PERSON, KUBELET_CLIENT, USAGES), all, "");
         check(&request(OF_NODE, "kubernetes.io/kubelet-serving", USAGES), all, "");

@@ -18,6 +18,7 @@ const WORDS: Words = Words {
 };
 
 /// The controller. Its keys are pods.
+// DEVIATION: only taints of devices themselves count; upstream also has DeviceTaintRules, behind a feature that is off by default.
 pub struct DeviceTaintEviction;
 
 /// A pod that is placed, and each of its devices that is tainted: what the claim tolerates of it, and the taint.

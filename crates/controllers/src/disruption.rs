@@ -57,7 +57,7 @@ impl Controller for Disruption {
     }
 
     /// How large a workload of a custom kind is, its scale says.
-    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(budget) = cache.get("poddisruptionbudgets.policy", key) else { return Vec::new() };
         let mut asks: Vec<Ask> = Vec::new();
         for pod in pods_of(cache, budget) {
@@ -131,6 +131,7 @@ fn scale_of(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Ask {
         subresource: "scale".into(),
         labels: None,
         body: None,
+        as_of: None,
     }
 }
 
@@ -362,7 +363,7 @@ mod tests {
         }
         let allowed = |world: &mut World| {
             let cache = world.cache::<Disruption>();
-            let asks = Disruption::asks(&cache, &key);
+            let asks = Disruption::asks(&cache, &key, world.now);
             drop(cache);
             assert_eq!(asks.len(), 1, "each is asked for once");
             settle::<Disruption>(world, kubelet);

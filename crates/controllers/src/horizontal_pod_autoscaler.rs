@@ -84,7 +84,7 @@ impl Controller for HorizontalPodAutoscaler {
         }
     }
 
-    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(hpa) = cache.get("horizontalpodautoscalers.autoscaling", key) else { return Vec::new() };
         let ask = scale_of(cache, hpa);
         let mut asks = vec![ask.clone()];
@@ -223,6 +223,7 @@ fn scale_of(cache: &Cache, hpa: &Value) -> Ask {
         subresource: "scale".into(),
         labels: None,
         body: None,
+        as_of: None,
     }
 }
 

@@ -85,7 +85,7 @@ impl Controller for ResourceClaim {
     }
 
     /// A pod that the cache does not know may be newer than the cache: all pods of the namespace are asked for.
-    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(claim) = claim_of(cache, key) else { return Vec::new() };
         let unknown = list(claim, &["status", "reservedFor"]).iter().any(|user| known(cache, key, user).is_none());
         if unknown { vec![all_pods(key)] } else { Vec::new() }
@@ -137,13 +137,7 @@ fn claim_of<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
 }
 
 fn all_pods(key: &Key) -> Ask {
-    Ask {
-        resource: kinds::PODS.clone(),
-        key: Key::new(key.namespace.clone(), ""),
-        subresource: "".into(),
-        labels: Some(String::new()),
-        body: None,
-    }
+    Ask::all(&kinds::PODS, &key.namespace)
 }
 
 /// The pod that a reservation names, if the cache has that very one.

@@ -1,32 +1,68 @@
 //! Says in the status of a ResourceQuota what its namespace uses.
 //!
 //! The API server adds to it what each write uses, in the same transaction. This controller starts the count, and corrects it
-//! when something is deleted or ends. Like upstream's it may see a quota before the pod that was just added to it, and then
-//! counts one too few until it sees the pod: in that moment the server lets one more in than the quota allows.
-
-use std::collections::BTreeSet;
+//! when something is deleted or ends. A correction holds for the version of the quota that it was made from, and what the server
+//! added up to then must be among what is counted: a count of less would let more in than the quota allows. So only kinds are
+//! counted that are shown as of that version or later; a kind whose watch is late is asked for.
+//!
+//! Kinds that nobody here watches, such as custom ones, are asked for when a quota begins to count them, and now and then.
 
 use api::quota::amounts::{self, Amounts};
 use api::quota::{scopes, usage};
 use machinery::meta::Meta;
 use machinery::quantity::{Format, Quantity};
-use machinery::time::Time;
+use machinery::time::{Duration, Time};
 use machinery::{Key, Object, Str, Value};
-use reconcile::{Action, Cache, Controller, Plan, kinds};
+use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
+
+use crate::read::list;
+use crate::scale_target::{self, DEFINITIONS};
+
+/// When to ask again if the server gave no answer.
+const LATER: Duration = Duration::from_seconds(1);
+/// How long a count of what nobody watches holds: upstream counts everything again that often.
+const COUNT_HOLDS: Duration = Duration::from_seconds(5 * 60);
+/// What counts objects of any kind is called so, followed by the kind.
+const COUNT: &str = "count/";
 
 /// The controller.
 pub struct ResourceQuota;
 
-/// A quota, and the objects of each kind in its namespace that it counts.
+/// A quota, and what its namespace has of each kind that it counts.
 pub struct Observed<'a> {
     quota: &'a Value,
-    objects: Vec<(&'static str, Vec<&'a Value>)>,
+    counted: Vec<Counted<'a>>,
+    /// Kinds that nobody watches: what the quota says of them stays, unless they are counted now.
+    unwatched: Vec<Unwatched>,
+    /// When these were counted last.
+    counted_at: Option<Time>,
+}
+
+struct Counted<'a> {
+    kind: Str,
+    objects: Vec<&'a Value>,
+    /// Whether something may be missing that the quota has already.
+    late: bool,
+}
+
+struct Unwatched {
+    /// What the quota calls it.
+    name: Str,
+    ask: Ask,
+    answered: bool,
+}
+
+/// What a quota's status should be, and which kinds must be known better before that may be written.
+struct Count {
+    hard: Amounts,
+    used: Amounts,
+    late: Vec<Str>,
 }
 
 impl Controller for ResourceQuota {
     type Observed<'a> = Observed<'a>;
     const NAME: &'static str = "resourcequota-controller";
-    // DEVIATION: `count/…` of custom resources is not corrected after deletions; upstream counts every kind that discovery finds.
+    // DEVIATION: `count/…` of a kind that is not listed here, such as a custom one, is corrected every five minutes only.
     const READS: &'static [&'static str] = &[
         "resourcequotas",
         "pods",
@@ -43,12 +79,19 @@ impl Controller for ResourceQuota {
         "jobs.batch",
         "cronjobs.batch",
         "resourceclaims.resource.k8s.io",
+        DEFINITIONS,
     ];
     const WRITES: &'static [&'static str] = &["resourcequotas/status"];
 
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         if kind == "resourcequotas" {
             keys.push(Key::of(object));
+        }
+        if kind == DEFINITIONS {
+            let name = format!("{COUNT}{}", Meta::of(object).name());
+            let counting = cache.of("resourcequotas").iter().filter(|it| hard(&it.value).contains_key(name.as_str()));
+            keys.extend(counting.map(|it| it.key.clone()));
+            return;
         }
         // What was created or grew, the server has added already; it is counted again all the same, since the sum is cheap.
         for entry in cache.of("resourcequotas").in_namespace(Meta::of(object).namespace()) {
@@ -58,41 +101,113 @@ impl Controller for ResourceQuota {
         }
     }
 
+    fn asks(cache: &Cache, key: &Key, now: Time) -> Vec<Ask> {
+        let Some(observed) = Self::observe(cache, key) else { return Vec::new() };
+        let mut asks = Vec::new();
+        if observed.counted.iter().any(|counted| counted.late) {
+            asks.extend(count(&observed, now).late.iter().filter_map(|kind| ask(kind, observed.quota)));
+        }
+        let used = amounts::read(observed.quota.at(&["status", "used"]));
+        let is_due = observed.counted_at.is_none_or(|at| at.plus(COUNT_HOLDS) <= now);
+        let due = observed.unwatched.into_iter().filter(|it| is_due || !used.contains_key(&it.name));
+        asks.extend(due.map(|it| it.ask));
+        asks
+    }
+
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
         let quota = cache.get("resourcequotas", key)?;
         let hard = hard(quota);
-        let counted = Self::READS.iter().filter(|kind| hard.keys().any(|name| counted_by(kind, name)));
-        let objects = counted.map(|kind| (*kind, cache.in_namespace(kind, &key.namespace).collect()));
-        Some(Observed { quota, objects: objects.collect() })
+        let answer = |ask: &Ask| Some(list(cache.answer(ask)?.as_ref().ok()?, &["items"]).iter().collect());
+        let mut counted = Vec::new();
+        for kind in Self::READS.iter().filter(|kind| hard.keys().any(|name| counted_by(kind, name))) {
+            let answered = ask(kind, quota).and_then(|ask| answer(&ask));
+            let late = answered.is_none() && !cache.has_reached(kind, quota);
+            let objects = answered.unwrap_or_else(|| cache.in_namespace(kind, &key.namespace).collect());
+            counted.push(Counted { kind: (*kind).into(), objects, late });
+        }
+        let mut unwatched = unwatched(cache, quota, &hard);
+        for Unwatched { name, ask, answered } in &mut unwatched {
+            let Some(objects) = answer(ask) else { continue };
+            *answered = true;
+            counted.push(Counted { kind: name[COUNT.len()..].into(), objects, late: false });
+        }
+        let counted_at = cache.memory().and_then(Value::as_str).and_then(|time| Time::parse(time).ok());
+        Some(Observed { quota, counted, unwatched, counted_at })
     }
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
-        let quota = observed.quota;
-        let hard = hard(quota);
-        let mut used = Amounts::new();
-        let mut known: BTreeSet<Str> = BTreeSet::new();
-        for (kind, objects) in &observed.objects {
-            let (plural, group) = split(kind);
-            known.extend(hard.keys().filter(|name| usage::counts(group, plural, name)).cloned());
-            for object in objects.iter().filter(|object| scopes::match_all(quota, group, plural, object)) {
-                amounts::add(&mut used, &usage::of(group, plural, object, now));
-            }
+        let Count { hard, used, late } = count(observed, now);
+        let mut plan = Plan::default();
+        if !observed.unwatched.is_empty() {
+            let is_counted = observed.unwatched.iter().all(|it| it.answered);
+            let counted_at = if is_counted { Some(now) } else { observed.counted_at };
+            plan.remember = counted_at.map(|at| at.to_string().into());
+            plan.wake(counted_at.map_or(now.plus(COUNT_HOLDS), |at| at.plus(COUNT_HOLDS)).max(now.plus(LATER)));
         }
-        used.retain(|name, _| known.contains(name));
-        for name in known {
-            used.entry(name).or_insert_with(|| Quantity::new(0, Format::DecimalSI));
+        if is_said(observed.quota, &hard, &used) {
+            return plan;
         }
-        let same = |field: &str, amounts: &Amounts| {
-            quota.at(&["status", field]).is_some() && amounts::read(quota.at(&["status", field])) == *amounts
-        };
-        if same("hard", &hard) && same("used", &used) {
-            return Plan::default();
+        if !late.is_empty() {
+            plan.waiting = Some(format!("{} are not known as of the quota's version", late.join(", ")));
+            plan.wake(now.plus(LATER));
+            return plan;
         }
         let status: Object = [("hard", amounts::write(&hard)), ("used", amounts::write(&used))].into_iter().collect();
-        let mut object = quota.clone();
+        let mut object = observed.quota.clone();
         object.as_object_mut().expect("an object of a cache is one").insert("status", status);
-        Plan::of(Action::UpdateStatus { resource: kinds::RESOURCE_QUOTAS.clone(), object })
+        plan.push(Action::UpdateStatus { resource: kinds::RESOURCE_QUOTAS.clone(), object });
+        plan
     }
+}
+
+/// Counts everything. Late are only kinds that the quota would say something else of: what does not change is not written.
+fn count(observed: &Observed<'_>, now: Time) -> Count {
+    let quota = observed.quota;
+    let hard = hard(quota);
+    let before = amounts::read(quota.at(&["status", "used"]));
+    let mut count = Count { hard, used: Amounts::new(), late: Vec::new() };
+    for Counted { kind, objects, late } in &observed.counted {
+        let (plural, group) = split(kind);
+        let names = count.hard.keys().filter(|name| usage::counts(group, plural, name));
+        let mut used: Amounts = names.map(|name| (name.clone(), Quantity::new(0, Format::DecimalSI))).collect();
+        for object in objects.iter().filter(|object| scopes::match_all(quota, group, plural, object)) {
+            let mut more = usage::of(group, plural, object, now);
+            more.retain(|name, _| used.contains_key(name));
+            amounts::add(&mut used, &more);
+        }
+        if *late && used.iter().any(|(name, amount)| before.get(name) != Some(amount)) {
+            count.late.push(kind.clone());
+        }
+        amounts::add(&mut count.used, &used);
+    }
+    for Unwatched { name, .. } in observed.unwatched.iter().filter(|it| !it.answered) {
+        count.used.extend(before.get(name).map(|said| (name.clone(), *said)));
+    }
+    count
+}
+
+/// The kinds that a quota counts and nobody here watches, as far as there are such kinds.
+fn unwatched(cache: &Cache, quota: &Value, hard: &Amounts) -> Vec<Unwatched> {
+    let is_watched = |name: &str| ResourceQuota::READS.iter().any(|kind| counted_by(kind, name));
+    let found = hard.keys().filter(|name| !is_watched(name)).filter_map(|name| {
+        let (plural, group) = split(name.strip_prefix(COUNT)?);
+        let resource = scale_target::by_plural(cache, group, plural)?;
+        let ask = Ask::all(&resource, Meta::of(quota).namespace()).since(quota);
+        Some(Unwatched { name: name.clone(), ask, answered: false })
+    });
+    found.collect()
+}
+
+fn is_said(quota: &Value, hard: &Amounts, used: &Amounts) -> bool {
+    let says = |field: &str, amounts: &Amounts| {
+        quota.at(&["status", field]).is_some_and(|said| amounts::read(Some(said)) == *amounts)
+    };
+    says("hard", hard) && says("used", used)
+}
+
+/// The question for what the cache of a kind is late with.
+fn ask(kind: &str, quota: &Value) -> Option<Ask> {
+    Some(Ask::all(kinds::by_name(kind)?, Meta::of(quota).namespace()).since(quota))
 }
 
 fn hard(quota: &Value) -> Amounts {
@@ -110,51 +225,4 @@ fn split(kind: &str) -> (&str, &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use machinery::value;
-    use reconcile::testing::{World, kubelet, obeys_laws, settle};
-
-    use super::*;
-
-    fn world(spec: Value) -> World {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
-        world.add(&kinds::RESOURCE_QUOTAS, value!({"metadata": {"namespace": "a", "name": "q"}, "spec": spec}));
-        for (name, namespace, phase) in [("x", "a", "Running"), ("y", "a", "Succeeded"), ("z", "b", "Running")] {
-            let resources = value!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1", "memory": "1Gi"}});
-            world.add(
-                &kinds::PODS,
-                value!({"metadata": {"namespace": namespace, "name": name},
-                    "spec": {"containers": [{"name": "c", "resources": resources}]}, "status": {"phase": phase}}),
-            );
-        }
-        world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "best"}, "spec": {"containers": [{}]}}));
-        world
-    }
-
-    fn used(world: &World) -> String {
-        world.get(&kinds::RESOURCE_QUOTAS, &Key::new("a", "q")).unwrap()["status"]["used"].to_string()
-    }
-
-    #[test]
-    fn what_runs_in_the_namespace_is_counted_and_what_ended_is_not() {
-        let hard = value!({"pods": "9", "requests.cpu": "4", "limits.memory": "8Gi", "count/pods": "9", "count/deployments.apps": "1"});
-        let mut world = world(value!({"hard": hard}));
-        obeys_laws::<ResourceQuota>(&world, |_| false);
-        settle::<ResourceQuota>(&mut world, |_| false);
-        let expect =
-            r#"{"count/deployments.apps":"0","count/pods":"3","limits.memory":"1Gi","pods":"2","requests.cpu":"500m"}"#;
-        assert_eq!(used(&world), expect);
-        world.delete(&kinds::PODS, &Key::new("a", "x"), None, Some(0));
-        settle::<ResourceQuota>(&mut world, |_| false);
-        let expect =
-            r#"{"count/deployments.apps":"0","count/pods":"2","limits.memory":"0","pods":"1","requests.cpu":"0"}"#;
-        assert_eq!(used(&world), expect);
-    }
-
-    #[test]
-    fn a_scope_narrows_what_is_counted() {
-        let mut world = world(value!({"hard": {"pods": "9"}, "scopes": ["BestEffort"]}));
-        settle::<ResourceQuota>(&mut world, kubelet);
-        assert_eq!(used(&world), r#"{"pods":"1"}"#);
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
-//! What the objects of a kind are called that is named by its group, version and kind only.
+//! Where the objects of a kind are found that is named by only a part of what a request needs.
 
 use machinery::meta::Scope;
 use machinery::{Resource, Value};
 use reconcile::{Cache, kinds};
 
-use crate::read::text;
+use crate::read::{is_true, list, text};
 
 /// Definitions of custom kinds say what their objects are called.
 pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -29,4 +29,27 @@ pub fn resource(cache: &Cache, api_version: &str, kind: &str) -> Resource {
         kind: kind.into(),
         scope: if cluster { Scope::Cluster } else { Scope::Namespaced },
     }
+}
+
+/// Where objects of a kind are found that is named by its group and plural: one of Kubernetes' own, or a custom one.
+pub fn by_plural(cache: &Cache, group: &str, plural: &str) -> Option<Resource> {
+    let own = api::kinds::all().into_iter().find(|kind| kind.group == group && kind.plural == plural);
+    if let Some(kind) = own {
+        let version = kind.versions.first()?.name.clone();
+        let (group, plural) = (kind.group.clone(), kind.plural.clone());
+        return Some(Resource { group, version, plural, kind: kind.kind.clone(), scope: kind.scope });
+    }
+    let defines = |definition: &&Value| {
+        text(definition, &["spec", "group"]) == group && text(definition, &["spec", "names", "plural"]) == plural
+    };
+    let definition = cache.of(DEFINITIONS).iter().map(|it| &it.value).find(defines)?;
+    let version = list(definition, &["spec", "versions"]).iter().find(|version| is_true(version, &["served"]))?;
+    let cluster = text(definition, &["spec", "scope"]) == "Cluster";
+    Some(Resource {
+        group: group.into(),
+        version: text(version, &["name"]).into(),
+        plural: plural.into(),
+        kind: text(definition, &["spec", "names", "kind"]).into(),
+        scope: if cluster { Scope::Cluster } else { Scope::Namespaced },
+    })
 }

@@ -3,7 +3,6 @@
 //! Every object is patched with nothing, which makes the server write it if what it would store differs from what it has. That all were
 //! written is remembered only by the process; whoever takes over writes them once more, which changes nothing.
 
-use machinery::meta::Scope;
 use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 use reconcile::{Action, Answer, Ask, Cache, Controller, Patch, Plan, Preconditions, kinds};
@@ -39,7 +38,7 @@ impl Controller for StorageVersionMigrator {
         keys.extend((kind == MIGRATIONS).then(|| Key::of(object)));
     }
 
-    fn asks(cache: &Cache, key: &Key) -> Vec<Ask> {
+    fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let migration = cache.get(MIGRATIONS, key).filter(|migration| is(migration, "Running") && !is_over(migration));
         migration.and_then(|migration| resource(cache, migration)).map(|resource| all(&resource)).into_iter().collect()
     }
@@ -85,40 +84,14 @@ fn is_over(migration: &Value) -> bool {
     is(migration, "Succeeded") || is(migration, "Failed")
 }
 
-/// The kind that is to be migrated: one of Kubernetes' own, or a custom one.
+/// The kind that is to be migrated.
 fn resource(cache: &Cache, migration: &Value) -> Option<Resource> {
     let wanted = |field| text(migration, &["spec", "resource", field]);
-    let (group, plural) = (wanted("group"), wanted("resource"));
-    let own = api::kinds::all().into_iter().find(|kind| kind.group == group && kind.plural == plural);
-    if let Some(kind) = own {
-        let version = kind.versions.first()?.name.clone();
-        let (group, plural) = (kind.group.clone(), kind.plural.clone());
-        return Some(Resource { group, version, plural, kind: kind.kind.clone(), scope: kind.scope });
-    }
-    let definitions = cache.of(scale_target::DEFINITIONS).iter().map(|it| &it.value);
-    let mut definitions = definitions
-        .filter(|it| text(it, &["spec", "group"]) == group && text(it, &["spec", "names", "plural"]) == plural);
-    let definition = definitions.next()?;
-    let served = |version: &&Value| crate::read::is_true(version, &["served"]);
-    let version = list(definition, &["spec", "versions"]).iter().find(served)?;
-    let cluster = text(definition, &["spec", "scope"]) == "Cluster";
-    Some(Resource {
-        group: group.into(),
-        version: text(version, &["name"]).into(),
-        plural: plural.into(),
-        kind: text(definition, &["spec", "names", "kind"]).into(),
-        scope: if cluster { Scope::Cluster } else { Scope::Namespaced },
-    })
+    scale_target::by_plural(cache, wanted("group"), wanted("resource"))
 }
 
 fn all(resource: &Resource) -> Ask {
-    Ask {
-        resource: resource.clone(),
-        key: Key::default(),
-        subresource: "".into(),
-        labels: Some(String::new()),
-        body: None,
-    }
+    Ask::all(resource, "")
 }
 
 fn write(resource: &Resource, object: &Value) -> Action {
@@ -149,8 +122,8 @@ fn told(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -
 
 #[cfg(test)]
 mod tests {
-    use reconcile::decide;
-    use reconcile::testing::{World, settle};
+    use proptest::prelude::*;
+    use reconcile::testing::{World, obeys_laws, settle};
 
     use super::*;
 
@@ -170,19 +143,7 @@ mod tests {
         for name in ["x", "y"] {
             world.add(&kinds::SECRETS, value!({"metadata": {"namespace": "a", "name": name}}));
         }
-        let mut memory = None;
-        for _ in 0..3 {
-            let asks = StorageVersionMigrator::asks(&world.cache::<StorageVersionMigrator>(), &key);
-            for ask in asks {
-                let items: Vec<Value> = world.of("secrets").iter().map(|it| it.value.clone()).collect();
-                world.answer(&ask, Ok(value!({"items": items})));
-            }
-            let view = world.cache::<StorageVersionMigrator>().reminded(memory);
-            let plan = decide::<StorageVersionMigrator>(&view, &key, world.now);
-            drop(view);
-            plan.actions.iter().for_each(|action| world.execute(action).unwrap());
-            memory = plan.remember;
-        }
+        settle::<StorageVersionMigrator>(&mut world, |_| false);
         let status = "update storageversionmigrations.storagemigration.k8s.io/status m";
         assert_eq!(world.log, [status, "patch secrets a/x {}", "patch secrets a/y {}", status]);
         let settled = world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
@@ -210,5 +171,38 @@ mod tests {
         let migration = custom.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
         let found = resource(&custom.cache::<StorageVersionMigrator>(), migration).unwrap();
         assert_eq!(found, Resource::namespaced("example.org", "v1", "octopodes", "Octopus"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_obeys_the_laws_in_generated_worlds(secrets in 0..6usize, maps in 0..4usize, which in 0..3usize, finalized: bool) {
+            let mut world = world();
+            let key = migration(&mut world, "", ["secrets", "configmaps", "octopodes"][which]);
+            for number in 0..secrets {
+                world.add(&kinds::SECRETS, value!({"metadata": {"namespace": "a", "name": (format!("s{number}"))}}));
+            }
+            for number in 0..maps {
+                let namespace = ["a", "b"][number % 2];
+                let finalizers = if finalized { value!(["example.org/x"]) } else { value!([]) };
+                let metadata = value!({"namespace": namespace, "name": (format!("m{number}")), "finalizers": finalizers});
+                let map = world.add(&kinds::CONFIG_MAPS, value!({"metadata": metadata}));
+                // What is going is written all the same, as long as it is there.
+                world.delete(&kinds::CONFIG_MAPS, &map, None, None);
+            }
+            obeys_laws::<StorageVersionMigrator>(&world, |_| false);
+            let versions = |world: &World, kind: &str| -> Vec<u64> { world.of(kind).iter().map(|it| it.revision).collect() };
+            let before = [versions(&world, "secrets"), versions(&world, "configmaps")];
+            settle::<StorageVersionMigrator>(&mut world, |_| false);
+            let written = [versions(&world, "secrets"), versions(&world, "configmaps")];
+            for (at, (before, after)) in before.iter().zip(&written).enumerate() {
+                prop_assert_eq!(before.len(), after.len());
+                prop_assert!(before.iter().zip(after).all(|(before, after)| (before < after) == (at == which)));
+            }
+            let settled = world.get(&kinds::STORAGE_VERSION_MIGRATIONS, &key).unwrap();
+            let end = if which == 2 { "Failed" } else { "Succeeded" };
+            prop_assert!(is(settled, end));
+        }
     }
 }

@@ -8,9 +8,9 @@ use crate::{
     daemonset, deployment, device_taint_eviction, disruption, endpoints, endpointslice, endpointslice_mirroring,
     ephemeral_volume, garbage, horizontal_pod_autoscaler, job, legacy_token_cleaner, namespace, node_ipam,
     node_lifecycle, node_ttl, podgc, pv_binder, pv_expander, pv_protection, pvc_protection, replicaset,
-    replicationcontroller, resource_claim, resourcequota, root_ca, service_cidr, serviceaccount, serviceaccount_token,
-    statefulset, storage_version_migrator, taint_eviction, token_cleaner, trust_bundle, ttl_after_finished,
-    vac_protection, validating_admission_policy_status,
+    replicationcontroller, resource_claim, resourcequota, root_ca, service_cidr, service_lb, serviceaccount,
+    serviceaccount_token, statefulset, storage_version_migrator, taint_eviction, token_cleaner, trust_bundle,
+    ttl_after_finished, vac_protection, validating_admission_policy_status,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -90,6 +90,7 @@ table! {
     "resourcequota-controller", "resourcequota-controller", 5 ["concurrent-resource-quota-syncs"] => resourcequota::ResourceQuota;
     "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
     "service-cidr-controller", "service-cidrs-controller", 1 [""] => service_cidr::ServiceCidr;
+    "service-lb-controller", "service-controller", 1 [""] => service_lb::ServiceLb;
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
     "serviceaccount-token-controller", "tokens-controller", 5 ["concurrent-serviceaccount-token-syncs"] => serviceaccount_token::ServiceAccountToken;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;
@@ -175,6 +176,20 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("volumeattributesclass-protection-controller", ""),
 ];
 
+/// Those that upstream has and that are not here, and why nobody misses them.
+pub const ABSENT: &[(&str, &str)] = &[
+    ("cloud-node-lifecycle-controller", CLOUD),
+    ("node-route-controller", CLOUD),
+    ("podcertificaterequest-cleaner-controller", OFF),
+    ("selinux-warning-controller", "it warns of SELinux labels, which nodes here do not set"),
+    // Addresses of services of the type LoadBalancer are given by the nodes themselves, or by a cloud's own manager.
+    ("service-lb-controller", CLOUD),
+    ("storageversion-garbage-collector-controller", OFF),
+];
+
+const CLOUD: &str = "it needs a cloud, whose own controller manager runs it";
+const OFF: &str = "it belongs to a feature that is off unless somebody asks for it";
+
 /// Those that run only when they are asked for by name.
 const ON_REQUEST: &[&str] = &[
     "bootstrap-signer-controller",
@@ -228,6 +243,9 @@ impl Choice {
 }
 
 #[cfg(test)]
+mod laws;
+
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -241,6 +259,16 @@ mod tests {
             assert!(KNOWN.iter().any(|(known, _)| *known == name), "{name}");
         }
         assert!(KNOWN.is_sorted());
+    }
+
+    #[test]
+    fn a_controller_of_upstreams_is_here_or_it_is_said_why_not() {
+        let here: BTreeSet<&str> = ROWS.iter().chain(&SWEEPERS).map(|row| row.name).collect();
+        for (name, _) in KNOWN {
+            let absent = ABSENT.iter().any(|(absent, _)| absent == name);
+            assert!(here.contains(name) != absent, "{name}");
+        }
+        assert!(ABSENT.iter().all(|(absent, _)| KNOWN.iter().any(|(name, _)| name == absent)));
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use client::Client;
-use client::cache::{self, Ended, Reader, Source};
+use client::cache::{self, Ended, Reader, Snapshot, Source};
 use machinery::Value;
 use machinery::meta::MetaMut;
-use reconcile::{Cache, Configs, Objects, index_by, kinds};
+use reconcile::{Cache, Configs, Objects, Shown, index_by, kinds};
 use tokio::task::JoinSet;
 
 use crate::census::Census;
@@ -97,8 +97,11 @@ impl Caches {
     /// What a controller sees of these kinds.
     pub fn view(&self, kinds: &[&'static str]) -> Cache<'_> {
         let view = Cache::new(kinds, |kind| match self.reader(kind) {
-            Some(reader) => reader.snapshot().objects,
-            None => Objects::new(index_by()),
+            Some(reader) => {
+                let Snapshot { objects, revision } = reader.snapshot();
+                Shown { objects, revision }
+            }
+            None => Shown { objects: Objects::new(index_by()), revision: 0 },
         });
         view.configured(self.configs.clone())
     }

@@ -25,6 +25,9 @@ use crate::queue::{Outcome, Queue};
 pub(crate) const NOTICES_MAX: usize = 100_000;
 /// How often a controller may ask on after it got answers.
 const ASK_ROUNDS_MAX: usize = 4;
+/// How long a cache may take to show what it is late with before the server is asked instead. What is on its way is here long before;
+/// where nothing happens to a kind, its watch has nothing to tell, for a minute or so.
+const LATE_MAX: Duration = Duration::from_millis(100);
 /// Actions of one plan under way at once.
 const ACTIONS_MAX: usize = 64;
 /// Upstream's waits after a failure.
@@ -163,15 +166,12 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
         {
             return;
         }
+        let view = caches.view(C::READS);
         for object in [change.old, change.new].into_iter().flatten() {
-            let asked = catch_unwind(AssertUnwindSafe(|| {
-                let mut concerned = Vec::new();
-                C::concerns(&caches.view(C::READS), kind, object, &mut concerned);
-                concerned
-            }));
-            match asked {
-                Ok(concerned) => keys.extend(concerned),
-                Err(_) => tracing::error!(controller = C::NAME, kind, key = %change.key, "a change was not understood"),
+            let before = keys.len();
+            if catch_unwind(AssertUnwindSafe(|| C::concerns(&view, kind, object, keys))).is_err() {
+                keys.truncate(before);
+                tracing::error!(controller = C::NAME, kind, key = %change.key, "a change was not understood");
             }
         }
     });
@@ -183,7 +183,7 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
         effect.seen(&driver.caches).await;
     }
     let Memory { refusal, remember, .. } = memory;
-    let answers = ask::<C>(&driver, &key).await;
+    let answers = ask::<C>(&driver, &key, remember.as_ref()).await;
     let decided = catch_unwind(AssertUnwindSafe(|| {
         let view = driver.caches.view(C::READS).refused(refusal.clone()).reminded(remember.clone()).answered(answers);
         decide::<C>(&view, &key, clock::now())
@@ -206,21 +206,32 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
 }
 
 /// Asks the server for what the controller wants to know and no cache holds.
-async fn ask<C: Controller>(driver: &Driver, key: &Key) -> Answers {
+async fn ask<C: Controller>(driver: &Driver, key: &Key, remember: Option<&Value>) -> Answers {
     let mut answers = Answers::default();
     for _ in 0..ASK_ROUNDS_MAX {
-        let view = || driver.caches.view(C::READS).answered(answers.clone());
-        let asks = catch_unwind(AssertUnwindSafe(|| C::asks(&view(), key))).unwrap_or_default();
+        let view = || driver.caches.view(C::READS).reminded(remember.cloned()).answered(answers.clone());
+        let asks = catch_unwind(AssertUnwindSafe(|| C::asks(&view(), key, clock::now()))).unwrap_or_default();
         let open: Vec<Ask> = asks.into_iter().filter(|ask| answers.of(ask).is_none()).collect();
         if open.is_empty() {
             break;
         }
         for ask in open {
+            if let Some(revision) = ask.as_of
+                && has_caught_up(&driver.caches, &ask, revision).await
+            {
+                continue;
+            }
             let answer = fetch(&driver.client, &ask).await;
             answers.insert(&ask, answer.map_err(|error| error.to_string()));
         }
     }
     answers
+}
+
+/// Whether the cache of the kind comes to show this version of the store by itself.
+async fn has_caught_up(caches: &Caches, ask: &Ask, revision: u64) -> bool {
+    let Some(reader) = caches.reader(&ask.resource.to_string()) else { return false };
+    tokio::time::timeout(LATE_MAX, reader.reached(revision)).await.is_ok_and(|reached| reached.is_ok())
 }
 
 async fn fetch(client: &Client, ask: &Ask) -> Result<Value, Error> {
@@ -234,8 +245,8 @@ async fn fetch(client: &Client, ask: &Ask) -> Result<Value, Error> {
     Ok(value!({"items": (list.items)}))
 }
 
-/// Begins the actions in order, one first and then twice as many at a time. What the server refuses once it will refuse a thousand
-/// times, so nothing of the kind follows; other writes do, such as the status that says so. When nobody answers, nothing follows.
+/// Begins the actions in order: one first, and one more at once for each that succeeds. What the server refuses once it will refuse a
+/// thousand times, so nothing of the kind follows; other writes do, such as the status that says so. When nobody answers, nothing follows.
 pub(crate) async fn carry_out(
     name: &'static str,
     driver: &Arc<Driver>,
@@ -247,39 +258,39 @@ pub(crate) async fn carry_out(
     let mut refused: BTreeSet<String> = BTreeSet::new();
     let mut silent = false;
     let mut actions = plan.actions.iter();
-    let mut batch_max = 1;
-    while !silent {
-        let open = actions.by_ref().filter(|action| !refused.contains(&action.writes()));
-        let batch: Vec<Action> = open.take(batch_max).cloned().collect();
-        if batch.is_empty() {
-            break;
-        }
-        batch_max = (batch_max * 2).min(ACTIONS_MAX);
-        let mut under_way = JoinSet::new();
-        for action in batch {
+    let mut under_way = JoinSet::new();
+    let mut at_once_max = 1;
+    loop {
+        while !silent && under_way.len() < at_once_max {
+            let Some(action) =
+                actions.by_ref().find(|action| refused.is_empty() || !refused.contains(&action.writes()))
+            else {
+                break;
+            };
             tracing::debug!(controller = name, key = %key, action = %action);
-            let driver = Arc::clone(driver);
+            let (driver, action) = (Arc::clone(driver), action.clone());
             under_way.spawn(async move {
                 let done = perform(&driver, &action).await;
                 (action, done)
             });
         }
-        while let Some(done) = under_way.join_next().await {
-            match done {
-                Ok((_, Ok(effect))) => effects.extend(effect),
-                Ok((action, Err(error))) => {
-                    tracing::info!(controller = name, key = %key, action = %action, error = %error, "refused");
-                    let words = error.refused();
-                    silent |= words.is_none_or(|error| error.status().is_none());
-                    refused.insert(action.writes());
-                    let told = words.and_then(|error| refusal(&action, error));
-                    failure = Some(failure.flatten().or(told));
-                }
-                Err(_) => (failure, silent) = (Some(failure.flatten()), true),
+        let Some(done) = under_way.join_next().await else { return (effects, failure) };
+        match done {
+            Ok((_, Ok(effect))) => {
+                effects.extend(effect);
+                at_once_max = (at_once_max + 1).min(ACTIONS_MAX);
             }
+            Ok((action, Err(error))) => {
+                tracing::info!(controller = name, key = %key, action = %action, error = %error, "refused");
+                let words = error.refused();
+                silent |= words.is_none_or(|error| error.status().is_none());
+                refused.insert(action.writes());
+                let told = words.and_then(|error| refusal(&action, error));
+                failure = Some(failure.flatten().or(told));
+            }
+            Err(_) => (failure, silent) = (Some(failure.flatten()), true),
         }
     }
-    (effects, failure)
 }
 
 /// What the controller is told of a failure. That an object changed meanwhile, or that nobody answered, is none of its business.

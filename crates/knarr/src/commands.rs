@@ -3,8 +3,8 @@
 use clap::ArgMatches;
 
 use crate::{
-    apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hello, hollow, image, kubelet,
-    local_path, network, pause, proxy, scheduler, shim, status, store, up,
+    agent, apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hello, hollow, image, kubelet,
+    local_path, members, network, node, pause, proxy, scheduler, server, shim, status, store, token, up,
 };
 
 /// A command of the binary.
@@ -21,6 +21,12 @@ pub struct Command {
 
 /// Every command, sorted by name.
 pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "agent",
+        about: "A node of a cluster whose servers are elsewhere",
+        arguments: agent::arguments,
+        run: agent::run,
+    },
     Command {
         name: "certs",
         about: "The certificates of this machine's cluster: list, rotate",
@@ -108,16 +114,34 @@ pub const COMMANDS: &[Command] = &[
         run: local_path::run,
     },
     Command {
+        name: "members",
+        about: "The members of the replicated store: list, remove",
+        arguments: members::arguments,
+        run: members::run,
+    },
+    Command {
         name: "network",
         about: "The ways to other nodes' pods, and network policies on this node",
         arguments: network::arguments,
         run: network::run,
     },
     Command {
+        name: "node",
+        about: "Nodes that are network namespaces of this machine: add, list, remove",
+        arguments: node::arguments,
+        run: node::run,
+    },
+    Command {
         name: "pause",
         about: "Wait to be ended (the program of knarr.local/pause)",
         arguments: pause::arguments,
         run: pause::run,
+    },
+    Command {
+        name: "server",
+        about: "A server of a cluster that has several, alone at first or joining others",
+        arguments: server::arguments,
+        run: server::run,
     },
     Command {
         name: "shim",
@@ -136,6 +160,12 @@ pub const COMMANDS: &[Command] = &[
         about: "Snapshots of the store, and a check of its directory",
         arguments: store::arguments,
         run: store::run,
+    },
+    Command {
+        name: "token",
+        about: "What machines join the cluster with: create, list, remove",
+        arguments: token::arguments,
+        run: token::run,
     },
     Command {
         name: "up",

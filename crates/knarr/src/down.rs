@@ -1,17 +1,19 @@
 //! `knarr down`: stops the cluster of this machine, and with `--purge` leaves nothing of it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use ::cri::v1;
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, FromArgMatches};
+use net::namespace;
 use rustix::process::{Pid, Signal, kill_process};
-
 use tokio::task::JoinSet;
 
 use crate::cri;
 use crate::up::Instance;
+use crate::up::nodes::{self, Nodes};
 
 /// How long a pod may take to end.
 const GRACE: Duration = Duration::from_secs(30);
@@ -49,15 +51,33 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             println!("stopped process {process}");
         }
     }
+    let nodes = Nodes::of(&data_dir);
+    for name in nodes.names()? {
+        let folder = nodes.folder_of(&name);
+        if folder.join("knarr.lock").is_file() {
+            let down = Command::new(std::env::current_exe()?).args(["down", "--data-dir"]).arg(&folder).status()?;
+            ensure!(down.success(), "node {name} does not go down");
+        }
+    }
+    if !nodes.names()?.is_empty() {
+        nodes.clean_up().context("take the network of the nodes away")?;
+    }
+    let netns = data_dir.join("netns");
+    if namespace::is_namespace(&netns) {
+        // A node of its own: its links and rules are inside.
+        namespace::enter(&netns)?;
+    }
     if data_dir.join("runtime").is_dir() {
         let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let pods = executor.block_on(stop_pods(&data_dir))?;
         println!("stopped {pods} pods");
         let network = net::Routed::new(net::routed::Config::new(&data_dir.join("runtime").join("network")));
         network.clean_up().context("take the pod network away")?;
+        net::mesh::apply(&[], &[], 0).context("take the ways to other nodes away")?;
         proxy::follow::clean_up().context("take the rules of services away")?;
         proxy::policy::follow::clean_up().context("take the rules of policies away")?;
         unmount(&data_dir.join("kubelet"))?;
+        remove_groups(&nodes::group(&data_dir));
     }
     if purge {
         std::fs::remove_dir_all(&data_dir).with_context(|| format!("{shown} cannot be removed"))?;
@@ -126,4 +146,23 @@ fn unmount(folder: &Path) -> Result<()> {
             .with_context(|| format!("{} cannot be unmounted", place.display()))?;
     }
     Ok(())
+}
+
+/// Removes a node's control groups in every hierarchy; what still has a process stays.
+fn remove_groups(name: &str) {
+    let root = Path::new("/sys/fs/cgroup");
+    let hierarchies = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    for hierarchy in hierarchies.chain([root.to_owned()]) {
+        remove_group(&hierarchy.join(name.trim_start_matches('/')));
+    }
+}
+
+fn remove_group(group: &Path) {
+    for entry in std::fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_group(&entry.path());
+        }
+    }
+    // It is not there in most hierarchies.
+    let _ = std::fs::remove_dir(group);
 }

@@ -1,5 +1,6 @@
 //! `knarr hello`: the program of the image `knarr.local/hello`, a web server that shows where it runs and obeys.
 
+mod ask;
 mod behaviour;
 
 use std::convert::Infallible;
@@ -43,6 +44,12 @@ pub fn arguments(command: Command) -> Command {
                 .value_parser(value_parser!(u16))
                 .help("Where it listens"),
         )
+        .arg(
+            Arg::new("ask")
+                .long("ask")
+                .value_name("URL")
+                .help("Serve nothing: ask another one instead, print what it says, and end"),
+        )
         .arg(flag("unready", "UNREADY", "Begin with a readiness probe that fails"))
         .arg(flag("unhealthy", "UNHEALTHY", "Begin with a liveness probe that fails"))
         .arg(seconds("slow", "SLOW", "How long each answer takes"))
@@ -69,6 +76,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let code = *matches.get_one::<u8>("exit-code").expect("it has a default");
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
+        if let Some(url) = matches.get_one::<String>("ask") {
+            print!("{}", ask::ask(url).await?);
+            return Ok(());
+        }
         let listener = listen(port).await.with_context(|| format!("cannot listen on port {port}"))?;
         println!("listening on {}", listener.local_addr()?);
         let end = async {

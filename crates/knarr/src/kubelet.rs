@@ -204,7 +204,7 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     }
     let client = client(matches, "bootstrap-kubeconfig", None)?;
     bootstrap::obtain(&client, &config.node_name, &config.cert_dir, &Purpose::Client).await?;
-    Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &config.cert_dir)?)
+    Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &bootstrap::current(&config.cert_dir))?)
 }
 
 fn client(matches: &ArgMatches, flag: &str, inside: Option<&Inside>) -> Result<Client> {

@@ -1,5 +1,6 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
+mod agent;
 mod apiserver;
 mod builtin;
 mod certs;
@@ -16,15 +17,20 @@ mod health;
 mod hello;
 mod hollow;
 mod image;
+mod join;
 mod kubelet;
 mod local_path;
+mod members;
 mod network;
+mod node;
 mod pause;
 mod proxy;
 mod scheduler;
+mod server;
 mod shim;
 mod status;
 mod store;
+mod token;
 mod up;
 
 use std::ffi::OsString;

@@ -1,11 +1,12 @@
 //! `knarr up`: store, API server, controllers, scheduler, node, network and DNS of a cluster, in one process.
 
-mod addons;
+pub mod addons;
 mod background;
 mod instance;
-mod plan;
-mod preflight;
-mod ready;
+pub mod nodes;
+pub mod plan;
+pub mod preflight;
+pub mod ready;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,9 @@ use pki::{Pki, Subject};
 use tokio::task::JoinSet;
 
 pub use instance::Instance;
-use plan::{Layout, Row};
-use steps::Steps;
+use nodes::Nodes;
+use plan::{Layout, Place, Row};
+pub use steps::Steps;
 
 use crate::component::{self, Inside};
 
@@ -48,6 +50,16 @@ pub struct Options {
     /// Where services get their addresses from.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cidr: String,
+    /// How many nodes the cluster has: this machine, and the others network namespaces of it.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub nodes: u16,
+    /// Where nodes that are namespaces get their addresses from.
+    #[arg(long, default_value = "172.30.0.0/24")]
+    pub node_cidr: net::Cidr,
+    /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
+    /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
+    #[arg(long, default_value = "nodes")]
+    pub load_balancer: String,
     /// Port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
@@ -60,6 +72,9 @@ pub struct Options {
     /// Flags of components, given by `--kubelet-arg NAME=VALUE` and its like: they win over those decided here.
     #[arg(skip)]
     pub own_flags: BTreeMap<&'static str, Vec<String>>,
+    /// Where the cluster's state is.
+    #[arg(skip)]
+    pub store: plan::Store,
     /// Run in the background, and return when the cluster can be used.
     #[arg(short = 'd', long)]
     pub background: bool,
@@ -67,6 +82,18 @@ pub struct Options {
     #[arg(long)]
     pub systemd_unit: bool,
 }
+
+impl Default for Options {
+    /// As if nothing were given.
+    fn default() -> Self {
+        let command = Self::augment_args(clap::Command::new("up").no_binary_name(true));
+        let matches = command.get_matches_from(std::iter::empty::<&str>());
+        Self::from_arg_matches(&matches).expect("every argument has a default")
+    }
+}
+
+/// What runs, by name, until it fails.
+pub type Parts = JoinSet<(&'static str, Result<()>)>;
 
 pub fn arguments(command: clap::Command) -> clap::Command {
     Options::augment_args(command).args(plan::ROWS.iter().map(|row| {
@@ -78,7 +105,8 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     }))
 }
 
-fn options(matches: &ArgMatches) -> Result<Options> {
+/// What was given.
+pub fn options(matches: &ArgMatches) -> Result<Options> {
     let mut options = Options::from_arg_matches(matches)?;
     for row in plan::ROWS {
         let flags = matches.get_many::<String>(row.own_flags).into_iter().flatten().cloned().collect();
@@ -89,7 +117,11 @@ fn options(matches: &ArgMatches) -> Result<Options> {
 
 /// Runs the cluster until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    let options = options(matches)?;
+    launch(options(matches)?, async |options| Ok(options))
+}
+
+/// Runs a server of a cluster as the options say once they are complete.
+pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
     if options.systemd_unit {
         print!("{}", background::unit(&std::env::current_exe()?, &options));
         return Ok(());
@@ -100,32 +132,41 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let instance = Instance::claim(&options.data_dir)?;
     preflight::check(&options)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
-    component::run(serve(&options, &instance))
+    component::run(async { serve(&complete(options).await?, &instance).await })
 }
 
 async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::begin();
-    let layout = Layout::of(options, preflight::address(options)?)?;
+    let nodes = Nodes::open(&options.data_dir, options.node_cidr);
+    let layout = Layout::of(options, nodes.address(preflight::address_or(options.node_ip)?, options)?)?;
+    let names = nodes.ensure(&layout.node_name, options.nodes)?;
     let pki = Pki::open(&layout.pki())?;
     certificates(&pki, &layout)?;
     steps.done("certificates");
     let (mut running, inside) = (JoinSet::new(), Inside::new());
-    for (row, flags) in plan::of(options, &layout, &pki) {
+    for (row, flags) in plan::of(plan::places(&options.store), options, &layout, &pki) {
         let asked_by = layout.user(row.kubeconfig).context("every component is somebody")?;
-        start(row, flags, inside.asked_by(asked_by), &mut running)?;
+        start(row, flags, Some(inside.asked_by(asked_by)), &mut running)?;
+        if row.place == Place::Store {
+            until(&mut running, ready::member(options, &layout)).await?;
+            steps.done("store");
+        }
         if row.name == "kube-apiserver" {
             until(&mut running, ready::server(&layout)).await?;
-            steps.done("API server and store");
+            steps.done(if options.store == plan::Store::Inside { "API server and store" } else { "API server" });
             addons::apply(options, &layout).await?;
         }
     }
-    for (what, wait) in ready::rest(options, &layout) {
+    running.spawn(nodes.keep(options.clone(), layout.clone()));
+    for (what, wait) in ready::rest(options, &layout, &names) {
         until(&mut running, wait).await?;
         steps.done(what);
     }
     steps.finish(&layout);
     instance.ready()?;
     tokio::select! {
+        // Components hear of the signal too: that they end then is no failure.
+        biased;
         signal = crate::etcd::signal() => signal,
         ended = first_end(&mut running) => ended,
     }
@@ -145,12 +186,8 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-fn start(
-    row: &'static Row,
-    flags: Vec<String>,
-    inside: Inside,
-    running: &mut JoinSet<(&'static str, Result<()>)>,
-) -> Result<()> {
+/// Starts a component.
+pub fn start(row: &'static Row, flags: Vec<String>, inside: Option<Inside>, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
     let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {}", row.name))?;
     running.spawn(async move { (row.name, (row.run)(matches, inside).await) });
@@ -158,22 +195,20 @@ fn start(
 }
 
 /// Waits for something while everything runs.
-async fn until(
-    running: &mut JoinSet<(&'static str, Result<()>)>,
-    wait: impl Future<Output = Result<()>>,
-) -> Result<()> {
+pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
-        done = wait => done,
-        ended = first_end(running) => ended,
+        biased;
         signal = crate::etcd::signal() => {
             signal?;
             bail!("stopped before the cluster was ready")
         }
+        done = wait => done,
+        ended = first_end(running) => ended,
     }
 }
 
 /// The end of any component is the end of all: nobody is served by half a cluster.
-async fn first_end(running: &mut JoinSet<(&'static str, Result<()>)>) -> Result<()> {
+pub async fn first_end(running: &mut Parts) -> Result<()> {
     match running.join_next().await {
         Some(Ok((name, Ok(())))) => bail!("{name} ended by itself"),
         Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} ended"))),

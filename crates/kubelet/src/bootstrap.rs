@@ -67,6 +67,15 @@ pub enum Purpose {
     Client,
     /// To show those who ask the kubelet that it is the one, by its name and these addresses.
     Serving(Vec<String>),
+    /// To show the API server that another component of the node asks.
+    Component {
+        /// What its file is called.
+        name: String,
+        /// The user that it is.
+        user: String,
+        /// The group that it is in; empty if none.
+        group: String,
+    },
 }
 
 impl Purpose {
@@ -74,20 +83,30 @@ impl Purpose {
         match self {
             Self::Client => "kubernetes.io/kube-apiserver-client-kubelet",
             Self::Serving(_) => "kubernetes.io/kubelet-serving",
+            Self::Component { .. } => "kubernetes.io/kube-apiserver-client",
         }
     }
 
     const fn usage(&self) -> &'static str {
         match self {
-            Self::Client => "client auth",
+            Self::Client | Self::Component { .. } => "client auth",
             Self::Serving(_) => "server auth",
         }
     }
 
-    const fn stem(&self) -> &'static str {
+    fn stem(&self) -> &str {
         match self {
             Self::Client => "kubelet-client",
             Self::Serving(_) => "kubelet-server",
+            Self::Component { name, .. } => name,
+        }
+    }
+
+    /// Group and user that it names.
+    fn subject(&self, node: &str) -> (String, String) {
+        match self {
+            Self::Client | Self::Serving(_) => ("system:nodes".to_owned(), format!("system:node:{node}")),
+            Self::Component { user, group, .. } => (group.clone(), user.clone()),
         }
     }
 
@@ -102,12 +121,12 @@ pub fn current(cert_dir: &Path) -> PathBuf {
     Purpose::Client.file(cert_dir)
 }
 
-/// Makes a kubeconfig out of a bootstrap kubeconfig: the same server, with the kubelet's own certificate.
-pub fn write_kubeconfig(bootstrap: &Path, kubeconfig: &Path, cert_dir: &Path) -> Result<(), BootstrapError> {
+/// Makes a kubeconfig out of a bootstrap kubeconfig: the same server, with the certificate and key in a file.
+pub fn write_kubeconfig(bootstrap: &Path, kubeconfig: &Path, pem: &Path) -> Result<(), BootstrapError> {
     let none = || BootstrapError::Kubeconfig { path: bootstrap.to_owned() };
     let text = fs::read_to_string(bootstrap).map_err(|_| none())?;
     let mut config = yaml::parse(&text).map_err(|_| none())?;
-    let pem = current(cert_dir).display().to_string();
+    let pem = pem.display().to_string();
     let user = value!({"client-certificate": (pem.as_str()), "client-key": (pem.as_str())});
     let users = config.get_mut("users").and_then(Value::as_array_mut).ok_or_else(none)?;
     for entry in users.iter_mut().filter_map(Value::as_object_mut) {
@@ -120,14 +139,17 @@ pub fn write_kubeconfig(bootstrap: &Path, kubeconfig: &Path, cert_dir: &Path) ->
 pub async fn obtain(client: &Client, node: &str, cert_dir: &Path, purpose: &Purpose) -> Result<(), BootstrapError> {
     let key = KeyPair::generate()?;
     let mut params = match purpose {
-        Purpose::Client => CertificateParams::default(),
+        Purpose::Client | Purpose::Component { .. } => CertificateParams::default(),
         Purpose::Serving(addresses) => {
             CertificateParams::new([node.to_owned()].into_iter().chain(addresses.iter().cloned()).collect::<Vec<_>>())?
         }
     };
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    let (group, user) = purpose.subject(node);
+    if !group.is_empty() {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
+    params.distinguished_name.push(DnType::CommonName, user);
     let request = params.serialize_request(&key)?.pem()?;
     let certificate = sign(client, &request, purpose).await?;
     let stamp = clock::now().to_string().replace(':', "-");
@@ -150,11 +172,11 @@ pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purp
         }
         match obtain(&client, &node, &cert_dir, &purpose).await {
             Ok(()) => {
-                tracing::info!(purpose = purpose.usage(), "the kubelet has a new certificate");
+                tracing::info!(name = purpose.stem(), "there is a new certificate");
                 renewed();
             }
             Err(error) => {
-                tracing::warn!(purpose = purpose.usage(), error = %error, "the kubelet gets no new certificate");
+                tracing::warn!(name = purpose.stem(), error = %error, "there is no new certificate");
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -239,7 +261,7 @@ mod tests {
             "clusters: [{name: c, cluster: {server: 'https://x'}}]\nusers: [{name: u, user: {token: t}}]\n",
         )
         .unwrap();
-        write_kubeconfig(&from, &to, dir.path()).unwrap();
+        write_kubeconfig(&from, &to, &current(dir.path())).unwrap();
         let made = json::parse(&fs::read(&to).unwrap()).unwrap();
         assert_eq!(made["clusters"][0]["cluster"]["server"], Value::from("https://x"));
         assert!(made["users"][0]["user"].get("token").is_none());

@@ -12,7 +12,7 @@
 pub mod admission;
 pub mod backoff;
 pub mod bootstrap;
-mod changes;
+pub mod changes;
 pub mod config;
 pub mod container;
 mod context;

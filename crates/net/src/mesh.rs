@@ -106,7 +106,9 @@ pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: u32) -> Result<(), Error> {
         links.add_route(route)?;
     }
     for old in links.routes(Routes::Ours)? {
-        if matches!(old.hop, Hop::Via { .. }) && !wanted.contains(&old) {
+        // The way to everywhere is that of a node which is itself a namespace.
+        let is_to_pods = matches!(old.hop, Hop::Via { .. }) && old.to.prefix() > 0;
+        if is_to_pods && !wanted.contains(&old) {
             links.delete_route(&old)?;
         }
     }

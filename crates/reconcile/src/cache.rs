@@ -16,12 +16,21 @@ pub type Objects = Collection<Value>;
 
 /// The kinds that a controller may read. A snapshot of each is taken when it is first looked at, and kept.
 pub struct Cache<'s> {
-    kinds: BTreeMap<&'static str, OnceCell<Objects>>,
-    snapshot: Box<dyn Fn(&str) -> Objects + 's>,
+    /// A handful, of which most views read one or two: a view is made for every change.
+    kinds: Vec<(&'static str, OnceCell<Shown>)>,
+    snapshot: Box<dyn Fn(&str) -> Shown + 's>,
     refusal: Option<Refusal>,
     configs: Configs,
     answers: Answers,
     memory: Option<Value>,
+}
+
+/// The objects of a kind as a cache has them.
+pub struct Shown {
+    /// The objects.
+    pub objects: Objects,
+    /// The version of the store up to which they are true; 0 if the server's versions are not numbers.
+    pub revision: u64,
 }
 
 /// Something to ask the server for that no cache holds.
@@ -37,12 +46,35 @@ pub struct Ask {
     pub labels: Option<String>,
     /// What is posted where asking is a request that the server answers and forgets, such as a `SubjectAccessReview`.
     pub body: Option<Value>,
+    /// The version of the store that the answer must show at least. Nothing is asked if the cache of the kind gets there in a moment.
+    pub as_of: Option<u64>,
+}
+
+impl Ask {
+    /// All objects of a kind in a namespace; of all namespaces if that is empty.
+    pub fn all(resource: &Resource, namespace: &str) -> Self {
+        Self {
+            resource: resource.clone(),
+            key: Key::new(namespace, ""),
+            subresource: Str::default(),
+            labels: Some(String::new()),
+            body: None,
+            as_of: None,
+        }
+    }
+
+    /// The same, as it was when this version of `object` was written, or later.
+    #[must_use]
+    pub fn since(self, object: &Value) -> Self {
+        Self { as_of: Some(version(object)), ..self }
+    }
 }
 
 impl fmt::Display for Ask {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, key, subresource, labels, body } = self;
+        let Self { resource, key, subresource, labels, body, as_of } = self;
         write!(out, "{resource}/{}/{key}/{subresource}?{}", resource.version, labels.as_deref().unwrap_or("-"))?;
+        as_of.map_or(Ok(()), |revision| write!(out, " as of {revision}"))?;
         body.as_ref().map_or(Ok(()), |body| write!(out, " {body}"))
     }
 }
@@ -58,6 +90,16 @@ impl Answers {
     /// Takes in an answer.
     pub fn insert(&mut self, ask: &Ask, answer: Answer) {
         self.0.insert(ask.to_string(), answer);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing was asked.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The answer to an ask; `None` if it was not asked yet.
@@ -82,7 +124,7 @@ pub struct Refusal {
 
 impl<'s> Cache<'s> {
     /// A view of these kinds, of which `snapshot` gives the objects.
-    pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> Objects + 's) -> Self {
+    pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> Shown + 's) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, OnceCell::new())).collect();
         Self {
             kinds,
@@ -143,7 +185,23 @@ impl<'s> Cache<'s> {
     /// # Panics
     /// If the controller does not declare that it reads the kind.
     pub fn of(&self, kind: &str) -> &Objects {
-        let Some(cell) = self.kinds.get(kind) else { panic!("{kind} is read but not declared") };
+        &self.shown(kind).objects
+    }
+
+    /// Whether a kind is shown as it was when this version of `object` was written, or later: then nothing is missing that was written
+    /// before it or together with it. Each kind has a watch of its own, and any of them may be late. True if versions do not compare.
+    ///
+    /// # Panics
+    /// If the controller does not declare that it reads the kind.
+    pub fn has_reached(&self, kind: &str, object: &Value) -> bool {
+        let revision = self.shown(kind).revision;
+        revision == 0 || revision >= version(object)
+    }
+
+    fn shown(&self, kind: &str) -> &Shown {
+        let Some((_, cell)) = self.kinds.iter().find(|(have, _)| *have == kind) else {
+            panic!("{kind} is read but not declared")
+        };
         cell.get_or_init(|| (self.snapshot)(kind))
     }
 
@@ -193,6 +251,11 @@ pub fn index_by() -> Vec<IndexBy<Value>> {
     vec![IndexBy::new("controller", controller), IndexBy::new("owner", owner), IndexBy::new("node", node)]
 }
 
+/// The version of an object; 0 if it is not a number.
+fn version(object: &Value) -> u64 {
+    Meta::of(object).resource_version().parse().unwrap_or(0)
+}
+
 /// Under what the `controller` index has the objects of a namespace that nothing controls. No identifier has a slash.
 pub fn orphans_of(namespace: &str) -> Str {
     format!("/{namespace}").into()
@@ -205,7 +268,7 @@ mod tests {
 
     use super::*;
 
-    fn pods() -> Objects {
+    fn pods() -> Shown {
         let mut pods = Objects::new(index_by());
         let owner = value!([{"uid": "u", "controller": true}, {"uid": "v"}]);
         for (name, owners, node) in [("x", owner, "n1"), ("y", value!([]), "n1"), ("z", value!([{"uid": "v"}]), "")] {
@@ -213,7 +276,7 @@ mod tests {
                 "spec": {"nodeName": node}});
             pods.insert(Entry { key: Key::of(&value), revision: 1, value });
         }
-        pods
+        Shown { objects: pods, revision: 10 }
     }
 
     fn names<'a>(found: impl IntoIterator<Item = &'a Value>) -> Vec<&'a str> {
@@ -228,6 +291,20 @@ mod tests {
         assert_eq!(names(cache.owned_by("pods", "v")), ["x", "z"]);
         assert_eq!(names(cache.on_node("pods", "n1")), ["x", "y"]);
         assert_eq!(names(cache.in_namespace("pods", "b")), [""; 0]);
+    }
+
+    #[test]
+    fn a_kind_is_held_against_the_version_of_an_object_if_they_compare() {
+        let check = |revision: u64, version: &str, expect: bool| {
+            let cache = Cache::new(&["pods"], |_| Shown { revision, ..pods() });
+            let object = value!({"metadata": {"resourceVersion": version}});
+            assert_eq!(cache.has_reached("pods", &object), expect, "{revision} and {version}");
+        };
+        check(9, "10", false);
+        check(10, "10", true);
+        check(11, "9", true);
+        check(0, "10", true);
+        check(10, "x", true);
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 /// The configurations of all controllers of a process. Clones share them.
 #[derive(Clone, Default)]
-pub struct Configs(BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>);
+pub struct Configs(Arc<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl Configs {
     /// These, and one more; it takes the place of one of the same type.
     #[must_use]
     pub fn with<T: Any + Send + Sync>(mut self, config: T) -> Self {
-        self.0.insert(TypeId::of::<T>(), Arc::new(config));
+        Arc::make_mut(&mut self.0).insert(TypeId::of::<T>(), Arc::new(config));
         self
     }
 

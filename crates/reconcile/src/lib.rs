@@ -23,7 +23,7 @@ use machinery::time::Time;
 use machinery::{Key, Value};
 
 pub use action::{Action, EventType, Patch, Preconditions, Propagation, Regarding, Told};
-pub use cache::{Answer, Answers, Ask, Cache, Objects, Refusal, index_by, orphans_of};
+pub use cache::{Answer, Answers, Ask, Cache, Objects, Refusal, Shown, index_by, orphans_of};
 pub use config::Configs;
 pub use errand::{Errand, Errands, Order};
 pub use plan::Plan;
@@ -51,7 +51,7 @@ pub trait Controller: 'static {
 
     /// What to ask the server for before deciding, where what counts has no watch, such as metrics. Called again with the answers
     /// until nothing new is asked for.
-    fn asks(_cache: &Cache, _key: &Key) -> Vec<Ask> {
+    fn asks(_cache: &Cache, _key: &Key, _now: Time) -> Vec<Ask> {
         Vec::new()
     }
 

@@ -150,6 +150,7 @@ impl Engine {
         let pod = self.queue.pop(now)?;
         if pod.class.terminating {
             self.queue.remove(pod.id());
+            self.queue.tell_who_gave_up(now);
             return Some(Step::Skip { pod });
         }
         let pod = self.with_default_selector(pod);
@@ -178,7 +179,7 @@ impl Engine {
         self.chance.start = outcome.next_start;
         self.chance.tie = self.chance.tie.wrapping_add(1);
         self.chance.preemption_start = self.chance.preemption_start.wrapping_add(1);
-        Some(match outcome.decision {
+        let step = match outcome.decision {
             Decision::Bind { node } => self.assume(pod, node),
             Decision::Preempt { node, victims, message, plugins, release } => {
                 let outbid = self.outbid(&pod, &node);
@@ -204,7 +205,9 @@ impl Engine {
                 self.queue.failed(pod.id(), &[], now);
                 Step::Wait(Wait::failed(pod, message))
             }
-        })
+        };
+        self.queue.tell_who_gave_up(now);
+        Some(step)
     }
 
     /// A pod was bound: it stays where it was assumed to be. What was written of its claims of devices was observed
@@ -261,8 +264,7 @@ impl Engine {
         self.snapshot.storage.assume(&volumes, &node);
         self.snapshot.devices.assume(&devices, &pod.uid);
         self.snapshot.assume(&pod, &node);
-        // From here on its room is taken by itself, not kept for it.
-        self.queue.nominate(pod.id(), None);
+        self.queue.placed(pod.id(), &node);
         let assumed = Assumed { uid: pod.uid.clone(), volumes: volumes.clone(), bound: false };
         self.assumed.insert(pod.id(), assumed);
         Step::Bind { pod, node, volumes, devices }
@@ -273,7 +275,7 @@ impl Engine {
         let waiting = self.queue.nominated().iter().filter(|(have, _)| *have == node).flat_map(|(_, pods)| pods);
         let less: Vec<_> = waiting.filter(|other| other.priority < pod.priority).cloned().collect();
         let clear = |other: Arc<Pod>| {
-            self.queue.nominate(other.id(), None);
+            self.queue.outbid(other.id());
             Key::new(other.class.namespace.clone(), other.name.clone())
         };
         less.into_iter().map(clear).collect()

@@ -54,6 +54,8 @@ pub struct Queue {
     /// Where in the changes each decision under way began.
     in_flight: BTreeSet<(u64, PodId)>,
     nominated: Nominated,
+    /// Pods that no longer wait for the node that room was kept on, which nobody was told of yet.
+    gave_up: Vec<Arc<Pod>>,
     sequence: u64,
 }
 
@@ -114,6 +116,7 @@ impl Queue {
             events_begin: 0,
             in_flight: BTreeSet::new(),
             nominated: Nominated::default(),
+            gave_up: Vec::new(),
             sequence: 0,
         }
     }
@@ -176,11 +179,12 @@ impl Queue {
             entry.nomination_is_known = !pod.nominated_node.is_empty();
         }
         if !pod.nominated_node.is_empty() {
+            self.end_nomination(id, Some(&pod.nominated_node));
             self.nominated.set(pod, &pod.nominated_node);
             return pod.clone();
         }
         let Some(node) = self.nominated.node_of(id).filter(|_| !known).cloned() else {
-            self.nominated.remove(id);
+            self.end_nomination(id, None);
             return pod.clone();
         };
         let pod = Arc::new(Pod { nominated_node: node.clone(), ..(**pod).clone() });
@@ -190,7 +194,7 @@ impl Queue {
 
     /// A pod is gone, or has a node by other means.
     pub fn remove(&mut self, id: PodId) {
-        self.nominated.remove(id);
+        self.end_nomination(id, None);
         if self.entries.contains_key(&id) {
             self.leave(id);
             self.entries.remove(&id);
@@ -241,7 +245,7 @@ impl Queue {
 
     /// The pod will get this node once others have gone; none takes it back.
     pub fn nominate(&mut self, id: PodId, node: Option<&str>) {
-        self.nominated.remove(id);
+        self.end_nomination(id, node);
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let pod = Pod { nominated_node: node.unwrap_or_default().into(), ..(*entry.pod).clone() };
         entry.pod = Arc::new(pod);
@@ -249,6 +253,34 @@ impl Queue {
             entry.nomination_is_known = false;
             self.nominated.set(&entry.pod, node);
         }
+    }
+
+    /// The pod has got this node: its room is taken by itself from here on, not kept for it.
+    pub fn placed(&mut self, id: PodId, node: &str) {
+        self.end_nomination(id, Some(node));
+        self.nominate(id, None);
+    }
+
+    /// The room that is kept for a pod is from here on kept for one that is more important.
+    pub fn outbid(&mut self, id: PodId) {
+        self.nominated.remove(id);
+        self.nominate(id, None);
+    }
+
+    /// Wakes whoever was kept out by room that is no longer kept, as if the pod that it was kept for had been there and gone. It was
+    /// never kept from anybody more important.
+    pub fn tell_who_gave_up(&mut self, now: Millis) {
+        for pod in std::mem::take(&mut self.gave_up) {
+            let was_kept_out = |other: &Pod| other.id() != pod.id() && other.priority <= pod.priority;
+            self.notice_to(was_kept_out, &Event::PodRemoved(Arc::clone(&pod)), now);
+        }
+    }
+
+    fn end_nomination(&mut self, id: PodId, next: Option<&str>) {
+        if self.nominated.node_of(id).is_some_and(|node| Some(node.as_str()) != next) {
+            self.gave_up.extend(self.entries.get(&id).map(|entry| Arc::clone(&entry.pod)));
+        }
+        self.nominated.remove(id);
     }
 
     /// A pod that waits for something to change need not wait any longer.
@@ -261,10 +293,14 @@ impl Queue {
 
     /// Something changed: wakes the pods that it may help.
     pub fn notice(&mut self, event: &Event, now: Millis) {
+        self.notice_to(|_| true, event, now);
+    }
+
+    fn notice_to(&mut self, concerned: impl Fn(&Pod) -> bool, event: &Event, now: Millis) {
         let waiting: Vec<_> = self.unschedulable.iter().map(|(_, id)| *id).collect();
         for id in waiting {
             let entry = &self.entries[&id];
-            if self.wakes(&entry.pod, &entry.plugins, event) {
+            if concerned(&entry.pod) && self.wakes(&entry.pod, &entry.plugins, event) {
                 self.leave(id);
                 self.wake(id, now);
             }

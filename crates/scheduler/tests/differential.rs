@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod liveness;
 mod reference;
 
 use machinery::{Value, value};
@@ -29,6 +30,10 @@ impl Dice {
 }
 
 fn random_node(dice: &mut Dice, name: &str) -> Node {
+    Node::new(&written_node(dice, name)).unwrap()
+}
+
+fn written_node(dice: &mut Dice, name: &str) -> Value {
     let mut labels = value!({"kubernetes.io/hostname": name, "disk": (dice.pick(&["ssd", "hdd"]))});
     if !dice.one_in(6) {
         labels.as_object_mut().unwrap().insert("zone", dice.pick(&["a", "b", "c"]));
@@ -40,15 +45,14 @@ fn random_node(dice: &mut Dice, name: &str) -> Node {
     }
     let image = value!({"names": (vec![Value::from(dice.pick(&["one:1", "two:1"]))]), "sizeBytes": 500_000_000});
     let (cpu, gpu) = (format!("{}", 2 + dice.roll(5)), format!("{}", dice.roll(3)));
-    let object = value!({
+    value!({
         "metadata": {"name": name, "labels": labels},
         "spec": {"taints": taints, "unschedulable": (dice.one_in(10))},
         "status": {
             "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "6", "example.com/gpu": gpu},
             "images": [image]
         }
-    });
-    Node::new(&object).unwrap()
+    })
 }
 
 fn random_term(dice: &mut Dice) -> Value {
@@ -291,4 +295,14 @@ proptest! {
     fn every_decision_is_the_one_that_the_definitions_give(seed: u64) {
         history(seed);
     }
+
+    #[test]
+    fn a_pod_that_fits_is_placed_without_waiting_for_time_to_pass(seed: u64) {
+        liveness::history(seed);
+    }
+}
+
+#[test]
+fn pods_that_waited_in_vain_before_are_placed() {
+    liveness::history(16_649_701_822_304_576_708);
 }

@@ -48,6 +48,7 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
             subresource: "".into(),
             labels: Some(selector.to_owned()),
             body: None,
+            as_of: None,
         },
         "Pods" => Ask {
             resource: custom("pods"),
@@ -55,6 +56,7 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
             subresource: metric("pods")?.into(),
             labels: Some(selector.to_owned()),
             body: None,
+            as_of: None,
         },
         "Object" => {
             let object = |field| spec.str_at(&["object", "describedObject", field]);
@@ -67,6 +69,7 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
                 subresource: metric("object")?.into(),
                 labels: Some(labels("object").unwrap_or_default()),
                 body: None,
+                as_of: None,
             }
         }
         "External" => Ask {
@@ -80,6 +83,7 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
             subresource: "".into(),
             labels: Some(labels("external").unwrap_or_default()),
             body: None,
+            as_of: None,
         },
         _ => return None,
     })

@@ -1,6 +1,7 @@
 //! What a cluster does around workloads: garbage, namespaces, quotas, endpoints, volumes, tokens, nodes that are lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use client::{DeleteOptions, Propagation, Target, WriteOptions};
 use controllers::{condition, node_lifecycle, root_ca, serviceaccount_token};
@@ -110,23 +111,29 @@ async fn a_namespace_goes_with_all_that_is_in_it_of_custom_kinds_too() {
 async fn a_quota_counts_what_is_there_and_lets_no_more_be_made() {
     let fixture = fixture(2, &[&kinds::RESOURCE_QUOTAS, &kinds::PODS, &kinds::REPLICA_SETS]).await;
     let cluster = &fixture.cluster;
+    let most = Arc::new(AtomicUsize::new(0));
+    let (seen, pods) = (Arc::clone(&most), cluster.reader(&kinds::PODS).clone());
+    let notices = client::cache::Notices::new(1000);
+    cluster.reader(&kinds::PODS).subscribe(&notices, move |_, _| {
+        seen.fetch_max(pods.snapshot().objects.len(), Ordering::SeqCst);
+    });
     let quota = value!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"},
-        "spec": {"hard": {"pods": "2", "configmaps": "9"}}});
+        "spec": {"hard": {"pods": "5", "configmaps": "9"}}});
     cluster.create(&kinds::RESOURCE_QUOTAS, &quota).await;
     let used = |pods: &'static str| move |it: &Value| it.str_at(&["status", "used", "pods"]) == Some(pods);
     settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("0")).await;
-    cluster.create(&kinds::REPLICA_SETS, &workload("ReplicaSet", "web", value!({"replicas": 2}))).await;
-    settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("2")).await;
-    settled(&fixture, &kinds::REPLICA_SETS, "web", |it| number(it, "readyReplicas") == 2).await;
-    cluster.patch(&kinds::REPLICA_SETS, "web", value!({"spec": {"replicas": 3}})).await;
-    let failed = |it: &Value| number(it, "replicas") == 2 && condition::find(it, "ReplicaFailure").is_some();
-    let set = settled(&fixture, &kinds::REPLICA_SETS, "web", failed).await;
-    let why =
-        condition::find(&set, "ReplicaFailure").and_then(|it| it.str_at(&["message"])).unwrap_or_default().to_owned();
-    assert!(why.contains("exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"), "{why}");
-    settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("2")).await;
-    cluster.patch(&kinds::REPLICA_SETS, "web", value!({"spec": {"replicas": 1}})).await;
-    settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("1")).await;
+    cluster.create(&kinds::REPLICA_SETS, &workload("ReplicaSet", "web", value!({"replicas": 0}))).await;
+    for _ in 0..8 {
+        cluster.patch(&kinds::REPLICA_SETS, "web", value!({"spec": {"replicas": 60}})).await;
+        let failed = |it: &Value| number(it, "readyReplicas") == 5 && condition::find(it, "ReplicaFailure").is_some();
+        let set = settled(&fixture, &kinds::REPLICA_SETS, "web", failed).await;
+        let said = condition::find(&set, "ReplicaFailure").and_then(|it| it.str_at(&["message"])).unwrap_or_default();
+        assert!(said.contains("exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5"), "{said}");
+        settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("5")).await;
+        cluster.patch(&kinds::REPLICA_SETS, "web", value!({"spec": {"replicas": 1}})).await;
+        settled(&fixture, &kinds::RESOURCE_QUOTAS, "q", used("1")).await;
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 5, "pods at once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,15 @@
 //! Objects that a cluster of ours has besides those of every cluster.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context, Result};
-use client::{Patch, Target, WriteOptions};
+use client::{Client, Patch, Target, WriteOptions};
 use machinery::{Resource, Value, value};
 
 use super::Options;
 use super::plan::Layout;
 use super::ready::admin;
+use crate::join::{self, CONFIG_MAPS, GROUP, SERVERS, SETTINGS, SHARED};
 
 /// Who set the fields of these objects.
 const MANAGER: &str = "knarr";
@@ -14,15 +17,8 @@ const MANAGER: &str = "knarr";
 /// Applies all of them: whoever changed one of our fields gets it back, other fields are theirs.
 pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
-    for (resource, object) in objects(layout) {
-        let meta = machinery::meta::Meta::of(&object);
-        let target = Target::named(&resource, meta.namespace(), meta.name());
-        let options = WriteOptions { field_manager: MANAGER.to_owned(), force: true, ..WriteOptions::default() };
-        let name = meta.name().to_owned();
-        client
-            .patch(&target, &Patch::Apply(object.clone()), &options)
-            .await
-            .with_context(|| format!("apply {name}"))?;
+    for (resource, object) in objects(options, layout)? {
+        put(&client, &resource, object).await?;
     }
     for (resource, object) in initial(options) {
         let made = client.create(&Target::all(&resource), &object, &WriteOptions::default()).await;
@@ -39,60 +35,90 @@ fn initial(options: &Options) -> Vec<(Resource, Value)> {
     if options.disable.iter().any(|part| part == "local-path") { Vec::new() } else { vec![local_path_class()] }
 }
 
-fn objects(layout: &Layout) -> Vec<(Resource, Value)> {
-    let address = layout.dns_service.to_string();
+fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>> {
+    let mut objects = grants();
+    objects.push((CONFIG_MAPS.clone(), settings(options)));
+    let authority = layout.pki().join("ca.crt");
+    let authority = std::fs::read(&authority).with_context(|| format!("{} cannot be read", authority.display()))?;
+    let server = format!("https://{}", SocketAddr::new(layout.address, layout.port));
+    objects.push((CONFIG_MAPS.clone(), join::cluster_info(&server, &authority)));
+    objects.push((Resource::namespaced("", "v1", "services", "Service"), dns_service(layout)));
+    Ok(objects)
+}
+
+/// What agents must know of the cluster.
+fn settings(options: &Options) -> Value {
+    value!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": SETTINGS, "namespace": "kube-system"},
+        "data": {"podCIDR": (options.pod_cidr.as_str()), "serviceCIDR": (options.service_cidr.as_str())},
+    })
+}
+
+fn dns_service(layout: &Layout) -> Value {
     let port = i64::from(layout.dns_port);
-    let family = if layout.address.is_ipv4() { "IPv4" } else { "IPv6" };
-    let mut objects = Vec::from(role("knarr:dns", rules_of_dns()));
-    objects.extend(role("knarr:network", rules_of_network()));
-    objects.extend(role("knarr:local-path", rules_of_local_path()));
-    objects.extend([
-        (
-            Resource::namespaced("", "v1", "services", "Service"),
-            value!({
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {
-                    "name": "kube-dns",
-                    "namespace": "kube-system",
-                    "labels": {"k8s-app": "kube-dns", "kubernetes.io/name": "CoreDNS"},
-                },
-                "spec": {
-                    "clusterIP": address,
-                    "ports": [
-                        {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": port},
-                        {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": port},
-                    ],
-                },
-            }),
-        ),
-        (
-            Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
-            value!({
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "name": (format!("kube-dns-{}", layout.node_name)),
-                    "namespace": "kube-system",
-                    "labels": {
-                        "kubernetes.io/service-name": "kube-dns",
-                        "endpointslice.kubernetes.io/managed-by": MANAGER,
-                    },
-                },
-                "addressType": family,
-                "endpoints": [{
-                    "addresses": [(layout.address.to_string())],
-                    "nodeName": (layout.node_name.clone()),
-                    "conditions": {"ready": true, "serving": true, "terminating": false},
-                }],
-                "ports": [
-                    {"name": "dns", "port": port, "protocol": "UDP"},
-                    {"name": "dns-tcp", "port": port, "protocol": "TCP"},
-                ],
-            }),
-        ),
-    ]);
-    objects
+    value!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kube-dns",
+            "namespace": "kube-system",
+            "labels": {"k8s-app": "kube-dns", "kubernetes.io/name": "CoreDNS"},
+        },
+        "spec": {
+            "clusterIP": (layout.dns_service.to_string()),
+            "ports": [
+                {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": port},
+                {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": port},
+            ],
+        },
+    })
+}
+
+/// Says that a node answers questions of DNS: first of all those of its own pods, and it does so as long as there is the node.
+pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
+    let nodes = Resource::cluster("", "v1", "nodes", "Node");
+    let node = client.get(&Target::named(&nodes, "", &layout.node_name)).await.context("the node is not known")?;
+    let port = i64::from(layout.dns_port);
+    let name = layout.node_name.as_str();
+    let slice = value!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": (format!("kube-dns-{name}")),
+            "namespace": "kube-system",
+            "labels": {
+                "kubernetes.io/service-name": "kube-dns",
+                "endpointslice.kubernetes.io/managed-by": MANAGER,
+            },
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": name, "uid": (machinery::meta::Meta::of(&node).uid())},
+            ],
+        },
+        "addressType": (if layout.address.is_ipv4() { "IPv4" } else { "IPv6" }),
+        "endpoints": [{
+            "addresses": [(layout.address.to_string())],
+            "nodeName": name,
+            "conditions": {"ready": true, "serving": true, "terminating": false},
+            "hints": {"forNodes": [{"name": name}]},
+        }],
+        "ports": [
+            {"name": "dns", "port": port, "protocol": "UDP"},
+            {"name": "dns-tcp", "port": port, "protocol": "TCP"},
+        ],
+    });
+    let slices = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
+    put(client, &slices, slice).await
+}
+
+/// Applies one: whoever changed one of our fields gets it back.
+async fn put(client: &Client, resource: &Resource, object: Value) -> Result<()> {
+    let meta = machinery::meta::Meta::of(&object);
+    let (namespace, name) = (meta.namespace().to_owned(), meta.name().to_owned());
+    let options = WriteOptions { field_manager: MANAGER.to_owned(), force: true, ..WriteOptions::default() };
+    let applied = client.patch(&Target::named(resource, &namespace, &name), &Patch::Apply(object), &options).await;
+    applied.map(drop).with_context(|| format!("apply {name}"))
 }
 
 /// The class of claims that name none: a folder of the node that the first pod goes to.
@@ -108,30 +134,114 @@ fn local_path_class() -> (Resource, Value) {
     (Resource::cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass"), class)
 }
 
-/// A role that one user has.
-fn role(name: &str, rules: Value) -> [(Resource, Value); 2] {
-    let rbac = |plural, kind| Resource::cluster("rbac.authorization.k8s.io", "v1", plural, kind);
-    [
-        (
-            rbac("clusterroles", "ClusterRole"),
-            value!({
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRole",
-                "metadata": {"name": name},
-                "rules": rules,
-            }),
-        ),
-        (
-            rbac("clusterrolebindings", "ClusterRoleBinding"),
-            value!({
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
-            }),
-        ),
-    ]
+/// Who may do what, besides what every cluster grants.
+fn grants() -> Vec<(Resource, Value)> {
+    let user = |name: &str| value!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
+    let group = |name: &str| value!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name});
+    let joining = || value!([(group(GROUP))]);
+    let joining_and_nodes = || value!([(group(GROUP)), (group("system:nodes"))]);
+    let mut grants = Vec::new();
+    for (name, rules) in [
+        ("knarr:dns", rules_of_dns()),
+        ("knarr:network", rules_of_network()),
+        ("knarr:local-path", rules_of_local_path()),
+    ] {
+        grants.extend(granted("", name, rules, value!([(user(name))])));
+    }
+    grants.extend(granted("kube-system", "knarr:dns", rules_of_dns_slices(), value!([(user("knarr:dns"))])));
+    grants.extend(granted("kube-system", "knarr:join", rules_of_map(SETTINGS), joining_and_nodes()));
+    grants.extend(granted(
+        "kube-public",
+        "knarr:join",
+        rules_of_map("cluster-info"),
+        value!([(user("system:anonymous"))]),
+    ));
+    grants.extend(granted("kube-system", "knarr:join-servers", rules_of_shared(), value!([(group(SERVERS))])));
+    grants.extend(granted("", "knarr:node-components", rules_of_requests(), joining_and_nodes()));
+    let approver = value!({"kind": "ServiceAccount", "name": "certificate-controller", "namespace": "kube-system"});
+    grants.extend(granted("", "knarr:approve-node-components", rules_of_approval(), value!([approver])));
+    // What is granted to nobody where machines join by other means.
+    for (role, subjects) in [
+        ("system:node-bootstrapper", joining()),
+        ("system:certificates.k8s.io:certificatesigningrequests:nodeclient", joining()),
+        ("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", value!([(group("system:nodes"))])),
+    ] {
+        let name = format!("knarr:{}", role.rsplit(':').next().unwrap_or(role));
+        grants.push(binding("", &name, "ClusterRole", role, subjects));
+    }
+    grants
+}
+
+/// A role and who has it; in a namespace, or everywhere.
+fn granted(namespace: &str, name: &str, rules: Value, subjects: Value) -> [(Resource, Value); 2] {
+    let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+    let role = value!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": (named(namespace, name)),
+        "rules": rules,
+    });
+    [(rbac(namespace, kind), role), binding(namespace, name, kind, name, subjects)]
+}
+
+fn binding(namespace: &str, name: &str, role_kind: &str, role: &str, subjects: Value) -> (Resource, Value) {
+    let kind = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
+    let binding = value!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": (named(namespace, name)),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+        "subjects": subjects,
+    });
+    (rbac(namespace, kind), binding)
+}
+
+fn named(namespace: &str, name: &str) -> Value {
+    if namespace.is_empty() { value!({"name": name}) } else { value!({"name": name, "namespace": namespace}) }
+}
+
+fn rbac(namespace: &str, kind: &'static str) -> Resource {
+    let plural = match kind {
+        "Role" => "roles",
+        "RoleBinding" => "rolebindings",
+        "ClusterRole" => "clusterroles",
+        _ => "clusterrolebindings",
+    };
+    let make = if namespace.is_empty() { Resource::cluster } else { Resource::namespaced };
+    make("rbac.authorization.k8s.io", "v1", plural, kind)
+}
+
+fn rules_of_map(name: &str) -> Value {
+    value!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get"]}])
+}
+
+fn rules_of_shared() -> Value {
+    value!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [SHARED], "verbs": ["get"]}])
+}
+
+fn rules_of_approval() -> Value {
+    value!([{
+        "apiGroups": ["certificates.k8s.io"],
+        "resources": ["signers"],
+        "resourceNames": ["kubernetes.io/kube-apiserver-client"],
+        "verbs": ["approve"],
+    }])
+}
+
+fn rules_of_requests() -> Value {
+    value!([{
+        "apiGroups": ["certificates.k8s.io"],
+        "resources": ["certificatesigningrequests/nodecomponentclient"],
+        "verbs": ["create"],
+    }])
+}
+
+fn rules_of_dns_slices() -> Value {
+    value!([{
+        "apiGroups": ["discovery.k8s.io"],
+        "resources": ["endpointslices"],
+        "verbs": ["get", "create", "update", "patch"],
+    }])
 }
 
 fn rules_of_dns() -> Value {
@@ -160,7 +270,17 @@ fn rules_of_local_path() -> Value {
 
 fn rules_of_network() -> Value {
     value!([
-        {"apiGroups": [""], "resources": ["namespaces", "pods", "nodes"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["namespaces", "pods", "nodes", "services"],
+            "verbs": ["get", "list", "watch"],
+        },
         {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+        },
     ])
 }

@@ -1,8 +1,10 @@
 //! What runs, with which flags: each component as if it were started alone.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
+
+use ::store::client::RemoteConfig;
 
 use anyhow::{Context, Result};
 use auth::User;
@@ -11,10 +13,43 @@ use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight};
 use crate::component::Inside;
-use crate::{apiserver, controller_manager, dns, kubelet, local_path, network, proxy, scheduler};
+use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, network, proxy, scheduler};
+
+/// Where a member of the store listens for clients.
+const STORE_PORT: u16 = 2379;
+/// And for other members.
+const STORE_PEER_PORT: u16 = 2380;
 
 /// A component that runs until it fails.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// Where the cluster's state is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Store {
+    /// In the API server's process, its own alone.
+    #[default]
+    Inside,
+    /// In a member of a replicated store, which runs beside the API server.
+    Member {
+        /// The members of the store as they were when this one was made, `name=url`; none if it has run before.
+        initial: Vec<String>,
+        /// Where another member can be asked to take this one in.
+        via: Option<String>,
+    },
+    /// In an etcd of somebody else's, reached by these flags of the API server.
+    External(Vec<String>),
+}
+
+/// Where a component runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On servers that have a member of the store.
+    Store,
+    /// On servers.
+    Server,
+    /// On every node, servers' among them.
+    Node,
+}
 
 /// A component of a cluster.
 pub struct Row {
@@ -22,6 +57,8 @@ pub struct Row {
     pub part: &'static str,
     /// What it is called when it is started alone.
     pub name: &'static str,
+    /// Where it runs.
+    pub place: Place,
     /// The argument of this command that gives it flags of its own.
     pub own_flags: &'static str,
     /// Who it is to the API server: the name of its kubeconfig.
@@ -31,82 +68,100 @@ pub struct Row {
     /// What flags it takes.
     pub arguments: fn(clap::Command) -> clap::Command,
     /// Runs it.
-    pub run: fn(ArgMatches, Inside) -> Running,
+    pub run: fn(ArgMatches, Option<Inside>) -> Running,
 }
 
 /// All of them, in the order of their start.
 pub const ROWS: &[Row] = &[
     Row {
         part: "",
+        name: "etcd",
+        place: Place::Store,
+        own_flags: "etcd-arg",
+        kubeconfig: "admin",
+        flags: store_flags,
+        arguments: etcd::arguments,
+        run: |matches, _| Box::pin(async move { etcd::start(&matches).await }),
+    },
+    Row {
+        part: "",
         name: "kube-apiserver",
+        place: Place::Server,
         own_flags: "kube-apiserver-arg",
         kubeconfig: "admin",
         flags: server_flags,
         arguments: apiserver::arguments,
-        run: |matches, inside| Box::pin(async move { apiserver::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { apiserver::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "controller-manager",
         name: "kube-controller-manager",
+        place: Place::Server,
         own_flags: "kube-controller-manager-arg",
         kubeconfig: "controller-manager",
         flags: manager_flags,
         arguments: controller_manager::arguments,
-        run: |matches, inside| Box::pin(async move { controller_manager::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { controller_manager::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "scheduler",
         name: "kube-scheduler",
+        place: Place::Server,
         own_flags: "kube-scheduler-arg",
         kubeconfig: "scheduler",
         flags: scheduler_flags,
         arguments: scheduler::arguments,
-        run: |matches, inside| Box::pin(async move { scheduler::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { scheduler::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "kubelet",
         name: "kubelet",
+        place: Place::Node,
         own_flags: "kubelet-arg",
         kubeconfig: "kubelet",
         flags: kubelet_flags,
         arguments: kubelet::arguments,
-        run: |matches, inside| Box::pin(async move { kubelet::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { kubelet::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "proxy",
         name: "kube-proxy",
+        place: Place::Node,
         own_flags: "kube-proxy-arg",
         kubeconfig: "proxy",
         flags: proxy_flags,
         arguments: proxy::arguments,
-        run: |matches, inside| Box::pin(async move { proxy::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { proxy::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "network",
         name: "network",
+        place: Place::Node,
         own_flags: "network-arg",
         kubeconfig: "network",
         flags: network_flags,
         arguments: network::arguments,
-        run: |matches, inside| Box::pin(async move { network::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { network::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "dns",
         name: "dns",
+        place: Place::Node,
         own_flags: "dns-arg",
         kubeconfig: "dns",
         flags: dns_flags,
         arguments: dns::arguments,
-        run: |matches, inside| Box::pin(async move { dns::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { dns::start(&matches, inside.as_ref()).await }),
     },
     Row {
         part: "local-path",
         name: "local-path",
+        place: Place::Node,
         own_flags: "local-path-arg",
         kubeconfig: "local-path",
         flags: local_path_flags,
         arguments: local_path::arguments,
-        run: |matches, inside| Box::pin(async move { local_path::start(&matches, Some(&inside)).await }),
+        run: |matches, inside| Box::pin(async move { local_path::start(&matches, inside.as_ref()).await }),
     },
 ];
 
@@ -115,9 +170,18 @@ pub fn parts() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.part).filter(|part| !part.is_empty())
 }
 
-/// The components that are wanted, in the order of their start, each with its flags.
-pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
-    let wanted = |row: &&Row| !options.disable.iter().any(|disabled| disabled == row.part);
+/// The places of a server.
+pub const fn places(store: &Store) -> &'static [Place] {
+    match store {
+        Store::Member { .. } => &[Place::Store, Place::Server, Place::Node],
+        Store::Inside | Store::External(_) => &[Place::Server, Place::Node],
+    }
+}
+
+/// The components of these places that are wanted, in the order of their start, each with its flags.
+pub fn of(places: &[Place], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
+    let wanted =
+        |row: &&Row| places.contains(&row.place) && !options.disable.iter().any(|disabled| disabled == row.part);
     let planned = |row: &'static Row| {
         let own = options.own_flags.get(row.name).into_iter().flatten();
         (row, overridden((row.flags)(options, layout, pki), own))
@@ -142,6 +206,8 @@ pub struct Layout {
     pub dns_service: IpAddr,
     /// The machine's own port of the DNS server.
     pub dns_port: u16,
+    /// Whether this machine has a member of the store.
+    pub has_member: bool,
 }
 
 impl Layout {
@@ -157,6 +223,7 @@ impl Layout {
             first_service: nth(1)?,
             dns_service: nth(10)?,
             dns_port: options.dns_port,
+            has_member: matches!(options.store, Store::Member { .. }),
         })
     }
 
@@ -195,13 +262,57 @@ impl Layout {
             usage: Usage::Server,
             names,
         };
-        vec![server, kubelet_client, front]
+        let mut subjects = vec![server, kubelet_client, front];
+        if self.has_member {
+            subjects.extend(self.member());
+        }
+        subjects
+    }
+
+    /// What a member of the store shows, and what the API server shows to it.
+    fn member(&self) -> [Subject; 3] {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), self.node_name.clone(), self.address.to_string()];
+        let member = |name: &str, usage| Subject {
+            name: name.to_owned(),
+            by: Authority::Store,
+            common_name: self.node_name.clone(),
+            organization: String::new(),
+            usage,
+            names: names.to_vec(),
+        };
+        [member("etcd-server", Usage::Server), member("etcd-peer", Usage::Peer), Self::store_client()]
+    }
+
+    /// What the API server shows to the store.
+    pub fn store_client() -> Subject {
+        Subject { by: Authority::Store, ..Subject::client("apiserver-etcd-client", "kube-apiserver-etcd-client", "") }
+    }
+
+    /// How a member of the store is reached by clients at a host.
+    pub fn store_at(&self, host: &str) -> RemoteConfig {
+        let file = |name: &str| self.pki().join(name);
+        RemoteConfig {
+            servers: vec![format!("https://{host}:{STORE_PORT}")],
+            ca_file: Some(file("etcd-ca.crt")),
+            identity: Some((file("apiserver-etcd-client.crt"), file("apiserver-etcd-client.key"))),
+        }
+    }
+
+    /// Where other members reach that of this machine.
+    pub fn peer_url(&self) -> String {
+        format!("https://{}", SocketAddr::new(self.address, STORE_PEER_PORT))
+    }
+
+    /// User and group that a kubeconfig names.
+    pub fn subject(&self, kubeconfig: &str) -> Option<(String, String)> {
+        let file = self.kubeconfig(kubeconfig);
+        let (_, user, group) = self.kubeconfigs().into_iter().find(|(found, _, _)| *found == file)?;
+        Some((user, group))
     }
 
     /// Whom a kubeconfig names.
     pub fn user(&self, kubeconfig: &str) -> Option<User> {
-        let file = self.kubeconfig(kubeconfig);
-        let (_, user, group) = self.kubeconfigs().into_iter().find(|(found, _, _)| *found == file)?;
+        let (user, group) = self.subject(kubeconfig)?;
         Some(User::authenticated(user, (!group.is_empty()).then(|| group.into())))
     }
 
@@ -221,11 +332,57 @@ impl Layout {
     }
 }
 
+fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
+    let file = |name: &str| path(layout.pki().join(name));
+    let authority = path(pki.authority(Authority::Store));
+    let client_url = format!("https://{}", SocketAddr::new(layout.address, STORE_PORT));
+    let mut flags = flags(&[
+        ("name", layout.node_name.clone()),
+        ("data-dir", path(layout.data_dir.join("etcd"))),
+        ("listen-client-urls", format!("https://127.0.0.1:{STORE_PORT},{client_url}")),
+        ("advertise-client-urls", client_url),
+        ("listen-peer-urls", layout.peer_url()),
+        ("initial-advertise-peer-urls", layout.peer_url()),
+        ("cert-file", file("etcd-server.crt")),
+        ("key-file", file("etcd-server.key")),
+        ("trusted-ca-file", authority.clone()),
+        ("client-cert-auth", "true".into()),
+        ("peer-cert-file", file("etcd-peer.crt")),
+        ("peer-key-file", file("etcd-peer.key")),
+        ("peer-trusted-ca-file", authority),
+        ("peer-client-cert-auth", "true".into()),
+    ]);
+    if let Store::Member { initial, via } = &options.store {
+        flags.push(format!("--initial-cluster={}", initial.join(",")));
+        flags.push(format!("--initial-cluster-state={}", if via.is_some() { "existing" } else { "new" }));
+    }
+    flags
+}
+
+/// The flags by which the API server finds its store.
+fn store_of_server(options: &Options, layout: &Layout) -> Vec<String> {
+    let file = |name: &str| path(layout.pki().join(name));
+    match &options.store {
+        Store::Inside => flags(&[("data-dir", path(layout.data_dir.clone()))]),
+        Store::Member { .. } => flags(&[
+            ("etcd-servers", format!("https://127.0.0.1:{STORE_PORT}")),
+            ("etcd-cafile", file("etcd-ca.crt")),
+            ("etcd-certfile", file("apiserver-etcd-client.crt")),
+            ("etcd-keyfile", file("apiserver-etcd-client.key")),
+        ]),
+        Store::External(flags) => flags.clone(),
+    }
+}
+
+/// Several servers agree on who acts; one alone need not ask.
+fn elects(options: &Options) -> String {
+    (options.store != Store::Inside).to_string()
+}
+
 fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
     let front = path(pki.authority(Authority::FrontProxy));
-    flags(&[
-        ("data-dir", path(layout.data_dir.clone())),
+    let mut flags = flags(&[
         ("secure-port", options.secure_port.to_string()),
         ("bind-address", options.bind_address.to_string()),
         ("advertise-address", layout.address.to_string()),
@@ -254,14 +411,16 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("requestheader-extra-headers-prefix", "X-Remote-Extra-".into()),
         ("proxy-client-cert-file", file("front-proxy-client.crt")),
         ("proxy-client-key-file", file("front-proxy-client.key")),
-    ])
+    ]);
+    flags.extend(store_of_server(options, layout));
+    flags
 }
 
 fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let authority = pki.authority_pair(Authority::Cluster);
-    flags(&[
+    let mut told = flags(&[
         ("kubeconfig", path(layout.kubeconfig("controller-manager"))),
-        ("leader-elect", "false".into()),
+        ("leader-elect", elects(options)),
         ("secure-port", "0".into()),
         // Within the process the server's own fairness is the limit.
         ("kube-api-qps", "-1".into()),
@@ -274,13 +433,17 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cluster-cidr", options.pod_cidr.clone()),
         ("service-cluster-ip-range", options.service_cidr.clone()),
         ("controllers", "*,bootstrap-signer-controller,token-cleaner-controller".into()),
-    ])
+    ]);
+    if options.load_balancer != "none" {
+        told.push(format!("--load-balancer-addresses={}", options.load_balancer));
+    }
+    told
 }
 
-fn scheduler_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+fn scheduler_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     flags(&[
         ("kubeconfig", path(layout.kubeconfig("scheduler"))),
-        ("leader-elect", "false".into()),
+        ("leader-elect", elects(options)),
         ("secure-port", "0".into()),
         ("kube-api-qps", "-1".into()),
     ])
@@ -292,11 +455,18 @@ fn proxy_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
         ("hostname-override", layout.node_name.clone()),
         ("cluster-cidr", options.pod_cidr.clone()),
         ("healthz-bind-address", "127.0.0.1:0".into()),
+        ("metrics-bind-address", "127.0.0.1:0".into()),
     ])
 }
 
-fn network_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
-    flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())])
+fn network_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    let mut told =
+        flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())]);
+    // Nodes answer for their own addresses without being told.
+    if !["", "none", "nodes"].contains(&options.load_balancer.as_str()) {
+        told.push(format!("--load-balancer-pool={}", options.load_balancer));
+    }
+    told
 }
 
 fn local_path_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
@@ -372,6 +542,26 @@ mod tests {
         let decided = flags(&[("port", "1".into()), ("portal", "2".into())]);
         let own = ["port=3".to_owned(), "--v=4".to_owned()];
         assert_eq!(overridden(decided, own.iter()), ["--portal=2", "--port=3", "--v=4"]);
+    }
+
+    #[test]
+    fn what_runs_on_every_node_is_approved_as_such() {
+        let layout = Layout {
+            data_dir: PathBuf::from("/d"),
+            node_name: "n".to_owned(),
+            address: IpAddr::from([192, 0, 2, 1]),
+            port: 1,
+            first_service: IpAddr::from([10, 96, 0, 1]),
+            dns_service: IpAddr::from([10, 96, 0, 10]),
+            dns_port: 1,
+            has_member: true,
+        };
+        for row in ROWS.iter().filter(|row| row.place == Place::Node && row.name != "kubelet") {
+            let (user, group) = layout.subject(row.kubeconfig).unwrap();
+            let groups: Vec<&str> = Some(group.as_str()).filter(|group| !group.is_empty()).into_iter().collect();
+            let known = controllers::csr_approver::COMPONENTS;
+            assert!(known.iter().any(|(one, of)| *one == user && **of == groups), "{user} of {groups:?}");
+        }
     }
 
     #[test]

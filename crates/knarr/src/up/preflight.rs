@@ -1,6 +1,7 @@
 //! What must hold before anything is started, and what to do if it does not.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -20,10 +21,23 @@ pub fn check(options: &Options) -> Result<()> {
     if runs_pods {
         free(SocketAddr::new(options.bind_address, options.kubelet_port), "the kubelet", "--kubelet-port")?;
     }
-    let disk = rustix::fs::statvfs(&options.data_dir).context("the size of the disk cannot be read")?;
+    room(&options.data_dir)
+}
+
+/// The same for a node whose servers are elsewhere.
+pub fn node(kubelet_port: u16, data_dir: &Path) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("running pods needs root; use sudo");
+    }
+    free(SocketAddr::from(([0, 0, 0, 0], kubelet_port)), "the kubelet", "--kubelet-port")?;
+    room(data_dir)
+}
+
+fn room(folder: &Path) -> Result<()> {
+    let disk = rustix::fs::statvfs(folder).context("the size of the disk cannot be read")?;
     let free_bytes = disk.f_bavail * disk.f_frsize;
     if free_bytes < FREE_BYTES_MIN {
-        let folder = options.data_dir.display();
+        let folder = folder.display();
         bail!(
             "the disk of {folder} is full ({} MiB left); make room, or choose another with --data-dir",
             free_bytes >> 20
@@ -42,9 +56,9 @@ fn free(address: SocketAddr, who: &str, flag: &str) -> Result<()> {
     }
 }
 
-/// The address that others reach this machine at.
-pub fn address(options: &Options) -> Result<IpAddr> {
-    if let Some(address) = options.node_ip {
+/// The address that others reach this machine at, if it is not given.
+pub fn address_or(given: Option<IpAddr>) -> Result<IpAddr> {
+    if let Some(address) = given {
         return Ok(address);
     }
     // Nothing is sent: the kernel only says which address it would send from.
@@ -60,4 +74,11 @@ pub fn host_name() -> String {
     let letters =
         name.chars().map(|letter| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '-' });
     letters.collect()
+}
+
+/// Whether a node may be called so.
+pub fn is_node_name(name: &str) -> bool {
+    let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || b".-".contains(&letter);
+    let is_outer = |letter: Option<u8>| letter.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+    name.len() <= 63 && name.bytes().all(is_inner) && is_outer(name.bytes().next()) && is_outer(name.bytes().last())
 }

@@ -40,6 +40,11 @@ impl Steps {
         ));
     }
 
+    /// The node is one of the cluster's.
+    pub fn joined(&self, layout: &Layout) {
+        self.say(&format!("joined as {} in {:.2} s", layout.node_name, self.begun.elapsed().as_secs_f64()));
+    }
+
     /// Whoever read this may have gone: that is no reason to stop.
     fn say(&self, text: &str) {
         let mut out = std::io::stdout().lock();

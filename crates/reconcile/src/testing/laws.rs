@@ -1,8 +1,8 @@
 //! The laws: a controller settles, survives interruption, decides the same on the same, and touches only what it declares.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::Key;
+use machinery::{Key, Value};
 
 use super::world::World;
 use crate::{Action, Controller, Plan, decide};
@@ -69,14 +69,16 @@ fn run<C: Controller>(
 ) -> Vec<usize> {
     let mut lengths = Vec::new();
     let mut wakes = 0;
+    let mut memories: BTreeMap<Key, Value> = BTreeMap::new();
     for round in 0..ROUNDS_MAX {
         let mut length = 0;
         let mut changes = 0;
         let mut wake_at = None;
         for key in keys::<C>(world) {
-            let plan = checked_plan::<C>(world, &key);
+            let plan = checked_plan::<C>(world, &key, memories.get(&key));
             wake_at = [wake_at, plan.wake_at].into_iter().flatten().min();
             let cut = cut.filter(|(at, _)| *at == round).map(|(_, cut)| cut);
+            let mut whole = cut.is_none();
             for (at, action) in plan.actions.iter().enumerate() {
                 let taken = match cut {
                     None => true,
@@ -85,8 +87,14 @@ fn run<C: Controller>(
                 };
                 if taken {
                     // A refusal is a reason to look again, which the next round does.
-                    drop(world.execute(action));
+                    whole &= world.execute(action).is_ok();
                 }
+            }
+            match plan.remember {
+                Some(remember) if whole => drop(memories.insert(key, remember)),
+                _ if whole => drop(memories.remove(&key)),
+                _ if cut.is_some() => memories.clear(),
+                _ => {}
             }
             length += plan.actions.len();
             // Telling people changes nothing.
@@ -119,9 +127,9 @@ fn keys<C: Controller>(world: &World) -> BTreeSet<Key> {
     keys.into_iter().collect()
 }
 
-fn checked_plan<C: Controller>(world: &World, key: &Key) -> Plan {
-    let plan = decide::<C>(&world.cache::<C>(), key, world.now);
-    let again = decide::<C>(&world.cache::<C>(), key, world.now);
+fn checked_plan<C: Controller>(world: &World, key: &Key, memory: Option<&Value>) -> Plan {
+    let look = || decide::<C>(&world.cache_for::<C>(key, memory), key, world.now);
+    let (plan, again) = (look(), look());
     assert!(plan == again, "{}: the same observation gave two plans for {key}\n{plan}\n{again}", C::NAME);
     for action in &plan.actions {
         let writes = action.writes();
@@ -138,7 +146,7 @@ fn checked_plan<C: Controller>(world: &World, key: &Key) -> Plan {
 mod tests {
     use machinery::meta::Meta;
     use machinery::time::Time;
-    use machinery::{Value, value};
+    use machinery::value;
 
     use super::*;
     use crate::testing::kubelet;

@@ -9,8 +9,11 @@ use machinery::patch;
 use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 
-use crate::cache::{Answer, Answers, Cache, Objects, index_by};
+use crate::cache::{Answer, Answers, Cache, Objects, Shown, index_by};
 use crate::{Action, Ask, Configs, Controller, Errand, Patch, Preconditions, Propagation, kinds};
+
+/// How often a controller may ask on after it got answers.
+const ASK_ROUNDS_MAX: usize = 4;
 
 /// A cluster without processes.
 #[derive(Clone)]
@@ -24,6 +27,7 @@ pub struct World {
     created: u64,
     configs: Configs,
     answers: Answers,
+    held: BTreeMap<String, (Objects, u64)>,
 }
 
 /// Why an action was not taken, as the API server would refuse it.
@@ -50,6 +54,7 @@ impl World {
             created: 0,
             configs: Configs::default(),
             answers: Answers::default(),
+            held: BTreeMap::new(),
         }
     }
 
@@ -65,7 +70,52 @@ impl World {
 
     /// What the controller `C` sees.
     pub fn cache<C: Controller>(&self) -> Cache<'_> {
-        Cache::new(C::READS, |kind| self.of(kind)).configured(self.configs.clone()).answered(self.answers.clone())
+        Cache::new(C::READS, |kind| self.shown(kind)).configured(self.configs.clone()).answered(self.answers.clone())
+    }
+
+    /// What the controller `C` sees when it decides on a key, reminded of what it wanted to be: the server has answered what it asked.
+    pub fn cache_for<C: Controller>(&self, key: &Key, memory: Option<&Value>) -> Cache<'_> {
+        let mut answers = self.answers.clone();
+        for _ in 0..ASK_ROUNDS_MAX {
+            let view = self.cache::<C>().reminded(memory.cloned()).answered(answers.clone());
+            let asks = C::asks(&view, key, self.now);
+            let before = answers.len();
+            for ask in asks.iter().filter(|ask| answers.of(ask).is_none()).collect::<Vec<_>>() {
+                if let Some(answer) = self.list(ask) {
+                    answers.insert(ask, answer);
+                }
+            }
+            if answers.len() == before {
+                break;
+            }
+        }
+        self.cache::<C>().reminded(memory.cloned()).answered(answers)
+    }
+
+    /// Controllers see a kind as it is now, whatever happens to it, until it is shown again: its watch is late.
+    pub fn hold(&mut self, kind: &str) {
+        self.held.insert(kind.to_owned(), (self.of(kind), self.revision));
+    }
+
+    /// Controllers see a kind as it is.
+    pub fn show(&mut self, kind: &str) {
+        self.held.remove(kind);
+    }
+
+    fn shown(&self, kind: &str) -> Shown {
+        let (objects, revision) = self.held.get(kind).cloned().unwrap_or_else(|| (self.of(kind), self.revision));
+        Shown { objects, revision }
+    }
+
+    /// The answer to a question for all objects of a kind that the model knows.
+    fn list(&self, ask: &Ask) -> Option<Answer> {
+        let plain = ask.key.name.is_empty() && ask.body.is_none() && ask.labels.as_ref().is_some_and(String::is_empty);
+        let kind = ask.resource.to_string();
+        kinds::by_name(&kind).filter(|_| plain)?;
+        let objects = self.of(&kind);
+        let within = objects.iter().filter(|it| ask.key.namespace.is_empty() || it.key.namespace == ask.key.namespace);
+        let items: Vec<Value> = within.map(|it| it.value.clone()).collect();
+        Some(Ok(value!({"items": items})))
     }
 
     /// Answers a question from now on, whoever asks it.

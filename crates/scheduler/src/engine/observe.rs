@@ -116,7 +116,11 @@ impl Engine {
     /// Takes over an object as it is now; `None` if it is gone.
     pub fn observe(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Millis) -> Result<(), ObserveError> {
         match kind {
-            Kind::Pods => return self.observe_pod(key, object, now),
+            Kind::Pods => {
+                let observed = self.observe_pod(key, object, now);
+                self.queue.tell_who_gave_up(now);
+                return observed;
+            }
             Kind::Nodes => return self.observe_node(&key.name, object, now),
             Kind::Namespaces => self.observe_namespace(&key.name, object, now),
             Kind::Budgets => self.observe_budget(key, object),

@@ -1,7 +1,6 @@
 //! InterPodAffinity: pods go together with others or apart from them, by topology domain.
 
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, SCORE_MAX, Scorer};
-use crate::node::Node;
 use crate::pod::{Class, Pod, Shape, Term, TermKind};
 use crate::snapshot::{NOWHERE, NodeId, Snapshot, Usage};
 
@@ -87,20 +86,22 @@ impl Plugin for InterPodAffinity {
             }
             Event::PodUpdated(old, new) => {
                 old.class.labels != new.class.labels
-                    && (meets(new, TermKind::Affinity) || meets(old, TermKind::AntiAffinity))
+                    && (meets(new, TermKind::Affinity)
+                        || meets(old, TermKind::AntiAffinity)
+                        || meets(old, TermKind::Affinity) && meets(pod, TermKind::Affinity))
             }
             Event::NodeAdded(node) => !pod
                 .shape
                 .terms
                 .iter()
                 .any(|term| term.kind == TermKind::Affinity && node.label(&term.topology_key).is_none()),
-            Event::NodeUpdated(old, new) => old.labels != new.labels && domains_differ(pod, old, new),
-            // Its pods do not count any more.
-            Event::NodeRemoved(_) => !pod.shape.terms.is_empty(),
+            // Which domains count is also a matter of the rules of pods that are there, which are not at hand.
+            Event::NodeUpdated(old, new) => old.labels != new.labels,
             Event::ClaimChanged(_) | Event::StorageChanged | Event::DeviceClaimChanged(_) | Event::DevicesChanged => {
                 false
             }
-            Event::NamespaceChanged => true,
+            // Pods of a node that is gone do not count any more.
+            Event::NodeRemoved(_) | Event::NamespaceChanged => true,
         }
     }
 }
@@ -287,10 +288,4 @@ impl Scorer for Preferences<'_> {
             *score = (SCORE_MAX as f64 * share) as i64;
         }
     }
-}
-
-/// Whether a node moved to other domains of the pod's rules. Rules of others may speak of any label.
-fn domains_differ(pod: &Pod, old: &Node, new: &Node) -> bool {
-    let mut own = pod.shape.terms.iter().filter(|term| !matches!(term.kind, TermKind::Preferred(_))).peekable();
-    own.peek().is_none() || own.any(|term| old.label(&term.topology_key) != new.label(&term.topology_key))
 }

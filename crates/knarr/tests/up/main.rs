@@ -1,9 +1,13 @@
 //! A whole cluster from one command, in a network namespace of its own, with the real kubectl.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod nodes;
+mod servers;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const KNARR: &str = env!("CARGO_BIN_EXE_knarr");
@@ -19,8 +23,10 @@ struct Machine {
 
 impl Machine {
     fn new() -> Self {
-        let machine =
-            Self { namespace: format!("knarr-up-{}", std::process::id()), folder: tempfile::tempdir().unwrap() };
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("knarr-up-{}-{number}", std::process::id());
+        let machine = Self { namespace, folder: tempfile::tempdir().unwrap() };
         let name = machine.namespace.as_str();
         run(Command::new("ip").args(["netns", "add", name]));
         machine.succeed("ip link set lo up");
@@ -243,7 +249,7 @@ impl Machine {
 fn groups(uids: &str) -> usize {
     let found = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-name", "pod*"]).output().unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
-    let own = |line: &&str| line.contains("/kubepods/") && !line.contains("/knarr-node-");
+    let own = |line: &&str| line.contains("/kubepods/") && !line.contains("/knarr-");
     let stray = |line: &&str| !uids.split(' ').any(|uid| line.ends_with(&format!("pod{uid}")));
     found.lines().filter(own).filter(stray).count()
 }

@@ -1,0 +1,275 @@
+//! `knarr agent`: a node of a cluster whose servers are elsewhere.
+//!
+//! The first start takes a token: the cluster's authority is checked against it, and certificates are asked for with it, one
+//! for the kubelet and one a component. After that the folder has all it takes.
+
+mod balancer;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::kubelet::bootstrap::{self, Purpose};
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use client::config::Kubeconfig;
+use client::{Client, Event, Settings, Target, WatchOptions};
+use machinery::meta::Meta;
+use machinery::{Resource, Value, json, value};
+use pki::Pki;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::component;
+use crate::join::{self, Cluster, JoinToken};
+use crate::up::plan::{self, Layout, Place};
+use crate::up::{self, Instance, Options, Parts, Steps, addons, preflight, ready};
+use balancer::Servers;
+
+static SLICES: Resource = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
+/// After how long servers are watched again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A node of a cluster.
+#[derive(Args, Debug, Clone)]
+struct Agent {
+    /// A server of the cluster; the others are found by it.
+    #[arg(long, value_name = "https://HOST:PORT")]
+    server: String,
+    /// What `knarr token create` printed; needed once.
+    #[arg(long, env = "KNARR_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Everything is kept here.
+    #[arg(long, default_value = "/var/lib/knarr")]
+    data_dir: PathBuf,
+    /// Address of this machine [default: the one it reaches others from].
+    #[arg(long)]
+    node_ip: Option<IpAddr>,
+    /// The name of the node [default: this machine's].
+    #[arg(long)]
+    node_name: Option<String>,
+    /// Port of the kubelet.
+    #[arg(long, default_value_t = 10250)]
+    kubelet_port: u16,
+    /// Port of the DNS server on this machine.
+    #[arg(long, default_value_t = 10053)]
+    dns_port: u16,
+    /// Port on the loopback interface by which components reach the servers.
+    #[arg(long, default_value_t = 6444)]
+    local_port: u16,
+    /// Parts that are not started.
+    #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
+    disable: Vec<String>,
+    /// The network namespace that is this node's.
+    #[arg(long, hide = true)]
+    netns: Option<PathBuf>,
+    /// The process with which this one ends.
+    #[arg(long, hide = true)]
+    with_process: Option<i32>,
+}
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Agent::augment_args(command).args(plan::ROWS.iter().filter(|row| row.place == Place::Node).map(|row| {
+        Arg::new(row.own_flags)
+            .long(row.own_flags)
+            .value_name("NAME=VALUE")
+            .action(ArgAction::Append)
+            .help(format!("A flag of {}, in place of what is decided for it.", row.name))
+    }))
+}
+
+/// Runs the node until it is told to stop; pods go on.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let agent = Agent::from_arg_matches(matches)?;
+    if let Some(parent) = agent.with_process {
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        ensure!(getppid() == Pid::from_raw(parent), "the process that this one is for has ended");
+    }
+    if let Some(netns) = &agent.netns {
+        // Before there are threads, all of which are to be inside.
+        net::namespace::enter(netns).with_context(|| format!("enter {}", netns.display()))?;
+    }
+    let mut own_flags = BTreeMap::new();
+    for row in plan::ROWS.iter().filter(|row| row.place == Place::Node) {
+        let flags: Vec<String> = matches.get_many::<String>(row.own_flags).into_iter().flatten().cloned().collect();
+        own_flags.insert(row.name, flags);
+    }
+    let instance = Instance::claim(&agent.data_dir)?;
+    preflight::node(agent.kubelet_port, &agent.data_dir)?;
+    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
+    component::run(serve(&agent, own_flags, &instance))
+}
+
+async fn serve(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, instance: &Instance) -> Result<()> {
+    let mut steps = Steps::begin();
+    let cluster = cluster(agent).await?;
+    steps.done("cluster");
+    let options = options(agent, own_flags, &cluster);
+    let address = preflight::address_or(agent.node_ip)?;
+    let layout = Layout { port: agent.local_port, ..Layout::of(&options, address)? };
+    let first = agent.server.parse::<http::Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
+    let first = first.with_context(|| format!("--server {:?} is no address", agent.server))?;
+    let servers = Arc::new(Servers::open(&agent.data_dir.join("servers"), &first));
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], agent.local_port))).await;
+    let listener =
+        listener.with_context(|| format!("port {} is taken; choose it with --local-port", agent.local_port))?;
+    let mut running: Parts = JoinSet::new();
+    let passing = Arc::clone(&servers);
+    running.spawn(async move { ("balancer", passing.serve(listener).await) });
+    up::until(&mut running, credentials(agent, &layout)).await?;
+    steps.done("certificates");
+    for (row, flags) in plan::of(&[Place::Node], &options, &layout, &Pki::at(&layout.pki())) {
+        up::start(row, flags, None, &mut running)?;
+    }
+    tokio::spawn(follow_servers(client(&layout, "proxy")?, servers));
+    up::until(&mut running, ready::node_as(client(&layout, "kubelet")?, layout.node_name.clone())).await?;
+    for Wanted { purpose, folder, .. } in wanted(&layout).into_iter().filter(|it| it.purpose != Purpose::Client) {
+        let client = client(&layout, "kubelet")?;
+        tokio::spawn(bootstrap::keep(client, layout.node_name.clone(), folder, purpose, || {}));
+    }
+    steps.done("node");
+    if !agent.disable.iter().any(|part| part == "dns") {
+        let dns = client(&layout, "dns")?;
+        up::until(&mut running, async { addons::publish_dns(&dns, &layout).await }).await?;
+        up::until(&mut running, ready::dns(&layout)).await?;
+        steps.done("DNS");
+    }
+    steps.joined(&layout);
+    instance.ready()?;
+    tokio::select! {
+        // Components hear of the signal too: that they end then is no failure.
+        biased;
+        signal = crate::etcd::signal() => signal,
+        ended = up::first_end(&mut running) => ended,
+    }
+}
+
+/// What is known of the cluster: by the folder, or by asking with the token.
+async fn cluster(agent: &Agent) -> Result<Cluster> {
+    let (file, authority) = (agent.data_dir.join("cluster.json"), agent.data_dir.join("pki").join("ca.crt"));
+    if let (Ok(text), Ok(authority)) = (std::fs::read(&file), std::fs::read_to_string(&authority)) {
+        let kept =
+            json::parse(&text).with_context(|| format!("{} is damaged; remove it and join again", file.display()))?;
+        let field = |name: &str| {
+            kept.str_at(&[name]).map(str::to_owned).with_context(|| format!("{name} is missing in {}", file.display()))
+        };
+        return Ok(Cluster { authority, pod_cidr: field("podCIDR")?, service_cidr: field("serviceCIDR")? });
+    }
+    let Some(token) = &agent.token else {
+        bail!("this machine has not joined yet; give it a token with --token, made by `knarr token create` on a server")
+    };
+    let cluster = join::ask(&agent.server, &JoinToken::parse(token)?).await?;
+    std::fs::create_dir_all(agent.data_dir.join("pki"))?;
+    std::fs::write(&authority, &cluster.authority)?;
+    let kept = value!({"podCIDR": (cluster.pod_cidr.as_str()), "serviceCIDR": (cluster.service_cidr.as_str())});
+    std::fs::write(&file, json::to_string(&kept))?;
+    Ok(cluster)
+}
+
+fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, cluster: &Cluster) -> Options {
+    Options {
+        data_dir: agent.data_dir.clone(),
+        node_ip: agent.node_ip,
+        node_name: agent.node_name.clone(),
+        pod_cidr: cluster.pod_cidr.clone(),
+        service_cidr: cluster.service_cidr.clone(),
+        kubelet_port: agent.kubelet_port,
+        dns_port: agent.dns_port,
+        disable: agent.disable.clone(),
+        own_flags,
+        ..Options::default()
+    }
+}
+
+/// A certificate that a node has: what kubeconfig it is for, and where it is kept.
+struct Wanted {
+    kubeconfig: &'static str,
+    purpose: Purpose,
+    folder: PathBuf,
+}
+
+fn wanted(layout: &Layout) -> Vec<Wanted> {
+    let wanted = |row: &plan::Row| {
+        if row.name == "kubelet" {
+            // Where the kubelet itself keeps and renews it.
+            let folder = layout.data_dir.join("kubelet").join("pki");
+            return Some(Wanted { kubeconfig: row.kubeconfig, purpose: Purpose::Client, folder });
+        }
+        let (user, group) = layout.subject(row.kubeconfig)?;
+        let purpose = Purpose::Component { name: row.kubeconfig.to_owned(), user, group };
+        Some(Wanted { kubeconfig: row.kubeconfig, purpose, folder: layout.pki() })
+    };
+    plan::ROWS.iter().filter(|row| row.place == Place::Node).filter_map(wanted).collect()
+}
+
+/// Sees to it that every component has a kubeconfig, and a certificate to show.
+async fn credentials(agent: &Agent, layout: &Layout) -> Result<()> {
+    let authority = layout.pki().join("ca.crt");
+    let server = layout.server();
+    if let Some(token) = &agent.token {
+        let text = join::bootstrap_kubeconfig(&server, &authority, &JoinToken::parse(token)?);
+        secret(&layout.kubeconfig("bootstrap"), &text)?;
+    }
+    for Wanted { kubeconfig, purpose, folder } in wanted(layout) {
+        let pem = purpose.file(&folder);
+        if !pem.exists() {
+            let client = client(layout, "bootstrap").context("this machine has not joined yet; give it a --token")?;
+            let asked = bootstrap::obtain(&client, &layout.node_name, &folder, &purpose).await;
+            asked.with_context(|| format!("the certificate of the {kubeconfig}"))?;
+        }
+        secret(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &authority, &pem))?;
+    }
+    Ok(())
+}
+
+/// Writes a file that only its owner may read.
+pub fn secret(file: &Path, text: &str) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let opened = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file);
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("{} cannot be written", file.display()))
+}
+
+fn client(layout: &Layout, name: &str) -> Result<Client> {
+    let config = Kubeconfig::load(&[layout.kubeconfig(name)])?.config(None)?;
+    Ok(Client::connect(&config, Settings::default())?)
+}
+
+/// Keeps the list of servers as the cluster shows it.
+async fn follow_servers(client: Client, servers: Arc<Servers>) {
+    let options = WatchOptions {
+        label_selector: "kubernetes.io/service-name=kubernetes".to_owned(),
+        send_initial_events: true,
+        ..WatchOptions::default()
+    };
+    let mut slices: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    loop {
+        if let Ok(mut watch) = client.watch(&Target::within(&SLICES, "default"), &options).await {
+            while let Some(Ok(event)) = watch.next().await {
+                match event {
+                    Event::Added(slice) | Event::Modified(slice) => {
+                        slices.insert(Meta::of(&slice).name().to_owned(), addresses(&slice));
+                    }
+                    Event::Deleted(slice) => drop(slices.remove(Meta::of(&slice).name())),
+                    Event::Bookmark { .. } => {}
+                }
+                servers.set(slices.values().flatten().cloned().collect());
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Where the servers of a slice are, as far as another machine can reach them.
+fn addresses(slice: &Value) -> Vec<String> {
+    let Some(port) = slice["ports"][0]["port"].as_int().and_then(|port| u16::try_from(port).ok()) else {
+        return Vec::new();
+    };
+    let endpoints = slice["endpoints"].as_array().unwrap_or_default();
+    let ips = endpoints.iter().filter_map(|endpoint| endpoint["addresses"][0].as_str()?.parse::<IpAddr>().ok());
+    ips.filter(|ip| !ip.is_loopback()).map(|ip| SocketAddr::new(ip, port).to_string()).collect()
+}

@@ -1,0 +1,140 @@
+//! One address for all servers of a cluster: who connects to it is passed on to a server that answers.
+//!
+//! Components know one server. This is it, on the loopback interface; when a server dies, their connections end and the next
+//! ones go elsewhere. What passes is encrypted from end to end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// A server that does not answer within this time is passed over.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The servers that are known, as `host:port`, kept in a file so that a start needs none in particular.
+pub struct Servers {
+    file: PathBuf,
+    known: watch::Sender<Vec<String>>,
+    /// The one that answered last.
+    good: AtomicUsize,
+}
+
+impl Servers {
+    /// Those of the file; without it, this one.
+    pub fn open(file: &Path, first: &str) -> Self {
+        let mut known: Vec<String> =
+            std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect();
+        if !known.iter().any(|server| server == first) {
+            known.push(first.to_owned());
+        }
+        Self { file: file.to_owned(), known: watch::Sender::new(known), good: AtomicUsize::new(0) }
+    }
+
+    /// These are all servers now. Nothing is known of a cluster that has none: then the old ones are kept.
+    pub fn set(&self, servers: Vec<String>) {
+        if servers.is_empty() || *self.known.borrow() == servers {
+            return;
+        }
+        if let Err(error) = std::fs::write(&self.file, servers.join("\n")) {
+            tracing::warn!(%error, file = %self.file.display(), "the list of servers is not kept");
+        }
+        tracing::info!(servers = servers.join(","), "the servers of the cluster");
+        self.known.send_replace(servers);
+    }
+
+    /// Passes on whoever connects.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<()> {
+        loop {
+            let (incoming, _) = listener.accept().await.context("accept connections to the servers")?;
+            let servers = Arc::clone(&self);
+            tokio::spawn(async move {
+                if let Err(error) = servers.pass(incoming).await {
+                    tracing::debug!(%error, "a connection to the servers ended");
+                }
+            });
+        }
+    }
+
+    async fn pass(&self, mut incoming: TcpStream) -> Result<()> {
+        let mut known = self.known.subscribe();
+        let (server, mut outgoing) = self.reach().await.context("no server answers")?;
+        incoming.set_nodelay(true)?;
+        outgoing.set_nodelay(true)?;
+        let left = async {
+            // The sender lives as long as the process.
+            let _ = known.wait_for(|servers| !servers.contains(&server)).await;
+        };
+        tokio::select! {
+            copied = copy_bidirectional(&mut incoming, &mut outgoing) => copied.map(drop)?,
+            () = left => {}
+        }
+        Ok(())
+    }
+
+    /// A server that answers, the one that did so last first.
+    async fn reach(&self) -> Option<(String, TcpStream)> {
+        let known = self.known.borrow().clone();
+        let first = self.good.load(Ordering::Relaxed);
+        for step in 0..known.len() {
+            let at = (first + step) % known.len();
+            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, TcpStream::connect(&known[at])).await {
+                self.good.store(at, Ordering::Relaxed);
+                return Some((known[at].clone(), stream));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A server that says its name to everyone and then waits.
+    async fn server(name: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let mut kept = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                stream.write_all(name.as_bytes()).await.unwrap();
+                kept.push(stream);
+            }
+        });
+        address
+    }
+
+    async fn said(stream: &mut TcpStream) -> String {
+        let mut buffer = [0; 1];
+        let count = stream.read(&mut buffer).await.unwrap_or(0);
+        String::from_utf8_lossy(&buffer[..count]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn who_connects_gets_a_server_that_answers_and_is_sent_away_when_it_leaves() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("servers");
+        let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+        let (one, two) = (server("1").await, server("2").await);
+        let servers = Arc::new(Servers::open(&file, &dead));
+        servers.set(vec![dead, one.clone(), two.clone()]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(Arc::clone(&servers).serve(listener));
+        let mut first = TcpStream::connect(address).await.unwrap();
+        assert_eq!(said(&mut first).await, "1", "the dead one is passed over");
+        servers.set(vec![two.clone()]);
+        assert_eq!(said(&mut first).await, "", "its server has left");
+        let mut second = TcpStream::connect(address).await.unwrap();
+        assert_eq!(said(&mut second).await, "2");
+        servers.set(Vec::new());
+        assert_eq!(Servers::open(&file, &one).known.borrow().clone(), [two, one], "what was known is known again");
+    }
+}

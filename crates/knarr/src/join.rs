@@ -1,0 +1,221 @@
+//! What lets a machine join: a token that pins the cluster's authority, and what a cluster tells those who have one.
+
+pub mod bundle;
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use auth::bootstrap_token::Token;
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use client::config::{Credential, Pem, Secret, Tls};
+use client::{Client, Config, Settings, Target};
+use machinery::{Resource, Value, yaml};
+
+/// Whom the bearer of a token is one of.
+pub const GROUP: &str = "system:bootstrappers:knarr:agents";
+/// Whom the bearer of a token for servers is one of, besides.
+pub const SERVERS: &str = "system:bootstrappers:knarr:servers";
+/// Where servers leave what they share, for each token under its name.
+pub const SHARED: &str = "knarr-pki";
+/// Where a cluster says what those who join must know.
+pub const SETTINGS: &str = "knarr-cluster";
+
+pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+
+/// Nobody may wait for ever on a machine that does not answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `ID.SECRET.PIN`: a bootstrap token, and the hash of the authority that the cluster's servers must have. One for servers has
+/// a fourth part, the key to what servers share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinToken {
+    /// What is shown to the server.
+    pub token: String,
+    /// SHA-256 of the authority's certificate, in hexadecimal.
+    pub pin: String,
+    /// The key to what servers share, in hexadecimal.
+    pub key: Option<String>,
+}
+
+/// What a cluster tells a machine that joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// The authority's certificate.
+    pub authority: String,
+    /// Where pods get their addresses from.
+    pub pod_cidr: String,
+    /// Where services get theirs from.
+    pub service_cidr: String,
+}
+
+impl JoinToken {
+    /// Takes one apart.
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = || "a token has the form ID.SECRET.PIN[.KEY]; `knarr token create` on a server makes one";
+        let is_hash = |part: &str| part.len() == 64 && part.bytes().all(|letter| letter.is_ascii_hexdigit());
+        let parts: Vec<&str> = text.trim().split('.').collect();
+        let (id, secret, pin, key) = match parts[..] {
+            [id, secret, pin] => (id, secret, pin, None),
+            [id, secret, pin, key] => (id, secret, pin, Some(key)),
+            _ => bail!(wrong()),
+        };
+        let token = format!("{id}.{secret}");
+        ensure!(Token::parse(&token).is_some() && is_hash(pin) && key.is_none_or(is_hash), wrong());
+        Ok(Self { token, pin: pin.to_ascii_lowercase(), key: key.map(str::to_ascii_lowercase) })
+    }
+
+    /// The part by which a cluster knows it.
+    pub fn id(&self) -> &str {
+        self.token.split('.').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for JoinToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.token, self.pin)?;
+        self.key.iter().try_for_each(|key| write!(f, ".{key}"))
+    }
+}
+
+/// The pin of an authority, given as PEM.
+pub fn pin(authority: &str) -> Result<String> {
+    let body: String = authority.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
+    let der = BASE64.decode(body).context("the authority's certificate is no PEM")?;
+    ensure!(!der.is_empty(), "the authority's certificate is empty");
+    Ok(hex(digest(&SHA256, &der).as_ref()))
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Asks a server what a machine must know, and believes only the authority that the token names.
+pub async fn ask(server: &str, token: &JoinToken) -> Result<Cluster> {
+    let anybody = Tls { insecure_skip_verify: true, ..Tls::default() };
+    let stranger = connect(server, anybody, Credential::None)?;
+    let found = get(&stranger, "kube-public", "cluster-info").await.with_context(|| {
+        format!("{server} does not say which cluster it is; is it a server of Knarr, and can it be reached from here?")
+    })?;
+    let authority = authority(&found).context("the server's cluster-info names no authority")?;
+    if pin(&authority)? != token.pin {
+        bail!("{server} is not a server of the cluster that the token is for: its authority is another one");
+    }
+    let bearer = bearer(server, &authority, token)?;
+    let settings = get(&bearer, "kube-system", SETTINGS).await.context("the server does not take the token")?;
+    let field = |name: &str| -> Result<String> {
+        Ok(settings.str_at(&["data", name]).with_context(|| format!("the cluster does not say its {name}"))?.to_owned())
+    };
+    Ok(Cluster { authority, pod_cidr: field("podCIDR")?, service_cidr: field("serviceCIDR")? })
+}
+
+/// A client that shows the token to servers of this authority.
+pub fn bearer(server: &str, authority: &str, token: &JoinToken) -> Result<Client> {
+    let sure = Tls { certificate_authority: Some(Pem::Inline(authority.to_owned().into())), ..Tls::default() };
+    connect(server, sure, Credential::Token(Secret::new(token.token.clone())))
+}
+
+/// A kubeconfig for the bearer of a token.
+pub fn bootstrap_kubeconfig(server: &str, authority: &Path, token: &JoinToken) -> String {
+    kubeconfig(server, authority, &format!("{{token: {}}}", token.token))
+}
+
+/// A kubeconfig that shows the certificate and key of a file.
+pub fn certificate_kubeconfig(server: &str, authority: &Path, pem: &Path) -> String {
+    let pem = pem.display();
+    kubeconfig(server, authority, &format!("{{client-certificate: {pem}, client-key: {pem}}}"))
+}
+
+fn kubeconfig(server: &str, authority: &Path, user: &str) -> String {
+    let authority = authority.display();
+    format!(
+        "apiVersion: v1
+kind: Config
+clusters: [{{name: knarr, cluster: {{server: '{server}', certificate-authority: {authority}}}}}]
+users: [{{name: knarr, user: {user}}}]
+contexts: [{{name: knarr, context: {{cluster: knarr, user: knarr}}}}]
+current-context: knarr
+"
+    )
+}
+
+fn connect(server: &str, tls: Tls, credential: Credential) -> Result<Client> {
+    let address = server.parse().with_context(|| format!("--server {server:?} is no address"))?;
+    let config = Config { tls, credential, ..Config::new(address) };
+    Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
+}
+
+/// What servers share, still locked.
+pub async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Result<String> {
+    let client = bearer(server, &cluster.authority, token)?;
+    let target = Target::named(&SECRETS, "kube-system", SHARED);
+    let secret = tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no answer")?;
+    let secret = secret.context("the token is not one for servers; `knarr token create --server` makes one")?;
+    let locked = secret.str_at(&["data", token.id()]).context("nothing is shared for this token")?;
+    Ok(String::from_utf8(BASE64.decode(locked)?)?)
+}
+
+async fn get(client: &Client, namespace: &str, name: &str) -> Result<Value> {
+    let target = Target::named(&CONFIG_MAPS, namespace, name);
+    Ok(tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no answer")??)
+}
+
+/// The authority of a kubeconfig inside a config map.
+fn authority(info: &Value) -> Option<String> {
+    let config = yaml::parse(info.str_at(&["data", "kubeconfig"])?).ok()?;
+    let data = config["clusters"][0]["cluster"]["certificate-authority-data"].as_str()?.to_owned();
+    String::from_utf8(BASE64.decode(data).ok()?).ok()
+}
+
+/// The object that tells everybody which cluster this is.
+pub fn cluster_info(server: &str, authority: &[u8]) -> Value {
+    let config = format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: ''
+  cluster:
+    certificate-authority-data: {}
+    server: {server}
+",
+        BASE64.encode(Bytes::copy_from_slice(authority))
+    );
+    machinery::value!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+        "data": {"kubeconfig": config},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_as_it_was_written() {
+        let pin = "0123456789abcdef".repeat(4);
+        let token = JoinToken { token: "abcdef.0123456789abcdef".to_owned(), pin: pin.clone(), key: None };
+        assert_eq!(JoinToken::parse(&token.to_string()).unwrap(), token);
+        let of_server = JoinToken { key: Some(pin), ..token };
+        assert_eq!(JoinToken::parse(&of_server.to_string()).unwrap(), of_server);
+        for wrong in ["", "abcdef.0123456789abcdef", "abcdef.0123456789abcdef.xyz", "ABCDEF.0123456789abcdef.00"] {
+            assert!(JoinToken::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_authority_of_a_cluster_is_found_and_pinned() {
+        let pem = "-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n";
+        let info = cluster_info("https://here:6443", pem.as_bytes());
+        assert_eq!(authority(&info).as_deref(), Some(pem));
+        assert_eq!(pin(pem).unwrap(), "ae4b3280e56e2faf83f414a6e3dabe9d5fbe18976544c05fed121accb85b53fc");
+        assert!(pin("").is_err());
+    }
+}

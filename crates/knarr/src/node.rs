@@ -1,0 +1,92 @@
+//! `knarr node`: nodes that are network namespaces of this machine.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
+use client::{DeleteOptions, Target};
+use machinery::Resource;
+
+use crate::token;
+use crate::up::nodes::Nodes;
+use crate::up::{Instance, ready};
+
+static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
+
+/// Nodes of the cluster of this machine.
+#[derive(Args, Debug)]
+struct Node {
+    /// The cluster's folder.
+    #[arg(long, default_value = "/var/lib/knarr", global = true)]
+    data_dir: PathBuf,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Add a node, and wait until pods can run on it.
+    Add {
+        /// Its name.
+        name: String,
+    },
+    /// List those that are namespaces of this machine.
+    Ls,
+    /// Remove a node with all of its pods.
+    Rm {
+        /// Its name.
+        name: String,
+    },
+}
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Node::augment_args(command)
+}
+
+/// Adds, lists or removes.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let Node { data_dir, what } = Node::from_arg_matches(matches)?;
+    let nodes = Nodes::of(&data_dir);
+    if let What::Ls = what {
+        nodes.names()?.iter().for_each(|name| println!("{name}"));
+        return Ok(());
+    }
+    ensure!(
+        Instance::holder(&data_dir)?.is_some(),
+        "no cluster runs in {}; start it with `knarr up`",
+        data_dir.display()
+    );
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match what {
+        What::Ls => {}
+        What::Add { name } => {
+            nodes.add(&name)?;
+            executor.block_on(async { ready::node_as(token::admin(&data_dir)?, name.clone()).await })?;
+            println!("node {name} is ready");
+        }
+        What::Rm { name } => {
+            nodes.remove(&name)?;
+            let folder = nodes.folder_of(&name);
+            if folder.join("knarr.lock").is_file() {
+                // Its agent ends now that it is not named any more.
+                Instance::wait_for_end(&folder)?;
+                let down = Command::new(std::env::current_exe()?).args(["down", "--data-dir"]).arg(&folder).status()?;
+                ensure!(down.success(), "the pods of {name} do not end");
+            }
+            nodes.disconnect(&name)?;
+            std::fs::remove_dir_all(&folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
+            executor.block_on(async {
+                let client = token::admin(&data_dir)?;
+                match client.delete(&Target::named(&NODES, "", &name), &DeleteOptions::default()).await {
+                    Err(error) if !error.is_not_found() => {
+                        bail!(anyhow::Error::from(error).context("the node stays known"))
+                    }
+                    _ => Ok(()),
+                }
+            })?;
+            println!("node {name} is gone");
+        }
+    }
+    Ok(())
+}

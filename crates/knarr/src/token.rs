@@ -1,0 +1,174 @@
+//! `knarr token`: what machines join the cluster with.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use auth::bootstrap_token::{NAMESPACE, SECRET_TYPE};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
+use client::config::Kubeconfig;
+use client::{Client, DeleteOptions, ListOptions, Patch, Settings, Target, WriteOptions};
+use driver::clock;
+use machinery::meta::Meta;
+use machinery::{Object, Value, value};
+use pki::Pki;
+
+use crate::component;
+use crate::join::{GROUP, JoinToken, SECRETS, SERVERS, SHARED, bundle, pin};
+
+/// Tokens of the cluster of this machine.
+#[derive(Args, Debug)]
+struct Tokens {
+    /// The cluster's folder.
+    #[arg(long, default_value = "/var/lib/knarr", global = true)]
+    data_dir: PathBuf,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Make one, and print it.
+    Create {
+        /// How long it may be used.
+        #[arg(long, default_value = "24h", value_parser = component::duration)]
+        ttl: Duration,
+        /// For a server: it carries the key to what all servers share, and must be kept as such.
+        #[arg(long)]
+        server: bool,
+    },
+    /// List them.
+    Ls,
+    /// Take one back: nobody joins with it any more. Machines that did stay.
+    Rm {
+        /// The part of the token before the first point.
+        id: String,
+    },
+}
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Tokens::augment_args(command)
+}
+
+/// Makes, lists or removes.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let Tokens { data_dir, what } = Tokens::from_arg_matches(matches)?;
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    executor.block_on(async {
+        let client = admin(&data_dir)?;
+        match what {
+            What::Create { ttl, server: false } => println!("{}", create(&client, &data_dir, ttl, &[GROUP]).await?),
+            What::Create { ttl, server: true } => println!("{}", create_for_server(&client, &data_dir, ttl).await?),
+            What::Ls => list(&client).await?,
+            What::Rm { id } => {
+                let name = format!("bootstrap-token-{id}");
+                let target = Target::named(&SECRETS, NAMESPACE, &name);
+                client.delete(&target, &DeleteOptions::default()).await.with_context(|| format!("token {id}"))?;
+                println!("token {id} is no longer good for anything");
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A client that may do everything in the cluster of a folder.
+pub fn admin(data_dir: &Path) -> Result<Client> {
+    let file = data_dir.join("admin.kubeconfig");
+    ensure!(file.is_file(), "there is no cluster in {}; start one with `knarr up`", data_dir.display());
+    let config = Kubeconfig::load(&[file])?.config(None)?;
+    Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
+}
+
+/// Makes a token that is good for so long.
+pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&str]) -> Result<JoinToken> {
+    let authority = data_dir.join("pki").join("ca.crt");
+    let authority = std::fs::read_to_string(&authority).with_context(|| format!("{}", authority.display()))?;
+    let (id, secret) = (random(6)?, random(16)?);
+    let ends = clock::now().plus(machinery::time::Duration::from_nanos(i64::try_from(ttl.as_nanos())?));
+    let object = value!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": SECRET_TYPE,
+        "metadata": {"name": (format!("bootstrap-token-{id}")), "namespace": NAMESPACE},
+        "stringData": {
+            "token-id": (id.as_str()),
+            "token-secret": (secret.as_str()),
+            "expiration": (ends.to_string()),
+            "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true",
+            "auth-extra-groups": (groups.join(",")),
+        },
+    });
+    let target = Target::within(&SECRETS, NAMESPACE);
+    client.create(&target, &object, &WriteOptions::default()).await.context("the token is not taken")?;
+    Ok(JoinToken { token: format!("{id}.{secret}"), pin: pin(&authority)?, key: None })
+}
+
+/// Makes a token for a server, and leaves what servers share where its bearer finds it. What was left for tokens that are no
+/// more is taken away.
+async fn create_for_server(client: &Client, data_dir: &Path, ttl: Duration) -> Result<JoinToken> {
+    let key = bundle::new_key()?;
+    let locked = bundle::lock(&Pki::open(&data_dir.join("pki"))?, &key)?;
+    let token = create(client, data_dir, ttl, &[GROUP, SERVERS]).await?;
+    let target = Target::named(&SECRETS, NAMESPACE, SHARED);
+    let known = client.list_all(&Target::within(&SECRETS, NAMESPACE), &ListOptions::default()).await?.items;
+    let has = |id: &str| known.iter().any(|secret| Meta::of(secret).name() == format!("bootstrap-token-{id}"));
+    let there = known.iter().find(|secret| Meta::of(secret).name() == SHARED);
+    let mut data: Object = [(token.id().to_owned(), Value::from(BASE64.encode(locked)))].into_iter().collect();
+    let Some(there) = there else {
+        let object = value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SHARED, "namespace": NAMESPACE},
+            "data": (Value::Object(data))});
+        client.create(&Target::within(&SECRETS, NAMESPACE), &object, &WriteOptions::default()).await?;
+        return Ok(JoinToken { key: Some(key), ..token });
+    };
+    let shared = there.get("data").and_then(Value::as_object);
+    for (id, _) in shared.into_iter().flat_map(Object::iter).filter(|(id, _)| !has(id)) {
+        data.insert(id.to_owned(), Value::Null);
+    }
+    let patch = Patch::Merge(value!({"data": (Value::Object(data))}));
+    client.patch(&target, &patch, &WriteOptions::default()).await.context("what servers share is not taken")?;
+    Ok(JoinToken { key: Some(key), ..token })
+}
+
+async fn list(client: &Client) -> Result<()> {
+    let options = ListOptions { field_selector: format!("type={SECRET_TYPE}"), ..ListOptions::default() };
+    println!("{:<8} {:<22} GROUPS", "ID", "ENDS");
+    for secret in client.list_all(&Target::within(&SECRETS, NAMESPACE), &options).await?.items {
+        let name = Meta::of(&secret).name().to_owned();
+        let id = name.strip_prefix("bootstrap-token-").unwrap_or(&name);
+        let ends = field(&secret, "expiration");
+        println!(
+            "{id:<8} {:<22} {}",
+            if ends.is_empty() { "never" } else { &ends },
+            field(&secret, "auth-extra-groups")
+        );
+    }
+    Ok(())
+}
+
+fn field(secret: &Value, name: &str) -> String {
+    let text = secret.str_at(&["data", name]).and_then(|text| BASE64.decode(text).ok()).unwrap_or_default();
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Lower-case letters and digits that nobody guesses.
+fn random(length: usize) -> Result<String> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let mut bytes = vec![0; length];
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("this machine has no randomness")?;
+    Ok(bytes.into_iter().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_has_the_form_of_a_token() {
+        let drawn = format!("{}.{}", random(6).unwrap(), random(16).unwrap());
+        assert!(auth::bootstrap_token::Token::parse(&drawn).is_some(), "{drawn}");
+        assert_ne!(random(16).unwrap(), random(16).unwrap());
+    }
+}

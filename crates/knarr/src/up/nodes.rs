@@ -1,0 +1,298 @@
+//! Further nodes on this machine: each is a network namespace with an address of its own, and an agent inside.
+//!
+//! ```text
+//!   D/nodes/list       the names of those that should be
+//!   D/nodes/network    who has which address
+//!   D/nodes/NAME/      a node's own folder: its agent's, as if it were another machine
+//!            netns     keeps its namespace
+//! ```
+//!
+//! The list says what should be; whoever changes it changes the cluster. An agent ends with the process that keeps it, its
+//! pods do not.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kubelet::changes::Changes;
+use net::routed::INTERFACE;
+use net::{Cidr, Routed, namespace};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::Options;
+use super::plan::Layout;
+use super::preflight::is_node_name;
+use crate::{join, token};
+
+/// An agent that ended is started again after so long.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long the token of a node that joins may be used.
+const TOKEN_LIFE: Duration = Duration::from_secs(600);
+
+/// The nodes of this machine besides the machine itself.
+#[derive(Clone)]
+pub struct Nodes {
+    folder: PathBuf,
+    network: Routed,
+    cidr: Cidr,
+}
+
+impl Nodes {
+    /// Those of a cluster's folder.
+    pub fn open(data_dir: &Path, cidr: Cidr) -> Self {
+        let folder = data_dir.join("nodes");
+        let network = Routed::new(net::routed::Config {
+            pod_cidrs: vec![cidr],
+            cluster_cidrs: vec![cidr],
+            table: "knarr-nodes".to_owned(),
+            ..net::routed::Config::new(&folder.join("network"))
+        });
+        Self { folder, network, cidr }
+    }
+
+    /// Those of a cluster that was started before, wherever its nodes have their addresses from.
+    pub fn of(data_dir: &Path) -> Self {
+        Self::open(data_dir, "172.30.0.0/24".parse().expect("a constant"))
+    }
+
+    /// The address of the machine: one that its namespaces reach, if it has any.
+    pub fn address(&self, found: IpAddr, options: &Options) -> Result<IpAddr> {
+        let has_nodes = options.nodes > 1 || !self.names()?.is_empty();
+        let gateway = net::leases::gateway(&self.cidr).context("--node-cidr has no room")?;
+        Ok(if has_nodes && found.is_loopback() { gateway } else { found })
+    }
+
+    /// What the nodes are called.
+    pub fn names(&self) -> Result<Vec<String>> {
+        match std::fs::read_to_string(self.list()) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error).with_context(|| format!("{} cannot be read", self.list().display())),
+        }
+    }
+
+    /// Where a node keeps everything.
+    pub fn folder_of(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Sees to it that there are at least so many nodes, the machine among them, and that each has a network. Gives the
+    /// names of those that are namespaces.
+    pub fn ensure(&self, machine: &str, count: u16) -> Result<Vec<String>> {
+        let mut number = 2;
+        while self.names()?.len() + 1 < usize::from(count) {
+            let name = format!("{machine}-{number}");
+            if !self.names()?.contains(&name) {
+                self.add(&name)?;
+            }
+            number += 1;
+        }
+        let names = self.names()?;
+        for name in &names {
+            self.connect(name).with_context(|| format!("make the network of node {name}"))?;
+        }
+        Ok(names)
+    }
+
+    /// Adds a node to those that should be.
+    pub fn add(&self, name: &str) -> Result<()> {
+        ensure!(
+            is_node_name(name),
+            "{name:?} cannot be a node's name: lower-case letters, digits, dashes and points can"
+        );
+        let mut names = self.names()?;
+        ensure!(!names.iter().any(|known| known == name), "there is a node {name} already");
+        names.push(name.to_owned());
+        self.write(&names)
+    }
+
+    /// Takes a node from those that should be.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let mut names = self.names()?;
+        let before = names.len();
+        names.retain(|known| known != name);
+        ensure!(names.len() < before, "{name} is no node that is a namespace of this machine");
+        self.write(&names)
+    }
+
+    /// Takes a node's network away.
+    pub fn disconnect(&self, name: &str) -> Result<()> {
+        self.network.remove(name, INTERFACE)?;
+        Ok(namespace::forget(&self.folder_of(name).join("netns"))?)
+    }
+
+    /// Takes the networks of all nodes away, and what connected them.
+    pub fn clean_up(&self) -> Result<()> {
+        for name in self.names()? {
+            self.disconnect(&name)?;
+        }
+        Ok(self.network.clean_up()?)
+    }
+
+    /// Keeps the agents of all nodes that should be, until the process ends.
+    pub async fn keep(self, options: Options, layout: Layout) -> (&'static str, Result<()>) {
+        ("nodes", self.follow(&options, &layout).await)
+    }
+
+    async fn follow(&self, options: &Options, layout: &Layout) -> Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let changes = Changes::of(&self.folder).context("watch the list of nodes")?;
+        let mut kept: BTreeMap<String, oneshot::Sender<()>> = BTreeMap::new();
+        let mut keepers = JoinSet::new();
+        loop {
+            let names = self.names()?;
+            // Who is no longer named is told by the end of its channel.
+            kept.retain(|name, _| names.contains(name));
+            for name in names {
+                kept.entry(name.clone()).or_insert_with(|| {
+                    let (end, ended) = oneshot::channel();
+                    let keeper = Keeper { nodes: self.clone(), name, options: options.clone(), layout: layout.clone() };
+                    keepers.spawn(keeper.run(ended));
+                    end
+                });
+            }
+            changes.next().await?;
+        }
+    }
+
+    /// Gives a node a namespace and connects it; what is there already stays.
+    fn connect(&self, name: &str) -> Result<IpAddr> {
+        let folder = self.folder_of(name);
+        std::fs::create_dir_all(&folder)?;
+        let netns = folder.join("netns");
+        namespace::ensure(&netns)?;
+        let lease = match self.network.inspect(&netns, name, INTERFACE) {
+            Ok(()) => self.network.lease(name, INTERFACE)?,
+            Err(_) => Some(self.network.add(&netns, name, INTERFACE, &[])?),
+        };
+        lease.and_then(|lease| lease.ips.first().copied()).context("the node has no address")
+    }
+
+    fn list(&self) -> PathBuf {
+        self.folder.join("list")
+    }
+
+    /// The list is always whole, whenever it is read.
+    fn write(&self, names: &[String]) -> Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let new = self.folder.join(".list");
+        let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, self.list()));
+        written.with_context(|| format!("{} cannot be written", self.list().display()))
+    }
+}
+
+/// Keeps the agent of one node.
+struct Keeper {
+    nodes: Nodes,
+    name: String,
+    options: Options,
+    layout: Layout,
+}
+
+impl Keeper {
+    async fn run(self, mut ended: oneshot::Receiver<()>) {
+        loop {
+            match self.start().await {
+                Ok(mut agent) => tokio::select! {
+                    _ = &mut ended => return end(agent).await,
+                    status = agent.wait() => tracing::warn!(node = self.name, ?status, "the agent of a node ended"),
+                },
+                Err(error) => tracing::warn!(node = self.name, "the agent of a node does not start: {error:#}"),
+            }
+            tokio::select! {
+                _ = &mut ended => return,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+        }
+    }
+
+    async fn start(&self) -> Result<Child> {
+        let (nodes, name) = (self.nodes.clone(), self.name.clone());
+        let address = tokio::task::spawn_blocking(move || nodes.connect(&name)).await??;
+        let folder = self.nodes.folder_of(&self.name);
+        let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
+        command.arg("agent").arg("--data-dir").arg(&folder).arg("--netns").arg(folder.join("netns"));
+        command.args(["--node-name", &self.name, "--node-ip", &address.to_string()]);
+        command.args([
+            "--server",
+            &format!("https://{}", std::net::SocketAddr::new(self.layout.address, self.layout.port)),
+        ]);
+        command.args(["--with-process", &std::process::id().to_string()]);
+        command.args(["--kubelet-arg", &format!("cgroup-root={}", group(&folder))]);
+        for (flag, value) in self.given() {
+            command.args([&flag, &value]);
+        }
+        if !folder.join("kubelet.kubeconfig").is_file() {
+            let data_dir = &self.options.data_dir;
+            let token = token::create(&token::admin(data_dir)?, data_dir, TOKEN_LIFE, &[join::GROUP]).await?;
+            // Whoever lists processes is not to see it.
+            command.env("KNARR_TOKEN", token.to_string());
+        }
+        let log = std::fs::File::create(folder.join("agent.out"))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        Ok(command.spawn()?)
+    }
+
+    /// What was given for components on nodes counts for these nodes too.
+    fn given(&self) -> Vec<(String, String)> {
+        let rows = super::plan::ROWS.iter().filter(|row| row.place == super::Place::Node);
+        let flags = rows.flat_map(|row| {
+            let own = self.options.own_flags.get(row.name).into_iter().flatten();
+            own.map(|flag| (format!("--{}", row.own_flags), flag.clone()))
+        });
+        flags
+            .chain(
+                [("--disable".to_owned(), self.options.disable.join(","))]
+                    .into_iter()
+                    .filter(|(_, parts)| !parts.is_empty()),
+            )
+            .collect()
+    }
+}
+
+/// The control group of a node's pods: one a folder.
+pub fn group(folder: &Path) -> String {
+    let name: String = folder.display().to_string().trim_start_matches('/').replace('/', "-");
+    format!("/knarr-{name}")
+}
+
+async fn end(mut agent: Child) {
+    let id = agent.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    // One that ended by itself has no number any more.
+    if let Some(id) = id {
+        let _ = kill_process(id, Signal::TERM);
+    }
+    let _ = agent.wait().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_kept_and_refuses_what_cannot_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let nodes = Nodes::of(folder.path());
+        assert!(nodes.names().unwrap().is_empty());
+        nodes.add("a").unwrap();
+        nodes.add("b").unwrap();
+        for wrong in ["a", "", "A", "../c", ".", "list/x"] {
+            assert!(nodes.add(wrong).is_err(), "{wrong}");
+        }
+        nodes.remove("a").unwrap();
+        assert!(nodes.remove("a").is_err());
+        assert_eq!(Nodes::of(folder.path()).names().unwrap(), ["b"]);
+    }
+
+    #[test]
+    fn a_folder_has_a_group_of_its_own() {
+        assert_eq!(group(Path::new("/var/lib/knarr/nodes/a")), "/knarr-var-lib-knarr-nodes-a");
+    }
+}

@@ -1,0 +1,156 @@
+//! Three nodes on one machine, from one command: what a user does with them, and what happens to them.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::*;
+
+/// The rules of a cluster that is to notice a lost node soon.
+const UP: &str = "up -d --nodes 3 --node-name one --kubelet-arg eviction-hard=nodefs.available<1Mi \
+    --kube-controller-manager-arg node-monitor-grace-period=8s";
+
+const SPREAD: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
+    {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+     "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+        "strategy": {"rollingUpdate": {"maxUnavailable": 0}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+            "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": "web"}}}],
+            "tolerations": [
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1},
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}],
+            "containers": [{"name": "c", "image": "knarr.local/hello", "imagePullPolicy": "IfNotPresent",
+                "lifecycle": {"preStop": {"sleep": {"seconds": 2}}},
+                "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 1}}]}}}},
+    {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+     "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080, "nodePort": 30080}]}}]}"#;
+
+#[test]
+fn three_nodes_on_one_machine_do_what_a_cluster_does() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    let machine = Machine::new();
+    let said = machine.knarr(UP);
+    assert!(said.contains("further nodes"), "{said}");
+    machine.apply(SPREAD);
+    ready(&machine, 3);
+    assert_eq!(placed(&machine), ["one", "one-2", "one-3"]);
+    is_reachable_from_everywhere(&machine);
+
+    machine.succeed("kubectl scale deployment web --replicas=10");
+    ready(&machine, 10);
+    rolls_out_and_back_without_a_failed_request(&machine);
+    moves_pods_off_a_node_that_is_drained_or_lost(&machine);
+
+    let containers = "kubectl get pods -l app=web --sort-by=.metadata.name -o jsonpath={.items[*].status.containerStatuses[0].containerID}";
+    let before = machine.succeed(containers);
+    machine.kill();
+    machine.knarr(UP);
+    assert_eq!(machine.succeed(containers), before, "the same containers go on, on every node");
+
+    machine.knarr("node add another");
+    assert_eq!(machine.succeed("kubectl get nodes -o name").lines().count(), 4);
+    machine.knarr("node rm another");
+    assert_eq!(machine.succeed("kubectl get nodes -o name").lines().count(), 3);
+    assert!(
+        machine.said(&format!("{KNARR} node rm one --data-dir {}", machine.data().display())).contains("is no node")
+    );
+
+    machine.knarr("down --purge");
+    let links = machine.succeed("ip -o link");
+    assert_eq!(links.lines().count(), 3, "only what was there before: {links}");
+    assert_eq!(machine.succeed("nft list tables"), "");
+    assert_eq!(machine.succeed("ip route").lines().count(), 2);
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&machine.data().display().to_string()), "{mounts}");
+}
+
+fn ready(machine: &Machine, count: usize) {
+    let line =
+        "kubectl get deployment web -o jsonpath={.status.readyReplicas}/{.status.updatedReplicas}/{.status.replicas}";
+    machine.eventually(line, |seen| seen == format!("{count}/{count}/{count}"));
+}
+
+/// The nodes that the pods are on, each once.
+fn placed(machine: &Machine) -> Vec<String> {
+    let nodes = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[*].spec.nodeName}");
+    let mut nodes: Vec<String> = nodes.split(' ').map(str::to_owned).collect();
+    nodes.sort();
+    nodes.dedup();
+    nodes
+}
+
+/// By name from a pod, by the port of every node from the machine, by address from every node.
+fn is_reachable_from_everywhere(machine: &Machine) {
+    for pod in machine.succeed("kubectl get pods -l app=web -o name").lines() {
+        let ask = format!("kubectl exec {pod} -- /knarr hello --ask http://web.default.svc.cluster.local/");
+        machine.eventually(&ask, |page| page.starts_with("Hello from web-"));
+    }
+    let addresses = "kubectl get nodes -o jsonpath={.items[*].status.addresses[?(@.type==\"InternalIP\")].address}";
+    for address in machine.succeed(addresses).split(' ') {
+        machine.eventually(&format!("curl -s --max-time 5 http://{address}:30080/"), |page| page.starts_with("Hello"));
+    }
+    for pod in machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[*].status.podIP}").split(' ') {
+        for node in ["one-2", "one-3"] {
+            let netns = machine.data().join("nodes").join(node).join("netns");
+            let curl = format!("nsenter --net={} curl -s --max-time 5 http://{pod}:8080/", netns.display());
+            machine.eventually(&curl, |page| page.starts_with("Hello"));
+        }
+    }
+}
+
+/// Requests go on, one after the other, through both changes; each is counted.
+fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
+    let address = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut failed = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let page = machine.said(&format!("curl -sS --max-time 10 http://{address}/"));
+                asked.fetch_add(1, Ordering::Relaxed);
+                if !page.starts_with("Hello") {
+                    failed.push(page);
+                }
+            }
+            failed
+        });
+        machine.succeed("kubectl set env deployment/web RELEASE=2");
+        machine.succeed("kubectl rollout status deployment/web --timeout=120s");
+        machine.succeed("kubectl rollout undo deployment/web");
+        machine.succeed("kubectl rollout status deployment/web --timeout=120s");
+        stop.store(true, Ordering::Relaxed);
+        let failed = load.join().unwrap();
+        assert!(failed.is_empty(), "{} of {} requests failed: {failed:?}", failed.len(), asked.load(Ordering::Relaxed));
+    });
+    assert!(asked.load(Ordering::Relaxed) > 10);
+    let env = machine.succeed("kubectl get deployment web -o jsonpath={.spec.template.spec.containers[0].env}");
+    assert_eq!(env, "", "rolled back");
+    ready(machine, 10);
+}
+
+fn moves_pods_off_a_node_that_is_drained_or_lost(machine: &Machine) {
+    // Those of the last roll-out take their time to go.
+    machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 10);
+    let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
+    machine.succeed(&format!("kubectl delete pod {first} --wait=false"));
+    ready(machine, 10);
+    machine.succeed("kubectl drain one-3 --ignore-daemonsets --timeout=60s");
+    let on = |node: &str| format!("kubectl get pods -l app=web --field-selector spec.nodeName={node} -o name");
+    machine.eventually(&on("one-3"), |pods| !pods.contains("pod/"));
+    ready(machine, 10);
+    machine.succeed("kubectl uncordon one-3");
+
+    // Nothing of the node comes through any more, as if its cable were pulled.
+    machine.succeed("nft add table ip cut");
+    machine.succeed("nft add chain ip cut wire { type filter hook prerouting priority -300 ; }");
+    machine.succeed("nft add rule ip cut wire ip saddr 172.30.0.2 drop");
+    let condition = "kubectl get node one-2 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+    machine.eventually(condition, |status| status == "Unknown");
+    let elsewhere = "kubectl get deployment web -o jsonpath={.status.availableReplicas}";
+    machine.eventually(elsewhere, |count| count == "10");
+    machine.succeed("nft delete table ip cut");
+    machine.eventually(condition, |status| status == "True");
+    ready(machine, 10);
+}
