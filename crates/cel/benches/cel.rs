@@ -49,7 +49,7 @@ fn run(criterion: &mut Criterion) {
 }
 
 /// Each uses up what one expression may cost, or what it may do beside it.
-const BOMBS: [(&str, &str); 10] = [
+const BOMBS: [(&str, &str); 18] = [
     ("all", "lists.range(1000).all(a, lists.range(1000).all(b, a * b >= 0))"),
     ("exists", "lists.range(1000).exists(a, lists.range(1000).exists(b, a + b < 0))"),
     ("exists_one", "lists.range(1000).all(a, lists.range(1000).exists_one(b, a == b))"),
@@ -62,6 +62,23 @@ const BOMBS: [(&str, &str); 10] = [
         "lists.range(1000).all(a, lists.range(1000).all(b, timestamp('2026-01-01T00:00:00Z' + '') > timestamp(a)))",
     ),
     ("urls", "lists.range(1000).all(a, lists.range(1000).all(b, isURL('https://example.com:80/' + 'path')))"),
+    ("quantities", "lists.range(1000).all(a, lists.range(1000).all(b, isQuantity(string(b) + '.5Gi')))"),
+    ("versions", "lists.range(1000).all(a, lists.range(1000).all(b, isSemver('1.2.' + string(b))))"),
+    ("addresses", "lists.range(1000).all(a, lists.range(1000).all(b, isIP('10.0.0.1' + '7')))"),
+    (
+        "durations",
+        "lists.range(1000).all(a, lists.range(1000).all(b, duration(string(b) + 'h1.5s') >= duration('0s')))",
+    ),
+    ("zones", "lists.range(1000).all(a, lists.range(1000).all(b, timestamp(a).getHours('Europe/' + 'Paris') >= 0))"),
+    (
+        "patterns",
+        "lists.range(1000).all(a, lists.range(1000).all(b, !'b'.matches('[x-z]{1,9}' + string(a * 1000 + b))))",
+    ),
+    (
+        "unicode",
+        "lists.range(1000).all(a, lists.range(1000).all(b, !'b'.matches('\\\\pL{20}' + string(a * 1000 + b))))",
+    ),
+    ("lists", "lists.range(1000).all(a, lists.range(1000).all(b, math.greatest(lists.range(1000)) >= 0))"),
     ("formats", "lists.range(1000).all(a, lists.range(1000).all(b, '%d %s'.format([a, 'b']) != ''))"),
 ];
 

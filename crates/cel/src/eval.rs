@@ -136,6 +136,8 @@ enum Step {
     Insert { filter: Option<OpId>, args: Box<[OpId]> },
     /// `accu && predicate` until one is false, or `accu || predicate` until one is true: `all` and `exists`.
     Quantify { deciding: bool, predicate: OpId },
+    /// `predicate ? accu + 1 : accu`: `exists_one`.
+    Count { predicate: OpId },
     /// Any other expression.
     Any(OpId),
 }

@@ -127,6 +127,10 @@ pub struct Overload {
     pub result: Type,
     /// What a call costs.
     pub cost: Cost,
+    /// How many steps a call takes with short arguments.
+    pub steps: usize,
+    /// How many bytes of text a call reads in the time of one step.
+    pub bytes_a_step: usize,
     /// What a call does.
     pub call: Function,
 }
@@ -205,6 +209,16 @@ impl Overload {
     /// Whether values can be passed at run time, where only the outermost type of a value is known.
     pub fn accepts(&self, args: &[Val<'_>]) -> bool {
         self.params.len() == args.len() && self.params.iter().zip(args).all(|(param, arg)| fits(param, arg))
+    }
+
+    /// How many steps a call takes at least.
+    pub fn steps(&self, args: &[Val<'_>]) -> usize {
+        let bytes = args.iter().map(|arg| match arg {
+            Val::String(text) => text.len(),
+            Val::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        });
+        self.steps + bytes.sum::<usize>() / self.bytes_a_step
     }
 }
 

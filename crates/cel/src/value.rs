@@ -7,7 +7,7 @@ mod show;
 
 use std::sync::Arc;
 
-use machinery::{Object, Schema, Value};
+use machinery::{Object, Schema, Str, Value};
 
 use crate::eval::Failure;
 use crate::library::opaque::Opaque;
@@ -62,7 +62,12 @@ pub enum Text<'a> {
     Borrowed(&'a str),
     /// Made while running.
     Owned(Arc<str>),
+    /// Made while running, and so short that it fits in here: most are, and allocating them would cost more than making them.
+    Short(Str),
 }
+
+/// How long a string may be that fits into a value.
+const SHORT_BYTES: usize = size_of::<Str>();
 
 /// A list.
 #[derive(Clone, Debug)]
@@ -93,8 +98,8 @@ pub struct Built<'a> {
 
 impl<'a> Val<'a> {
     /// A string made while running.
-    pub fn text(text: impl Into<Arc<str>>) -> Self {
-        Self::String(Text::Owned(text.into()))
+    pub fn text(text: impl AsRef<str>) -> Self {
+        Self::String(Text::made(text.as_ref()))
     }
 
     /// A borrowed string.
@@ -183,12 +188,28 @@ impl<'a> Val<'a> {
 }
 
 impl Text<'_> {
+    /// A string made while running.
+    pub fn made(text: &str) -> Self {
+        if text.len() <= SHORT_BYTES { Self::Short(Str::from(text)) } else { Self::Owned(Arc::from(text)) }
+    }
+
     /// The characters.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Borrowed(text) => text,
             Self::Owned(text) => text,
+            Self::Short(text) => text,
         }
+    }
+
+    /// This one and another behind it.
+    pub fn followed_by(&self, other: &str) -> Text<'static> {
+        if self.len() + other.len() > SHORT_BYTES {
+            return Text::Owned([self.as_str(), other].concat().into());
+        }
+        let mut both = Str::from(self.as_str());
+        both.push_str(other);
+        Text::Short(both)
     }
 
     /// How many characters there are.

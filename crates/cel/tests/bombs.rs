@@ -116,6 +116,49 @@ fn squares_are_paid_before_they_are_computed() {
     stopped("lists.range(100000000).size()", &Failure::Resources);
 }
 
+/// Runs with a long text and a list of long texts, and stops because of the work, whatever upstream's units say.
+fn stopped_by_work(expression: &str) {
+    use machinery::Value;
+    let text = "a".repeat(1 << 20);
+    let items: Vec<Value> = (0..32).map(|at| Value::from(format!("{}{at:02}", "a".repeat(30_000)))).collect();
+    let (text, items) = (Value::from(text), Value::Array(items));
+    let env = env().with_variable("items", Type::Dyn);
+    let compiled = env.compile(expression).unwrap_or_else(|findings| panic!("{expression}: {findings}"));
+    let value = |of| cel::Val::json(of, None).expect("no schema, no mismatch");
+    let variables = [("x", value(&text)), ("items", value(&items))];
+    let meter = Meter::new(cel::cost::limits::PER_CALL);
+    assert_eq!(compiled.program.run(&variables, &meter).map(|_| ()), Err(Failure::Resources), "{expression}");
+    assert!(meter.steps() <= 1_100_000, "{} steps: {expression}", meter.steps());
+}
+
+#[test]
+fn a_unit_of_cost_does_not_buy_a_walk_over_a_long_text() {
+    let often = |what: &str| stopped_by_work(&format!("lists.range(1000).all(i, lists.range(100).all(j, {what}))"));
+    often("isURL('/' + x) || true");
+    often("x.size() > 0");
+    often("size(x) > 0");
+    often("x.charAt(0) == 'a'");
+    often("double('1' + string(i)) > 0.0 && x.size() > 0");
+    often("!(x in {'a': 1})");
+    often("!(items[31] in items.slice(0, 31))");
+    often("strings.quote(x) != ''");
+    often("'%s'.format([x]) != ''");
+}
+
+#[test]
+fn patterns_made_while_running_are_paid_for() {
+    let often = |what: &str| stopped_by_work(&format!("lists.range(1000).all(i, lists.range(100).all(j, {what}))"));
+    often("!'b'.matches('x' + string(i * 100 + j))");
+    often("!'b'.matches('[x-z]{3,40}' + string(i * 100 + j))");
+    often("'b'.find('x' + string(i * 100 + j)) == ''");
+    // One that is used again is compiled once.
+    let env = env().with_variable("y", Type::Dyn);
+    let compiled = env.compile("lists.range(1000).all(i, 'b'.matches(x))").expect("the expression is right");
+    let pattern = machinery::Value::from("[a-z]+");
+    let variables = [("x", cel::Val::json(&pattern, None).unwrap())];
+    assert_eq!(compiled.program.evaluate(&variables).unwrap().value.as_bool(), Some(true));
+}
+
 #[test]
 fn a_host_can_interrupt() {
     let compiled = env().compile("lists.range(1000).all(a, lists.range(100).all(b, true))").unwrap();

@@ -9,7 +9,7 @@ use crate::ast::{Expr, ExprId, Fold, Literal};
 use crate::check::{Checked, Meaning};
 use crate::library::operators::operator;
 use crate::library::{Args, OverloadId, TABLE, compile_regex, is_pattern_argument};
-use crate::value::{Entries, Key, Text, Val};
+use crate::value::{Entries, Key, Val};
 
 /// Compiles a checked expression.
 pub fn compile(checked: &Checked) -> Program {
@@ -211,6 +211,9 @@ impl Compiler<'_> {
         if let Some((deciding, predicate)) = self.quantifier(fold) {
             return Step::Quantify { deciding, predicate: self.expr(predicate) };
         }
+        if let Some(predicate) = self.counter(fold) {
+            return Step::Count { predicate: self.expr(predicate) };
+        }
         let (filter, longer) = match ast.expr(fold.step) {
             Expr::Call { function, args, .. } if function == "_?_:_" && self.is_accu(fold, args[2]) => {
                 (Some(args[0]), args[1])
@@ -250,6 +253,23 @@ impl Compiler<'_> {
         (self.is_accu(fold, accu) && self.is_accu(fold, left)).then_some((deciding, predicate))
     }
 
+    /// The predicate of `exists_one`.
+    fn counter(&self, fold: &Fold) -> Option<ExprId> {
+        let ast = &self.checked.ast;
+        let Expr::Literal(Literal::Bool(true)) = ast.expr(fold.cond) else { return None };
+        let Expr::Call { function, args, .. } = ast.expr(fold.step) else { return None };
+        let [predicate, more, same] = **args else { return None };
+        let Expr::Call { function: add, args, .. } = ast.expr(more) else { return None };
+        let [accu, one] = **args else { return None };
+        let counts = function == "_?_:_"
+            && add == "_+_"
+            && self.is_accu(fold, same)
+            && self.is_accu(fold, accu)
+            && matches!(ast.expr(one), Expr::Literal(Literal::Int(1)))
+            && matches!(ast.expr(fold.init), Expr::Literal(Literal::Int(0)));
+        counts.then_some(predicate)
+    }
+
     fn is_accu(&self, fold: &Fold, id: ExprId) -> bool {
         matches!(self.checked.ast.expr(id), Expr::Ident(name) if *name == fold.accu)
     }
@@ -262,7 +282,7 @@ fn constant(literal: &Literal) -> Val<'static> {
         Literal::Int(int) => Val::Int(*int),
         Literal::Uint(uint) => Val::Uint(*uint),
         Literal::Double(double) => Val::Double(*double),
-        Literal::String(text) => Val::String(Text::Owned(Arc::from(text.as_str()))),
+        Literal::String(text) => Val::text(text),
         Literal::Bytes(bytes) => Val::Bytes(Arc::from(&**bytes)),
     }
 }

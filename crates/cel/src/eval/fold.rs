@@ -56,12 +56,15 @@ impl<'a> Run<'_, 'a> {
         if let Step::Quantify { deciding, predicate } = &fold.step {
             return self.quantify(fold.accu, *deciding, *predicate);
         }
+        if let Step::Count { predicate } = &fold.step {
+            return self.count(fold.accu, *predicate);
+        }
         if !matches!(self.eval(fold.cond)?, Val::Bool(true)) {
             return Ok(false);
         }
         let next = match &fold.step {
             Step::Any(step) => self.eval(*step),
-            Step::Quantify { .. } => unreachable!("done above"),
+            Step::Quantify { .. } | Step::Count { .. } => unreachable!("done above"),
             Step::Append { filter, item } => self.append(fold.accu, *filter, *item),
             Step::Insert { filter, args } => self.insert(fold.accu, *filter, args),
         };
@@ -97,6 +100,25 @@ impl<'a> Run<'_, 'a> {
             Ok(Val::Bool(_)) => {}
             failed if decided.is_some() => self.slots[accu] = Err(failed.err().unwrap_or_else(Failure::no_overload)),
             _ => {}
+        }
+        Ok(true)
+    }
+
+    /// One item of `exists_one`. A failure stays in the accumulator, whatever else is counted.
+    fn count(&mut self, accu: u16, predicate: OpId) -> Result<bool> {
+        let holds = self.eval(predicate);
+        let counted = match &holds {
+            Ok(Val::Bool(holds)) => *holds,
+            Err(failure) if !failure.absorbable() => return holds.map(|_| false),
+            _ => {
+                self.slots[accu as usize] = Err(holds.err().unwrap_or_else(Failure::no_overload));
+                return Ok(true);
+            }
+        };
+        self.meter.charge(1)?;
+        if counted && let Ok(Val::Int(count)) = &mut self.slots[accu as usize] {
+            self.meter.charge(1)?;
+            *count += 1;
         }
         Ok(true)
     }

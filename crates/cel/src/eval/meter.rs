@@ -1,7 +1,9 @@
 //! What an evaluation has used and may use.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+
+use regex::Regex;
 
 /// Why an evaluation has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,14 +46,21 @@ pub struct Meter<'m> {
     bytes: Cell<usize>,
     steps: Cell<usize>,
     iterations: Cell<u32>,
+    /// Patterns compiled while running, the latest last.
+    patterns: RefCell<Vec<(Box<str>, Regex)>>,
     interrupt: Option<&'m dyn Fn() -> bool>,
 }
 
 /// What an evaluation may allocate in all: upstream's costs do not bound it, since joining lists costs one unit however
 /// long they are.
 const BYTES_MAX: usize = 32 << 20;
-/// How many comparisons and visits an evaluation may make in all: values can share parts.
+/// How many iterations, calls, comparisons and visits an evaluation may make in all. Upstream's costs do not bound the time that these take: values
+/// can share parts, and one unit may stand for a text of any length. A step is about 20 ns.
 const STEPS_MAX: usize = 400_000;
+/// How many bytes are compared in the time of one step.
+const BYTES_A_STEP: usize = 256;
+/// Patterns kept while running.
+const PATTERNS_MAX: usize = 8;
 /// How many iterations pass between two looks at the interrupt.
 const INTERRUPT_EVERY: u32 = 100;
 
@@ -59,12 +68,12 @@ impl<'m> Meter<'m> {
     /// A budget of so many units of cost.
     pub const fn new(limit: u64) -> Self {
         let (cost, bytes, steps, iterations) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { cost, limit, bytes, steps, iterations, interrupt: None }
+        Self { cost, limit, bytes, steps, iterations, patterns: RefCell::new(Vec::new()), interrupt: None }
     }
 
     /// Stops the evaluation soon after `interrupt` gives true.
     #[must_use]
-    pub const fn with_interrupt(mut self, interrupt: &'m dyn Fn() -> bool) -> Self {
+    pub fn with_interrupt(mut self, interrupt: &'m dyn Fn() -> bool) -> Self {
         self.interrupt = Some(interrupt);
         self
     }
@@ -97,7 +106,31 @@ impl<'m> Meter<'m> {
     pub(crate) fn work(&self, steps: usize) -> Result<(), Failure> {
         let total = self.steps.get().saturating_add(steps);
         self.steps.set(total);
-        if total > STEPS_MAX { Err(Failure::Resources) } else { Ok(()) }
+        if total.saturating_add(self.iterations.get() as usize) > STEPS_MAX { Err(Failure::Resources) } else { Ok(()) }
+    }
+
+    /// So many bytes are compared with others.
+    #[inline]
+    pub(crate) fn read(&self, bytes: usize) -> Result<(), Failure> {
+        if bytes < BYTES_A_STEP { Ok(()) } else { self.work(bytes / BYTES_A_STEP) }
+    }
+
+    /// A compiled pattern, if it was used lately, or as `compile` makes it.
+    pub(crate) fn pattern(
+        &self,
+        text: &str,
+        compile: impl FnOnce() -> Result<Regex, Failure>,
+    ) -> Result<Regex, Failure> {
+        if let Some((_, pattern)) = self.patterns.borrow().iter().find(|(have, _)| **have == *text) {
+            return Ok(pattern.clone());
+        }
+        let pattern = compile()?;
+        let mut patterns = self.patterns.borrow_mut();
+        if patterns.len() == PATTERNS_MAX {
+            patterns.remove(0);
+        }
+        patterns.push((text.into(), pattern.clone()));
+        Ok(pattern)
     }
 
     /// One more iteration of a fold.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Call, Callee, Failure, Meter, Op, OpId, Program, Variables};
 use crate::cost::{LIST_BASE, MAP_BASE, STRUCT_BASE, call_cost};
 use crate::library::{Args, TABLE};
-use crate::value::{Built, Entries, Key, Text, Val};
+use crate::value::{Built, Entries, Key, Val};
 
 pub(super) type Result<T> = std::result::Result<T, Failure>;
 
@@ -86,6 +86,7 @@ impl<'a> Run<'_, 'a> {
     }
 
     fn field(&self, value: &Val<'a>, field: &str) -> Result<Option<Val<'a>>> {
+        self.meter.read(field.len())?;
         match value {
             Val::Map(map) => map.field(field).transpose(),
             Val::Built(built) => {
@@ -163,6 +164,8 @@ impl<'a> Run<'_, 'a> {
         let args = [self.operand(a)?, self.operand(b)?];
         let cost = match &args {
             [Val::Int(_), Val::Int(_)] => 1,
+            // Up to ten characters are one unit in every rule for two strings.
+            [Val::String(a), Val::String(b)] if !a.is_empty() && !b.is_empty() && a.len() + b.len() <= 10 => 1,
             args => call_cost(call.cost, args, None, self.meter)?,
         };
         self.meter.charge(cost)?;
@@ -219,6 +222,7 @@ impl<'a> Run<'_, 'a> {
             let overload = TABLE.overload(*id);
             if overload.accepts(args) {
                 self.meter.charge(call_cost(overload.cost, args, None, self.meter)?)?;
+                self.meter.work(overload.steps(args))?;
                 let result = (overload.call)(Args { args, meter: self.meter, pattern: call.pattern.as_ref() })?;
                 self.meter.charge(call_cost(overload.cost, args, Some(&result), self.meter)?)?;
                 return Ok(result);
@@ -288,7 +292,7 @@ impl<'a> Run<'_, 'a> {
 /// A string of the program is borrowed: counting references from many threads would cost more than the run.
 fn constant<'a>(value: &'a Val<'static>) -> Val<'a> {
     match value {
-        Val::String(Text::Owned(text)) => Val::String(Text::Borrowed(text)),
+        Val::String(text) => Val::str(text.as_str()),
         other => other.clone(),
     }
 }

@@ -1,12 +1,15 @@
 //! From one type to another: `int('3')`, `string(1.5)`, `type(x)`.
 
+use std::fmt::{Display, Write};
 use std::sync::Arc;
+
+use machinery::Str;
 
 use super::operators::{int_overflow, uint_overflow};
 use super::{Args, Row, row, time};
 use crate::cost::Cost;
 use crate::eval::Failure;
-use crate::value::Val;
+use crate::value::{Text, Val};
 
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -104,8 +107,8 @@ fn to_string<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     Ok(match &args.args[0] {
         text @ Val::String(_) => text.clone(),
         Val::Bool(bool) => Val::str(if *bool { "true" } else { "false" }),
-        Val::Int(int) => Val::text(int.to_string()),
-        Val::Uint(uint) => Val::text(uint.to_string()),
+        Val::Int(int) => printed(int),
+        Val::Uint(uint) => printed(uint),
         Val::Double(double) => Val::text(double_text(*double)),
         Val::Bytes(bytes) => {
             let text = str::from_utf8(bytes)
@@ -117,6 +120,14 @@ fn to_string<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
         Val::Duration(nanos) => Val::text(time::duration_text(*nanos)),
         other => return Err(wrong(other, "string")),
     })
+}
+
+/// A whole number has at most twenty digits, which need no allocation.
+fn printed<'a>(number: impl Display) -> Val<'a> {
+    let mut text = Str::default();
+    // A string takes whatever is written to it.
+    let _ = write!(text, "{number}");
+    Val::String(Text::Short(text))
 }
 
 /// As Go's `%g` prints it: short, with an exponent where the number is very large or very small.

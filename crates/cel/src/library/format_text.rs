@@ -33,8 +33,9 @@ fn format<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
         let (clause, after) = clause(rest)?;
         let value = values.get(next).ok_or_else(|| wrong(&format!("index {next} out of range")))??;
         next += 1;
-        out.push_str(&clause.show(&value, args.meter)?);
-        args.meter.allocate(out.len())?;
+        let before = out.len();
+        clause.show(&value, &mut out, args.meter)?;
+        args.meter.allocate(out.len() - before)?;
         rest = after;
     }
     out.push_str(rest);
@@ -69,29 +70,33 @@ fn clause(rest: &str) -> Result<(Clause, &str)> {
 }
 
 impl Clause {
-    fn show(&self, value: &Val<'_>, meter: &Meter<'_>) -> Result<String> {
+    fn show(&self, value: &Val<'_>, out: &mut String, meter: &Meter<'_>) -> Result<()> {
         let digits = self.precision.unwrap_or(6);
-        Ok(match (self.letter, value) {
-            ('s', value) => text(value, meter)?,
-            ('d', Val::Int(int)) => int.to_string(),
-            ('d', Val::Uint(uint)) => uint.to_string(),
-            ('f' | 'e', Val::Double(double)) if !double.is_finite() => special(*double),
-            ('f', Val::Double(double)) => format!("{double:.digits$}"),
+        meter.work(1)?;
+        // A string takes whatever is written to it.
+        let _ = match (self.letter, value) {
+            ('s', Val::String(text)) => out.write_str(text),
+            ('s', value) => out.write_str(&text(value, meter)?),
+            ('d', Val::Int(int)) => write!(out, "{int}"),
+            ('d', Val::Uint(uint)) => write!(out, "{uint}"),
+            ('f' | 'e', Val::Double(double)) if !double.is_finite() => out.write_str(special(*double)),
+            ('f', Val::Double(double)) => write!(out, "{double:.digits$}"),
             // DEVIATION: exponents print as in C; upstream's older library prints `1.052033 × 10⁰³`.
             ('e', Val::Double(double)) => {
                 let text = format!("{double:.digits$e}");
                 let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
                 let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
-                format!("{mantissa}e{sign}{exponent:0>2}")
+                write!(out, "{mantissa}e{sign}{exponent:0>2}")
             }
-            ('b', Val::Int(int)) => signed(*int, |magnitude| format!("{magnitude:b}")),
-            ('b', Val::Uint(uint)) => format!("{uint:b}"),
-            ('b', Val::Bool(bool)) => u8::from(*bool).to_string(),
-            ('o', Val::Int(int)) => signed(*int, |magnitude| format!("{magnitude:o}")),
-            ('o', Val::Uint(uint)) => format!("{uint:o}"),
-            ('x' | 'X', value) => self.hex(value)?,
+            ('b', Val::Int(int)) => out.write_str(&signed(*int, |magnitude| format!("{magnitude:b}"))),
+            ('b', Val::Uint(uint)) => write!(out, "{uint:b}"),
+            ('b', Val::Bool(bool)) => write!(out, "{}", u8::from(*bool)),
+            ('o', Val::Int(int)) => out.write_str(&signed(*int, |magnitude| format!("{magnitude:o}"))),
+            ('o', Val::Uint(uint)) => write!(out, "{uint:o}"),
+            ('x' | 'X', value) => out.write_str(&self.hex(value)?),
             (_, value) => return Err(self.unfit(value)),
-        })
+        };
+        Ok(())
     }
 
     fn hex(&self, value: &Val<'_>) -> Result<String> {
@@ -129,11 +134,11 @@ fn signed(int: i64, show: impl Fn(u64) -> String) -> String {
     format!("{}{}", if int < 0 { "-" } else { "" }, show(int.unsigned_abs()))
 }
 
-fn special(double: f64) -> String {
+fn special(double: f64) -> &'static str {
     match double {
-        f64::INFINITY => "Infinity".into(),
-        f64::NEG_INFINITY => "-Infinity".into(),
-        _ => "NaN".into(),
+        f64::INFINITY => "Infinity",
+        f64::NEG_INFINITY => "-Infinity",
+        _ => "NaN",
     }
 }
 
@@ -143,7 +148,7 @@ fn text(value: &Val<'_>, meter: &Meter<'_>) -> Result<String> {
     Ok(match value {
         Val::String(text) => text.to_string(),
         Val::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Val::Double(double) if !double.is_finite() => special(*double),
+        Val::Double(double) if !double.is_finite() => special(*double).to_owned(),
         Val::Double(double) => double_text(*double),
         Val::Uint(uint) => uint.to_string(),
         Val::Timestamp(at) => time::timestamp_text(*at),

@@ -94,7 +94,10 @@ fn least<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 
 fn extreme<'a>(args: Args<'_, 'a>, wanted: Ordering) -> Result<Val<'a>> {
     let items = match args.args {
-        [Val::List(list)] => list.to_vec()?,
+        [Val::List(list)] => {
+            args.meter.work(list.len())?;
+            list.to_vec()?
+        }
         items => items.to_vec(),
     };
     let mut items = items.into_iter();

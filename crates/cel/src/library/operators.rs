@@ -121,7 +121,7 @@ fn add<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
         [Val::Double(a), Val::Double(b)] => Val::Double(a + b),
         [Val::String(a), Val::String(b)] => {
             args.meter.allocate(a.len() + b.len())?;
-            Val::text([a.as_str(), b.as_str()].concat())
+            Val::String(a.followed_by(b))
         }
         [Val::Bytes(a), Val::Bytes(b)] => {
             args.meter.allocate(a.len() + b.len())?;
@@ -285,12 +285,22 @@ fn contains<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
             }
             Ok(Val::Bool(false))
         }
-        [key, Val::Map(map)] => Ok(Val::Bool(map.get(key).is_some())),
+        [key, Val::Map(map)] => {
+            read_key(key, args.meter)?;
+            Ok(Val::Bool(map.get(key).is_some()))
+        }
         _ => Err(Failure::no_overload()),
     }
 }
 
+/// A long key is compared with many.
+fn read_key(key: &Val<'_>, meter: &Meter<'_>) -> Result<()> {
+    const COMPARISONS: usize = 16;
+    meter.read(key.as_str().map_or(0, str::len) * COMPARISONS)
+}
+
 fn index<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
+    read_key(&args.args[1], args.meter)?;
     match args.args {
         [Val::Optional(None), _] => Ok(Val::Optional(None)),
         [Val::Optional(Some(inner)), key] => optional_index(inner, key),

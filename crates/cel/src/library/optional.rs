@@ -35,6 +35,7 @@ fn of_non_zero<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 
 fn unwrap<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     let mut values = Vec::new();
+    args.meter.work(args.list(0)?.len())?;
     for item in args.list(0)?.iter() {
         match item? {
             Val::Optional(Some(inner)) => values.push((*inner).clone()),

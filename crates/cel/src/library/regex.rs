@@ -103,10 +103,32 @@ fn quote(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String)
 }
 
 fn with<T>(args: Args<'_, '_>, run: impl FnOnce(&Regex) -> Result<T>) -> Result<T> {
-    match args.pattern {
-        Some(pattern) => run(pattern),
-        None => run(&compile(args.str(1)?).map_err(Failure::message)?),
+    if let Some(pattern) = args.pattern {
+        return run(pattern);
     }
+    let text = args.str(1)?;
+    let pattern = args.meter.pattern(text, || {
+        args.meter.work(compile_steps(text))?;
+        compile(text).map_err(Failure::message)
+    })?;
+    run(&pattern)
+}
+
+/// How many steps it takes to compile a pattern that is no constant: upstream's cost is for matching only. What is repeated is built as
+/// often as it may occur, and a class of Unicode's has hundreds of ranges.
+fn compile_steps(pattern: &str) -> usize {
+    const BASE: usize = 400;
+    const A_BYTE: usize = 8;
+    const UNICODE: usize = 64;
+    // What `SIZE_MAX` lets a pattern become takes about a millisecond or two.
+    const MOST: usize = 80_000;
+    let repeated = pattern.split('{').skip(1).map(|bounds| {
+        let bounds = bounds.split('}').next().unwrap_or_default();
+        bounds.split(',').filter_map(|bound| bound.parse::<usize>().ok()).max().unwrap_or(1).max(1)
+    });
+    let times = repeated.fold(1, usize::saturating_mul);
+    let unicode = if pattern.contains("\\p") || pattern.contains("\\P") { UNICODE } else { 1 };
+    (BASE + A_BYTE * pattern.len()).saturating_mul(times).saturating_mul(unicode).min(MOST + A_BYTE * pattern.len())
 }
 
 pub fn matches<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {

@@ -1,6 +1,7 @@
 //! Reads signatures such as `list<T>.indexOf(T) -> int`.
 
 use super::{Library, Overload, Row, opaque};
+use crate::cost::Cost;
 use crate::types::{Param, Type};
 
 /// Understands a row's signature.
@@ -16,9 +17,25 @@ pub fn parse(library: Library, row: &Row) -> Overload {
         _ => (None, callee),
     };
     let args = split(args).into_iter().map(read);
+    // Measured: most parse a short text, or make one.
+    let steps = match name {
+        "isURL" | "url" | "getQuery" | "validate" | "isSemver" | "semver" => 8,
+        "timestamp" | "duration" | "string" | "double" | "format" | "quote" | "isQuantity" | "quantity" | "isIP"
+        | "ip" | "isCIDR" | "cidr" | "containsIP" | "containsCIDR" | "encode" | "decode" => 4,
+        _ => 2,
+    };
+    let bytes_a_step = match (name, row.cost) {
+        // Characters are counted sixteen bytes at a time.
+        ("size", _) => 256,
+        (_, Cost::Unit | Cost::Fixed(_) | Cost::Format | Cost::Quote) => 16,
+        // The others' costs grow with their texts.
+        _ => 128,
+    };
     Overload {
         library,
         name,
+        steps,
+        bytes_a_step,
         receiver: receiver.is_some(),
         params: receiver.into_iter().chain(args).collect(),
         result: read(result),

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Args, Row, row};
 use crate::cost::Cost;
-use crate::eval::Failure;
+use crate::eval::{Failure, Meter};
 use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
@@ -23,6 +23,9 @@ pub struct Moment {
 const FIRST: i64 = -62_135_596_800;
 /// The last second of the year 9999.
 const LAST: i64 = 253_402_300_799;
+
+/// How many steps it takes to find a time zone by its name.
+const NAMED_ZONE_STEPS: usize = 50;
 
 /// The functions.
 pub const ROWS: &[Row] = &[
@@ -59,7 +62,7 @@ fn weekday(at: &DateTime) -> i64 {
 fn part<'a>(args: Args<'_, 'a>, of: impl Fn(&DateTime) -> i64) -> Result<Val<'a>> {
     let Val::Timestamp(at) = &args.args[0] else { return Err(Failure::no_overload()) };
     let zone = match args.args.get(1) {
-        Some(name) => zone(name.as_str().ok_or_else(Failure::no_overload)?)?,
+        Some(name) => zone(name.as_str().ok_or_else(Failure::no_overload)?, args.meter)?,
         None => TimeZone::UTC,
     };
     let local = at.civil(&zone).ok_or_else(|| Failure::message("timestamp overflow"))?;
@@ -67,12 +70,14 @@ fn part<'a>(args: Args<'_, 'a>, of: impl Fn(&DateTime) -> i64) -> Result<Val<'a>
 }
 
 /// `Europe/Paris`, `UTC`, or an offset such as `-08:00`.
-fn zone(name: &str) -> Result<TimeZone> {
+fn zone(name: &str, meter: &Meter<'_>) -> Result<TimeZone> {
     let unknown = || Failure::message(format!("unknown time zone {name}"));
     if name.is_empty() || name == "UTC" {
         return Ok(TimeZone::UTC);
     }
     let Some((hours, minutes)) = name.split_once(':') else {
+        // The name is looked up in the machine's list of zones.
+        meter.work(NAMED_ZONE_STEPS)?;
         return TimeZone::get(name).map_err(|_| unknown());
     };
     let (sign, hours) = match hours.strip_prefix('-') {
@@ -137,14 +142,11 @@ pub fn shift<'a>(at: Moment, nanos: i64) -> Result<Val<'a>> {
 /// RFC 3339, as strictly as Go reads it.
 pub fn parse_timestamp(text: &str) -> Option<Moment> {
     let bytes = text.as_bytes();
-    let digits = |from: usize, to: usize| {
-        let digits = bytes.get(from..to)?;
-        digits.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(digits).ok()?.parse::<i64>().ok()).flatten()
-    };
+    let number = |from: usize, to: usize| digits(bytes.get(from..to)?);
     let sign = |at: usize, wanted: u8| (bytes.get(at) == Some(&wanted)).then_some(());
     let day = parse_date(text.get(..10)?)?;
     sign(10, b'T')?;
-    let (hour, minute, second) = (digits(11, 13)?, digits(14, 16)?, digits(17, 19)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
     sign(13, b':')?;
     sign(16, b':')?;
     if hour > 23 || minute > 59 || second > 59 {
@@ -154,8 +156,9 @@ pub fn parse_timestamp(text: &str) -> Option<Moment> {
     let (nanos, rest) = match rest.strip_prefix('.') {
         Some(fraction) => {
             let length = fraction.bytes().take_while(u8::is_ascii_digit).count();
-            let shown = fraction.get(..length.min(9)).filter(|shown| !shown.is_empty())?;
-            (format!("{shown:0<9}").parse::<i64>().ok()?, &fraction[length..])
+            let shown = fraction.as_bytes().get(..length.min(9)).filter(|shown| !shown.is_empty())?;
+            let zeros = u32::try_from(9 - shown.len()).ok()?;
+            (digits(shown)? * 10_i64.pow(zeros), &fraction[length..])
         }
         None => (0, rest),
     };
@@ -181,13 +184,27 @@ pub fn parse_date(text: &str) -> Option<Moment> {
     if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
         return None;
     }
-    let number = |from: usize, to: usize| {
-        bytes[from..to].iter().all(u8::is_ascii_digit).then(|| text[from..to].parse::<i16>().ok()).flatten()
-    };
+    let number = |from: usize, to: usize| digits(&bytes[from..to]);
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let date = Date::new(year, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
-    let days = date.since(jiff::civil::date(1970, 1, 1)).ok()?.get_days();
-    Moment::from_seconds(i64::from(days) * 86_400)
+    let date = Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
+    Moment::from_seconds(days_from_epoch(date) * 86_400)
+}
+
+/// The number that digits make; none if something else is among them.
+fn digits(digits: &[u8]) -> Option<i64> {
+    digits.iter().try_fold(0, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + i64::from(digit - b'0')))
+}
+
+/// Days from the start of 1970. Years are counted from March on, so that the day that some years have more is their last.
+fn days_from_epoch(date: Date) -> i64 {
+    const DAYS_IN_400_YEARS: i64 = 146_097;
+    /// From 1 March of the year 0 to 1 January 1970.
+    const EPOCH: i64 = 719_468;
+    let (month, day) = (i64::from(date.month()), i64::from(date.day()));
+    let year = i64::from(date.year()) - i64::from(month <= 2);
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * DAYS_IN_400_YEARS + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - EPOCH
 }
 
 /// Go's notation: `1h30m`, `-1.5s`, `100ms`.

@@ -39,37 +39,17 @@ impl Url {
     /// # Errors
     /// Why it is none, in Go's words.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        let fail = |why: &str| format!("parse {text:?}: {why}");
-        if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
-            return Err(fail("net/url: invalid control character in URL"));
-        }
-        if text.is_empty() {
-            return Err(fail("empty url"));
-        }
-        let (scheme, rest) = scheme(text).map_err(fail)?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let url = |host: &str, path: String| Self {
-            text: text.into(),
-            scheme: scheme.to_ascii_lowercase().into(),
-            host: host.into(),
-            escaped_path: path.into(),
-            query: query.into(),
-        };
-        if !rest.starts_with('/') {
-            // `mailto:someone` has neither host nor path.
-            return if scheme.is_empty() { Err(fail("invalid URI for request")) } else { Ok(url("", String::new())) };
-        }
-        let (authority, path) = match rest.strip_prefix("//") {
-            Some(after) if !after.starts_with('/') => {
-                let end = after.find('/').unwrap_or(after.len());
-                (&after[..end], &after[end..])
-            }
-            _ => ("", rest),
-        };
-        let host = host(authority).map_err(|why| fail(&why))?;
-        let decoded = unescape(path).ok_or_else(|| fail(&format!("invalid URL escape {:?}", bad_escape(path))))?;
+        let parts = Parts::of(text).map_err(|why| format!("parse {text:?}: {why}"))?;
+        let host = unescape(parts.host).unwrap_or_default();
+        let path = parts.path;
         let valid = path.bytes().all(|b| keeps(b) || b"!$&'()*+,;=:@[]%/".contains(&b));
-        Ok(url(&host, if valid { path.to_owned() } else { escape(&decoded) }))
+        Ok(Self {
+            text: text.into(),
+            scheme: parts.scheme.to_ascii_lowercase().into(),
+            host: String::from_utf8_lossy(&host).into(),
+            escaped_path: if valid { path.into() } else { escape(&unescape(path).unwrap_or_default()).into() },
+            query: parts.query.into(),
+        })
     }
 
     /// The host without its port and brackets.
@@ -93,7 +73,7 @@ impl Url {
             else {
                 continue;
             };
-            let value = Val::text(String::from_utf8_lossy(&value).into_owned());
+            let value = Val::text(String::from_utf8_lossy(&value));
             let key = String::from_utf8_lossy(&key).into_owned();
             match found.iter_mut().find(|(have, _)| *have == key) {
                 Some((_, values)) => values.push(value),
@@ -102,7 +82,7 @@ impl Url {
         }
         let mut entries = Entries::new();
         for (key, values) in found {
-            entries.insert(Key::String(Text::Owned(key.into())), Val::list(values));
+            entries.insert(Key::String(Text::made(&key)), Val::list(values));
         }
         Val::map(entries)
     }
@@ -111,6 +91,66 @@ impl Url {
 impl fmt::Display for Url {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.text)
+    }
+}
+
+/// What a URL consists of, as it is written.
+struct Parts<'t> {
+    scheme: &'t str,
+    host: &'t str,
+    path: &'t str,
+    query: &'t str,
+}
+
+/// Why a text is no URL; put into words only where somebody reads them.
+enum Reason<'t> {
+    Said(&'static str),
+    Port(&'t str),
+    HostCharacter(char),
+    Escape(&'t str),
+}
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Said(why) => out.write_str(why),
+            Self::Port(port) => write!(out, "invalid port {port:?} after host"),
+            Self::HostCharacter(c) => write!(out, "invalid character {:?} in host name", c.to_string()),
+            Self::Escape(text) => write!(out, "invalid URL escape {:?}", bad_escape(text)),
+        }
+    }
+}
+
+impl<'t> Parts<'t> {
+    fn of(text: &'t str) -> std::result::Result<Self, Reason<'t>> {
+        if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
+            return Err(Reason::Said("net/url: invalid control character in URL"));
+        }
+        if text.is_empty() {
+            return Err(Reason::Said("empty url"));
+        }
+        let (scheme, rest) = scheme(text).map_err(Reason::Said)?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if !rest.starts_with('/') {
+            // `mailto:someone` has neither host nor path.
+            return if scheme.is_empty() {
+                Err(Reason::Said("invalid URI for request"))
+            } else {
+                Ok(Self { scheme, host: "", path: "", query })
+            };
+        }
+        let (authority, path) = match rest.strip_prefix("//") {
+            Some(after) if !after.starts_with('/') => {
+                let end = after.find('/').unwrap_or(after.len());
+                (&after[..end], &after[end..])
+            }
+            _ => ("", rest),
+        };
+        let host = host(authority)?;
+        if !is_escaped(path) {
+            return Err(Reason::Escape(path));
+        }
+        Ok(Self { scheme, host, path, query })
     }
 }
 
@@ -131,47 +171,47 @@ fn scheme(text: &str) -> std::result::Result<(&str, &str), &'static str> {
 }
 
 /// The host with its port, user information dropped.
-fn host(authority: &str) -> std::result::Result<String, String> {
+fn host(authority: &str) -> std::result::Result<&str, Reason<'_>> {
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     if !user.bytes().all(|b| keeps(b) || b"!$&'()*+,;=:%@".contains(&b)) {
-        return Err("net/url: invalid userinfo".into());
+        return Err(Reason::Said("net/url: invalid userinfo"));
     }
     let colon_port = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or("missing ']' in host")?.1,
+        Some(rest) => rest.split_once(']').ok_or(Reason::Said("missing ']' in host"))?.1,
         None => host.find(':').map_or("", |at| &host[at..]),
     };
     let valid = colon_port.is_empty()
         || colon_port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
     if !valid {
-        return Err(format!("invalid port {colon_port:?} after host"));
+        return Err(Reason::Port(colon_port));
     }
-    if let Some(bad) = host.chars().find(|c| matches!(c, ' ' | '<' | '>' | '"' | '\\' | '^' | '`' | '{' | '|' | '}')) {
-        return Err(format!("invalid character {:?} in host name", bad.to_string()));
+    let unfit = |b: &u8| matches!(b, b' ' | b'<' | b'>' | b'"' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}');
+    if let Some(bad) = host.as_bytes().iter().find(|b| unfit(b)) {
+        return Err(Reason::HostCharacter(char::from(*bad)));
     }
-    let decoded = unescape(host).ok_or_else(|| format!("invalid URL escape {:?}", bad_escape(host)))?;
-    Ok(String::from_utf8_lossy(&decoded).into_owned())
+    if is_escaped(host) { Ok(host) } else { Err(Reason::Escape(host)) }
 }
 
 fn keeps(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-_.~".contains(&b)
 }
 
+/// Whether every `%` has its two digits.
+fn is_escaped(text: &str) -> bool {
+    text.split('%').skip(1).all(|after| after.len() >= 2 && after.bytes().take(2).all(|b| b.is_ascii_hexdigit()))
+}
+
 fn unescape(text: &str) -> Option<Vec<u8>> {
+    if !is_escaped(text) {
+        return None;
+    }
+    let mut parts = text.split('%');
     let mut out = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at] == b'%' {
-            let digits = bytes.get(at + 1..at + 3).and_then(|digits| str::from_utf8(digits).ok())?;
-            if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-                return None;
-            }
-            out.push(u8::from_str_radix(digits, 16).ok()?);
-            at += 3;
-        } else {
-            out.push(bytes[at]);
-            at += 1;
-        }
+    out.extend(parts.next().unwrap_or_default().bytes());
+    for part in parts {
+        let (digits, rest) = part.split_at(2);
+        out.push(u8::from_str_radix(digits, 16).ok()?);
+        out.extend(rest.bytes());
     }
     Some(out)
 }
@@ -199,7 +239,7 @@ fn url<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 }
 
 fn is_url<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
-    Ok(Val::Bool(Url::parse(args.str(0)?).is_ok()))
+    Ok(Val::Bool(Parts::of(args.str(0)?).is_ok()))
 }
 
 fn part<'a>(args: Args<'_, 'a>, of: impl Fn(&Url) -> Val<'a>) -> Result<Val<'a>> {

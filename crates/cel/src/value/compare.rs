@@ -24,8 +24,17 @@ impl<'a> Val<'a> {
             (Self::Int(_) | Self::Uint(_) | Self::Double(_), Self::Int(_) | Self::Uint(_) | Self::Double(_)) => {
                 self.order(other) == Some(Ordering::Equal)
             }
-            (Self::String(a), Self::String(b)) => a.as_str() == b.as_str(),
-            (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::String(a), Self::String(b)) => {
+                let (a, b) = (a.as_str(), b.as_str());
+                a.len() == b.len() && {
+                    meter.read(a.len())?;
+                    a == b
+                }
+            }
+            (Self::Bytes(a), Self::Bytes(b)) => {
+                meter.read(a.len().min(b.len()))?;
+                a == b
+            }
             (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
             (Self::List(a), Self::List(b)) => return lists_equal(a, b, meter),
             (Self::Map(a), Self::Map(b)) => return maps_equal(a, b, meter),
