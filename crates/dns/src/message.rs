@@ -257,7 +257,9 @@ mod tests {
         let shown: Vec<String> = inside.answers.iter().map(|record| record.data.to_string()).collect();
         assert_eq!(shown, ["b.a.svc.cluster.local.", "10.0.0.0"]);
         let asked = request("outside.a.svc.cluster.local.", None).to_vec().unwrap();
-        let Next::Complete(unfinished) = respond(&zone, &asked, Transport::Udp, 0) else { panic!("it goes on elsewhere") };
+        let Next::Complete(unfinished) = respond(&zone, &asked, Transport::Udp, 0) else {
+            panic!("it goes on elsewhere")
+        };
         assert_eq!(unfinished.question.queries[0].name().to_string(), "example.org.");
         assert_eq!(unfinished.reply.answers.len(), 1);
         let round = ask(&zone, &request("round.a.svc.cluster.local.", None), Transport::Tcp, 0);

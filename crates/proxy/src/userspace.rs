@@ -92,7 +92,8 @@ impl Proxy {
             let own = (!frontend.is_node_port()).then_some(frontend.address);
             wanted.extend(node.chain(own).map(|ip| ((*frontend, ip), Arc::clone(front))));
         }
-        let ends = |place: &(Frontend, IpAddr), task: &JoinHandle<()>| !wanted.contains_key(place) || task.is_finished();
+        let ends =
+            |place: &(Frontend, IpAddr), task: &JoinHandle<()>| !wanted.contains_key(place) || task.is_finished();
         let ended: Vec<_> = self.listening.extract_if(.., |place, task| ends(place, task)).collect();
         for (_, task) in ended {
             task.abort();
