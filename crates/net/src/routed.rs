@@ -193,13 +193,16 @@ impl Routed {
             links.delete(&shaping_name(&owner))?;
             locked.leases.owners.remove(&owner);
         }
+        let mut pods = self.pod_cidrs();
         for route in links.routes(Routes::Ours)? {
+            // Ours lead to pods, those of other nodes too, but for the way out of a node that is itself a namespace.
+            pods.extend(Some(route.to).filter(|to| to.prefix() > 0));
             links.delete_route(&route)?;
         }
         links.delete(mesh::TUNNEL)?;
         table::no_rules(&self.0.config.table).commit()?;
         let own: Vec<IpAddr> = links.addresses()?.iter().map(|address| address.ip).collect();
-        conntrack::forget_pods(&self.pod_cidrs(), &own)?;
+        conntrack::forget_pods(&pods, &own)?;
         *self.0.ready_for.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(locked.save()?)
     }

@@ -58,7 +58,10 @@ pub async fn run(client: Client, node_name: &str, mtu: u32) -> Result<(), Error>
             failed => {
                 tracing::warn!(?failed, "cannot keep the routes to other nodes; tried again soon");
                 // A change is as good a reason to try again as time.
-                drop(tokio::time::timeout(RETRY, notices.take()).await);
+                tokio::select! {
+                    _ = tokio::time::timeout(RETRY, notices.take()) => {}
+                    () = used.changed.notified() => {}
+                }
             }
         }
     }

@@ -213,8 +213,7 @@ pub async fn keep_network(mut node: Reader<Value>, runtime: Runtime, connected: 
     let mut told = String::new();
     while node.advanced().await.is_ok() {
         let snapshot = node.snapshot();
-        let cidr =
-            snapshot.objects.iter().find_map(|entry| entry.value.str_at(&["spec", "podCIDR"]).map(str::to_owned));
+        let cidr = snapshot.objects.iter().map(|entry| pod_cidrs(&entry.value)).next();
         if let Some(cidr) = cidr.filter(|cidr| !cidr.is_empty() && *cidr != told)
             && tell_cidr(&runtime, &cidr).await
         {
@@ -223,6 +222,13 @@ pub async fn keep_network(mut node: Reader<Value>, runtime: Runtime, connected: 
         }
     }
     std::future::pending::<()>().await;
+}
+
+/// A node's shares of the pods' addresses, one a family, as CRI has them.
+fn pod_cidrs(node: &Value) -> String {
+    let all = node.at(&["spec", "podCIDRs"]).and_then(Value::as_array).unwrap_or_default();
+    let all: Vec<&str> = all.iter().filter_map(Value::as_str).collect();
+    if all.is_empty() { node.str_at(&["spec", "podCIDR"]).unwrap_or_default().to_owned() } else { all.join(",") }
 }
 
 /// Tells the runtime its share of the pods' addresses; says whether it heard.
