@@ -5,6 +5,8 @@
 //!                  ├─ apiserver-kubelet-client   as what it speaks to kubelets
 //!                  └─ admin, one a component     as what they speak to the API server
 //!  front-proxy-ca ─── front-proxy-client         as what it speaks to aggregated servers
+//!  etcd-ca ────────┬─ etcd-server                what a store that is a process of its own shows
+//!                  └─ apiserver-etcd-client      as what the API server speaks to it
 //!  sa.key                                        signs service account tokens
 //! ```
 //!
@@ -27,7 +29,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-pub use kubeconfig::kubeconfig;
+pub use kubeconfig::{kubeconfig, kubeconfig_of_files};
 pub use read::Seen;
 pub use table::{Authority, Subject, Usage};
 
@@ -161,10 +163,17 @@ impl Pki {
         Ok(found)
     }
 
+    /// When the first of the certificates is to be made anew; authorities are not.
+    pub fn next_renewal(&self) -> Result<Option<SystemTime>, Error> {
+        let list = self.list()?;
+        let own = list.iter().filter(|(name, _)| !is_authority(name));
+        Ok(own.map(|(_, seen)| seen.not_after - LIFE / RENEWED_PART).min())
+    }
+
     /// Makes every certificate but the authorities' anew when it is next asked for.
     pub fn forget(&self) -> Result<(), Error> {
         for (name, _) in self.list()? {
-            if Authority::ALL.iter().all(|authority| authority.name() != name) {
+            if !is_authority(&name) {
                 let path = self.pair(&name).certificate;
                 fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
             }
@@ -182,6 +191,10 @@ impl Pki {
         write(path, &key.serialize_pem(), 0o600)?;
         Ok(key)
     }
+}
+
+fn is_authority(name: &str) -> bool {
+    Authority::ALL.iter().any(|authority| authority.name() == name)
 }
 
 fn authority_params(authority: Authority, now: SystemTime) -> CertificateParams {
@@ -284,9 +297,14 @@ mod tests {
         pki.certificate(&admin, SystemTime::now()).unwrap();
         let list = pki.list().unwrap();
         let names: Vec<_> = list.iter().map(|(name, seen)| (name.as_str(), seen.common_name.as_str())).collect();
-        assert_eq!(names, [("admin", "admin"), ("ca", "kubernetes-ca"), ("front-proxy-ca", "front-proxy-ca")]);
+        assert_eq!(
+            names,
+            [("admin", "admin"), ("ca", "kubernetes-ca"), ("etcd-ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")]
+        );
         assert!(list[0].1.says(&admin));
+        let due = pki.next_renewal().unwrap().unwrap();
+        assert!((240..245).contains(&days_left(due, SystemTime::now())), "two thirds of a year");
         pki.forget().unwrap();
-        assert_eq!(pki.list().unwrap().len(), 2, "authorities stay");
+        assert_eq!(pki.list().unwrap().len(), Authority::ALL.len(), "authorities stay");
     }
 }

@@ -7,17 +7,20 @@ pub enum Authority {
     Cluster,
     /// For the API server where it speaks for others to aggregated servers.
     FrontProxy,
+    /// For a store that is a process of its own: whoever has a certificate of it may read and write everything.
+    Store,
 }
 
 impl Authority {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Cluster, Self::FrontProxy];
+    pub const ALL: [Self; 3] = [Self::Cluster, Self::FrontProxy, Self::Store];
 
     /// What its files are called.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cluster => "ca",
             Self::FrontProxy => "front-proxy-ca",
+            Self::Store => "etcd-ca",
         }
     }
 
@@ -26,6 +29,7 @@ impl Authority {
         match self {
             Self::Cluster => "kubernetes-ca",
             Self::FrontProxy => "front-proxy-ca",
+            Self::Store => "etcd-ca",
         }
     }
 }

@@ -4,6 +4,8 @@
 
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 
+mod apart;
+mod clock;
 mod code;
 mod fork;
 mod loaded;
@@ -11,6 +13,8 @@ mod loopback;
 mod mount;
 mod seccomp;
 
+pub use apart::apart;
+pub use clock::{ClockState, clock_state};
 pub use code::release_code;
 pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
 pub use loaded::loaded_objects;
