@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use crate::root;
 
 /// What can be measured: examples of the binary, and benches of crates.
-const EXAMPLES: &[&str] = &["api", "controllers", "node", "store"];
+const EXAMPLES: &[&str] = &["api", "controllers", "node", "store", "up"];
 const BENCHES: &[&str] = &["scheduler"];
 
 /// Builds what is measured as it is released, and measures it.
