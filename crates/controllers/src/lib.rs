@@ -48,6 +48,7 @@ pub mod root_ca;
 mod scale_target;
 mod service;
 pub mod service_cidr;
+pub mod service_lb;
 pub mod serviceaccount;
 pub mod serviceaccount_token;
 pub mod share;

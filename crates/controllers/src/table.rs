@@ -8,9 +8,9 @@ use crate::{
     daemonset, deployment, device_taint_eviction, disruption, endpoints, endpointslice, endpointslice_mirroring,
     ephemeral_volume, garbage, horizontal_pod_autoscaler, job, legacy_token_cleaner, namespace, node_ipam,
     node_lifecycle, node_ttl, podgc, pv_binder, pv_expander, pv_protection, pvc_protection, replicaset,
-    replicationcontroller, resource_claim, resourcequota, root_ca, service_cidr, serviceaccount, serviceaccount_token,
-    statefulset, storage_version_migrator, taint_eviction, token_cleaner, trust_bundle, ttl_after_finished,
-    vac_protection, validating_admission_policy_status,
+    replicationcontroller, resource_claim, resourcequota, root_ca, service_cidr, service_lb, serviceaccount,
+    serviceaccount_token, statefulset, storage_version_migrator, taint_eviction, token_cleaner, trust_bundle,
+    ttl_after_finished, vac_protection, validating_admission_policy_status,
 };
 
 /// What is to be known of a controller besides what it decides.
@@ -90,6 +90,7 @@ table! {
     "resourcequota-controller", "resourcequota-controller", 5 ["concurrent-resource-quota-syncs"] => resourcequota::ResourceQuota;
     "root-ca-certificate-publisher-controller", "root-ca-cert-publisher", 1 [""] => root_ca::RootCaPublisher;
     "service-cidr-controller", "service-cidrs-controller", 1 [""] => service_cidr::ServiceCidr;
+    "service-lb-controller", "service-controller", 1 [""] => service_lb::ServiceLb;
     "serviceaccount-controller", "service-account-controller", 1 [""] => serviceaccount::ServiceAccount;
     "serviceaccount-token-controller", "tokens-controller", 5 ["concurrent-serviceaccount-token-syncs"] => serviceaccount_token::ServiceAccountToken;
     "statefulset-controller", "statefulset-controller", 5 ["concurrent-statefulset-syncs"] => statefulset::StatefulSet;

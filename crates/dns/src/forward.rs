@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::message::{PAYLOAD, question, reply};
+use crate::metrics::Metrics;
 
 /// How long one server has to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -60,12 +61,14 @@ impl Forwarder {
     }
 
     /// What the world says to a question.
-    pub async fn ask(&self, request: &Message) -> Message {
+    pub async fn ask(&self, request: &Message, metrics: &Metrics) -> Message {
         let Some(asked) = Asked::of(request) else { return reply(request, ResponseCode::FormErr) };
         let now = Instant::now();
         if let Some(known) = self.cache().find(&asked, now) {
+            metrics.known();
             return addressed(known, request);
         }
+        metrics.asked();
         let Ok(_permit) = self.asking.try_acquire() else { return reply(request, ResponseCode::ServFail) };
         for server in &self.servers {
             let answer = timeout(PATIENCE, exchange(*server, request)).await;
@@ -239,16 +242,17 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_asked_is_not_asked_again() {
+        let metrics = Metrics::default();
         let (address, count) = server(10, ResponseCode::NoError).await;
         let forwarder = Forwarder::new(vec![address]);
-        let first = forwarder.ask(&request("example.org.")).await;
+        let first = forwarder.ask(&request("example.org."), &metrics).await;
         assert_eq!(first.answers[0].data.to_string(), "192.0.2.7");
         let again = request("EXAMPLE.org.");
-        let second = forwarder.ask(&again).await;
+        let second = forwarder.ask(&again, &metrics).await;
         assert_eq!(second.metadata.id, again.metadata.id);
         assert_eq!(second.queries, again.queries, "in the case in which it was asked");
         assert_eq!(count.load(Ordering::SeqCst), 1);
-        forwarder.ask(&request("other.org.")).await;
+        forwarder.ask(&request("other.org."), &metrics).await;
         assert_eq!(count.load(Ordering::SeqCst), 2);
     }
 
@@ -267,9 +271,9 @@ mod tests {
     async fn a_server_that_fails_is_passed_over() {
         let (bad, _) = server(1, ResponseCode::ServFail).await;
         let (good, _) = server(1, ResponseCode::NoError).await;
-        let answer = Forwarder::new(vec![bad, good]).ask(&request("a.b.")).await;
+        let answer = Forwarder::new(vec![bad, good]).ask(&request("a.b."), &Metrics::default()).await;
         assert_eq!(answer.metadata.response_code, ResponseCode::NoError);
-        let none = Forwarder::new(vec![bad]).ask(&request("a.b.")).await;
+        let none = Forwarder::new(vec![bad]).ask(&request("a.b."), &Metrics::default()).await;
         assert_eq!(none.metadata.response_code, ResponseCode::ServFail);
     }
 

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod feed;
 pub mod forward;
 pub mod message;
+pub mod metrics;
 pub mod serve;
 pub mod zone;
 

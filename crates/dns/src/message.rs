@@ -1,7 +1,7 @@
 //! Bytes to bytes: reads a question, decides, and writes what fits into the answer.
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::DNSClass;
+use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
 
 use crate::answer::{Answer, answer};
 use crate::zone::Zone;
@@ -12,6 +12,9 @@ const UDP_BYTES_MIN: usize = 512;
 const BYTES_MAX: usize = 65_535;
 /// What is sure to go over every network in one piece, which we tell others to send at most.
 pub const PAYLOAD: u16 = 1232;
+
+/// How many names that stand for other names are followed: two may stand for each other.
+const ALIASES_MAX: usize = 8;
 
 /// How a question came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +32,21 @@ pub enum Next {
     Reply(Vec<u8>),
     /// They ask about the rest of the world.
     Forward(Box<Message>),
+    /// They are answered so far, and the rest of the world knows how it goes on.
+    Complete(Box<Unfinished>),
     /// They are no question, and whoever sent them is better not answered.
     Ignore,
+}
+
+/// An answer that leads to a name that somebody else knows: resolvers of programs do not ask on by themselves.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// The question.
+    pub request: Message,
+    /// The answer so far.
+    pub reply: Message,
+    /// What to ask somebody else.
+    pub question: Message,
 }
 
 /// What to do about bytes that came. `turn` is any number: answers start from another one each time, so that not all clients
@@ -54,8 +70,36 @@ pub fn respond(zone: &Zone, bytes: &[u8], transport: Transport, turn: usize) -> 
     match answer(zone, query.name(), query.query_type()) {
         Answer::NotOurs => Next::Forward(Box::new(request)),
         Answer::NotYet => fail(ResponseCode::ServFail),
-        decided => Next::Reply(encode(&decided_reply(&request, decided, turn), &request, transport)),
+        decided => {
+            let mut reply = decided_reply(&request, decided, turn);
+            match follow(zone, &mut reply, query.query_type()) {
+                None => Next::Reply(encode(&reply, &request, transport)),
+                Some(elsewhere) => {
+                    let mut question = Message::query();
+                    question.metadata.recursion_desired = true;
+                    question.add_query(Query::query(elsewhere, query.query_type()));
+                    Next::Complete(Box::new(Unfinished { request, reply, question }))
+                }
+            }
+        }
     }
+}
+
+/// Goes on from an answer that is another name, as far as we know; gives the name from which somebody else does.
+fn follow(zone: &Zone, reply: &mut Message, kind: RecordType) -> Option<Name> {
+    if !matches!(kind, RecordType::A | RecordType::AAAA) {
+        return None;
+    }
+    for _ in 0..ALIASES_MAX {
+        let Some(RData::CNAME(alias)) = reply.answers.last().map(|record| &record.data) else { return None };
+        let name = alias.0.clone();
+        match answer(zone, &name, kind) {
+            Answer::Records { answers, .. } => reply.answers.extend(answers),
+            Answer::NotOurs => return Some(name),
+            Answer::Nothing(_) | Answer::NoName(_) | Answer::NotYet => return None,
+        }
+    }
+    None
 }
 
 /// An answer without records.
@@ -140,7 +184,6 @@ pub fn question(message: &Message) -> Option<&Query> {
 
 #[cfg(test)]
 mod tests {
-    use hickory_proto::rr::{Name, RecordType};
     use machinery::{Key, Value, value};
     use proptest::prelude::*;
 
@@ -198,6 +241,29 @@ mod tests {
         assert!(reply.metadata.authoritative && reply.metadata.recursion_desired);
         assert_eq!(reply.queries, message.queries, "in the case in which it was asked");
         assert_eq!(reply.metadata.id, message.metadata.id);
+    }
+
+    #[test]
+    fn a_name_for_another_name_is_followed_and_a_circle_has_an_end() {
+        let mut zone = zone(1);
+        let mut external = |name: &str, target: &str| {
+            let service = value!({"spec": {"type": "ExternalName", "externalName": target}});
+            zone.set_service(&Key::new("a", name), Some(&service));
+        };
+        external("inside", "b.a.svc.cluster.local");
+        external("outside", "example.org");
+        external("round", "round.a.svc.cluster.local");
+        let inside = ask(&zone, &request("inside.a.svc.cluster.local.", None), Transport::Udp, 0);
+        let shown: Vec<String> = inside.answers.iter().map(|record| record.data.to_string()).collect();
+        assert_eq!(shown, ["b.a.svc.cluster.local.", "10.0.0.0"]);
+        let asked = request("outside.a.svc.cluster.local.", None).to_vec().unwrap();
+        let Next::Complete(unfinished) = respond(&zone, &asked, Transport::Udp, 0) else {
+            panic!("it goes on elsewhere")
+        };
+        assert_eq!(unfinished.question.queries[0].name().to_string(), "example.org.");
+        assert_eq!(unfinished.reply.answers.len(), 1);
+        let round = ask(&zone, &request("round.a.svc.cluster.local.", None), Transport::Tcp, 0);
+        assert_eq!(round.answers.len(), ALIASES_MAX + 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hickory_proto::op::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::forward::Forwarder;
-use crate::message::{Next, Transport, encode, respond};
+use crate::message::{Next, Transport, Unfinished, encode, respond};
+use crate::metrics::Metrics;
 use crate::zone::Zone;
 
 /// A client that says nothing for so long has gone.
@@ -30,6 +31,8 @@ pub struct Knowledge {
     pub zone: RwLock<Zone>,
     /// The rest of the world.
     pub forwarder: Forwarder,
+    /// What was asked and answered.
+    pub metrics: Metrics,
     turn: AtomicUsize,
 }
 
@@ -39,7 +42,7 @@ pub struct Listeners(Vec<(UdpSocket, TcpListener)>);
 impl Knowledge {
     /// The cluster, and whom to ask about the rest.
     pub fn new(zone: Zone, forwarder: Forwarder) -> Self {
-        Self { zone: RwLock::new(zone), forwarder, turn: AtomicUsize::new(0) }
+        Self { zone: RwLock::new(zone), forwarder, metrics: Metrics::default(), turn: AtomicUsize::new(0) }
     }
 
     fn respond(&self, bytes: &[u8], transport: Transport) -> Next {
@@ -47,8 +50,15 @@ impl Knowledge {
         respond(&self.zone.read().unwrap_or_else(PoisonError::into_inner), bytes, transport, turn)
     }
 
+    /// Finds the rest of an answer.
+    async fn complete(&self, unfinished: Unfinished, transport: Transport) -> Vec<u8> {
+        let Unfinished { request, mut reply, question } = unfinished;
+        reply.answers.extend(self.forwarder.ask(&question, &self.metrics).await.answers);
+        encode(&reply, &request, transport)
+    }
+
     async fn forward(&self, request: &Message, transport: Transport) -> Vec<u8> {
-        encode(&self.forwarder.ask(request).await, request, transport)
+        encode(&self.forwarder.ask(request, &self.metrics).await, request, transport)
     }
 }
 
@@ -93,14 +103,25 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
                 continue;
             }
         };
+        let begun = Instant::now();
         match knowledge.respond(&buffer[..length], Transport::Udp) {
             Next::Ignore => {}
-            Next::Reply(bytes) => send(&socket, &bytes, from).await,
-            Next::Forward(request) => {
+            Next::Reply(bytes) => {
+                send(&socket, &bytes, from).await;
+                knowledge.metrics.answered(&buffer[..length], &bytes, Transport::Udp, begun.elapsed());
+            }
+            next @ (Next::Forward(_) | Next::Complete(_)) => {
                 let Ok(permit) = Arc::clone(&waiting).try_acquire_owned() else { continue };
                 let (socket, knowledge) = (Arc::clone(&socket), Arc::clone(&knowledge));
+                let asked = buffer[..length].to_vec();
                 tokio::spawn(async move {
-                    send(&socket, &knowledge.forward(&request, Transport::Udp).await, from).await;
+                    let reply = match next {
+                        Next::Complete(unfinished) => knowledge.complete(*unfinished, Transport::Udp).await,
+                        Next::Forward(request) => knowledge.forward(&request, Transport::Udp).await,
+                        Next::Reply(_) | Next::Ignore => return,
+                    };
+                    send(&socket, &reply, from).await;
+                    knowledge.metrics.answered(&asked, &reply, Transport::Udp, begun.elapsed());
                     drop(permit);
                 });
             }
@@ -140,11 +161,14 @@ async fn converse(mut stream: TcpStream, knowledge: &Knowledge) -> io::Result<()
         let length = timeout(IDLE, stream.read_u16()).await??;
         let mut bytes = vec![0; usize::from(length)];
         timeout(IDLE, stream.read_exact(&mut bytes)).await??;
+        let begun = Instant::now();
         let reply = match knowledge.respond(&bytes, Transport::Tcp) {
             Next::Ignore => return Ok(()),
             Next::Reply(reply) => reply,
             Next::Forward(request) => knowledge.forward(&request, Transport::Tcp).await,
+            Next::Complete(unfinished) => knowledge.complete(*unfinished, Transport::Tcp).await,
         };
+        knowledge.metrics.answered(&bytes, &reply, Transport::Tcp, begun.elapsed());
         let length = u16::try_from(reply.len()).map_err(io::Error::other)?;
         timeout(IDLE, stream.write_all(&[&length.to_be_bytes(), reply.as_slice()].concat())).await??;
     }

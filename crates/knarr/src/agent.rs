@@ -142,6 +142,8 @@ async fn serve(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, in
     steps.joined(&layout);
     instance.ready(&parts)?;
     tokio::select! {
+        // Components hear of the signal too: that they end then is no failure.
+        biased;
         signal = crate::etcd::signal() => signal,
         ended = up::first_end(&mut running) => ended,
     }
@@ -225,7 +227,8 @@ async fn credentials(agent: &Agent, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-fn secret(file: &Path, text: &str) -> Result<()> {
+/// Writes a file that only its owner may read.
+pub fn secret(file: &Path, text: &str) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let opened = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file);

@@ -4,7 +4,8 @@ use clap::ArgMatches;
 
 use crate::{
     agent, apiserver, certs, cni, controller_manager, convert, cri, dns, doctor, down, etcd, hello, hollow, image,
-    kubelet, local_path, network, node, pause, proxy, scheduler, shim, status, store, token, trace, up,
+    kubelet, local_path, members, network, node, pause, proxy, scheduler, server, shim, status, store, token, trace,
+    up,
 };
 
 /// A command of the binary.
@@ -120,6 +121,12 @@ pub const COMMANDS: &[Command] = &[
         run: local_path::run,
     },
     Command {
+        name: "members",
+        about: "The members of the replicated store: list, remove",
+        arguments: members::arguments,
+        run: members::run,
+    },
+    Command {
         name: "network",
         about: "The ways to other nodes' pods, and network policies on this node",
         arguments: network::arguments,
@@ -136,6 +143,12 @@ pub const COMMANDS: &[Command] = &[
         about: "Wait to be ended (the program of knarr.local/pause)",
         arguments: pause::arguments,
         run: pause::run,
+    },
+    Command {
+        name: "server",
+        about: "A server of a cluster that has several, alone at first or joining others",
+        arguments: server::arguments,
+        run: server::run,
     },
     Command {
         name: "shim",

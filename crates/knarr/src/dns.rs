@@ -52,6 +52,13 @@ pub fn arguments(command: Command) -> Command {
                 .default_value("/etc/resolv.conf")
                 .help("Names the resolvers that know the rest of the world"),
         )
+        .arg(
+            Arg::new("metrics-listen")
+                .long("metrics-listen")
+                .value_name("ADDRESS:PORT")
+                .value_parser(value_parser!(SocketAddr))
+                .help("Where the server tells its numbers; nowhere if not given"),
+        )
 }
 
 /// Answers until SIGTERM or SIGINT.
@@ -72,6 +79,11 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
     let listeners = Listeners::bind(&addresses).await.context("listen")?;
     let ours = listeners.addresses()?;
     let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours))));
+    if let Some(address) = matches.get_one::<SocketAddr>("metrics-listen") {
+        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+        let asked = Arc::clone(&knowledge);
+        tokio::spawn(dns::metrics::serve(listener, move || asked.metrics.text()));
+    }
     let settings = client::Settings { user_agent: "knarr-dns".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
     if inside.is_none() {

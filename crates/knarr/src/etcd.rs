@@ -191,6 +191,11 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     component::run(serve(flags))
 }
 
+/// Runs the member in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches) -> Result<()> {
+    serve(&Etcd::from_arg_matches(matches)?).await
+}
+
 async fn serve(flags: &Etcd) -> Result<()> {
     let client_tls = flags.security.client_tls()?;
     let peer_tls = flags.security.peer_tls()?;

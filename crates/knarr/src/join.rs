@@ -1,5 +1,7 @@
 //! What lets a machine join: a token that pins the cluster's authority, and what a cluster tells those who have one.
 
+pub mod bundle;
+
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -16,21 +18,29 @@ use machinery::{Resource, Value, yaml};
 
 /// Whom the bearer of a token is one of.
 pub const GROUP: &str = "system:bootstrappers:knarr:agents";
+/// Whom the bearer of a token for servers is one of, besides.
+pub const SERVERS: &str = "system:bootstrappers:knarr:servers";
+/// Where servers leave what they share, for each token under its name.
+pub const SHARED: &str = "knarr-pki";
 /// Where a cluster says what those who join must know.
 pub const SETTINGS: &str = "knarr-cluster";
 
+pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
 pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
 
 /// Nobody may wait for ever on a machine that does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `ID.SECRET.PIN`: a bootstrap token, and the hash of the authority that the cluster's servers must have.
+/// `ID.SECRET.PIN`: a bootstrap token, and the hash of the authority that the cluster's servers must have. One for servers has
+/// a fourth part, the key to what servers share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
     /// What is shown to the server.
     pub token: String,
     /// SHA-256 of the authority's certificate, in hexadecimal.
     pub pin: String,
+    /// The key to what servers share, in hexadecimal.
+    pub key: Option<String>,
 }
 
 /// What a cluster tells a machine that joins.
@@ -47,17 +57,29 @@ pub struct Cluster {
 impl JoinToken {
     /// Takes one apart.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || "a token has the form ID.SECRET.PIN; `knarr token create` on a server makes one";
-        let (token, pin) = text.trim().rsplit_once('.').with_context(wrong)?;
-        ensure!(Token::parse(token).is_some(), wrong());
-        ensure!(pin.len() == 64 && pin.bytes().all(|letter| letter.is_ascii_hexdigit()), wrong());
-        Ok(Self { token: token.to_owned(), pin: pin.to_ascii_lowercase() })
+        let wrong = || "a token has the form ID.SECRET.PIN[.KEY]; `knarr token create` on a server makes one";
+        let is_hash = |part: &str| part.len() == 64 && part.bytes().all(|letter| letter.is_ascii_hexdigit());
+        let parts: Vec<&str> = text.trim().split('.').collect();
+        let (id, secret, pin, key) = match parts[..] {
+            [id, secret, pin] => (id, secret, pin, None),
+            [id, secret, pin, key] => (id, secret, pin, Some(key)),
+            _ => bail!(wrong()),
+        };
+        let token = format!("{id}.{secret}");
+        ensure!(Token::parse(&token).is_some() && is_hash(pin) && key.is_none_or(is_hash), wrong());
+        Ok(Self { token, pin: pin.to_ascii_lowercase(), key: key.map(str::to_ascii_lowercase) })
+    }
+
+    /// The part by which a cluster knows it.
+    pub fn id(&self) -> &str {
+        self.token.split('.').next().unwrap_or_default()
     }
 }
 
 impl fmt::Display for JoinToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.token, self.pin)
+        write!(f, "{}.{}", self.token, self.pin)?;
+        self.key.iter().try_for_each(|key| write!(f, ".{key}"))
     }
 }
 
@@ -66,7 +88,12 @@ pub fn pin(authority: &str) -> Result<String> {
     let body: String = authority.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
     let der = BASE64.decode(body).context("the authority's certificate is no PEM")?;
     ensure!(!der.is_empty(), "the authority's certificate is empty");
-    Ok(digest(&SHA256, &der).as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(digest(&SHA256, &der).as_ref()))
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Asks a server what a machine must know, and believes only the authority that the token names.
@@ -80,13 +107,18 @@ pub async fn ask(server: &str, token: &JoinToken) -> Result<Cluster> {
     if pin(&authority)? != token.pin {
         bail!("{server} is not a server of the cluster that the token is for: its authority is another one");
     }
-    let sure = Tls { certificate_authority: Some(Pem::Inline(authority.clone().into())), ..Tls::default() };
-    let bearer = connect(server, sure, Credential::Token(Secret::new(token.token.clone())))?;
+    let bearer = bearer(server, &authority, token)?;
     let settings = get(&bearer, "kube-system", SETTINGS).await.context("the server does not take the token")?;
     let field = |name: &str| -> Result<String> {
         Ok(settings.str_at(&["data", name]).with_context(|| format!("the cluster does not say its {name}"))?.to_owned())
     };
     Ok(Cluster { authority, pod_cidr: field("podCIDR")?, service_cidr: field("serviceCIDR")? })
+}
+
+/// A client that shows the token to servers of this authority.
+pub fn bearer(server: &str, authority: &str, token: &JoinToken) -> Result<Client> {
+    let sure = Tls { certificate_authority: Some(Pem::Inline(authority.to_owned().into())), ..Tls::default() };
+    connect(server, sure, Credential::Token(Secret::new(token.token.clone())))
 }
 
 /// A kubeconfig for the bearer of a token.
@@ -117,6 +149,16 @@ fn connect(server: &str, tls: Tls, credential: Credential) -> Result<Client> {
     let address = server.parse().with_context(|| format!("--server {server:?} is no address"))?;
     let config = Config { tls, credential, ..Config::new(address) };
     Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
+}
+
+/// What servers share, still locked.
+pub async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Result<String> {
+    let client = bearer(server, &cluster.authority, token)?;
+    let target = Target::named(&SECRETS, "kube-system", SHARED);
+    let secret = tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no answer")?;
+    let secret = secret.context("the token is not one for servers; `knarr token create --server` makes one")?;
+    let locked = secret.str_at(&["data", token.id()]).context("nothing is shared for this token")?;
+    Ok(String::from_utf8(BASE64.decode(locked)?)?)
 }
 
 async fn get(client: &Client, namespace: &str, name: &str) -> Result<Value> {
@@ -159,8 +201,10 @@ mod tests {
     #[test]
     fn a_token_is_read_as_it_was_written() {
         let pin = "0123456789abcdef".repeat(4);
-        let token = JoinToken { token: "abcdef.0123456789abcdef".to_owned(), pin };
+        let token = JoinToken { token: "abcdef.0123456789abcdef".to_owned(), pin: pin.clone(), key: None };
         assert_eq!(JoinToken::parse(&token.to_string()).unwrap(), token);
+        let of_server = JoinToken { key: Some(pin), ..token };
+        assert_eq!(JoinToken::parse(&of_server.to_string()).unwrap(), of_server);
         for wrong in ["", "abcdef.0123456789abcdef", "abcdef.0123456789abcdef.xyz", "ABCDEF.0123456789abcdef.00"] {
             assert!(JoinToken::parse(wrong).is_err(), "{wrong}");
         }

@@ -1,11 +1,15 @@
-//! `knarr network`: the ways to other nodes' pods, and network policies on this node.
+//! `knarr network`: the ways to other nodes' pods, network policies on this node, and the addresses of load balancers.
 
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
 
 use crate::component::{self, Inside, Reach};
+
+/// How long it may take to leave addresses to other nodes; after that they find out.
+const LEAVING: Duration = Duration::from_secs(2);
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {
@@ -24,6 +28,11 @@ pub fn arguments(command: Command) -> Command {
                 .default_value("1430")
                 .help("The largest packet through a tunnel between nodes"),
         )
+        .arg(
+            Arg::new("load-balancer-pool").long("load-balancer-pool").value_name("ADDRESSES").help(
+                "The addresses that load balancers are given, for which one node each answers: ranges and blocks",
+            ),
+        )
 }
 
 /// Keeps routes and policies until SIGTERM or SIGINT; they stay.
@@ -39,9 +48,30 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let mtu = *matches.get_one::<u32>("mtu").expect("it has a default");
     let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
-    tokio::select! {
-        ended = proxy::mesh::run(client.clone(), node, mtu) => Ok(ended?),
-        ended = proxy::policy::follow::run(client, node) => Ok(ended?),
+    let pool = matches.get_one::<String>("load-balancer-pool");
+    let answering = match pool {
+        None => None,
+        Some(text) => {
+            let parsed = controllers::service_lb::Config::parse(text);
+            let pool = parsed.with_context(|| format!("--load-balancer-pool: {text:?} is no list of addresses"))?.pool;
+            Some(proxy::announce::Config { node: node.clone(), pool })
+        }
+    };
+    let answer = async {
+        match &answering {
+            Some(config) => proxy::announce::run(client.clone(), config.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = answer => ended.map_err(Into::into),
+        ended = proxy::mesh::run(client.clone(), node, mtu) => ended.map_err(Into::into),
+        ended = proxy::policy::follow::run(client.clone(), node) => ended.map_err(Into::into),
         signal = crate::etcd::signal() => signal,
+    };
+    if let Some(config) = &answering {
+        // A server in this process may be gone already.
+        let _ = tokio::time::timeout(LEAVING, proxy::announce::leave(&client, config)).await;
     }
+    ended
 }

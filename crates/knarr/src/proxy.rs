@@ -6,8 +6,9 @@ use std::sync::{Arc, RwLock};
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use proxy::config::Config;
+use proxy::config::{Config, Mode};
 use proxy::health::Told;
+use proxy::metrics::Metrics;
 
 use crate::component::{self, Inside, Reach};
 
@@ -16,11 +17,12 @@ const VALUES: &[(&str, &str)] = &[
     ("kubeconfig", "How to reach the API server and who to be; as a pod finds it if not given"),
     ("master", "Address of the API server, in place of the one in the kubeconfig"),
     ("config", "A KubeProxyConfiguration; other flags are then ignored, but for --hostname-override"),
-    ("proxy-mode", "How packets get to endpoints"),
+    ("proxy-mode", "How packets get to endpoints: nftables, iptables or userspace"),
     ("cluster-cidr", "Where pods are"),
     ("hostname-override", "The node's name"),
     ("nodeport-addresses", "Which addresses of the node have ports of services: blocks, or `primary`"),
     ("healthz-bind-address", "Where the proxy tells whether it is well; port 0 for nowhere"),
+    ("metrics-bind-address", "Where the proxy tells its numbers; port 0 for nowhere"),
     ("iptables-masquerade-bit", "The bit of a packet's mark that asks for masquerading"),
     ("detect-local-mode", "How pods of this node are told from others"),
 ];
@@ -29,6 +31,10 @@ const VALUES: &[(&str, &str)] = &[
 const SWITCHES: &[(&str, &str)] = &[
     ("cleanup", "Take all rules away and end"),
     ("init-only", "End at once: nothing here needs more rights than the proxy itself"),
+    (
+        "iptables-localhost-nodeports",
+        "In iptables mode, ports of services also on the loopback interface [default: true]",
+    ),
     ("masquerade-all", "Hide the addresses of all clients of a service's own address"),
 ];
 
@@ -61,7 +67,6 @@ const WITHOUT_MEANING: &[&str] = &[
     "log-text-info-buffer-size",
     "logging-format",
     "machine-id-file",
-    "metrics-bind-address",
     "oom-score-adj",
     "pod-bridge-interface",
     "pod-interface-name-prefix",
@@ -75,7 +80,6 @@ const WITHOUT_MEANING: &[&str] = &[
 const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "bind-address-hard-fail",
     "conntrack-tcp-be-liberal",
-    "iptables-localhost-nodeports",
     "ipvs-strict-arp",
     "log-json-split-stream",
     "log-text-split-stream",
@@ -117,6 +121,9 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
         tracing::warn!(?flags, "these flags are accepted and change nothing");
     }
     let config = config(matches)?;
+    if config.mode == Mode::Iptables {
+        proxy::iptables::check().context("iptables mode")?;
+    }
     let kubeconfig = text(matches, "kubeconfig").map(str::to_owned).or_else(|| config.kubeconfig.clone());
     let reach = Reach::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), inside)?;
     let settings = client::Settings { user_agent: "kube-proxy".to_owned(), ..client::Settings::default() };
@@ -126,8 +133,13 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
         let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
         tokio::spawn(proxy::health::serve(listener, Arc::clone(&well)));
     }
+    let metrics = Arc::new(Metrics::new(config.mode));
+    if let Some(address) = config.metrics {
+        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+        tokio::spawn(proxy::health::serve_metrics(listener, Arc::clone(&metrics)));
+    }
     tokio::select! {
-        ended = proxy::follow::run(client, config, well) => Ok(ended?),
+        ended = proxy::follow::run(client, config, well, metrics) => Ok(ended?),
         signal = crate::etcd::signal() => signal,
     }
 }
@@ -163,11 +175,15 @@ fn from_flags(matches: &ArgMatches) -> Result<Config> {
     if let Some(bind) = text(matches, "healthz-bind-address") {
         config.set_healthz(bind, "--healthz-bind-address")?;
     }
+    if let Some(bind) = text(matches, "metrics-bind-address") {
+        config.set_metrics(bind, "--metrics-bind-address")?;
+    }
     if let Some(bit) = text(matches, "iptables-masquerade-bit") {
         let bit = bit.parse().with_context(|| format!("--iptables-masquerade-bit {bit}"))?;
         config.set_masquerade_bit(bit, "--iptables-masquerade-bit")?;
     }
     config.masquerade_all = is_on(matches, "masquerade-all");
+    config.localhost_node_ports = text(matches, "iptables-localhost-nodeports") != Some("false");
     Ok(config)
 }
 

@@ -9,15 +9,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use client::config::Kubeconfig;
-use client::{Client, DeleteOptions, ListOptions, Settings, Target, WriteOptions};
+use client::{Client, DeleteOptions, ListOptions, Patch, Settings, Target, WriteOptions};
 use driver::clock;
 use machinery::meta::Meta;
-use machinery::{Resource, Value, value};
+use machinery::{Object, Value, value};
+use pki::Pki;
 
 use crate::component;
-use crate::join::{GROUP, JoinToken, pin};
-
-static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
+use crate::join::{GROUP, JoinToken, SECRETS, SERVERS, SHARED, bundle, pin};
 
 /// Tokens of the cluster of this machine.
 #[derive(Args, Debug)]
@@ -36,6 +35,9 @@ enum What {
         /// How long it may be used.
         #[arg(long, default_value = "24h", value_parser = component::duration)]
         ttl: Duration,
+        /// For a server: it carries the key to what all servers share, and must be kept as such.
+        #[arg(long)]
+        server: bool,
     },
     /// List them.
     Ls,
@@ -57,7 +59,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     executor.block_on(async {
         let client = admin(&data_dir)?;
         match what {
-            What::Create { ttl } => println!("{}", create(&client, &data_dir, ttl).await?),
+            What::Create { ttl, server: false } => println!("{}", create(&client, &data_dir, ttl, &[GROUP]).await?),
+            What::Create { ttl, server: true } => println!("{}", create_for_server(&client, &data_dir, ttl).await?),
             What::Ls => list(&client).await?,
             What::Rm { id } => {
                 let name = format!("bootstrap-token-{id}");
@@ -79,7 +82,7 @@ pub fn admin(data_dir: &Path) -> Result<Client> {
 }
 
 /// Makes a token that is good for so long.
-pub async fn create(client: &Client, data_dir: &Path, ttl: Duration) -> Result<JoinToken> {
+pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&str]) -> Result<JoinToken> {
     let authority = data_dir.join("pki").join("ca.crt");
     let authority = std::fs::read_to_string(&authority).with_context(|| format!("{}", authority.display()))?;
     let (id, secret) = (random(6)?, random(16)?);
@@ -95,12 +98,38 @@ pub async fn create(client: &Client, data_dir: &Path, ttl: Duration) -> Result<J
             "expiration": (ends.to_string()),
             "usage-bootstrap-authentication": "true",
             "usage-bootstrap-signing": "true",
-            "auth-extra-groups": GROUP,
+            "auth-extra-groups": (groups.join(",")),
         },
     });
     let target = Target::within(&SECRETS, NAMESPACE);
     client.create(&target, &object, &WriteOptions::default()).await.context("the token is not taken")?;
-    Ok(JoinToken { token: format!("{id}.{secret}"), pin: pin(&authority)? })
+    Ok(JoinToken { token: format!("{id}.{secret}"), pin: pin(&authority)?, key: None })
+}
+
+/// Makes a token for a server, and leaves what servers share where its bearer finds it. What was left for tokens that are no
+/// more is taken away.
+async fn create_for_server(client: &Client, data_dir: &Path, ttl: Duration) -> Result<JoinToken> {
+    let key = bundle::new_key()?;
+    let locked = bundle::lock(&Pki::open(&data_dir.join("pki"))?, &key)?;
+    let token = create(client, data_dir, ttl, &[GROUP, SERVERS]).await?;
+    let target = Target::named(&SECRETS, NAMESPACE, SHARED);
+    let known = client.list_all(&Target::within(&SECRETS, NAMESPACE), &ListOptions::default()).await?.items;
+    let has = |id: &str| known.iter().any(|secret| Meta::of(secret).name() == format!("bootstrap-token-{id}"));
+    let there = known.iter().find(|secret| Meta::of(secret).name() == SHARED);
+    let mut data: Object = [(token.id().to_owned(), Value::from(BASE64.encode(locked)))].into_iter().collect();
+    let Some(there) = there else {
+        let object = value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SHARED, "namespace": NAMESPACE},
+            "data": (Value::Object(data))});
+        client.create(&Target::within(&SECRETS, NAMESPACE), &object, &WriteOptions::default()).await?;
+        return Ok(JoinToken { key: Some(key), ..token });
+    };
+    let shared = there.get("data").and_then(Value::as_object);
+    for (id, _) in shared.into_iter().flat_map(Object::iter).filter(|(id, _)| !has(id)) {
+        data.insert(id.to_owned(), Value::Null);
+    }
+    let patch = Patch::Merge(value!({"data": (Value::Object(data))}));
+    client.patch(&target, &patch, &WriteOptions::default()).await.context("what servers share is not taken")?;
+    Ok(JoinToken { key: Some(key), ..token })
 }
 
 async fn list(client: &Client) -> Result<()> {

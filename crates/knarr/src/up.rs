@@ -58,6 +58,10 @@ pub struct Options {
     /// Where nodes that are namespaces get their addresses from.
     #[arg(long, default_value = "172.30.0.0/24")]
     pub node_cidr: net::Cidr,
+    /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
+    /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
+    #[arg(long, default_value = "nodes")]
+    pub load_balancer: String,
     /// Port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
@@ -73,6 +77,9 @@ pub struct Options {
     /// Run the store, the API server, the controllers and the scheduler in pods of this machine's kubelet.
     #[arg(long)]
     pub static_pods: bool,
+    /// Where the cluster's state is.
+    #[arg(skip)]
+    pub store: plan::Store,
     /// Run in the background, and return when the cluster can be used.
     #[arg(short = 'd', long)]
     pub background: bool,
@@ -103,7 +110,8 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     }))
 }
 
-fn options(matches: &ArgMatches) -> Result<Options> {
+/// What was given.
+pub fn options(matches: &ArgMatches) -> Result<Options> {
     let mut options = Options::from_arg_matches(matches)?;
     for row in plan::ROWS {
         let flags = matches.get_many::<String>(row.own_flags).into_iter().flatten().cloned().collect();
@@ -114,7 +122,11 @@ fn options(matches: &ArgMatches) -> Result<Options> {
 
 /// Runs the cluster until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    let options = options(matches)?;
+    launch(options(matches)?, async |options| Ok(options))
+}
+
+/// Runs a server of a cluster as the options say once they are complete.
+pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
     if options.systemd_unit {
         print!("{}", background::unit(&std::env::current_exe()?, &options));
         return Ok(());
@@ -126,7 +138,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     preflight::check(&options)?;
     static_pods::check(&options)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
-    component::run(serve(&options, &instance))
+    component::run(async { serve(&complete(options).await?, &instance).await })
 }
 
 async fn serve(options: &Options, instance: &Instance) -> Result<()> {
@@ -141,7 +153,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     if options.static_pods {
         static_pods::write(options, &layout, &pki)?;
     }
-    let rows = plan::of(&[Place::Server, Place::Node], options, &layout, &pki).into_iter();
+    let rows = plan::of(plan::places(&options.store), options, &layout, &pki).into_iter();
     let rows: Vec<_> = rows.filter(|(row, _)| !options.static_pods || !static_pods::has(row.name)).collect();
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
     // Whoever brings the server up comes first, and everybody else needs it.
@@ -150,9 +162,13 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         let asked_by = layout.user(row.kubeconfig).context("every component is somebody")?;
         let inside = (!options.static_pods).then(|| inside.asked_by(asked_by));
         start(row, flags, inside, &mut running)?;
+        if row.place == Place::Store {
+            until(&mut running, ready::member(options, &layout)).await?;
+            steps.done("store");
+        }
         if row.name == bringer {
             until(&mut running, ready::server(&layout)).await?;
-            steps.done("API server and store");
+            steps.done(if options.store == plan::Store::Inside { "API server and store" } else { "API server" });
             addons::apply(options, &layout).await?;
         }
     }
@@ -165,6 +181,8 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     steps.finish(&layout);
     instance.ready(&parts)?;
     tokio::select! {
+        // Components hear of the signal too: that they end then is no failure.
+        biased;
         signal = crate::etcd::signal() => signal,
         ended = first_end(&mut running) => ended,
         renewal = renewal::keep(&pki, &layout, asked) => renewal,
@@ -198,12 +216,13 @@ pub fn start(row: &'static Row, flags: Vec<String>, inside: Option<Inside>, runn
 /// Waits for something while everything runs.
 pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
-        done = wait => done,
-        ended = first_end(running) => ended,
+        biased;
         signal = crate::etcd::signal() => {
             signal?;
             bail!("stopped before the cluster was ready")
         }
+        done = wait => done,
+        ended = first_end(running) => ended,
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::command::Alarm;
-use crate::record::{Event, Record};
+use crate::record::{Event, Place, Record, Value};
 use crate::state::{Attached, Head, Lease, Logged, Past, State};
 use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64};
 
@@ -82,6 +82,11 @@ impl State {
 
     /// Reads what [`State::write_to`] wrote.
     pub fn read_from(input: &mut dyn Read) -> Result<Self, CorruptCheckpoint> {
+        Self::read_to(input, &mut |value| Bytes::copy_from_slice(value))
+    }
+
+    /// The same; values are kept where `place` puts them.
+    pub fn read_to(input: &mut dyn Read, place: &mut Place<'_>) -> Result<Self, CorruptCheckpoint> {
         let mut state = State::new();
         for frame in 0.. {
             let payload = read_frame(input, frame)?;
@@ -96,8 +101,9 @@ impl State {
                     return Err(CorruptCheckpoint::Format(format));
                 }
             }
-            let ended =
-                state.read_content(kind, &mut reader).map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
+            let ended = state
+                .read_content(kind, &mut reader, place)
+                .map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
             if ended {
                 break;
             }
@@ -107,7 +113,7 @@ impl State {
     }
 
     /// Takes in the content of one frame; true when it was the last.
-    fn read_content(&mut self, kind: u8, reader: &mut Reader) -> Result<bool, Malformed> {
+    fn read_content(&mut self, kind: u8, reader: &mut Reader, place: &mut Place<'_>) -> Result<bool, Malformed> {
         match kind {
             HEADER => {
                 self.applied_index = reader.u64()?;
@@ -116,7 +122,7 @@ impl State {
             }
             HEADS => {
                 while !reader.is_empty() {
-                    let record = self.read_record(reader)?;
+                    let record = self.read_record(reader, place)?;
                     if record.lease != 0 {
                         self.attached.insert(Attached(record.clone()));
                     }
@@ -125,7 +131,7 @@ impl State {
             }
             PAST => {
                 while !reader.is_empty() {
-                    let record = self.read_record(reader)?;
+                    let record = self.read_record(reader, place)?;
                     self.history.insert(Past(record));
                 }
             }
@@ -153,7 +159,7 @@ impl State {
         if reader.is_empty() { Ok(false) } else { Err(Malformed) }
     }
 
-    fn read_record(&mut self, reader: &mut Reader) -> Result<Arc<Record>, Malformed> {
+    fn read_record(&mut self, reader: &mut Reader, place: &mut Place<'_>) -> Result<Arc<Record>, Malformed> {
         let (key, value) = (reader.bytes()?, reader.bytes()?);
         let mod_revision = reader.i64()?;
         let sub = u32::try_from(reader.u64()?).map_err(|_| Malformed)?;
@@ -164,7 +170,7 @@ impl State {
             create_revision: reader.i64()?,
             version: reader.i64()?,
             lease: reader.i64()?,
-            ..Record::bare(&key, &value, (mod_revision, sub))
+            ..Record::bare(Bytes::copy_from_slice(&key), Value::placed(&value, place), (mod_revision, sub))
         };
         self.size_bytes += record.size_bytes();
         Ok(Arc::new(record))
@@ -200,6 +206,9 @@ impl Frames<'_> {
     fn records<'r>(&mut self, kind: u8, records: impl Iterator<Item = &'r Record>) -> io::Result<()> {
         self.payload.push(kind);
         for record in records {
+            if !record.value.is_whole() {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a value is not what was written"));
+            }
             write_record(&mut self.payload, record);
             if self.payload.len() >= FRAME_BYTES {
                 self.close()?;

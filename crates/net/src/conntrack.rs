@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::cidr::Cidr;
 use crate::netlink::{ACK, DUMP, Error, Protocol as Netlink, Reply, Request, Socket, attribute, attributes, read_ip};
 use crate::network::Protocol;
 
@@ -16,6 +17,8 @@ const ZONE: u16 = 18;
 /// A connection that was translated or not: how it began, and how answers come back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
+    /// Who began it.
+    pub from: (IpAddr, u16),
     /// Where its first packet went.
     pub to: (IpAddr, u16),
     /// Who answers it.
@@ -44,6 +47,20 @@ pub fn forget(protocol: Protocol, stale: impl Fn(&Flow) -> bool) -> Result<usize
     Ok(count)
 }
 
+/// Forgets what pods and services left behind: connections from and to these addresses, and those to an address that no machine has
+/// which somebody else answered. Gives their number.
+pub fn forget_pods(pods: &[Cidr], own: &[IpAddr]) -> Result<usize, Error> {
+    let is_pod = |ip: IpAddr| pods.iter().any(|block| block.contains(ip));
+    let of_service = |flow: &Flow| flow.to.0 != flow.answered_by.0 && !own.contains(&flow.to.0);
+    let stale =
+        |flow: &Flow| [flow.from, flow.to, flow.answered_by].iter().any(|(ip, _)| is_pod(*ip)) || of_service(flow);
+    let mut count = 0;
+    for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+        count += forget(protocol, stale)?;
+    }
+    Ok(count)
+}
+
 fn deletion(reply: &Reply) -> Request {
     let family = reply.payload.first().copied().unwrap_or_default();
     Request::of(SUBSYSTEM | DELETE, ACK, &[family, 0, 0, 0], |it| {
@@ -63,7 +80,7 @@ fn read(reply: &Reply) -> Option<Flow> {
     let rest = reply.payload.get(HEADER_LEN..)?;
     let original = tuple(attribute(rest, TUPLE_ORIGINAL)?)?;
     let back = tuple(attribute(rest, TUPLE_REPLY)?)?;
-    Some(Flow { to: original.to, answered_by: back.from, protocol: original.protocol })
+    Some(Flow { from: original.from, to: original.to, answered_by: back.from, protocol: original.protocol })
 }
 
 struct Tuple {

@@ -3,6 +3,7 @@
 //! [`network::Network`] is what a runtime asks for; [`routed::Routed`] is the built-in network and [`cni::Cni`] the one by
 //! plug-ins. All of it speaks to the kernel over [`netlink`], in whatever network namespace the calling thread is.
 
+pub mod announce;
 pub mod cidr;
 pub mod cni;
 pub mod conntrack;
@@ -15,6 +16,7 @@ pub mod network;
 pub mod nft;
 pub mod plugin;
 pub mod routed;
+pub mod shape;
 pub mod table;
 
 pub use cidr::Cidr;

@@ -184,6 +184,38 @@ impl Links {
         self.find(name)?.ok_or(Error::Malformed("a tunnel"))
     }
 
+    /// A link that leads nowhere, to hold addresses: of whatever kind this kernel has.
+    pub fn ensure_dummy(&mut self, name: &str) -> Result<Link, Error> {
+        for kind in ["dummy", "ifb"] {
+            match self.ensure_plain(name, kind) {
+                Err(error) if is(&error, libc::EOPNOTSUPP) => {}
+                made => return made,
+            }
+        }
+        self.ensure_plain(name, "bridge")
+    }
+
+    /// A link through which packets that came in can go out, so that they can be held.
+    pub fn ensure_ifb(&mut self, name: &str) -> Result<Link, Error> {
+        self.ensure_plain(name, "ifb")
+    }
+
+    /// A link of a kind that needs nothing else.
+    fn ensure_plain(&mut self, name: &str, kind: &str) -> Result<Link, Error> {
+        const WHAT: &str = "a link without a cable";
+        let make = Request::of(NEWLINK, ACK | CREATE | EXCLUSIVE, &link_header(0, true), |it| {
+            it.put_str(IFLA_IFNAME, name);
+            it.nest(IFLA_LINKINFO, |it| {
+                it.put_str(INFO_KIND, kind);
+            });
+        });
+        match self.0.execute(WHAT, make) {
+            Err(error) if !is(&error, libc::EEXIST) => return Err(error),
+            _ => {}
+        }
+        self.find(name)?.ok_or(Error::Malformed(WHAT))
+    }
+
     /// Switches a link on.
     pub fn set_up(&mut self, index: u32) -> Result<(), Error> {
         self.0.execute("the switching on of a link", Request::of(NEWLINK, ACK, &link_header(index, true), |_| {}))
@@ -203,12 +235,20 @@ impl Links {
 
     /// Gives a link an address, which it may have already.
     pub fn add_address(&mut self, address: &Address) -> Result<(), Error> {
-        self.0.execute("an address", address_request(NEWADDR, ACK | CREATE | REPLACE, address))
+        self.0.execute("an address", address_request(NEWADDR, ACK | CREATE | REPLACE, address, None))
+    }
+
+    /// Gives a link an address alone for so many seconds; the kernel takes it back unless it is lent again. The machine does not
+    /// speak as it by itself.
+    pub fn lend_address(&mut self, index: u32, ip: IpAddr, seconds: u32) -> Result<(), Error> {
+        let address = Address { index, ip, prefix: if ip.is_ipv4() { 32 } else { 128 } };
+        let life = Some([0, seconds]);
+        self.0.execute("a lent address", address_request(NEWADDR, ACK | CREATE | REPLACE, &address, life))
     }
 
     /// Takes an address from a link; it may be gone.
     pub fn delete_address(&mut self, address: &Address) -> Result<(), Error> {
-        let gone = self.0.execute("the removal of an address", address_request(DELADDR, ACK, address));
+        let gone = self.0.execute("the removal of an address", address_request(DELADDR, ACK, address, None));
         gone.or_else(|error| if is(&error, libc::EADDRNOTAVAIL) { Ok(()) } else { Err(error) })
     }
 
@@ -260,6 +300,38 @@ impl Links {
             it.put(1, &octets(*ip)).put(2, hardware);
         });
         self.0.execute("a neighbour", request)
+    }
+}
+
+/// Hears of changes of links and addresses in one network namespace.
+pub struct Changes(Socket);
+
+impl Changes {
+    /// From now on, in the calling thread's namespace.
+    pub fn open() -> Result<Self, Error> {
+        const LINKS: u32 = 1;
+        const ADDRESSES: [u32; 2] = [5, 9];
+        let mut socket = Socket::open(Protocol::Route)?;
+        socket.join(&[LINKS, ADDRESSES[0], ADDRESSES[1]])?;
+        Ok(Self(socket))
+    }
+
+    /// Waits for a change, and gives the links that changed; nothing if so much changed that some of it was missed. An address that
+    /// stands alone is no change: those of pods and services come and go.
+    pub fn wait(&mut self) -> Result<Option<Vec<u32>>, Error> {
+        let alone = |reply: &Reply| {
+            let address = [NEWADDR, DELADDR].contains(&reply.kind);
+            address && matches!(reply.payload.get(1), Some(32 | 128))
+        };
+        match self.0.hear() {
+            // Links and addresses have the number at the same place.
+            Ok(heard) => {
+                let changed = heard.iter().filter(|reply| !alone(reply));
+                Ok(Some(changed.filter_map(|reply| read_u32(reply.payload.get(4..)?)).collect()))
+            }
+            Err(error) if is(&error, libc::ENOBUFS) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -348,7 +420,9 @@ fn family_of(ip: IpAddr) -> u8 {
     u8::try_from(if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }).expect("families are small")
 }
 
-fn address_request(kind: u16, flags: u16, address: &Address) -> Request {
+/// `life` is for how long it is preferred and valid, in seconds; for ever if nothing is said.
+fn address_request(kind: u16, flags: u16, address: &Address, life: Option<[u32; 2]>) -> Request {
+    const LIFE: u16 = 6;
     const LOCAL: u16 = 2;
     const SAME: u16 = 1;
     /// Nobody else has it: do not wait for somebody to say otherwise.
@@ -360,6 +434,10 @@ fn address_request(kind: u16, flags: u16, address: &Address) -> Request {
     header[4..8].copy_from_slice(&address.index.to_ne_bytes());
     Request::of(kind, flags, &header, |it| {
         it.put(LOCAL, &octets(address.ip)).put(SAME, &octets(address.ip));
+        if let Some([preferred, valid]) = life {
+            // Two more numbers say when it was made, which the kernel knows.
+            it.put(LIFE, &[preferred, valid, 0, 0].map(u32::to_ne_bytes).concat());
+        }
     })
 }
 

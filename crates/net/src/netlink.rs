@@ -262,6 +262,23 @@ impl Socket {
         Ok(replies)
     }
 
+    /// Hears of what happens: groups of the kernel's own numbers. Such a socket is for [`Socket::hear`] alone.
+    pub fn join(&mut self, groups: &[u32]) -> Result<(), Error> {
+        groups.iter().try_for_each(|group| self.raw.add_membership(*group)).map_err(Error::Socket)
+    }
+
+    /// Waits until something happens, and gives it.
+    pub fn hear(&mut self) -> Result<Vec<Reply>, Error> {
+        let (bytes, _) = self.raw.recv_from_full().map_err(Error::Socket)?;
+        let mut replies = Vec::new();
+        let mut rest = bytes.as_slice();
+        while let Some(message) = Incoming::read(rest) {
+            replies.push(Reply { kind: message.kind, payload: message.payload.to_vec() });
+            rest = rest.get(message.length.next_multiple_of(4)..).unwrap_or_default();
+        }
+        Ok(replies)
+    }
+
     fn converse(&mut self, what: &'static str, mut request: Request, mut tell: impl FnMut(Reply)) -> Result<(), Error> {
         if request.is_empty() {
             return Ok(());

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::leases::LeaseError;
 use crate::netlink;
+use crate::shape::BandwidthError;
 
 /// Why a sandbox has no network.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,9 @@ pub enum NetworkError {
         #[source]
         source: std::io::Error,
     },
+    /// A pod wishes for a bandwidth that there is not.
+    #[error("the pod's bandwidth cannot be limited")]
+    Bandwidth(#[from] BandwidthError),
     /// What is there is not what was made.
     #[error("the sandbox's network is damaged: {0}")]
     Damaged(String),

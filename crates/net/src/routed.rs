@@ -21,7 +21,8 @@ use crate::leases::{Lease, Leases, Locked, gateway};
 use crate::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
 use crate::namespace::{set_sysctl, within};
 use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping};
-use crate::table;
+use crate::shape::{self, Bandwidth};
+use crate::{conntrack, mesh, table};
 
 /// The interface's name in a pod.
 pub const INTERFACE: &str = "eth0";
@@ -116,6 +117,24 @@ impl Routed {
         Ok(lease)
     }
 
+    /// Lets a sandbox send and receive no faster than so.
+    pub fn limit(&self, sandbox: &str, interface: &str, bandwidth: Bandwidth) -> Result<(), NetworkError> {
+        let owner = owner(sandbox, interface);
+        let mut links = Links::open()?;
+        let missing = || NetworkError::Damaged("its link on the node is gone".to_owned());
+        let index = links.find(&host_name(&owner))?.ok_or_else(missing)?.index;
+        if let Some(rate) = bandwidth.ingress {
+            shape::limit(index, rate)?;
+        }
+        if let Some(rate) = bandwidth.egress {
+            let through = links.ensure_ifb(&shaping_name(&owner))?.index;
+            links.set_up(through)?;
+            shape::limit(through, rate)?;
+            shape::redirect(index, through)?;
+        }
+        Ok(())
+    }
+
     /// Takes one interface of a sandbox away, whatever is left of it.
     pub fn remove(&self, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
         let mut locked = Locked::open(&self.0.config.state)?;
@@ -171,12 +190,16 @@ impl Routed {
         let mut links = Links::open()?;
         for owner in owners {
             links.delete(&host_name(&owner))?;
+            links.delete(&shaping_name(&owner))?;
             locked.leases.owners.remove(&owner);
         }
         for route in links.routes(Routes::Ours)? {
             links.delete_route(&route)?;
         }
+        links.delete(mesh::TUNNEL)?;
         table::no_rules(&self.0.config.table).commit()?;
+        let own: Vec<IpAddr> = links.addresses()?.iter().map(|address| address.ip).collect();
+        conntrack::forget_pods(&self.pod_cidrs(), &own)?;
         *self.0.ready_for.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(locked.save()?)
     }
@@ -273,7 +296,9 @@ impl Routed {
     }
 
     fn forget(&self, locked: &mut Locked, owner: &str) -> Result<(), NetworkError> {
-        Links::open()?.delete(&host_name(owner))?;
+        let mut links = Links::open()?;
+        links.delete(&host_name(owner))?;
+        links.delete(&shaping_name(owner))?;
         let Some(lease) = locked.leases.owners.remove(owner) else { return Ok(()) };
         // Until the rules and the link are gone nobody else may have the address.
         self.change_rules(&table::removed(&self.0.config.table, &lease), locked)?;
@@ -289,7 +314,17 @@ impl Network for Routed {
 
     fn attach<'a>(&'a self, netns: &'a Path, sandbox: &'a Attachment) -> NetworkFuture<'a, Vec<IpAddr>> {
         let (network, netns, sandbox) = (self.clone(), netns.to_owned(), sandbox.clone());
-        blocking(move || Ok(network.add(&netns, &sandbox.id, INTERFACE, &sandbox.ports)?.ips))
+        blocking(move || {
+            let bandwidth = Bandwidth::of(&sandbox.annotations)?;
+            let lease = network.add(&netns, &sandbox.id, INTERFACE, &sandbox.ports)?;
+            match network.limit(&sandbox.id, INTERFACE, bandwidth) {
+                Ok(()) => Ok(lease.ips),
+                Err(error) => {
+                    network.remove(&sandbox.id, INTERFACE)?;
+                    Err(error)
+                }
+            }
+        })
     }
 
     fn detach<'a>(&'a self, _netns: Option<&'a Path>, sandbox: &'a Attachment) -> NetworkFuture<'a, ()> {
@@ -332,11 +367,20 @@ fn owner(sandbox: &str, interface: &str) -> String {
 
 /// The name of a pod's link on the node: short, and the same for the same pod.
 fn host_name(owner: &str) -> String {
+    format!("kn{}", short(owner))
+}
+
+/// The name of the link through which what a pod sends is slowed down.
+fn shaping_name(owner: &str) -> String {
+    format!("ki{}", short(owner))
+}
+
+fn short(owner: &str) -> String {
     // FNV-1a; 48 bits of it are enough for the pods of a node.
     let hash = owner
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    format!("kn{:012x}", hash >> 16)
+    format!("{:012x}", hash >> 16)
 }
 
 /// What a pod's side has: its addresses alone, the node as the way to everything, the loopback interface.

@@ -5,8 +5,8 @@
 //!                  ├─ apiserver-kubelet-client   as what it speaks to kubelets
 //!                  └─ admin, one a component     as what they speak to the API server
 //!  front-proxy-ca ─── front-proxy-client         as what it speaks to aggregated servers
-//!  etcd-ca ────────┬─ etcd-server                what a store that is a process of its own shows
-//!                  └─ apiserver-etcd-client      as what the API server speaks to it
+//!  etcd-ca ──────┬─── etcd-server, etcd-peer      a member of the store, to clients and to its equals
+//!                └─── apiserver-etcd-client      as what the API server speaks to it
 //!  sa.key                                        signs service account tokens
 //! ```
 //!
@@ -170,6 +170,12 @@ impl Pki {
         Ok(own.map(|(_, seen)| seen.not_after - LIFE / RENEWED_PART).min())
     }
 
+    /// The files that make another folder the same cluster's: what all servers share.
+    pub fn shared(&self) -> Vec<PathBuf> {
+        let authorities = Authority::ALL.iter().map(|authority| self.authority_pair(*authority));
+        authorities.flat_map(|pair| [pair.certificate, pair.key]).chain([self.service_account_key()]).collect()
+    }
+
     /// Makes every certificate but the authorities' anew when it is next asked for.
     pub fn forget(&self) -> Result<(), Error> {
         for (name, _) in self.list()? {
@@ -217,10 +223,11 @@ fn params(subject: &Subject, now: SystemTime) -> Result<CertificateParams, rcgen
     }
     params.distinguished_name.push(DnType::CommonName, subject.common_name.as_str());
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-    params.extended_key_usages = vec![match subject.usage {
-        Usage::Server => ExtendedKeyUsagePurpose::ServerAuth,
-        Usage::Client => ExtendedKeyUsagePurpose::ClientAuth,
-    }];
+    params.extended_key_usages = match subject.usage {
+        Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+        Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        Usage::Peer => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+    };
     params.use_authority_key_identifier_extension = true;
     params.not_before = (now - CLOCKS_DIFFER).into();
     params.not_after = (now + LIFE).into();
@@ -297,14 +304,13 @@ mod tests {
         pki.certificate(&admin, SystemTime::now()).unwrap();
         let list = pki.list().unwrap();
         let names: Vec<_> = list.iter().map(|(name, seen)| (name.as_str(), seen.common_name.as_str())).collect();
-        assert_eq!(
-            names,
-            [("admin", "admin"), ("ca", "kubernetes-ca"), ("etcd-ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")]
-        );
+        let expect = [("ca", "kubernetes-ca"), ("etcd-ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")];
+        assert_eq!(names[0], ("admin", "admin"));
+        assert_eq!(names[1..], expect);
         assert!(list[0].1.says(&admin));
         let due = pki.next_renewal().unwrap().unwrap();
         assert!((240..245).contains(&days_left(due, SystemTime::now())), "two thirds of a year");
         pki.forget().unwrap();
-        assert_eq!(pki.list().unwrap().len(), Authority::ALL.len(), "authorities stay");
+        assert_eq!(pki.list().unwrap().len(), 3, "authorities stay");
     }
 }

@@ -7,7 +7,7 @@ pub enum Authority {
     Cluster,
     /// For the API server where it speaks for others to aggregated servers.
     FrontProxy,
-    /// For a store that is a process of its own: whoever has a certificate of it may read and write everything.
+    /// For members of the store, and the API servers that speak to them.
     Store,
 }
 
@@ -41,6 +41,8 @@ pub enum Usage {
     Server,
     /// To connect.
     Client,
+    /// Both, among equals.
+    Peer,
 }
 
 /// Whom a certificate is for.

@@ -22,12 +22,16 @@ pub struct Config {
     pub detect_local: DetectLocal,
     /// Which addresses of the node have ports of services; those of the node's object if there is none.
     pub node_port_addresses: Vec<NodePortAddresses>,
+    /// Whether the loopback interface has ports of services; iptables only.
+    pub localhost_node_ports: bool,
     /// Whether clients' addresses are always hidden.
     pub masquerade_all: bool,
     /// The bit of a packet's mark that asks for masquerading.
     pub masquerade_bit: u8,
     /// Where the proxy tells whether it is well.
     pub healthz: Option<SocketAddr>,
+    /// Where the proxy tells its numbers.
+    pub metrics: Option<SocketAddr>,
     /// The kubeconfig that a configuration names.
     pub kubeconfig: Option<String>,
 }
@@ -37,6 +41,10 @@ pub struct Config {
 pub enum Mode {
     /// By nf_tables.
     Nftables,
+    /// By iptables.
+    Iptables,
+    /// By a process that carries every byte.
+    Userspace,
 }
 
 /// How pods of this node are told from others.
@@ -75,10 +83,12 @@ impl Default for Config {
             cluster_cidrs: Vec::new(),
             detect_local: DetectLocal::ClusterCidr,
             node_port_addresses: Vec::new(),
+            localhost_node_ports: true,
             masquerade_all: false,
             // As upstream: 0x4000.
             masquerade_bit: 14,
             healthz: Some(SocketAddr::from(([0, 0, 0, 0], 10256))),
+            metrics: Some(SocketAddr::from(([127, 0, 0, 1], 10249))),
             kubeconfig: None,
         }
     }
@@ -106,26 +116,36 @@ impl Config {
         if let Some(bind) = text(&["healthzBindAddress"]) {
             config.set_healthz(bind, "healthzBindAddress")?;
         }
+        if let Some(bind) = text(&["metricsBindAddress"]) {
+            config.set_metrics(bind, "metricsBindAddress")?;
+        }
         // Both modes have the same two fields; that of the mode in use counts.
-        if let Some(all) = object.at(&["nftables", "masqueradeAll"]).and_then(Value::as_bool) {
+        let mode = if config.mode == Mode::Iptables { "iptables" } else { "nftables" };
+        if let Some(all) = object.at(&[mode, "masqueradeAll"]).and_then(Value::as_bool) {
             config.masquerade_all = all;
         }
-        if let Some(bit) = object.at(&["nftables", "masqueradeBit"]).and_then(Value::as_int) {
-            config.set_masquerade_bit(bit, "nftables.masqueradeBit")?;
+        if let Some(bit) = object.at(&[mode, "masqueradeBit"]).and_then(Value::as_int) {
+            config.set_masquerade_bit(bit, &format!("{mode}.masqueradeBit"))?;
+        }
+        if let Some(localhost) = object.at(&["iptables", "localhostNodePorts"]).and_then(Value::as_bool) {
+            config.localhost_node_ports = localhost;
         }
         Ok(config)
     }
 
     /// The mode by upstream's name.
-    // DEVIATION: the default mode is nftables on every kernel, and iptables and ipvs are served by it, where upstream has a mode for each.
+    // DEVIATION: the default mode is nftables, ipvs is served by it, and there is a mode `userspace` for machines without netfilter, as upstream had before 1.26.
     pub fn set_mode(&mut self, name: &str, field: &str) -> Result<(), ConfigError> {
-        match name {
-            "" | "nftables" | "iptables" | "ipvs" => {
-                self.mode = Mode::Nftables;
-                Ok(())
+        self.mode = match name {
+            "" | "nftables" | "ipvs" => Mode::Nftables,
+            "iptables" => Mode::Iptables,
+            "userspace" => Mode::Userspace,
+            other => {
+                let problem = format!("{other:?} is no mode; there are nftables, iptables and userspace");
+                return Err(error(field, problem));
             }
-            other => Err(error(field, format!("{other:?} is no mode; there is nftables"))),
-        }
+        };
+        Ok(())
     }
 
     /// How pods of this node are told from others, by upstream's name.
@@ -161,9 +181,13 @@ impl Config {
 
     /// Where the proxy tells whether it is well: an address with or without a port.
     pub fn set_healthz(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
-        let address = text.parse().or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 10256)));
-        let address = address.map_err(|_| error(field, format!("{text:?} is no address and port")))?;
-        self.healthz = Some(address).filter(|address| address.port() != 0);
+        self.healthz = place(text, 10256, field)?;
+        Ok(())
+    }
+
+    /// Where the proxy tells its numbers: an address with or without a port.
+    pub fn set_metrics(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
+        self.metrics = place(text, 10249, field)?;
         Ok(())
     }
 
@@ -175,6 +199,13 @@ impl Config {
             .ok_or_else(|| error(field, format!("{bit} is no bit; there are 0 to 31")))?;
         Ok(())
     }
+}
+
+/// Where to listen; port 0 means nowhere.
+fn place(text: &str, port: u16, field: &str) -> Result<Option<SocketAddr>, ConfigError> {
+    let address = text.parse().or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)));
+    let address = address.map_err(|_| error(field, format!("{text:?} is no address and port")))?;
+    Ok(Some(address).filter(|address| address.port() != 0))
 }
 
 fn error(field: &str, problem: impl Into<String>) -> ConfigError {
@@ -214,7 +245,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let check = |more: Value, expect: &str| assert_eq!(read(more).unwrap_err(), expect);
         check(value!({"kind": "Pod"}), "kind: is \"Pod\", and must be \"KubeProxyConfiguration\"");
-        check(value!({"mode": "magic"}), "mode: \"magic\" is no mode; there is nftables");
+        check(value!({"mode": "magic"}), "mode: \"magic\" is no mode; there are nftables, iptables and userspace");
         check(value!({"clusterCIDR": "x"}), "clusterCIDR: \"x\" is no block of addresses such as 10.244.0.0/24");
         check(value!({"nftables": {"masqueradeBit": 32}}), "nftables.masqueradeBit: 32 is no bit; there are 0 to 31");
     }

@@ -10,14 +10,15 @@ use client::cache::{self, Changed, Notices, Reader, Source};
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Key, Resource, Value, json, value};
 use net::link::Links;
-use net::{Cidr, conntrack, netlink};
+use net::{Cidr, conntrack};
 use reconcile::kinds;
 use tokio::task::JoinSet;
 
-use crate::config::{Config, DetectLocal, NodePortAddresses};
+use crate::config::{Config, DetectLocal, Mode, NodePortAddresses};
+use crate::engine::{self, Engine, Settings};
 use crate::health::{Ports, Told};
+use crate::metrics::{Extent, Metrics};
 use crate::model::Node;
-use crate::nftables::{Settings, Writer, no_rules};
 use crate::rules::{Changes, Rules};
 
 /// Changes that may wait; more are looked at all together.
@@ -42,8 +43,8 @@ struct Watched {
     notices: Notices,
 }
 
-/// Proxies for as long as it is polled. `well` is told how it goes.
-pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>) -> Result<(), Error> {
+/// Proxies for as long as it is polled. `well` and `metrics` are told how it goes.
+pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>, metrics: Arc<Metrics>) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let mut watch = |resource: &Resource, field_selector: String| {
         let source = Source { field_selector, ..Source::all(client.clone(), resource.clone()) };
@@ -59,7 +60,7 @@ pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>) -> Res
     for watched in [&services, &slices, &node] {
         watched.reader.synced().await?;
     }
-    let mut proxy = Proxy::new(config, well);
+    let mut proxy = Proxy::new(config, well, metrics);
     // Rules of an earlier run stay until everything is known.
     proxy.see_services(&services, Changed::Everything);
     proxy.see_slices(&slices, Changed::Everything);
@@ -88,36 +89,42 @@ pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>) -> Res
     }
 }
 
-/// Takes all rules away.
-pub fn clean_up() -> Result<(), netlink::Error> {
-    no_rules().commit()
+/// Takes all rules away, of every mode.
+pub fn clean_up() -> Result<(), engine::Error> {
+    engine::clean_up()
 }
 
 struct Proxy {
     config: Config,
     rules: Rules,
-    writer: Writer,
+    engine: Engine,
     settings: Settings,
     /// The kernel has what we think it has.
     in_step: bool,
+    /// What other modes left behind is gone.
+    alone: bool,
     ports: Ports,
     well: Arc<RwLock<Told>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Proxy {
-    fn new(config: Config, well: Arc<RwLock<Told>>) -> Self {
+    fn new(config: Config, well: Arc<RwLock<Told>>, metrics: Arc<Metrics>) -> Self {
         let node = Node { name: config.node_name.clone(), zone: String::new() };
         let rules = Rules::new(node, config.masquerade_all);
         let settings = Settings { mark: 1 << config.masquerade_bit, ..Settings::default() };
-        Self { config, rules, writer: Writer::default(), settings, in_step: false, ports: Ports::default(), well }
+        let engine = Engine::new(config.mode);
+        Self { config, rules, engine, settings, in_step: false, alone: false, ports: Ports::default(), well, metrics }
     }
 
     fn see_services(&mut self, watched: &Watched, changed: Changed) {
+        self.metrics.services_changed(count(&changed));
         let known = self.rules.known().0;
         each(watched, changed, &known, |key, object| self.rules.set_service(key, object));
     }
 
     fn see_slices(&mut self, watched: &Watched, changed: Changed) {
+        self.metrics.slices_changed(count(&changed));
         let known = self.rules.known().1;
         each(watched, changed, &known, |key, object| self.rules.set_slice(key, object));
     }
@@ -130,6 +137,8 @@ impl Proxy {
         let settings = Settings {
             pods: pods(&self.config, object),
             node_addresses: node_addresses(&self.config.node_port_addresses, object),
+            every_address: self.config.mode == Mode::Iptables && self.config.node_port_addresses.is_empty(),
+            localhost: self.config.localhost_node_ports,
             mark: self.settings.mark,
         };
         if settings != self.settings {
@@ -149,8 +158,11 @@ impl Proxy {
         self.ports.set(self.rules.health()).await;
         self.tell(done.is_ok());
         match done {
-            Ok(()) => {
-                forget_stale(&changes, &self.settings);
+            Ok(extent) => {
+                self.metrics.synced(extent, begun.elapsed(), self.rules.len());
+                if self.config.mode != Mode::Userspace {
+                    forget_stale(&changes, &self.settings);
+                }
                 // `knarr trace` reads this: no object says when a service's rules came into place.
                 let services = named(&changes);
                 tracing::info!(services, took = ?begun.elapsed(), "the rules are in place");
@@ -158,28 +170,35 @@ impl Proxy {
             }
             Err(error) => {
                 tracing::warn!(error = chain(&error), "the kernel does not take the rules; all are sent again soon");
+                self.metrics.failed();
                 self.in_step = false;
                 Some(RETRY)
             }
         }
     }
 
-    async fn write(&mut self, changes: &Changes) -> Result<(), netlink::Error> {
+    async fn write(&mut self, changes: &Changes) -> Result<Extent, engine::Error> {
         if self.in_step {
-            let change = self.writer.change(changes);
-            match commit(change).await {
-                Ok(()) => return Ok(()),
+            match self.engine.change(changes.clone()).await {
+                Ok(()) => return Ok(Extent::Changes),
                 // Somebody else was at our rules.
                 Err(error) => {
                     tracing::warn!(error = chain(&error), "the rules are not what we wrote; all are sent anew");
                 }
             }
         }
-        let everything = self.rules.everything();
-        let batch = self.writer.everything(self.settings.clone(), &everything);
-        commit(batch).await?;
+        self.engine.everything(self.settings.clone(), self.rules.everything()).await?;
         self.in_step = true;
-        Ok(())
+        if !std::mem::replace(&mut self.alone, true) {
+            let mode = self.config.mode;
+            // Nobody waits for it: the rules are in place.
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = engine::clean_up_others(mode) {
+                    tracing::warn!(error = chain(&error), "what another mode left behind cannot be taken away");
+                }
+            });
+        }
+        Ok(Extent::Everything)
     }
 
     fn tell(&self, ok: bool) {
@@ -195,9 +214,11 @@ fn named(changes: &Changes) -> String {
     Vec::from_iter(addresses).join(" ")
 }
 
-async fn commit(batch: net::nft::Batch) -> Result<(), netlink::Error> {
-    let done = tokio::task::spawn_blocking(move || batch.commit()).await;
-    done.unwrap_or_else(|error| Err(netlink::Error::Socket(std::io::Error::other(error))))
+fn count(changed: &Changed) -> usize {
+    match changed {
+        Changed::Keys(keys) => keys.len(),
+        Changed::Everything => 1,
+    }
 }
 
 fn each(watched: &Watched, changed: Changed, known: &[Key], mut set: impl FnMut(&Key, Option<&Value>)) {
@@ -212,7 +233,7 @@ fn each(watched: &Watched, changed: Changed, known: &[Key], mut set: impl FnMut(
 }
 
 /// Datagrams have no connections, but the kernel remembers where they went: those that go where nobody is any more start anew.
-fn forget_stale(changes: &Changes, settings: &Settings) {
+pub fn forget_stale(changes: &Changes, settings: &Settings) {
     let stale = changes.stale_datagrams();
     if stale.is_empty() {
         return;

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::metrics::Metrics;
 use crate::rules::Health;
 
 /// Whoever asks asks at once.
@@ -98,22 +99,55 @@ impl Told {
 
 /// Answers every request with what is to be told, for as long as it is polled.
 pub async fn serve(listener: TcpListener, told: Arc<RwLock<Told>>) {
+    let answer = move |_: &str| {
+        let told = told.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let status = if told.ok { "200 OK" } else { "503 Service Unavailable" };
+        let more = format!("X-Load-Balancing-Endpoint-Weight: {}\r\n", told.weight);
+        Reply { status, kind: "application/json", more, body: told.body }
+    };
+    serve_by(listener, Arc::new(answer)).await;
+}
+
+/// Answers whoever asks for numbers, or for the mode, for as long as it is polled.
+pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>) {
+    let answer = move |path: &str| {
+        let (status, body) = match path.split('?').next().unwrap_or_default() {
+            "/metrics" => ("200 OK", metrics.text()),
+            "/proxyMode" => ("200 OK", metrics.mode().to_owned()),
+            "/healthz" => ("200 OK", "ok".to_owned()),
+            _ => ("404 Not Found", "404 page not found\n".to_owned()),
+        };
+        Reply { status, kind: "text/plain; version=0.0.4; charset=utf-8", more: String::new(), body }
+    };
+    serve_by(listener, Arc::new(answer)).await;
+}
+
+/// What is answered.
+struct Reply {
+    status: &'static str,
+    kind: &'static str,
+    /// Further headers, each with its end of line.
+    more: String,
+    body: String,
+}
+
+async fn serve_by(listener: TcpListener, answer: Arc<impl Fn(&str) -> Reply + Send + Sync + 'static>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Ok(permit) = Arc::clone(&places).acquire_owned().await {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let told = told.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let answer = Arc::clone(&answer);
         tokio::spawn(async move {
             // Who leaves early did not want to know.
-            let _ = timeout(PATIENCE, answer(stream, &told)).await;
+            let _ = timeout(PATIENCE, converse(stream, &*answer)).await;
             drop(permit);
         });
     }
 }
 
-async fn answer(mut stream: TcpStream, told: &Told) -> std::io::Result<()> {
+async fn converse(mut stream: TcpStream, answer: impl Fn(&str) -> Reply) -> std::io::Result<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
@@ -123,15 +157,15 @@ async fn answer(mut stream: TcpStream, told: &Told) -> std::io::Result<()> {
         }
         request.extend_from_slice(&buffer[..length]);
     }
-    let status = if told.ok { "200 OK" } else { "503 Service Unavailable" };
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n\
-         X-Load-Balancing-Endpoint-Weight: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-        told.weight,
-        told.body.len(),
-        told.body
+    let path = request.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let Reply { status, kind, more, body } = answer(&String::from_utf8_lossy(path));
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nX-Content-Type-Options: nosniff\r\n\
+         {more}Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len(),
     );
-    stream.write_all(answer.as_bytes()).await?;
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
     stream.shutdown().await
 }
 
@@ -141,9 +175,9 @@ mod tests {
 
     use super::*;
 
-    async fn ask(port: u16) -> String {
+    async fn ask(port: u16, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
         let mut said = String::new();
         stream.read_to_string(&mut said).await.unwrap();
         said
@@ -156,11 +190,11 @@ mod tests {
         let mut ports = Ports::default();
         let health = |local| BTreeMap::from([(free, Health { service: Key::new("a", "web"), local })]);
         ports.set(&health(2)).await;
-        let said = ask(free).await;
+        let said = ask(free, "/healthz").await;
         assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
         assert!(said.contains("X-Load-Balancing-Endpoint-Weight: 2"), "{said}");
         ports.set(&health(0)).await;
-        let said = ask(free).await;
+        let said = ask(free, "/healthz").await;
         assert!(said.starts_with("HTTP/1.1 503"), "{said}");
         assert!(
             said.ends_with(
@@ -168,5 +202,15 @@ mod tests {
             ),
             "{said}"
         );
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_is_told_numbers_and_the_mode() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(serve_metrics(listener, Arc::new(Metrics::new(crate::config::Mode::Userspace))));
+        assert!(ask(port, "/metrics").await.contains("\nkubeproxy_sync_proxy_rules_duration_seconds_count 0\n"));
+        assert!(ask(port, "/proxyMode").await.ends_with("\r\n\r\nuserspace"));
+        assert!(ask(port, "/nothing").await.starts_with("HTTP/1.1 404 Not Found\r\n"));
     }
 }

@@ -1,16 +1,19 @@
 //! Keeps the ways to other nodes' pods: watches nodes, plans, and makes the kernel know.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use client::Client;
 use client::cache::{self, Notices, Source};
 use machinery::Value;
 use machinery::meta::Meta;
-use net::link::Links;
+use net::link::{Changes, Links};
 use net::mesh::{Peer, apply, plan};
 use net::{Cidr, netlink};
 use reconcile::kinds;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::follow::Error;
@@ -36,6 +39,8 @@ pub async fn run(client: Client, node_name: &str, mtu: u32) -> Result<(), Error>
     let mut watch = JoinSet::new();
     watch.spawn(reflector.run());
     reader.synced().await?;
+    let used = Arc::new(Used::default());
+    listen(&used);
     loop {
         let nodes = reader.snapshot().objects;
         let all: Vec<(String, Peer)> = nodes.iter().filter_map(|entry| entry.value.clone()).collect();
@@ -43,7 +48,13 @@ pub async fn run(client: Client, node_name: &str, mtu: u32) -> Result<(), Error>
         let peers: Vec<Peer> = all.into_iter().filter(|(name, _)| name != node_name).map(|(_, peer)| peer).collect();
         let done = tokio::task::spawn_blocking(move || keep(&peers, &own.unwrap_or_default(), mtu)).await;
         match done {
-            Ok(Ok(())) => drop(notices.take().await),
+            Ok(Ok(links)) => {
+                *used.links.lock().unwrap_or_else(PoisonError::into_inner) = links;
+                tokio::select! {
+                    _ = notices.take() => {}
+                    () = used.changed.notified() => {}
+                }
+            }
             failed => {
                 tracing::warn!(?failed, "cannot keep the routes to other nodes; tried again soon");
                 // A change is as good a reason to try again as time.
@@ -53,9 +64,44 @@ pub async fn run(client: Client, node_name: &str, mtu: u32) -> Result<(), Error>
     }
 }
 
-fn keep(peers: &[Peer], own: &[Cidr], mtu: u32) -> Result<(), netlink::Error> {
+/// Makes the kernel know the ways; gives the links that they depend on.
+fn keep(peers: &[Peer], own: &[Cidr], mtu: u32) -> Result<BTreeSet<u32>, netlink::Error> {
     let addresses = Links::open()?.addresses()?;
-    apply(&plan(&addresses, peers), own, mtu)
+    apply(&plan(&addresses, peers), own, mtu)?;
+    let alone = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
+    Ok(addresses.iter().filter(|have| have.prefix < alone(have.ip)).map(|have| have.index).collect())
+}
+
+/// Links whose changes matter: a link that was off has lost its routes, and another address may be on another segment. Those of pods,
+/// which come and go all the time, do not.
+#[derive(Default)]
+struct Used {
+    links: Mutex<BTreeSet<u32>>,
+    changed: Notify,
+}
+
+/// Hears of changes for as long as the process lives or the other end is there.
+fn listen(used: &Arc<Used>) {
+    let mut changes = match Changes::open() {
+        Ok(changes) => changes,
+        Err(error) => {
+            tracing::warn!(%error, "changes of links are not heard of");
+            return;
+        }
+    };
+    let used = Arc::downgrade(used);
+    // The kernel cannot be asked to end a wait, so that this is a thread of its own, which nobody waits for.
+    std::thread::spawn(move || {
+        while let Ok(changed) = changes.wait() {
+            let Some(used) = used.upgrade() else { return };
+            let known = used.links.lock().unwrap_or_else(PoisonError::into_inner);
+            let matters = changed.is_none_or(|changed| changed.iter().any(|index| known.contains(index)));
+            drop(known);
+            if matters {
+                used.changed.notify_one();
+            }
+        }
+    });
 }
 
 /// What a node is to others.

@@ -24,6 +24,7 @@ use net::nft::{
 };
 use net::table::{Side, destination, source, within};
 
+use crate::engine::Settings;
 use crate::rules::{Backend, Changes, Frontend, Masquerade, Way};
 
 use chains::{Picking, View, mark_rule, picking_rules};
@@ -47,17 +48,6 @@ const REJECT: &str = "reject";
 const PRIORITY_DNAT: i32 = -100;
 const PRIORITY_FILTER: i32 = -110;
 const PRIORITY_SNAT: i32 = 100;
-
-/// How packets are treated, whatever the services are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// Where pods are; empty if that is not known.
-    pub pods: Vec<Cidr>,
-    /// The node's addresses whose ports lead to services.
-    pub node_addresses: Vec<IpAddr>,
-    /// The bit of a packet's mark that asks for masquerading.
-    pub mark: u32,
-}
 
 /// Writes rules, and knows what it wrote.
 #[derive(Debug, Default)]
@@ -170,7 +160,7 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
     let views = [(View::Outside, Some(&backend.outside)), (View::Inside, backend.inside.as_ref())];
     for (view, way) in views.into_iter().filter_map(|(view, way)| Some((view, way?))) {
         match way {
-            Way::To { places, masquerade, affinity_seconds } => {
+            Way::To { places, masquerade, affinity_seconds, .. } => {
                 let picking = Picking::new(frontend, view, places.len(), *masquerade, *affinity_seconds);
                 let into = match view {
                     View::Outside => SERVICES,

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use machinery::{Key, Value};
 use net::{Cidr, Protocol};
@@ -27,6 +28,10 @@ pub struct Frontend {
 /// What becomes of connections to a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
+    /// The service's port, as upstream writes it: `namespace/name:port`.
+    pub name: Arc<str>,
+    /// What the frontend is to the service.
+    pub entrance: Entrance,
     /// From outside, or from anywhere if there is no difference.
     pub outside: Way,
     /// From this node and its pods, if that is another way.
@@ -37,6 +42,28 @@ pub struct Backend {
     pub here: Vec<IpAddr>,
 }
 
+/// What a frontend is to its service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Entrance {
+    /// Its own address.
+    ClusterIp,
+    /// An address from outside.
+    ExternalIp,
+    /// An address of a load balancer.
+    LoadBalancer,
+    /// A port of every node.
+    NodePort,
+}
+
+/// Where the endpoints of a way are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Wherever the hints want them.
+    Anywhere,
+    /// On this node.
+    Here,
+}
+
 /// A way for connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -44,6 +71,8 @@ pub enum Way {
     To {
         /// The endpoints; there is at least one.
         places: Vec<Place>,
+        /// Where they are.
+        scope: Scope,
         /// When the node puts its own address in the client's place.
         masquerade: Masquerade,
         /// How long a client sticks to an endpoint.
@@ -168,6 +197,16 @@ impl Rules {
         changes
     }
 
+    /// How many frontends there are.
+    pub fn len(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
     /// Ports where load balancers ask, with what they are told.
     pub const fn health(&self) -> &BTreeMap<u16, Health> {
         &self.health
@@ -217,27 +256,25 @@ impl Rules {
             for ipv4 in [true, false] {
                 if service.cluster_ips.iter().any(|ip| ip.is_ipv4() == ipv4) {
                     let chosen = choose(&slices, port, ipv4, &self.node);
-                    self.add_port(&mut frontends, service, port, ipv4, &chosen);
+                    let name = match port.name.as_str() {
+                        "" => key.to_string(),
+                        port => format!("{key}:{port}"),
+                    };
+                    let shape = Shape { service, port, chosen: &chosen, name: name.into() };
+                    self.add_port(&mut frontends, &shape, ipv4);
                 }
             }
         }
         frontends
     }
 
-    fn add_port(
-        &self,
-        frontends: &mut BTreeMap<Frontend, Backend>,
-        service: &Service,
-        port: &ServicePort,
-        ipv4: bool,
-        chosen: &Chosen,
-    ) {
+    fn add_port(&self, frontends: &mut BTreeMap<Frontend, Backend>, shape: &Shape<'_>, ipv4: bool) {
+        let Shape { service, port, .. } = *shape;
         let frontend = |address: IpAddr, number: u16| Frontend { address, protocol: port.protocol, port: number };
         let of_family = |ips: &[IpAddr]| ips.iter().filter(|ip| ip.is_ipv4() == ipv4).copied().collect::<Vec<_>>();
-        let internal = self.internal(service, chosen);
-        let external = self.external(service, chosen);
+        let internal = self.internal(shape);
         for ip in of_family(&service.external_ips) {
-            frontends.insert(frontend(ip, port.port), external.clone());
+            frontends.insert(frontend(ip, port.port), self.external(shape, Entrance::ExternalIp));
         }
         for ip in of_family(&service.load_balancer_ips) {
             let allowed: Vec<Cidr> =
@@ -247,11 +284,12 @@ impl Rules {
                 (true, false) => vec![Cidr::around(ip, if ipv4 { 32 } else { 128 })],
                 _ => allowed,
             };
-            frontends.insert(frontend(ip, port.port), Backend { allowed, ..external.clone() });
+            let backend = Backend { allowed, ..self.external(shape, Entrance::LoadBalancer) };
+            frontends.insert(frontend(ip, port.port), backend);
         }
         if let Some(number) = port.node_port {
             let nobody: IpAddr = if ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            frontends.insert(frontend(nobody, number), external.clone());
+            frontends.insert(frontend(nobody, number), self.external(shape, Entrance::NodePort));
         }
         // The service's own address wins over the same one from outside.
         for ip in of_family(&service.cluster_ips) {
@@ -259,34 +297,52 @@ impl Rules {
         }
     }
 
-    fn internal(&self, service: &Service, chosen: &Chosen) -> Backend {
+    fn internal(&self, shape: &Shape<'_>) -> Backend {
         let masquerade = if self.masquerade_all { Masquerade::Always } else { Masquerade::Foreign };
-        let places = if service.internal_local { &chosen.here } else { &chosen.anywhere };
-        let outside = way(places, chosen, masquerade, service);
-        Backend { outside, inside: None, allowed: Vec::new(), here: addresses(&chosen.here) }
+        let scope = if shape.service.internal_local { Scope::Here } else { Scope::Anywhere };
+        shape.backend(Entrance::ClusterIp, shape.way(scope, masquerade), None)
     }
 
-    fn external(&self, service: &Service, chosen: &Chosen) -> Backend {
-        let anywhere = way(&chosen.anywhere, chosen, Masquerade::Always, service);
-        if !service.external_local {
-            return Backend { outside: anywhere, inside: None, allowed: Vec::new(), here: addresses(&chosen.here) };
+    fn external(&self, shape: &Shape<'_>, entrance: Entrance) -> Backend {
+        let anywhere = shape.way(Scope::Anywhere, Masquerade::Always);
+        if !shape.service.external_local {
+            return shape.backend(entrance, anywhere, None);
         }
         // From inside the cluster an address from outside is a name for the service like any other.
-        let outside = way(&chosen.here, chosen, Masquerade::Never, service);
-        Backend { outside, inside: Some(anywhere), allowed: Vec::new(), here: addresses(&chosen.here) }
+        shape.backend(entrance, shape.way(Scope::Here, Masquerade::Never), Some(anywhere))
+    }
+}
+
+/// One port of a service with its endpoints of one family.
+struct Shape<'a> {
+    service: &'a Service,
+    port: &'a ServicePort,
+    chosen: &'a Chosen,
+    name: Arc<str>,
+}
+
+impl Shape<'_> {
+    fn backend(&self, entrance: Entrance, outside: Way, inside: Option<Way>) -> Backend {
+        let here = addresses(&self.chosen.here);
+        Backend { name: Arc::clone(&self.name), entrance, outside, inside, allowed: Vec::new(), here }
+    }
+
+    fn way(&self, scope: Scope, masquerade: Masquerade) -> Way {
+        let places = match scope {
+            Scope::Anywhere => &self.chosen.anywhere,
+            Scope::Here => &self.chosen.here,
+        };
+        let affinity_seconds = self.service.affinity_seconds;
+        match (places.is_empty(), self.chosen.any) {
+            (false, _) => Way::To { places: places.clone(), scope, masquerade, affinity_seconds },
+            (true, true) => Way::Drop,
+            (true, false) => Way::Refuse,
+        }
     }
 }
 
 fn addresses(places: &[Place]) -> Vec<IpAddr> {
     places.iter().map(|(ip, _)| *ip).collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-fn way(places: &[Place], chosen: &Chosen, masquerade: Masquerade, service: &Service) -> Way {
-    match (places.is_empty(), chosen.any) {
-        (false, _) => Way::To { places: places.to_vec(), masquerade, affinity_seconds: service.affinity_seconds },
-        (true, true) => Way::Drop,
-        (true, false) => Way::Refuse,
-    }
 }
 
 impl Frontend {

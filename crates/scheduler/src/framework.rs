@@ -151,6 +151,11 @@ impl Rejection {
         Self { resolvable: false, text, mask: 0 }
     }
 
+    /// Whether both are the same, without reading their texts: the same text elsewhere in memory counts as another.
+    pub fn is(self, other: Self) -> bool {
+        self.mask == other.mask && self.resolvable == other.resolvable && std::ptr::eq(self.text, other.text)
+    }
+
     /// A reason that may go with other pods.
     pub const fn resolvable(text: &'static str) -> Self {
         Self { resolvable: true, text, mask: 0 }

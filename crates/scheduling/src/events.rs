@@ -21,6 +21,8 @@ const WAITING_MAX: usize = 4096;
 const REMEMBERED_MAX: usize = 16_384;
 /// Requests at once.
 const REQUESTS_MAX: usize = 16;
+/// The reason of the event that a pod has its node.
+pub const SCHEDULED: &str = "Scheduled";
 /// A series ends when nothing was added for so long.
 const SERIES_ENDS: Duration = Duration::from_secs(6 * 60);
 
@@ -53,6 +55,8 @@ struct Sender {
     client: Client,
     instance: String,
     told: BTreeMap<String, Told>,
+    /// When to look which series have ended; none ends before.
+    sweep_at: Option<Instant>,
     requests: JoinSet<()>,
 }
 
@@ -69,7 +73,8 @@ impl Recorder {
     /// A recorder on this host, and what sends its events for as long as it is polled.
     pub fn new(client: Client, host: &str) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (occurrences, waiting) = mpsc::channel(WAITING_MAX);
-        let sender = Sender { client, instance: host.to_owned(), told: BTreeMap::new(), requests: JoinSet::new() };
+        let (instance, requests) = (host.to_owned(), JoinSet::new());
+        let sender = Sender { client, instance, told: BTreeMap::new(), sweep_at: None, requests };
         (Self { occurrences }, sender.run(waiting))
     }
 
@@ -93,13 +98,12 @@ pub fn reference(pod: &Value) -> Value {
 impl Sender {
     async fn run(mut self, mut waiting: mpsc::Receiver<Occurrence>) {
         loop {
-            let sweep = self.told.values().map(|told| told.last).min().map(|oldest| oldest + SERIES_ENDS);
             tokio::select! {
                 occurrence = waiting.recv() => match occurrence {
                     Some(occurrence) => self.tell(&occurrence).await,
                     None => break,
                 },
-                () = until(sweep) => self.sweep().await,
+                () = until(self.sweep_at) => self.sweep().await,
             }
         }
         while self.requests.join_next().await.is_some() {}
@@ -118,8 +122,10 @@ impl Sender {
             }
             None => {
                 let event = event(occurrence, &self.instance, now);
-                if self.told.len() < REMEMBERED_MAX {
+                // A pod is bound once: that is most of what there is to tell, and nobody will add to it.
+                if occurrence.reason != SCHEDULED && self.told.len() < REMEMBERED_MAX {
                     let told = Told { event: event.clone(), last: Instant::now(), count: 1, written: true };
+                    self.sweep_at.get_or_insert(told.last + SERIES_ENDS);
                     self.told.insert(key, told);
                 }
                 (event, None)
@@ -133,6 +139,7 @@ impl Sender {
         let now = Instant::now();
         let ended: Vec<_> =
             self.told.extract_if(.., |_, told| told.last + SERIES_ENDS <= now).map(|(_, told)| told).collect();
+        self.sweep_at = self.told.values().map(|told| told.last).min().map(|oldest| oldest + SERIES_ENDS);
         for told in ended.into_iter().filter(|told| !told.written) {
             let at = clock::now().micro().to_string();
             self.send(told.event, Some(patch(told.count, &at))).await;

@@ -18,7 +18,7 @@ use scheduler::storage::Plan;
 use tokio::task::JoinSet;
 
 use crate::devices::{self, Claims};
-use crate::events::{Occurrence, Recorder, reference};
+use crate::events::{Occurrence, Recorder, SCHEDULED, reference};
 use crate::extenders::Extenders;
 use crate::volumes;
 
@@ -116,7 +116,7 @@ impl Executor {
 
     fn tell_bound(&self, pod: &Pod, node: &str) {
         let note = format!("Successfully assigned {}/{} to {node}", pod.class.namespace, pod.name);
-        self.tell(pod, "Normal", "Scheduled", "Binding", note);
+        self.tell(pod, "Normal", SCHEDULED, "Binding", note);
     }
 
     /// Tells why a pod waits, and makes room for it.
@@ -204,9 +204,10 @@ impl Executor {
     }
 
     fn reference(&self, pod: &Pod) -> Value {
-        let object = self.object(&Key::new(pod.class.namespace.clone(), pod.name.clone()));
+        let pods = self.pods.snapshot().objects;
+        let object = pods.get(&Key::new(pod.class.namespace.clone(), pod.name.clone()));
         match object.filter(|object| Meta::of(object).uid() == pod.uid) {
-            Some(object) => reference(&object),
+            Some(object) => reference(object),
             None => value!({
                 "apiVersion": "v1", "kind": "Pod", "namespace": (pod.class.namespace.as_str()),
                 "name": (pod.name.as_str()), "uid": (pod.uid.as_str()),

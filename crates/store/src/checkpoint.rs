@@ -12,6 +12,7 @@ use consensus::{DecodeError, Group, SnapshotMeta};
 use mvcc::{CorruptCheckpoint, State};
 
 use crate::disk::{Disk, DiskFile};
+use crate::shelf::Shelf;
 
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +78,11 @@ pub fn write<D: Disk>(disk: &D, meta: &SnapshotMeta, state: &State) -> Result<()
 
 /// Reads the newest checkpoint, if there is one.
 pub fn read<D: Disk>(disk: &D) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
+    read_to(disk, &Shelf::memory())
+}
+
+/// The same, its values put on a shelf.
+pub fn read_to<D: Disk>(disk: &D, shelf: &Shelf) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
     let names = disk.list()?;
     for unfinished in names.iter().filter(|name| name.starts_with(UNFINISHED)) {
         disk.remove(unfinished)?;
@@ -96,7 +102,8 @@ pub fn read<D: Disk>(disk: &D) -> Result<Option<(SnapshotMeta, State)>, Checkpoi
         return Err(damaged("it does not end as it should"));
     }
     let mut input = Input { file: &file, offset: state_start, end: state_end, crc: 0, buffer: Vec::new(), position: 0 };
-    let state = State::read_from(&mut input).map_err(|source| CheckpointError::State { name: name.clone(), source })?;
+    let state = State::read_to(&mut input, &mut |value| shelf.place(value));
+    let state = state.map_err(|source| CheckpointError::State { name: name.clone(), source })?;
     io::copy(&mut input, &mut io::sink())?;
     if input.crc.to_le_bytes() != tail[8..12] {
         return Err(damaged("its checksum is wrong"));

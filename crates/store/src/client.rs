@@ -1,6 +1,7 @@
 //! The store as the API server uses it: in this process, or a real etcd over the network. The caller does not know which it has.
 
 mod local;
+mod members;
 mod remote;
 mod request;
 
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use mvcc::{Event, LeaseId, Range, RangeReply, Record, Reply, Revision, Span, Txn};
 
 pub use local::LocalWatch;
+pub use members::{Member, Members, MembersError};
 pub use remote::{Remote, RemoteConfig, RemoteError, RemoteWatch};
 
 use crate::backend::{Backend, BackendError, NodeBackend};

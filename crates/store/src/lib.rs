@@ -22,6 +22,7 @@ pub mod node;
 pub mod open;
 pub mod peer;
 pub mod replica;
+pub mod shelf;
 pub mod snapshot;
 pub mod watch;
 

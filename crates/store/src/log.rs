@@ -19,6 +19,7 @@ use consensus::{Entry, HardState};
 use record::{Record, Start};
 
 use crate::disk::{Disk, DiskFile};
+use crate::shelf::Shelf;
 
 /// How a log is kept; given at start.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +105,7 @@ pub fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
 /// Reads the log of a directory without touching it; none if there is no log.
 pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspected>, LogError> {
     let Some(identity) = identity(disk)? else { return Ok(None) };
-    Ok(Some(Inspected { identity, contents: recover::recover(disk, identity)?.contents }))
+    Ok(Some(Inspected { identity, contents: recover::recover(disk, identity, &Shelf::memory())?.contents }))
 }
 
 /// An open log.
@@ -159,7 +160,12 @@ const RESERVE_PART: u64 = 4;
 impl<D: Disk> Log<D> {
     /// Opens the log of a directory, reads it, cuts off what a crash tore, and starts a new segment.
     pub fn open(disk: D, config: Config) -> Result<(Self, Contents), LogError> {
-        let recovered = recover::recover(&disk, config.identity)?;
+        Self::open_to(disk, config, &Shelf::memory())
+    }
+
+    /// The same; the commands that were read are put on a shelf.
+    pub fn open_to(disk: D, config: Config, shelf: &Shelf) -> Result<(Self, Contents), LogError> {
+        let recovered = recover::recover(&disk, config.identity, shelf)?;
         let boot = recovered.contents.boot + 1;
         let hard_state = recovered.contents.hard_state;
         let sequence = recovered.segments.last().map_or(1, |(sequence, _)| sequence + 1);

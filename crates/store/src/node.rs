@@ -19,6 +19,7 @@ use crate::disk::{Disk, FileDisk};
 use crate::open::{self, OpenError};
 use crate::peer::{self, Tls};
 use crate::replica::Answer;
+use crate::shelf::Shelf;
 pub use writer::DiskStats;
 
 /// How a member runs; given at start.
@@ -354,6 +355,7 @@ impl Node {
 
 struct OpenedDirectory {
     opened: open::Opened<FileDisk>,
+    shelf: Shelf,
     /// Held as long as the member runs.
     lock: std::fs::File,
 }
@@ -373,17 +375,20 @@ fn open_directory(config: &Config) -> Result<OpenedDirectory, StartError> {
         open::bootstrap(&disk, Group::new(peers.iter().cloned()))?;
     }
     let identity = (config.cluster_id, config.id);
-    let opened = open::open(disk, crate::log::Config { identity, segment_bytes: config.segment_bytes })?;
-    Ok(OpenedDirectory { opened, lock })
+    let shelf = Shelf::in_directory(&path);
+    let log = crate::log::Config { identity, segment_bytes: config.segment_bytes };
+    let opened = open::open_to(disk, log, &shelf)?;
+    Ok(OpenedDirectory { opened, shelf, lock })
 }
 
 /// What peers are told and asked by.
-fn listen(config: &mut Config, group: &watch::Receiver<Group>, inbound: &mpsc::Sender<peer::Inbound>) {
+fn listen(config: &mut Config, shelf: &Shelf, group: &watch::Receiver<Group>, inbound: &mpsc::Sender<peer::Inbound>) {
     for socket in config.listeners.drain(..) {
         let listener = peer::Listener {
             cluster: config.cluster_id,
             id: config.id,
             tls: config.tls.clone(),
+            shelf: shelf.clone(),
             group: group.clone(),
             inbound: inbound.clone(),
         };

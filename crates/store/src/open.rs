@@ -6,6 +6,7 @@ use mvcc::State;
 use crate::checkpoint::{self, CheckpointError};
 use crate::disk::Disk;
 use crate::log::{self, Log, LogError};
+use crate::shelf::Shelf;
 
 /// Why a member cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +62,14 @@ pub fn bootstrap_with<D: Disk>(disk: &D, group: Group, mut state: State) -> Resu
 
 /// Opens the directory of a member.
 pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<Opened<D>, OpenError> {
-    let (snapshot, state) = checkpoint::read(&disk)?.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
-    let (mut log, contents) = Log::open(disk, config)?;
+    open_to(disk, config, &Shelf::memory())
+}
+
+/// The same; what was read is put on a shelf.
+pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &Shelf) -> Result<Opened<D>, OpenError> {
+    let checkpoint = checkpoint::read_to(&disk, shelf)?;
+    let (snapshot, state) = checkpoint.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
+    let (mut log, contents) = Log::open_to(disk, config, shelf)?;
     let entries = reconcile(&snapshot, contents.entries)?;
     if entries.is_empty() && snapshot.index > 0 {
         // Said again, because a crash may have come between the checkpoint and the record of it: the next entry follows the

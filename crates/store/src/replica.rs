@@ -15,6 +15,7 @@ use mvcc::{Command, Lessor, Outcome, State};
 use self::reads::Reads;
 pub use self::room::Room;
 use self::room::Space;
+use crate::shelf::Shelf;
 
 /// What a proposal came to.
 #[derive(Clone, Debug)]
@@ -106,6 +107,7 @@ pub struct Replica {
     offered: Vec<(u64, State)>,
     reads: Reads,
     space: Space,
+    shelf: Shelf,
     log_bytes: u64,
     options: Options,
 }
@@ -135,9 +137,16 @@ impl Replica {
             offered: Vec::new(),
             reads: Reads::default(),
             space: Space::default(),
+            shelf: Shelf::memory(),
             log_bytes,
             options,
         }
+    }
+
+    /// The same, whose values are put on a shelf.
+    #[must_use]
+    pub fn with_shelf(self, shelf: Shelf) -> Self {
+        Self { shelf, ..self }
     }
 
     /// A tick of the clock that elections count in.
@@ -341,31 +350,25 @@ impl Replica {
         Write { persist, installed }
     }
 
+    /// One entry at a time has the state to itself: readers wait for one, not for all of them.
     fn apply(&mut self, committed: &[Committed], now_ms: u64, step: &mut Step) -> Result<(), ReplicaError> {
-        if committed.is_empty() {
-            return Ok(());
-        }
-        let state = self.state.clone();
-        let mut state = state.write().expect("nobody panics while holding the state");
         for entry in committed {
-            let (index, request, answer) = match entry {
+            let (index, request, decided) = match entry {
                 Committed::Empty { index } => (*index, None, None),
                 Committed::Overtaken { index, request } => (*index, Some(request), Some(Err(ProposeError::Overtaken))),
                 Committed::Changed { index, request, result, .. } => {
                     (*index, Some(request), Some(Ok(Answer::Changed(result.clone()))))
                 }
-                Committed::Command { index, request, data } => {
-                    let index = *index;
-                    let command = Command::decode(data).map_err(|_| ReplicaError::Unreadable { index })?;
-                    let outcome = state.apply(index, &command);
-                    if let Some(lessor) = &mut self.lessor {
-                        lessor.observe(&command, &outcome, now_ms);
-                    }
-                    (index, Some(request), Some(Ok(Answer::Outcome(outcome))))
-                }
+                Committed::Command { index, request, .. } => (*index, Some(request), None),
             };
-            state.set_applied_index(index);
+            let outcome = if let Committed::Command { data, .. } = entry {
+                Some(self.apply_command(index, data, now_ms)?)
+            } else {
+                self.state.write().expect("nobody panics while holding the state").set_applied_index(index);
+                None
+            };
             self.member.applied(index);
+            let answer = decided.or(outcome.map(|outcome| Ok(Answer::Outcome(outcome))));
             if let (Some(request), Some(answer)) = (request, answer)
                 && request.origin == self.id
             {
@@ -373,5 +376,16 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    fn apply_command(&mut self, index: u64, data: &Bytes, now_ms: u64) -> Result<Outcome, ReplicaError> {
+        let command = Command::decode(data).map_err(|_| ReplicaError::Unreadable { index })?;
+        let mut state = self.state.write().expect("nobody panics while holding the state");
+        let outcome = state.apply_to(index, &command, &mut |value| self.shelf.place(value));
+        drop(state);
+        if let Some(lessor) = &mut self.lessor {
+            lessor.observe(&command, &outcome, now_ms);
+        }
+        Ok(outcome)
     }
 }

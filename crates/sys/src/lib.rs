@@ -7,17 +7,23 @@
 mod apart;
 mod clock;
 mod code;
+mod counting;
 mod fork;
 mod loaded;
 mod loopback;
 mod mount;
+mod packet;
 mod seccomp;
+mod spill;
 
 pub use apart::apart;
 pub use clock::{ClockState, clock_state};
 pub use code::release_code;
+pub use counting::Counting;
 pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
 pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
 pub use mount::{clone_tree, map_ids};
+pub use packet::send_frame;
 pub use seccomp::{SockFilter, load_seccomp};
+pub use spill::{SLOT_BYTES_MAX, Slot, Spill};

@@ -4,4 +4,4 @@ mod cluster;
 mod manager;
 
 pub use cluster::Cluster;
-pub use manager::{Binder, manage, manage_with};
+pub use manager::{Binder, control, manage, manage_with};

@@ -27,6 +27,18 @@ pub fn manage(client: &Client) -> JoinSet<()> {
 /// # Panics
 /// As [`manage`].
 pub fn manage_with(client: &Client, configs: Configs) -> JoinSet<()> {
+    run(client, configs, vec![(Member::of::<Binder>(), 8)])
+}
+
+/// Runs all controllers of the table, beside a scheduler that somebody else starts, until what it gives is dropped.
+///
+/// # Panics
+/// As [`manage`].
+pub fn control(client: &Client) -> JoinSet<()> {
+    run(client, Configs::default(), Vec::new())
+}
+
+fn run(client: &Client, configs: Configs, more: Vec<(Member, usize)>) -> JoinSet<()> {
     struct All(Vec<(Member, usize)>);
     impl Visitor for All {
         fn visit<C: Controller>(&mut self, row: &'static Row) {
@@ -37,7 +49,7 @@ pub fn manage_with(client: &Client, configs: Configs) -> JoinSet<()> {
             self.0.push((Member::sweeper::<S>(), row.workers));
         }
     }
-    let mut all = All(vec![(Member::of::<Binder>(), 8)]);
+    let mut all = All(more);
     table::each(&mut all);
     let reads = all.0.iter().flat_map(|(member, _)| member.reads.iter().copied());
     let caches = Caches::configured(client, &cache::Settings::default(), reads, configs).expect("kinds that exist");

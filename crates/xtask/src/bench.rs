@@ -6,23 +6,34 @@ use anyhow::{Context, bail};
 
 use crate::root;
 
-/// What can be measured: examples of the binary, and benches of crates.
-const EXAMPLES: &[&str] = &["api", "controllers", "node", "store", "up"];
+/// What can be measured: examples, each of the package that it belongs to.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("api", "knarr"),
+    ("controllers", "knarr"),
+    ("net", "knarr"),
+    ("node", "knarr"),
+    ("scheduler", "scheduling"),
+    ("store", "knarr"),
+    ("up", "knarr"),
+];
+/// Crates whose bench comes before the example of the same name.
 const BENCHES: &[&str] = &["scheduler"];
 
 /// Builds what is measured as it is released, and measures it.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
-    match args {
-        [what] if EXAMPLES.contains(&what.as_str()) => example(&format!("bench_{what}")),
-        [what] if BENCHES.contains(&what.as_str()) => {
-            succeed(Command::new("cargo").args(["bench", "--package", what, "--bench", what]).current_dir(root()))
-        }
-        _ => bail!("say what to measure: {}", [EXAMPLES, BENCHES].concat().join(", ")),
+    let known = || EXAMPLES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let [what] = args else { bail!("say what to measure: {}", known()) };
+    let Some((name, package)) = EXAMPLES.iter().find(|(name, _)| name == what) else {
+        bail!("{what:?} cannot be measured; say one of {}", known());
+    };
+    if BENCHES.contains(name) {
+        succeed(Command::new("cargo").args(["bench", "--package", what, "--bench", what]).current_dir(root()))?;
     }
+    example(package, &format!("bench_{name}"))
 }
 
-fn example(name: &str) -> anyhow::Result<()> {
-    let build = ["build", "--release", "--package", "knarr", "--bins", "--example", name];
+fn example(package: &str, name: &str) -> anyhow::Result<()> {
+    let build = ["build", "--release", "--package", package, "--bins", "--example", name];
     succeed(Command::new("cargo").args(build).current_dir(root()))?;
     let this = std::env::current_exe().context("this program has no path")?;
     let target = this.ancestors().nth(2).context("this program is in no target folder")?;

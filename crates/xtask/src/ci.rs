@@ -23,6 +23,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iptables", "iptables"),
     ("kill", "procps"),
     ("kubectl", "kubernetes-client"),
+    ("musl-gcc", "musl-tools"),
     ("nft", "nftables"),
     ("openssl", "openssl"),
     ("python3", "python3"),

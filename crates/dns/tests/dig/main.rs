@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod resolvers;
+
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use client::config::Pem;
 use controllers::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN};
 use controllers::{
     csr_signer, endpointslice, horizontal_pod_autoscaler, legacy_token_cleaner, node_ipam, node_lifecycle, podgc,
-    root_ca, serviceaccount_token, trust_bundle,
+    root_ca, service_lb, serviceaccount_token, trust_bundle,
 };
 use machinery::time::Duration;
 use pki::Pair;
@@ -38,10 +38,26 @@ pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
         Some(ipam) => configs.with(ipam),
         None => configs,
     };
+    let configs = match load_balancers(flags)? {
+        Some(addresses) => configs.with(addresses),
+        None => configs,
+    };
     Ok(match serviceaccount_token(flags, config)? {
         Some(token) => configs.with(token),
         None => configs,
     })
+}
+
+/// Where the addresses of load balancers come from, if from here.
+fn load_balancers(flags: &Flags) -> Result<Option<service_lb::Config>> {
+    let pool = match flags.load_balancer_addresses.as_deref() {
+        None => return Ok(None),
+        Some("nodes") => "",
+        Some(pool) => pool,
+    };
+    let config = service_lb::Config::parse(pool)
+        .with_context(|| format!("--load-balancer-addresses: {pool:?} is neither `nodes` nor a list of addresses"))?;
+    Ok(Some(config))
 }
 
 /// Who signs certificates, and for how long. A signer without an authority of its own has the common one, if there is one.

@@ -98,6 +98,10 @@ pub struct Flags {
     /// Ranges of service addresses.
     #[arg(long, value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<String>,
+    /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, or a pool such as
+    /// 192.0.2.10-192.0.2.20,2001:db8::/120; nothing if not given, for then a cloud's own controller gives it.
+    #[arg(long)]
+    pub load_balancer_addresses: Option<String>,
     /// Authority that signs requests for certificates.
     #[arg(long)]
     pub cluster_signing_cert_file: Option<PathBuf>,

@@ -9,7 +9,7 @@ use machinery::{Resource, Value, value};
 use super::Options;
 use super::plan::Layout;
 use super::ready::admin;
-use crate::join::{self, CONFIG_MAPS, GROUP, SETTINGS};
+use crate::join::{self, CONFIG_MAPS, GROUP, SERVERS, SETTINGS, SHARED};
 
 /// Who set the fields of these objects.
 const MANAGER: &str = "knarr";
@@ -156,6 +156,7 @@ fn grants() -> Vec<(Resource, Value)> {
         rules_of_map("cluster-info"),
         value!([(user("system:anonymous"))]),
     ));
+    grants.extend(granted("kube-system", "knarr:join-servers", rules_of_shared(), value!([(group(SERVERS))])));
     grants.extend(granted("", "knarr:node-components", rules_of_requests(), joining_and_nodes()));
     let approver = value!({"kind": "ServiceAccount", "name": "certificate-controller", "namespace": "kube-system"});
     grants.extend(granted("", "knarr:approve-node-components", rules_of_approval(), value!([approver])));
@@ -214,6 +215,10 @@ fn rules_of_map(name: &str) -> Value {
     value!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get"]}])
 }
 
+fn rules_of_shared() -> Value {
+    value!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [SHARED], "verbs": ["get"]}])
+}
+
 fn rules_of_approval() -> Value {
     value!([{
         "apiGroups": ["certificates.k8s.io"],
@@ -265,7 +270,17 @@ fn rules_of_local_path() -> Value {
 
 fn rules_of_network() -> Value {
     value!([
-        {"apiGroups": [""], "resources": ["namespaces", "pods", "nodes"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["namespaces", "pods", "nodes", "services"],
+            "verbs": ["get", "list", "watch"],
+        },
         {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+        },
     ])
 }

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use super::Options;
 use super::plan::Layout;
 use super::preflight::is_node_name;
-use crate::token;
+use crate::{join, token};
 
 /// An agent that ended is started again after so long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -231,7 +231,7 @@ impl Keeper {
         }
         if !folder.join("kubelet.kubeconfig").is_file() {
             let data_dir = &self.options.data_dir;
-            let token = token::create(&token::admin(data_dir)?, data_dir, TOKEN_LIFE).await?;
+            let token = token::create(&token::admin(data_dir)?, data_dir, TOKEN_LIFE, &[join::GROUP]).await?;
             // Whoever lists processes is not to see it.
             command.env("KNARR_TOKEN", token.to_string());
         }

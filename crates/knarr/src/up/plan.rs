@@ -1,8 +1,10 @@
 //! What runs, with which flags: each component as if it were started alone.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
+
+use ::store::client::RemoteConfig;
 
 use anyhow::{Context, Result};
 use auth::User;
@@ -11,14 +13,38 @@ use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight, static_pods};
 use crate::component::Inside;
-use crate::{apiserver, controller_manager, dns, kubelet, local_path, network, proxy, scheduler};
+use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, network, proxy, scheduler};
+
+/// Where a member of the store listens for clients.
+const STORE_PORT: u16 = 2379;
+/// And for other members.
+const STORE_PEER_PORT: u16 = 2380;
 
 /// A component that runs until it fails.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
+/// Where the cluster's state is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Store {
+    /// In the API server's process, its own alone.
+    #[default]
+    Inside,
+    /// In a member of a replicated store, which runs beside the API server.
+    Member {
+        /// The members of the store as they were when this one was made, `name=url`; none if it has run before.
+        initial: Vec<String>,
+        /// Where another member can be asked to take this one in.
+        via: Option<String>,
+    },
+    /// In an etcd of somebody else's, reached by these flags of the API server.
+    External(Vec<String>),
+}
+
 /// Where a component runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// On servers that have a member of the store.
+    Store,
     /// On servers.
     Server,
     /// On every node, servers' among them.
@@ -47,6 +73,16 @@ pub struct Row {
 
 /// All of them, in the order of their start.
 pub const ROWS: &[Row] = &[
+    Row {
+        part: "",
+        name: "etcd",
+        place: Place::Store,
+        own_flags: "etcd-arg",
+        kubeconfig: "admin",
+        flags: store_flags,
+        arguments: etcd::arguments,
+        run: |matches, _| Box::pin(async move { etcd::start(&matches).await }),
+    },
     Row {
         part: "",
         name: "kube-apiserver",
@@ -134,6 +170,14 @@ pub fn parts() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.part).filter(|part| !part.is_empty())
 }
 
+/// The places of a server.
+pub const fn places(store: &Store) -> &'static [Place] {
+    match store {
+        Store::Member { .. } => &[Place::Store, Place::Server, Place::Node],
+        Store::Inside | Store::External(_) => &[Place::Server, Place::Node],
+    }
+}
+
 /// The components of these places that are wanted, in the order of their start, each with its flags.
 pub fn of(places: &[Place], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
     let wanted =
@@ -164,6 +208,8 @@ pub struct Layout {
     pub dns_port: u16,
     /// Whether the control plane runs in pods.
     pub static_pods: bool,
+    /// Whether this machine has a member of the store.
+    pub has_member: bool,
 }
 
 impl Layout {
@@ -180,6 +226,7 @@ impl Layout {
             dns_service: nth(10)?,
             dns_port: options.dns_port,
             static_pods: options.static_pods,
+            has_member: matches!(options.store, Store::Member { .. }),
         })
     }
 
@@ -218,11 +265,45 @@ impl Layout {
             usage: Usage::Server,
             names,
         };
-        let mut all = vec![server, kubelet_client, front];
-        if self.static_pods {
-            all.extend(static_pods::certificates());
+        let mut subjects = vec![server, kubelet_client, front];
+        if self.has_member || self.static_pods {
+            subjects.extend(self.member());
         }
-        all
+        subjects
+    }
+
+    /// What a member of the store shows, and what the API server shows to it.
+    fn member(&self) -> [Subject; 3] {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), self.node_name.clone(), self.address.to_string()];
+        let member = |name: &str, usage| Subject {
+            name: name.to_owned(),
+            by: Authority::Store,
+            common_name: self.node_name.clone(),
+            organization: String::new(),
+            usage,
+            names: names.to_vec(),
+        };
+        [member("etcd-server", Usage::Server), member("etcd-peer", Usage::Peer), Self::store_client()]
+    }
+
+    /// What the API server shows to the store.
+    pub fn store_client() -> Subject {
+        Subject { by: Authority::Store, ..Subject::client("apiserver-etcd-client", "kube-apiserver-etcd-client", "") }
+    }
+
+    /// How a member of the store is reached by clients at a host.
+    pub fn store_at(&self, host: &str) -> RemoteConfig {
+        let file = |name: &str| self.pki().join(name);
+        RemoteConfig {
+            servers: vec![format!("https://{host}:{STORE_PORT}")],
+            ca_file: Some(file("etcd-ca.crt")),
+            identity: Some((file("apiserver-etcd-client.crt"), file("apiserver-etcd-client.key"))),
+        }
+    }
+
+    /// Where other members reach that of this machine.
+    pub fn peer_url(&self) -> String {
+        format!("https://{}", SocketAddr::new(self.address, STORE_PEER_PORT))
     }
 
     /// User and group that a kubeconfig names.
@@ -254,11 +335,57 @@ impl Layout {
     }
 }
 
+fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
+    let file = |name: &str| path(layout.pki().join(name));
+    let authority = path(pki.authority(Authority::Store));
+    let client_url = format!("https://{}", SocketAddr::new(layout.address, STORE_PORT));
+    let mut flags = flags(&[
+        ("name", layout.node_name.clone()),
+        ("data-dir", path(layout.data_dir.join("etcd"))),
+        ("listen-client-urls", format!("https://127.0.0.1:{STORE_PORT},{client_url}")),
+        ("advertise-client-urls", client_url),
+        ("listen-peer-urls", layout.peer_url()),
+        ("initial-advertise-peer-urls", layout.peer_url()),
+        ("cert-file", file("etcd-server.crt")),
+        ("key-file", file("etcd-server.key")),
+        ("trusted-ca-file", authority.clone()),
+        ("client-cert-auth", "true".into()),
+        ("peer-cert-file", file("etcd-peer.crt")),
+        ("peer-key-file", file("etcd-peer.key")),
+        ("peer-trusted-ca-file", authority),
+        ("peer-client-cert-auth", "true".into()),
+    ]);
+    if let Store::Member { initial, via } = &options.store {
+        flags.push(format!("--initial-cluster={}", initial.join(",")));
+        flags.push(format!("--initial-cluster-state={}", if via.is_some() { "existing" } else { "new" }));
+    }
+    flags
+}
+
+/// The flags by which the API server finds its store.
+fn store_of_server(options: &Options, layout: &Layout) -> Vec<String> {
+    let file = |name: &str| path(layout.pki().join(name));
+    match &options.store {
+        Store::Inside => flags(&[("data-dir", path(layout.data_dir.clone()))]),
+        Store::Member { .. } => flags(&[
+            ("etcd-servers", format!("https://127.0.0.1:{STORE_PORT}")),
+            ("etcd-cafile", file("etcd-ca.crt")),
+            ("etcd-certfile", file("apiserver-etcd-client.crt")),
+            ("etcd-keyfile", file("apiserver-etcd-client.key")),
+        ]),
+        Store::External(flags) => flags.clone(),
+    }
+}
+
+/// Several servers agree on who acts; one alone need not ask.
+fn elects(options: &Options) -> String {
+    (options.store != Store::Inside).to_string()
+}
+
 fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
     let front = path(pki.authority(Authority::FrontProxy));
-    flags(&[
-        ("data-dir", path(layout.data_dir.clone())),
+    let mut flags = flags(&[
         ("secure-port", options.secure_port.to_string()),
         ("bind-address", options.bind_address.to_string()),
         ("advertise-address", layout.address.to_string()),
@@ -287,14 +414,16 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("requestheader-extra-headers-prefix", "X-Remote-Extra-".into()),
         ("proxy-client-cert-file", file("front-proxy-client.crt")),
         ("proxy-client-key-file", file("front-proxy-client.key")),
-    ])
+    ]);
+    flags.extend(store_of_server(options, layout));
+    flags
 }
 
 fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let authority = pki.authority_pair(Authority::Cluster);
-    flags(&[
+    let mut told = flags(&[
         ("kubeconfig", path(layout.kubeconfig("controller-manager"))),
-        ("leader-elect", "false".into()),
+        ("leader-elect", elects(options)),
         ("secure-port", "0".into()),
         // Within the process the server's own fairness is the limit.
         ("kube-api-qps", "-1".into()),
@@ -307,13 +436,17 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cluster-cidr", options.pod_cidr.clone()),
         ("service-cluster-ip-range", options.service_cidr.clone()),
         ("controllers", "*,bootstrap-signer-controller,token-cleaner-controller".into()),
-    ])
+    ]);
+    if options.load_balancer != "none" {
+        told.push(format!("--load-balancer-addresses={}", options.load_balancer));
+    }
+    told
 }
 
-fn scheduler_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+fn scheduler_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     flags(&[
         ("kubeconfig", path(layout.kubeconfig("scheduler"))),
-        ("leader-elect", "false".into()),
+        ("leader-elect", elects(options)),
         ("secure-port", "0".into()),
         ("kube-api-qps", "-1".into()),
     ])
@@ -325,11 +458,18 @@ fn proxy_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
         ("hostname-override", layout.node_name.clone()),
         ("cluster-cidr", options.pod_cidr.clone()),
         ("healthz-bind-address", "127.0.0.1:0".into()),
+        ("metrics-bind-address", "127.0.0.1:0".into()),
     ])
 }
 
-fn network_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
-    flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())])
+fn network_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    let mut told =
+        flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())]);
+    // Nodes answer for their own addresses without being told.
+    if !["", "none", "nodes"].contains(&options.load_balancer.as_str()) {
+        told.push(format!("--load-balancer-pool={}", options.load_balancer));
+    }
+    told
 }
 
 fn local_path_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
@@ -424,6 +564,7 @@ mod tests {
             dns_service: IpAddr::from([10, 96, 0, 10]),
             dns_port: 1,
             static_pods: false,
+            has_member: true,
         };
         for row in ROWS.iter().filter(|row| row.place == Place::Node && row.name != "kubelet") {
             let (user, group) = layout.subject(row.kubeconfig).unwrap();

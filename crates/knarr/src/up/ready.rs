@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::time::Duration;
 
+use ::store::client::{Members, Remote};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use client::config::Kubeconfig;
@@ -12,15 +13,19 @@ use http::Request;
 use machinery::{Resource, Value};
 use tokio::net::UdpSocket;
 
-use super::plan::Layout;
+use super::plan::{Layout, Store};
 use super::{Options, addons};
 
 /// After how long a start has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Other members of the store may take their time to come.
+const MEMBER_PATIENCE: Duration = Duration::from_secs(600);
+/// How often a member of the store is asked.
+const MEMBER_LOOK: Duration = Duration::from_millis(50);
 /// The server is asked again after so long: it cannot be watched before it answers.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long an answer of a DNS server is waited for before it is asked again.
-const DNS_LOOK: Duration = Duration::from_millis(500);
+/// How long an answer is waited for that may never come.
+const ANSWER: Duration = Duration::from_millis(500);
 
 /// Something that is waited for.
 type Wait = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -44,6 +49,42 @@ pub async fn server(layout: &Layout) -> Result<()> {
         }
     };
     tokio::time::timeout(PATIENCE, ready).await.context("the API server does not become ready")?
+}
+
+/// The store's member of this machine takes part: it reads what the others agreed on, and has a vote.
+pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
+    let Store::Member { via, .. } = &options.store else { return Ok(()) };
+    let own = ::store::client::Client::Remote(Box::new(Remote::new(&layout.store_at("127.0.0.1"))?));
+    let others = via.as_ref().map(|host| Members::new(&layout.store_at(host))).transpose()?;
+    let takes_part = async {
+        loop {
+            let has_vote = match &others {
+                Some(others) => has_vote(others, layout).await,
+                None => true,
+            };
+            if has_vote && own.revision().await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(MEMBER_LOOK).await;
+        }
+    };
+    tokio::time::timeout(MEMBER_PATIENCE, takes_part).await.context(
+        "the store does not become ready: a majority of its members must run, see `knarr members` on another server",
+    )
+}
+
+/// Whether the member of this machine has a vote; one that has none is given it as soon as it has caught up.
+async fn has_vote(others: &Members, layout: &Layout) -> bool {
+    let url = layout.peer_url();
+    let Ok(Ok(members)) = tokio::time::timeout(ANSWER, others.list()).await else {
+        // Whoever took it in is not there now, so that was long ago.
+        return true;
+    };
+    let learner = members.iter().find(|member| member.learner && member.peer_urls.contains(&url));
+    match learner {
+        Some(member) => others.promote(member.id).await.is_ok(),
+        None => true,
+    }
 }
 
 /// The rest, in the order in which it is waited for.
@@ -109,7 +150,7 @@ pub async fn dns(layout: &Layout) -> Result<()> {
     let server = SocketAddr::new(layout.address, layout.dns_port);
     let answered = async {
         loop {
-            if matches!(tokio::time::timeout(DNS_LOOK, asked(server)).await, Ok(Ok(true))) {
+            if matches!(tokio::time::timeout(ANSWER, asked(server)).await, Ok(Ok(true))) {
                 return;
             }
             tokio::time::sleep(LOOK).await;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use machinery::json;
 use operate::static_pods::{Alive, Component, Mount, MountKind, manifest};
-use pki::{Authority, Pki, Subject, Usage};
+use pki::Pki;
 
 use super::Options;
 use super::plan::{self, Layout, Place, path};
@@ -57,20 +57,6 @@ const PODDED: &[Podded] = &[
     },
 ];
 
-/// Certificates of a store that is a process of its own.
-pub fn certificates() -> [Subject; 2] {
-    let server = Subject {
-        name: "etcd-server".to_owned(),
-        by: Authority::Store,
-        common_name: "etcd".to_owned(),
-        organization: String::new(),
-        usage: Usage::Server,
-        names: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
-    };
-    let client = Subject { by: Authority::Store, ..Subject::client("apiserver-etcd-client", "kube-apiserver", "") };
-    [server, client]
-}
-
 /// Whether a component runs in a pod.
 pub fn has(name: &str) -> bool {
     PODDED.iter().any(|podded| podded.name == name)
@@ -84,7 +70,8 @@ pub fn folder(data_dir: &Path) -> PathBuf {
 /// A cluster has its objects in one store: it stays the kind that it was at its first start.
 pub fn check(options: &Options) -> Result<()> {
     let shown = options.data_dir.display();
-    let (embedded, apart) = (options.data_dir.join("store").is_dir(), options.data_dir.join("etcd").is_dir());
+    let embedded = options.data_dir.join("store").is_dir();
+    let apart = folder(&options.data_dir).join("etcd.yaml").is_file();
     ensure!(
         !options.static_pods || !embedded,
         "the cluster in {shown} has its store in its process: leave out --static-pods"
@@ -99,6 +86,7 @@ pub fn check(options: &Options) -> Result<()> {
 
 /// Writes the manifests. One that says the same already is left alone, so that its pod goes on.
 pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
+    ensure!(options.store == plan::Store::Inside, "--static-pods is for `knarr up` without a store elsewhere");
     let folder = folder(&layout.data_dir);
     std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     for component in components(options, layout, pki) {
@@ -152,8 +140,8 @@ fn store(layout: &Layout) -> Component {
         ("key-file", file("etcd-server.key")),
         ("trusted-ca-file", file("etcd-ca.crt")),
         ("client-cert-auth", "true".to_owned()),
-        ("peer-cert-file", file("etcd-server.crt")),
-        ("peer-key-file", file("etcd-server.key")),
+        ("peer-cert-file", file("etcd-peer.crt")),
+        ("peer-key-file", file("etcd-peer.key")),
         ("peer-trusted-ca-file", file("etcd-ca.crt")),
     ]);
     let mounts = vec![mount(data, MountKind::OwnFolder), mount(layout.pki(), MountKind::Folder)];

@@ -3,6 +3,7 @@
 
 mod nodes;
 mod operate;
+mod servers;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{Attached, Head, Lease, Logged, Past, State};
 use crate::command::{Alarm, AlarmChange, Command, Compare, Delete, Operation, Put, Relation, Target, Txn};
 use crate::error::Error;
 use crate::range::{Range, RangeReply};
-use crate::record::{Event, Record};
+use crate::record::{Event, Place, Record, Value};
 use crate::{LeaseId, Revision, Span};
 
 /// What became of a command.
@@ -79,30 +81,35 @@ pub enum OperationBody {
 impl State {
     /// Does a command. What comes of it depends on nothing but the commands done before.
     pub fn apply(&mut self, index: u64, command: &Command) -> Outcome {
+        self.apply_to(index, command, &mut Bytes::clone)
+    }
+
+    /// The same; values that are written are kept where `place` puts them.
+    pub fn apply_to(&mut self, index: u64, command: &Command, place: &mut Place<'_>) -> Outcome {
         let result = if index <= self.applied_index {
             Err(Error::AlreadyApplied { index })
         } else {
             self.applied_index = index;
-            self.dispatch(command)
+            self.dispatch(command, place)
         };
         Outcome { revision: self.revision, result }
     }
 
-    fn dispatch(&mut self, command: &Command) -> Result<Reply, Error> {
+    fn dispatch(&mut self, command: &Command, place: &mut Place<'_>) -> Result<Reply, Error> {
         self.check_alarms(command)?;
         match command {
             Command::Put(put) => {
                 self.check_put(put)?;
-                let previous = self.change(|changes| changes.put(put));
+                let previous = self.change(place, |changes| changes.put(put));
                 Ok(Reply::Put { previous: previous.filter(|_| put.want_previous) })
             }
             Command::Delete(delete) => {
-                let previous = self.change(|changes| changes.delete(&delete.span));
+                let previous = self.change(place, |changes| changes.delete(&delete.span));
                 Ok(Reply::Delete { deleted: previous.len(), previous: wanted(delete, previous) })
             }
-            Command::Txn(txn) => self.txn(txn),
+            Command::Txn(txn) => self.txn(txn, place),
             Command::LeaseGrant { id, ttl_seconds } => self.lease_grant(*id, *ttl_seconds),
-            Command::LeaseRevoke { id } => self.lease_revoke(*id),
+            Command::LeaseRevoke { id } => self.lease_revoke(*id, place),
             Command::LeaseCheckpoint { remaining } => {
                 for (id, seconds) in remaining {
                     if let Some(lease) = self.lease(*id) {
@@ -138,7 +145,7 @@ impl State {
     }
 
     /// Checks the branches that will be taken, then takes them: a transaction is done whole or not at all.
-    fn txn(&mut self, txn: &Txn) -> Result<Reply, Error> {
+    fn txn(&mut self, txn: &Txn, place: &mut Place<'_>) -> Result<Reply, Error> {
         let branch = self.choose(txn);
         branch.check(&|operation| match operation {
             Operation::Put(put) => self.check_put(put),
@@ -148,7 +155,7 @@ impl State {
             Operation::Range(range) => self.check_revision(range.revision),
             _ => Ok(()),
         })?;
-        let replies = self.change(|changes| changes.branch(&branch));
+        let replies = self.change(place, |changes| changes.branch(&branch));
         Ok(Reply::Txn { succeeded: branch.succeeded, replies })
     }
 
@@ -180,10 +187,10 @@ impl State {
         Ok(Reply::LeaseGranted { id, ttl_seconds })
     }
 
-    fn lease_revoke(&mut self, id: LeaseId) -> Result<Reply, Error> {
+    fn lease_revoke(&mut self, id: LeaseId, place: &mut Place<'_>) -> Result<Reply, Error> {
         self.leases.remove(|lease| lease.id.cmp(&id)).ok_or(Error::LeaseNotFound(id))?;
         let records: Vec<_> = self.lease_keys(id).cloned().collect();
-        self.change(|changes| records.iter().for_each(|record| changes.delete_record(record)));
+        self.change(place, |changes| records.iter().for_each(|record| changes.delete_record(record)));
         Ok(Reply::LeaseRevoked)
     }
 
@@ -204,8 +211,8 @@ impl State {
     }
 
     /// Makes changes that share one new revision, which exists only if there were any.
-    fn change<R>(&mut self, change: impl FnOnce(&mut Changes<'_>) -> R) -> R {
-        let mut changes = Changes { revision: self.revision + 1, sub: 0, state: self };
+    fn change<R>(&mut self, place: &mut Place<'_>, change: impl FnOnce(&mut Changes<'_, '_>) -> R) -> R {
+        let mut changes = Changes { revision: self.revision + 1, sub: 0, state: self, place };
         let result = change(&mut changes);
         let revision = changes.now();
         self.revision = revision;
@@ -255,13 +262,14 @@ impl Compare {
 }
 
 /// The changes of one revision while they are made.
-struct Changes<'a> {
+struct Changes<'a, 'p> {
     state: &'a mut State,
+    place: &'a mut Place<'p>,
     revision: Revision,
     sub: u32,
 }
 
-impl Changes<'_> {
+impl Changes<'_, '_> {
     fn now(&self) -> Revision {
         if self.sub == 0 { self.revision - 1 } else { self.revision }
     }
@@ -294,7 +302,10 @@ impl Changes<'_> {
     fn put(&mut self, put: &Put) -> Option<Arc<Record>> {
         let previous = self.state.key(&put.key).cloned();
         let old = previous.as_deref();
-        let value = put.value.as_deref().or(old.map(Record::value)).unwrap_or_default();
+        let value = match &put.value {
+            Some(value) => Value::placed(value, self.place),
+            None => old.map(|old| old.value.clone()).unwrap_or_default(),
+        };
         let lease = put.lease.or(old.map(|old| old.lease)).unwrap_or_default();
         let record = Arc::new(Record::put(&put.key, value, (self.revision, self.sub), old, lease));
         self.record(record, previous.clone());
@@ -310,7 +321,7 @@ impl Changes<'_> {
     }
 
     fn delete_record(&mut self, record: &Arc<Record>) {
-        let tombstone = Record::tombstone(record.key(), (self.revision, self.sub));
+        let tombstone = Record::tombstone(record, (self.revision, self.sub));
         self.record(Arc::new(tombstone), Some(record.clone()));
     }
 

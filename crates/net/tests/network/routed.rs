@@ -62,6 +62,8 @@ fn pods_reach_each_other_the_node_and_the_world_and_nothing_is_left_behind() {
     check(&world.node, "10.244.1.3:80", "10.244.1.1");
     check(&world.node, "[fd00:1::3]:81", "fd00:1::1");
     check(&one, "192.0.2.1:80", "10.244.1.2");
+    two.serve_itself("0.0.0.0:82");
+    check(&one, "10.244.1.3:82", "10.244.1.3");
     one.serve("127.0.0.1:1");
     check(&one, "127.0.0.1:1", "127.0.0.1");
     // The world sees the node.
@@ -78,8 +80,25 @@ fn pods_reach_each_other_the_node_and_the_world_and_nothing_is_left_behind() {
     world.node.enter(|| network.inspect(&two.path, "two", "eth0")).unwrap();
     world.node.enter(|| network.remove("two", "eth0")).unwrap();
     assert!(world.outside.call("192.0.2.1:8080").is_err());
+    assert_ne!(connections(&world.node), 0);
     world.node.enter(|| network.clean_up()).unwrap();
     assert_eq!(traces(&world.node), "");
+    assert_eq!(connections(&world.node), 0);
+}
+
+/// How many connections of pods the kernel remembers.
+fn connections(node: &Namespace) -> usize {
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let look = |flow: &net::conntrack::Flow| {
+        let pods: net::Cidr = "10.244.1.0/24".parse().unwrap();
+        if [flow.from, flow.to, flow.answered_by].iter().any(|(ip, _)| pods.contains(*ip)) {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        // It is only looked at.
+        false
+    };
+    node.enter(|| net::conntrack::forget(Protocol::Tcp, look)).unwrap();
+    count.into_inner()
 }
 
 #[test]
@@ -110,6 +129,44 @@ fn addresses_survive_a_restart_and_are_freed_for_sure() {
     });
     let links = world.node.run("ip -o link show type veth");
     assert_eq!(links.lines().filter(|line| line.contains(": kn")).count(), 1, "{links}");
+}
+
+#[test]
+fn pods_send_and_receive_no_faster_than_they_may() {
+    if !is_root() {
+        return;
+    }
+    const BYTES: usize = 1_000_000;
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let network = Routed::new(config(directory.path()));
+    let (slow, other) = (Namespace::new(), Namespace::new());
+    world.node.enter(|| {
+        network.add(&slow.path, "slow", "eth0", &[]).unwrap();
+        network.add(&other.path, "other", "eth0", &[]).unwrap();
+        // A second's worth for each way, but for what a bucket holds.
+        let bandwidth = net::shape::Bandwidth { ingress: Some(8_000_000), egress: Some(8_000_000) };
+        network.limit("slow", "eth0", bandwidth).unwrap();
+    });
+    // Time may be longer for many reasons, and shorter for none.
+    let took = |from: &Namespace, to: &Namespace, address: &str| {
+        let listener = to.enter(|| std::net::TcpListener::bind(address).unwrap());
+        let begun = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| std::io::copy(&mut listener.accept().unwrap().0, &mut std::io::sink()).unwrap());
+            let mut stream = from.enter(|| std::net::TcpStream::connect(address).unwrap());
+            std::io::Write::write_all(&mut stream, &vec![0; BYTES]).unwrap();
+        });
+        begun.elapsed()
+    };
+    for (from, to, address) in [(&slow, &other, "10.244.1.3:1000"), (&other, &slow, "10.244.1.2:1000")] {
+        let took = took(from, to, address);
+        assert!(took.as_millis() > 700, "{took:?} to {address}");
+    }
+    world.node.enter(|| network.remove("slow", "eth0")).unwrap();
+    world.node.enter(|| network.clean_up()).unwrap();
+    assert_eq!(traces(&world.node), "");
+    assert!(!world.node.run("ip -o link").contains(": ki"), "nothing is left that slowed it down");
 }
 
 #[test]

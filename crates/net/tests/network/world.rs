@@ -53,28 +53,43 @@ impl Namespace {
 
     /// Listens, and tells everyone who comes from where they seem to come.
     pub fn serve(&self, address: &str) {
+        self.say(address, |stream| stream.peer_addr().unwrap().ip());
+    }
+
+    /// Listens, and tells everyone who comes whom they reached.
+    pub fn serve_itself(&self, address: &str) {
+        self.say(address, |stream| stream.local_addr().unwrap().ip());
+    }
+
+    fn say(&self, address: &str, what: fn(&TcpStream) -> IpAddr) {
         let address: SocketAddr = address.parse().unwrap();
         let listener = self.enter(|| TcpListener::bind(address).unwrap());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
-                let peer = stream.peer_addr().unwrap().ip().to_string();
+                let said = what(&stream).to_canonical().to_string();
                 // Who left early did not want to know.
-                let _ = stream.write_all(peer.as_bytes());
+                let _ = stream.write_all(said.as_bytes());
             }
         });
     }
 
     /// Connects, and gives from where one seems to come.
     pub fn call(&self, address: &str) -> Result<IpAddr, String> {
+        Self::call_within(&self.path, address)
+    }
+
+    /// Connects from a namespace by its path.
+    pub fn call_within(path: &Path, address: &str) -> Result<IpAddr, String> {
         let address: SocketAddr = address.parse().unwrap();
-        self.enter(|| {
+        let call = || {
             let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut said = String::new();
             stream.read_to_string(&mut said).map_err(|error| error.to_string())?;
             said.parse().map_err(|_| format!("{said:?}"))
-        })
+        };
+        within(path, call).unwrap()
     }
 }
 

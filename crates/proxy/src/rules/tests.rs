@@ -30,7 +30,7 @@ fn slice(endpoints: &[(&str, &str)]) -> Value {
 /// One line a frontend: what it was and is.
 fn shown(changes: &Changes) -> Vec<String> {
     let way = |way: &Way| match way {
-        Way::To { places, masquerade, affinity_seconds } => {
+        Way::To { places, masquerade, affinity_seconds, .. } => {
             let places: Vec<String> = places.iter().map(|(ip, port)| format!("{ip}:{port}")).collect();
             let sticks = affinity_seconds.map(|seconds| format!(" {seconds}s")).unwrap_or_default();
             format!("{} {masquerade:?}{sticks}", places.join(","))

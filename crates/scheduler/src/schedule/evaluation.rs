@@ -95,7 +95,7 @@ impl<'a> Evaluation<'a> {
                 continue;
             };
             diagnosis.reject(node, rejection);
-            match kinds.iter_mut().find(|(at, kind, _)| *at == filter && *kind == rejection) {
+            match kinds.iter_mut().find(|(at, kind, _)| *at == filter && kind.is(rejection)) {
                 Some((_, _, number)) => *number += 1,
                 None => kinds.push((filter, rejection, 1)),
             }

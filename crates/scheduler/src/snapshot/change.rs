@@ -100,6 +100,10 @@ impl Snapshot {
             self.pods[slot as usize] = Some(placed);
             slot
         } else {
+            // Grown by an eighth: twice as much would be the largest part of what a pod takes.
+            if self.pods.len() == self.pods.capacity() {
+                self.pods.reserve_exact(self.pods.len() / 8 + 64);
+            }
             self.pods.push(Some(placed));
             u32::try_from(self.pods.len() - 1).expect("fewer than 2^32 pods")
         };

@@ -7,6 +7,9 @@ use super::{Backend, BackendError, Member, MemberChange, Status};
 use crate::node::{LeaseError, MoveError, Node, ProposeError, ReadError};
 use crate::watch::Hub;
 
+/// How long a change of members may take to be seen here after it was made.
+const SHOWN: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// A member of a cluster and its watchers.
 #[derive(Clone)]
 pub struct NodeBackend {
@@ -111,7 +114,12 @@ impl Backend for NodeBackend {
             MemberChange::Update(id, peer_urls) => (id, Change::Update(Peer { peer_urls, ..self.member(id)? })),
             MemberChange::Promote(id) => (id, Change::Promote { id }),
         };
+        let leaves = matches!(change, Change::Remove { .. });
         self.node.change(change).await.map_err(of_propose)?;
+        // The answer may come a moment before this member's own view of the group.
+        let mut group = self.node.group_watch();
+        let shown = group.wait_for(|group| group.members().any(|peer| peer.id == id) != leaves);
+        let _ = tokio::time::timeout(SHOWN, shown).await;
         Ok(self.member(id).ok().map(member))
     }
 

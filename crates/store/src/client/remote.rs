@@ -223,7 +223,7 @@ fn refused(status: &Status, revision: Revision) -> ClientError {
     )
 }
 
-fn endpoints(config: &RemoteConfig) -> Result<Vec<Endpoint>, RemoteError> {
+pub(super) fn endpoints(config: &RemoteConfig) -> Result<Vec<Endpoint>, RemoteError> {
     if config.servers.is_empty() {
         return Err(RemoteError::NoServers);
     }

@@ -1,11 +1,12 @@
 //! Reading a log back: what is whole, where a crash tore it, and what is damage.
 
-use consensus::Entry;
+use consensus::{Entry, Payload};
 
 use super::record::{Framed, Record, Start};
 use super::window::Window;
 use super::{Contents, LogError, UNFINISHED, segment_name, segment_sequence};
 use crate::disk::{Disk, DiskFile};
+use crate::shelf::Shelf;
 
 /// Everything a log directory says.
 pub(super) struct Recovered {
@@ -16,7 +17,7 @@ pub(super) struct Recovered {
     pub end: u64,
 }
 
-pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64)) -> Result<Recovered, LogError> {
+pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &Shelf) -> Result<Recovered, LogError> {
     let failed = |source| LogError::Disk { what: "list its segments", source };
     let names = disk.list().map_err(failed)?;
     if names.iter().any(|name| name == UNFINISHED) {
@@ -25,8 +26,8 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64)) -> Result<Recover
     let mut sequences: Vec<u32> = names.iter().filter_map(|name| segment_sequence(name)).collect();
     sequences.sort_unstable();
     check_unbroken(&sequences)?;
-    let mut reading =
-        Reading { identity, recovered: Recovered { contents: Contents::default(), segments: Vec::new(), end: 0 } };
+    let recovered = Recovered { contents: Contents::default(), segments: Vec::new(), end: 0 };
+    let mut reading = Reading { identity, shelf, recovered };
     for (position, sequence) in sequences.iter().enumerate() {
         let limit = match sequences.get(position + 1) {
             Some(next) => Some(start_of(&mut Window::open(disk, *next)?)?.previous_end),
@@ -44,12 +45,13 @@ pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError
     Ok(Some(start_of(&mut Window::open(disk, first)?)?.identity))
 }
 
-struct Reading {
+struct Reading<'a> {
     identity: (u64, u64),
+    shelf: &'a Shelf,
     recovered: Recovered,
 }
 
-impl Reading {
+impl Reading<'_> {
     /// Reads one segment: up to `limit`, where the next one says it ends, or as far as it is whole.
     fn segment<F: DiskFile>(&mut self, window: &mut Window<F>, limit: Option<u64>) -> Result<(), LogError> {
         let sequence = window.sequence;
@@ -115,7 +117,11 @@ impl Reading {
                 let first = contents.entries.first().map_or(entry.index, |first| first.index);
                 let keep = usize::try_from(entry.index.saturating_sub(first)).unwrap_or(usize::MAX);
                 contents.entries.truncate(keep);
-                contents.entries.push(entry.clone());
+                let mut entry = entry.clone();
+                if let Payload::Command { data, .. } = &mut entry.payload {
+                    *data = self.shelf.place(data);
+                }
+                contents.entries.push(entry);
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::checkpoint;
 use crate::disk::FileDisk;
 use crate::peer::{Frame, Inbound, LeaseAnswer, Links, stream_snapshot};
 use crate::replica::{Options, Replica, ReplicaError, Room, Step, Stream};
+use crate::shelf::Shelf;
 
 /// What the handle needs of the task.
 pub(super) struct Started {
@@ -60,6 +61,7 @@ struct Task {
     group: watch::Sender<Group>,
     reads_freely: Arc<AtomicBool>,
     disk: FileDisk,
+    shelf: Shelf,
     stats: DiskStats,
     leader_changes: u64,
     /// The last leader that writes were proposed to, and its term.
@@ -87,7 +89,7 @@ pub(super) fn start(
     requests: mpsc::Receiver<Request>,
     patience: Duration,
 ) -> Started {
-    let OpenedDirectory { opened, lock } = directory;
+    let OpenedDirectory { opened, shelf, lock } = directory;
     if opened.torn_bytes > 0 {
         tracing::info!(
             bytes = opened.torn_bytes,
@@ -107,7 +109,7 @@ pub(super) fn start(
     let election = config.heartbeat * u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
     let lease_extension_ms = u64::try_from(election.as_millis()).unwrap_or(u64::MAX);
     let options = Options { lease_extension_ms, ..Options::default() };
-    let replica = Replica::new(member, opened.recovered, opened.state, options);
+    let replica = Replica::new(member, opened.recovered, opened.state, options).with_shelf(shelf.clone());
     let (jobs, received_jobs) = mpsc::channel(writer::JOBS_MAX);
     let (events_sender, events) = mpsc::unbounded_channel();
     let log = opened.log;
@@ -117,7 +119,7 @@ pub(super) fn start(
     let (internal_sender, internal) = mpsc::channel(64);
     let (inbound_sender, inbound) = mpsc::channel(INBOUND_MAX);
     let (group, group_watch) = watch::channel(replica.member().group().clone());
-    super::listen(&mut config, &group_watch, &inbound_sender);
+    super::listen(&mut config, &shelf, &group_watch, &inbound_sender);
     let links = Links::new(config.cluster_id, config.id, config.tls.clone(), lost_sender);
     let state = replica.state();
     let (status, status_watch) = watch::channel(initial_status());
@@ -143,6 +145,7 @@ pub(super) fn start(
         group,
         reads_freely: reads_freely.clone(),
         disk,
+        shelf,
         stats: DiskStats::default(),
         leader_changes: 0,
         followed: (0, 0),
@@ -199,6 +202,7 @@ impl Task {
                     if count == 0 {
                         return StopReason::Asked;
                     }
+                    gather(&mut inputs.requests, &mut batch).await;
                     self.requests(&mut batch);
                 }
                 Some(inbound) = inputs.inbound.recv() => {
@@ -533,9 +537,11 @@ impl Task {
         }
         self.checkpointing = true;
         let (meta, state) = self.replica.checkpoint();
-        let (disk, internal) = (self.disk.clone(), self.internal.clone());
+        let (disk, shelf, internal) = (self.disk.clone(), self.shelf.clone(), self.internal.clone());
         tokio::task::spawn_blocking(move || {
             let result = checkpoint::write(&disk, &meta, &state);
+            // It has read every value.
+            shelf.trim();
             let _ = internal.blocking_send(Internal::Checkpointed { index: meta.index, result });
         });
     }
@@ -556,6 +562,16 @@ impl Task {
             disk: self.stats,
             leader_changes: self.leader_changes,
         });
+    }
+}
+
+/// Lets everybody who is ready to run go first: what they ask for shares one append and one sync. When nobody is, nothing is waited for.
+async fn gather(requests: &mut mpsc::Receiver<Request>, batch: &mut Vec<Request>) {
+    tokio::task::yield_now().await;
+    while batch.len() < BATCH
+        && let Ok(request) = requests.try_recv()
+    {
+        batch.push(request);
     }
 }
 

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use super::Tls;
 use super::frame::{Frame, Greeting, Purpose, REFUSED, WELCOME, invalid, put_frame, read_frame};
 use super::links::Stream;
+use crate::shelf::Shelf;
 
 /// What came from a peer.
 pub(crate) enum Inbound {
@@ -32,6 +33,8 @@ pub(crate) struct Listener {
     pub cluster: u64,
     pub id: u64,
     pub tls: Option<Tls>,
+    /// Where the values of a snapshot go.
+    pub shelf: Shelf,
     pub group: watch::Receiver<Group>,
     pub inbound: mpsc::Sender<Inbound>,
 }
@@ -128,8 +131,10 @@ async fn messages(stream: Box<dyn Stream>, from: u64, listener: &Listener) -> io
 
 async fn snapshot(mut stream: Box<dyn Stream>, from: u64, listener: &Listener) -> io::Result<()> {
     let (chunks, received) = mpsc::channel::<Bytes>(4);
+    let shelf = listener.shelf.clone();
     let reader = tokio::task::spawn_blocking(move || {
-        State::read_from(&mut Chunks { received, chunk: Bytes::new() }).map_err(io::Error::other)
+        let mut chunks = Chunks { received, chunk: Bytes::new() };
+        State::read_to(&mut chunks, &mut |value| shelf.place(value)).map_err(io::Error::other)
     });
     loop {
         let chunk = next_frame(&mut stream).await?;

@@ -1,0 +1,291 @@
+//! Gives services of type `LoadBalancer` their addresses: one of a pool, or those of the nodes where there is no pool.
+//!
+//! Whoever has an address of a pool answers for it on its network; that is the nodes' business, who see it in the status. With the
+//! nodes' own addresses a port of all nodes can belong to one service only: the oldest has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use machinery::meta::Meta;
+use machinery::time::Time;
+use machinery::{Key, Value, value};
+use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
+
+use crate::read::{list, text};
+
+/// The class that means this controller; a service that names none means it too.
+pub const CLASS: &str = "knarr.dev/load-balancer";
+/// All services are one key: who gets which address is one decision.
+const ALL: &str = "all services";
+/// Nodes with this label take no traffic from outside.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// How many addresses of nodes a status has at most.
+const NODES_MAX: usize = 64;
+
+/// Where addresses come from. Without it nothing is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Addresses to give, both ends of each range included; without any, those of the nodes are given.
+    pub pool: Vec<(IpAddr, IpAddr)>,
+}
+
+/// The controller.
+pub struct ServiceLb;
+
+/// All services and nodes.
+pub struct Observed<'a> {
+    services: Vec<&'a Value>,
+    nodes: Vec<&'a Value>,
+    config: &'a Config,
+}
+
+impl Controller for ServiceLb {
+    type Observed<'a> = Observed<'a>;
+    const NAME: &'static str = "service-lb-controller";
+    const READS: &'static [&'static str] = &["services", "nodes"];
+    const WRITES: &'static [&'static str] = &["services/status", "events"];
+
+    fn concerns(_: &Cache, _: &str, _: &Value, keys: &mut Vec<Key>) {
+        keys.push(Key::cluster(ALL));
+    }
+
+    /// Nodes say every few seconds that they are well, and most services are none of ours.
+    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+        match kind {
+            "nodes" => addresses_of(old) != addresses_of(new) || takes_traffic(old) != takes_traffic(new),
+            _ => is_balanced(old) || is_balanced(new) || !given(new).is_empty(),
+        }
+    }
+
+    fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        if key.name != ALL {
+            return None;
+        }
+        let config = cache.config()?;
+        let all = |kind: &str| cache.of(kind).iter().map(|it| &it.value).collect::<Vec<_>>();
+        Some(Observed { services: all("services"), nodes: all("nodes"), config })
+    }
+
+    fn plan(observed: &Observed<'_>, _: Time) -> Plan {
+        let mut plan = Plan::default();
+        let (mut ours, others): (Vec<&Value>, Vec<&Value>) = observed.services.iter().partition(|it| is_ours(it));
+        for service in others.into_iter().filter(|it| !is_balanced(it) && !given(it).is_empty()) {
+            plan.push(set(service, &[]));
+        }
+        // The oldest first: whoever has something keeps it when another comes.
+        ours.sort_by_key(|service| (text(service, &["metadata", "creationTimestamp"]), Key::of(service)));
+        let wanted = match observed.config.pool.is_empty() {
+            true => of_nodes(&ours, &observed.nodes),
+            false => of_pool(&ours, &observed.config.pool),
+        };
+        for (service, wanted) in ours.iter().zip(wanted) {
+            match wanted {
+                Ok(addresses) if addresses == given(service) => {}
+                Ok(addresses) => {
+                    plan.push(set(service, &addresses));
+                    plan.push(tell(service, EventType::Normal, "EnsuredLoadBalancer", "Ensured load balancer".into()));
+                }
+                Err(why) => {
+                    if !given(service).is_empty() {
+                        plan.push(set(service, &[]));
+                    }
+                    let message = format!("Error syncing load balancer: {why}");
+                    plan.push(tell(service, EventType::Warning, "SyncLoadBalancerFailed", message));
+                }
+            }
+        }
+        plan
+    }
+}
+
+impl Config {
+    /// Reads a pool: `192.0.2.10-192.0.2.20,198.51.100.0/28,2001:db8::5`; nothing if it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        Some(Self { pool: parts.map(range).collect::<Option<_>>()? })
+    }
+}
+
+fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
+    if let Some((first, last)) = text.split_once('-') {
+        let (first, last): (IpAddr, IpAddr) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        return (first.is_ipv4() == last.is_ipv4() && first <= last).then_some((first, last));
+    }
+    let Some((first, bits)) = text.split_once('/') else { return text.parse().ok().map(|ip| (ip, ip)) };
+    let (first, bits): (IpAddr, u32) = (first.parse().ok()?, bits.parse().ok()?);
+    match first {
+        IpAddr::V4(ip) => {
+            let rest = u32::MAX.checked_shr(bits).unwrap_or(0);
+            let base = u32::from(ip) & !rest;
+            (bits <= 32).then(|| (Ipv4Addr::from(base).into(), Ipv4Addr::from(base | rest).into()))
+        }
+        IpAddr::V6(ip) => {
+            let rest = u128::MAX.checked_shr(bits).unwrap_or(0);
+            let base = u128::from(ip) & !rest;
+            (bits <= 128).then(|| (Ipv6Addr::from(base).into(), Ipv6Addr::from(base | rest).into()))
+        }
+    }
+}
+
+/// What each service gets, or why it gets nothing.
+type Wanted = Vec<Result<Vec<IpAddr>, String>>;
+
+fn of_nodes(services: &[&Value], nodes: &[&Value]) -> Wanted {
+    let takers = nodes.iter().filter(|node| takes_traffic(node)).take(NODES_MAX);
+    let addresses: Vec<IpAddr> = takers.flat_map(|node| addresses_of(node)).collect();
+    let mut taken: BTreeMap<(&str, i64), Key> = BTreeMap::new();
+    let mut wanted = Wanted::with_capacity(services.len());
+    for service in services {
+        let ports: Vec<(&str, i64)> = ports(service).collect();
+        if let Some((port, by)) = ports.iter().find_map(|port| Some((port, taken.get(port)?))) {
+            wanted.push(Err(format!("port {}/{} of the nodes belongs to {by}", port.1, port.0)));
+            continue;
+        }
+        taken.extend(ports.into_iter().map(|port| (port, Key::of(service))));
+        let families = families(service);
+        let mut own: Vec<IpAddr> = addresses.iter().filter(|ip| families.contains(&ip.is_ipv4())).copied().collect();
+        own.sort_unstable();
+        own.dedup();
+        wanted.push(Ok(own));
+    }
+    wanted
+}
+
+fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> Wanted {
+    let within =
+        |ip: &IpAddr| pool.iter().any(|(first, last)| first.is_ipv4() == ip.is_ipv4() && first <= ip && ip <= last);
+    // What somebody has stays theirs, and what somebody asks for is not given to another.
+    let reserved: BTreeSet<IpAddr> = services.iter().filter_map(|service| asked(service)).collect();
+    let mut taken = BTreeSet::new();
+    let mut kept: Vec<Vec<IpAddr>> = Vec::with_capacity(services.len());
+    for service in services {
+        let (families, asked) = (families(service), asked(service));
+        let keeps =
+            |ip: &IpAddr| within(ip) && families.contains(&ip.is_ipv4()) && asked.is_none_or(|asked| asked == *ip);
+        kept.push(given(service).into_iter().filter(keeps).filter(|ip| taken.insert(*ip)).collect());
+    }
+    let mut wanted = Wanted::with_capacity(services.len());
+    for (service, mut own) in services.iter().zip(kept) {
+        let asked = asked(service);
+        let mut missing = Vec::new();
+        for ipv4 in families(service) {
+            if own.iter().any(|ip| ip.is_ipv4() == ipv4) {
+                continue;
+            }
+            let found = match asked {
+                Some(ip) if ip.is_ipv4() == ipv4 => Some(ip).filter(|ip| within(ip) && !taken.contains(ip)),
+                Some(_) => continue,
+                None => first_free(pool, ipv4, |ip| !taken.contains(ip) && !reserved.contains(ip)),
+            };
+            match found {
+                Some(ip) => {
+                    taken.insert(ip);
+                    own.push(ip);
+                }
+                None => missing.push(if ipv4 { "IPv4" } else { "IPv6" }),
+            }
+        }
+        own.sort_unstable();
+        // One address of two families is better than none.
+        wanted.push(match (own.is_empty(), asked) {
+            (false, _) => Ok(own),
+            (true, Some(ip)) => Err(format!("the address {ip} is not in the pool, or is taken")),
+            (true, None) => Err(format!("the pool has no free {} address", missing.join(" or "))),
+        });
+    }
+    wanted
+}
+
+/// The first address that nobody has: at most as many are looked at as are taken.
+fn first_free(pool: &[(IpAddr, IpAddr)], ipv4: bool, is_free: impl Fn(&IpAddr) -> bool) -> Option<IpAddr> {
+    for (first, last) in pool.iter().filter(|(first, _)| first.is_ipv4() == ipv4) {
+        let mut next = Some(*first);
+        while let Some(ip) = next.filter(|ip| ip <= last) {
+            if is_free(&ip) {
+                return Some(ip);
+            }
+            next = match ip {
+                IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|bits| IpAddr::V4(bits.into())),
+                IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|bits| IpAddr::V6(bits.into())),
+            };
+        }
+    }
+    None
+}
+
+fn is_balanced(service: &Value) -> bool {
+    text(service, &["spec", "type"]) == "LoadBalancer"
+}
+
+/// Whether a service is this controller's to serve.
+fn is_ours(service: &Value) -> bool {
+    let class = service.str_at(&["spec", "loadBalancerClass"]);
+    is_balanced(service) && class.is_none_or(|class| class == CLASS) && !Meta::of(service).is_deleting()
+}
+
+/// The addresses that a service has, in order.
+fn given(service: &Value) -> Vec<IpAddr> {
+    let ingress = list(service, &["status", "loadBalancer", "ingress"]).iter();
+    let mut ips: Vec<IpAddr> = ingress.filter_map(|one| text(one, &["ip"]).parse().ok()).collect();
+    ips.sort_unstable();
+    ips
+}
+
+/// The address that a service asks for.
+fn asked(service: &Value) -> Option<IpAddr> {
+    text(service, &["spec", "loadBalancerIP"]).parse().ok()
+}
+
+fn ports(service: &Value) -> impl Iterator<Item = (&str, i64)> {
+    let one = |port| {
+        let protocol = Some(text(port, &["protocol"])).filter(|it| !it.is_empty()).unwrap_or("TCP");
+        Some((protocol, port.at(&["port"])?.as_int()?))
+    };
+    list(service, &["spec", "ports"]).iter().filter_map(one)
+}
+
+/// Whether IPv4 or not, the main family first.
+fn families(service: &Value) -> Vec<bool> {
+    let named: Vec<bool> =
+        list(service, &["spec", "ipFamilies"]).iter().filter_map(Value::as_str).map(|it| it == "IPv4").collect();
+    if named.is_empty() { vec![true] } else { named }
+}
+
+/// Where a node is reached: from outside if it says so.
+fn addresses_of(node: &Value) -> Vec<IpAddr> {
+    let of = |kind: &str| {
+        let all = list(node, &["status", "addresses"]).iter().filter(|one| text(one, &["type"]) == kind);
+        all.filter_map(|one| text(one, &["address"]).parse().ok()).collect::<Vec<IpAddr>>()
+    };
+    let external = of("ExternalIP");
+    if external.is_empty() { of("InternalIP") } else { external }
+}
+
+fn takes_traffic(node: &Value) -> bool {
+    let conditions = list(node, &["status", "conditions"]).iter();
+    let ready = conditions.filter(|one| text(one, &["type"]) == "Ready").any(|one| text(one, &["status"]) == "True");
+    ready && Meta::of(node).label(EXCLUDED).is_none() && !Meta::of(node).is_deleting()
+}
+
+fn set(service: &Value, addresses: &[IpAddr]) -> Action {
+    let one = |ip: &IpAddr| value!({"ip": (ip.to_string()), "ipMode": "VIP"});
+    let ingress = match addresses {
+        [] => Value::Null,
+        addresses => Value::Array(addresses.iter().map(one).collect()),
+    };
+    Action::Patch {
+        resource: kinds::SERVICES.clone(),
+        key: Key::of(service),
+        subresource: "status",
+        // The pool is shared: what was free when this was decided may not be any more.
+        only_if: Preconditions::unchanged(service),
+        patch: Patch::Merge(value!({"status": {"loadBalancer": {"ingress": ingress}}})),
+    }
+}
+
+fn tell(service: &Value, kind: EventType, reason: &'static str, message: String) -> Action {
+    Action::Event { regarding: Regarding::object(service), kind, reason, message }
+}
+
+#[cfg(test)]
+mod tests;

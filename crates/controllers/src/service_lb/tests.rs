@@ -1,0 +1,117 @@
+//! Who gets which address.
+
+use reconcile::testing::{World, obeys_laws, settle};
+
+use super::*;
+
+fn world(pool: Option<&str>) -> World {
+    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    if let Some(pool) = pool {
+        world.configure(Config::parse(pool).unwrap());
+    }
+    for (name, ip, ready) in [("a", "192.0.2.1", "True"), ("b", "192.0.2.2", "True"), ("c", "192.0.2.3", "Unknown")] {
+        world.add(
+            &kinds::NODES,
+            value!({"metadata": {"name": name}, "status": {
+                "addresses": [{"type": "InternalIP", "address": ip}, {"type": "Hostname", "address": name}],
+                "conditions": [{"type": "Ready", "status": ready}]}}),
+        );
+    }
+    world
+}
+
+fn service(world: &mut World, name: &str, age_seconds: i64, more: Value) -> Key {
+    world.now = Time::from_unix(1_700_000_000 - age_seconds, 0);
+    let mut spec = value!({"type": "LoadBalancer", "ports": [{"port": 80}]});
+    if let Value::Object(more) = more {
+        for (key, value) in more {
+            spec.as_object_mut().unwrap().insert(key, value);
+        }
+    }
+    let mut object = value!({"metadata": {"name": name, "namespace": "x"}});
+    object.as_object_mut().unwrap().insert("spec", spec);
+    world.add(&kinds::SERVICES, object)
+}
+
+fn check(world: &mut World, expect: &[(&str, &str)]) {
+    obeys_laws::<ServiceLb>(world, |_| false);
+    settle::<ServiceLb>(world, |_| false);
+    for (name, addresses) in expect {
+        let object = world.get(&kinds::SERVICES, &Key::new("x", *name)).unwrap();
+        let given: Vec<String> = given(object).iter().map(ToString::to_string).collect();
+        assert_eq!(given.join(" "), *addresses, "{name}");
+    }
+}
+
+#[test]
+fn services_get_the_addresses_of_the_nodes_that_are_ready() {
+    let mut world = world(Some(""));
+    service(&mut world, "old", 9, value!({}));
+    service(&mut world, "new", 1, value!({}));
+    service(&mut world, "other-port", 1, value!({"ports": [{"port": 81}]}));
+    service(&mut world, "foreign", 1, value!({"loadBalancerClass": "example.org/x", "ports": [{"port": 82}]}));
+    service(&mut world, "ours", 1, value!({"loadBalancerClass": CLASS, "ports": [{"port": 82}]}));
+    service(&mut world, "six", 1, value!({"ipFamilies": ["IPv6"], "ports": [{"port": 83}]}));
+    let both = "192.0.2.1 192.0.2.2";
+    check(
+        &mut world,
+        &[("old", both), ("new", ""), ("other-port", both), ("foreign", ""), ("ours", both), ("six", "")],
+    );
+    // The port is free again, and a node comes back.
+    world.remove(&kinds::SERVICES, &Key::new("x", "old"));
+    world.change(&kinds::NODES, &Key::cluster("c"), |node| {
+        let status = node.get_mut("status").and_then(Value::as_object_mut).unwrap();
+        status.insert("conditions", value!([{"type": "Ready", "status": "True"}]));
+    });
+    check(&mut world, &[("new", "192.0.2.1 192.0.2.2 192.0.2.3")]);
+}
+
+#[test]
+fn a_pool_is_given_out_one_by_one_and_what_is_given_stays() {
+    let mut world = world(Some("198.51.100.1-198.51.100.3, 2001:db8::/126"));
+    service(&mut world, "asks", 1, value!({"loadBalancerIP": "198.51.100.1"}));
+    service(&mut world, "both", 9, value!({"ipFamilies": ["IPv6", "IPv4"]}));
+    check(&mut world, &[("asks", "198.51.100.1"), ("both", "198.51.100.2 2001:db8::")]);
+    service(&mut world, "older", 20, value!({}));
+    service(&mut world, "late", 0, value!({}));
+    service(&mut world, "taken", 0, value!({"loadBalancerIP": "198.51.100.2"}));
+    check(
+        &mut world,
+        &[
+            ("asks", "198.51.100.1"),
+            ("both", "198.51.100.2 2001:db8::"),
+            ("older", "198.51.100.3"),
+            ("late", ""),
+            ("taken", ""),
+        ],
+    );
+    world.change(&kinds::SERVICES, &Key::new("x", "older"), |service| {
+        service.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("type", "ClusterIP");
+    });
+    check(&mut world, &[("older", "")]);
+    check(&mut world, &[("late", "198.51.100.3")]);
+}
+
+#[test]
+fn without_being_told_it_gives_nothing() {
+    let mut world = world(None);
+    service(&mut world, "web", 1, value!({}));
+    check(&mut world, &[("web", "")]);
+}
+
+#[test]
+fn pools_are_ranges_blocks_and_addresses() {
+    let check = |text: &str, expect: &str| {
+        let shown = Config::parse(text).map(|config| {
+            config.pool.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(" ")
+        });
+        assert_eq!(shown.as_deref().unwrap_or("none"), expect, "{text}");
+    };
+    check("192.0.2.7", "192.0.2.7-192.0.2.7");
+    check("192.0.2.7/30,2001:db8::1-2001:db8::2", "192.0.2.4-192.0.2.7 2001:db8::1-2001:db8::2");
+    check("0.0.0.0/0", "0.0.0.0-255.255.255.255");
+    check("", "");
+    for wrong in ["x", "192.0.2.9-192.0.2.1", "192.0.2.1-::1", "192.0.2.1/33", "1/2/3"] {
+        check(wrong, "none");
+    }
+}

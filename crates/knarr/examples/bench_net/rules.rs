@@ -1,0 +1,119 @@
+//! How long it takes to write the rules of many services, and of one more.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use machinery::{Key, Value, value};
+use proxy::config::Mode;
+use proxy::engine::{Engine, Settings};
+use proxy::{Node, Rules};
+
+use crate::percentile;
+use crate::spaces::Space;
+
+const SERVICES: u32 = 5_000;
+const ENDPOINTS: u32 = 4;
+const ROUNDS: usize = 3;
+const CHANGES: u32 = 20;
+
+pub fn measure() -> Result<()> {
+    println!(
+        "| {SERVICES} services with {ENDPOINTS} endpoints each | decide | all rules, best and worst of {ROUNDS} | again over them | one endpoint less, p50 and worst of {CHANGES} |"
+    );
+    println!("|---|---|---|---|---|");
+    for (mode, name) in [(Mode::Nftables, "nftables"), (Mode::Iptables, "iptables")] {
+        let mut whole = Vec::new();
+        let mut again = Duration::ZERO;
+        let mut decided = Duration::ZERO;
+        let mut changes = Vec::new();
+        for _ in 0..ROUNDS {
+            let space = Space::new("rules")?;
+            let mut world = World::new();
+            let begun = Instant::now();
+            world.rules.changes();
+            decided = begun.elapsed();
+            let ran = space.enter(|| run(mode, &mut world))?;
+            let (first, second, single) = ran?;
+            whole.push(first);
+            again = second;
+            changes = single;
+        }
+        whole.sort();
+        changes.sort();
+        println!(
+            "| {name} | {} | {}, {} | {} | {}, {} |",
+            ms(decided),
+            ms(whole[0]),
+            ms(whole[ROUNDS - 1]),
+            ms(again),
+            ms(percentile(&changes, 50)),
+            ms(percentile(&changes, 100)),
+        );
+    }
+    Ok(())
+}
+
+type Ran = (Duration, Duration, Vec<Duration>);
+
+fn run(mode: Mode, world: &mut World) -> Result<Ran> {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    executor.block_on(async {
+        let settings = Settings { pods: vec!["10.244.0.0/16".parse()?], mark: 0x4000, ..Settings::default() };
+        let mut engine = Engine::new(mode);
+        let begun = Instant::now();
+        engine.everything(settings.clone(), world.rules.everything()).await?;
+        let first = begun.elapsed();
+        // A proxy that starts again finds its rules there.
+        let mut engine = Engine::new(mode);
+        let begun = Instant::now();
+        engine.everything(settings, world.rules.everything()).await?;
+        let second = begun.elapsed();
+        let mut single = Vec::new();
+        for number in 0..CHANGES {
+            world.slice(number * 7 + 1, ENDPOINTS - 1);
+            let begun = Instant::now();
+            let changes = world.rules.changes();
+            engine.change(changes).await?;
+            single.push(begun.elapsed());
+        }
+        Ok((first, second, single))
+    })
+}
+
+struct World {
+    rules: Rules,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self { rules: Rules::new(Node { name: "a".into(), zone: String::new() }, false) };
+        for number in 1..=SERVICES {
+            let address = Ipv4Addr::from(0x0a60_0000 + number);
+            let service = value!({"spec": {"clusterIP": (address.to_string()), "ports": [{"name": "p", "port": 80}]}});
+            world.rules.set_service(&key(number), Some(&service));
+            world.slice(number, ENDPOINTS);
+        }
+        world
+    }
+
+    fn slice(&mut self, number: u32, endpoints: u32) {
+        let one = |at| {
+            let ip = IpAddr::from(Ipv4Addr::from(0x0af4_0000 + number * ENDPOINTS + at));
+            value!({"addresses": [(ip.to_string())], "nodeName": "b"})
+        };
+        let list: Vec<Value> = (0..endpoints).map(one).collect();
+        let name = key(number).name;
+        let slice = value!({"metadata": {"namespace": "x", "labels": {"kubernetes.io/service-name": (name.as_str())}},
+            "endpoints": list, "ports": [{"name": "p", "port": 8080}]});
+        self.rules.set_slice(&key(number), Some(&slice));
+    }
+}
+
+fn key(number: u32) -> Key {
+    Key::new("x", format!("s{number}").as_str())
+}
+
+pub fn ms(duration: Duration) -> String {
+    format!("{:.1} ms", duration.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,50 @@
+//! Network namespaces by name.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// A network namespace, gone with the value.
+pub struct Space {
+    name: String,
+}
+
+impl Space {
+    /// A new one with its loopback interface on.
+    pub fn new(name: &str) -> Result<Self> {
+        let space = Self { name: format!("knarr-{}-{name}", std::process::id()) };
+        run(&format!("ip netns add {}", space.name))?;
+        space.run("ip link set lo up")?;
+        Ok(space)
+    }
+
+    /// Its file.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from("/run/netns").join(&self.name)
+    }
+
+    /// Runs a command in it.
+    pub fn run(&self, line: &str) -> Result<String> {
+        run(&format!("ip netns exec {} {line}", self.name))
+    }
+
+    /// Does something in it.
+    pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
+        net::namespace::within(&self.path(), work).context("enter a network namespace")
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let _ = run(&format!("ip netns delete {}", self.name));
+    }
+}
+
+fn run(line: &str) -> Result<String> {
+    let mut words = line.split(' ');
+    let program = words.next().context("a command has a name")?;
+    let output = Command::new(program).args(words).output().with_context(|| format!("{program} cannot be started"))?;
+    ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

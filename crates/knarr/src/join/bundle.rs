@@ -1,0 +1,85 @@
+//! What all servers of a cluster share, locked by a key that only the bearer of a token has.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use machinery::{Object, Value, json};
+use pki::Pki;
+
+use super::hex;
+
+/// The length of a nonce, which stands before what it locks.
+const NONCE_LEN: usize = 12;
+
+/// A fresh key, in hexadecimal.
+pub fn new_key() -> Result<String> {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("this machine has no randomness")?;
+    Ok(hex(&bytes))
+}
+
+/// Locks the files that servers share; the result is text.
+pub fn lock(pki: &Pki, key: &str) -> Result<String> {
+    let mut files = Object::new();
+    for path in pki.shared() {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let name = path.file_name().and_then(|name| name.to_str()).context("a file has a name")?.to_owned();
+        files.insert(name, text);
+    }
+    let mut bytes = json::to_string(&Value::Object(files)).into_bytes();
+    let sealed = cipher(key)?.seal_in_place_append_tag(Aad::empty(), &mut bytes);
+    let nonce = sealed.ok().context("what servers share cannot be locked")?;
+    Ok(BASE64.encode([nonce.as_ref().as_slice(), &bytes].concat()))
+}
+
+/// Unlocks the files into a folder. What is there already is another cluster's, and is not touched.
+pub fn unlock(locked: &str, key: &str, folder: &Path) -> Result<()> {
+    let bytes = BASE64.decode(locked).context("what servers share is damaged")?;
+    ensure!(bytes.len() > NONCE_LEN, "what servers share is damaged");
+    let (nonce, sealed) = bytes.split_at(NONCE_LEN);
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("what servers share is damaged")?;
+    let mut sealed = sealed.to_vec();
+    let open = cipher(key)?.open_in_place(nonce, Aad::empty(), &mut sealed).map(|open| open.to_vec());
+    let files = json::parse(&open.ok().context("the token's key does not fit")?)?;
+    std::fs::create_dir_all(folder)?;
+    for (name, text) in files.as_object().context("what servers share is damaged")?.iter() {
+        let path = folder.join(name);
+        let text = text.as_str().context("what servers share is damaged")?;
+        ensure!(!name.contains('/'), "what servers share is damaged");
+        crate::agent::secret(&path, text)?;
+    }
+    Ok(())
+}
+
+fn cipher(key: &str) -> Result<RandomizedNonceKey> {
+    let byte = |at: usize| key.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let bytes: Option<Vec<u8>> = (0..key.len()).step_by(2).map(byte).collect();
+    let bytes = bytes.context("the token's key is not hexadecimal")?;
+    RandomizedNonceKey::new(&AES_256_GCM, &bytes).ok().context("the token's key has the wrong length")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_locked_is_unlocked_by_its_key_alone() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let pki = Pki::open(from.path()).unwrap();
+        let key = new_key().unwrap();
+        let locked = lock(&pki, &key).unwrap();
+        assert!(!BASE64.decode(&locked).unwrap().windows(5).any(|part| part == b"BEGIN"));
+        assert!(unlock(&locked, &new_key().unwrap(), to.path()).is_err());
+        assert!(unlock(&locked, "12", to.path()).is_err());
+        assert!(unlock("AAAA", &key, to.path()).is_err());
+        assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 0, "nothing is written by a key that does not fit");
+        unlock(&locked, &key, to.path()).unwrap();
+        for path in pki.shared() {
+            let copy = to.path().join(path.file_name().unwrap());
+            assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(&path).unwrap());
+        }
+    }
+}

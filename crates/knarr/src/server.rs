@@ -1,0 +1,118 @@
+//! `knarr server`: one of several servers of a cluster, the first or one that joins.
+//!
+//! Every server runs an API server, and a member of the replicated store unless the store is an etcd of somebody else's. All
+//! API servers answer; controllers and schedulers elect the one that acts.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{ArgMatches, Args, FromArgMatches};
+use pki::Pki;
+
+use ::store::client::Members;
+
+use crate::join::{self, JoinToken, bundle};
+use crate::up::plan::{Layout, Store};
+use crate::up::{self, Options, preflight};
+
+/// How a server comes to its cluster.
+#[derive(Args, Debug, Clone)]
+struct Server {
+    /// A server of the cluster to join; without it a cluster is founded.
+    #[arg(long, value_name = "https://HOST:PORT", requires = "token")]
+    join: Option<String>,
+    /// What `knarr token create --server` printed; needed once.
+    #[arg(long, env = "KNARR_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Members of an etcd that holds the cluster's state, in place of members of our own.
+    #[arg(long, value_delimiter = ',')]
+    etcd_servers: Vec<String>,
+    /// Authority of the etcd's certificates.
+    #[arg(long)]
+    etcd_cafile: Option<PathBuf>,
+    /// Certificate to show to the etcd.
+    #[arg(long)]
+    etcd_certfile: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    etcd_keyfile: Option<PathBuf>,
+}
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    up::arguments(Server::augment_args(command))
+}
+
+/// Runs the server until it is told to stop; pods go on.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let server = Server::from_arg_matches(matches)?;
+    up::launch(up::options(matches)?, async |options| server.complete(options).await)
+}
+
+impl Server {
+    /// Says where the state is; on the first start, after having come to know the cluster.
+    async fn complete(&self, mut options: Options) -> Result<Options> {
+        let is_new = !options.data_dir.join("pki").join("ca.crt").is_file();
+        let address = preflight::address_or(options.node_ip)?;
+        if let Some(server) = self.join.as_deref().filter(|_| is_new) {
+            self.come_to_know(server, &mut options).await?;
+        }
+        options.store = if self.etcd_servers.is_empty() {
+            self.member(&options, address).await?
+        } else {
+            Store::External(self.etcd_flags())
+        };
+        Ok(options)
+    }
+
+    /// Takes what the servers of the cluster share.
+    async fn come_to_know(&self, server: &str, options: &mut Options) -> Result<()> {
+        let token = JoinToken::parse(self.token.as_deref().unwrap_or_default())?;
+        let key = token.key.as_deref();
+        let key =
+            key.context("a server joins by a token that `knarr token create --server` makes; this one is for agents")?;
+        let cluster = join::ask(server, &token).await?;
+        bundle::unlock(&join::shared(server, &cluster, &token).await?, key, &options.data_dir.join("pki"))?;
+        options.pod_cidr = cluster.pod_cidr;
+        options.service_cidr = cluster.service_cidr;
+        Ok(())
+    }
+
+    /// A member of the store: the one that ran before, the first, or one that the others take in.
+    async fn member(&self, options: &Options, address: IpAddr) -> Result<Store> {
+        let has_run = options.data_dir.join("etcd").is_dir();
+        let unnamed = Options { store: Store::Member { initial: Vec::new(), via: None }, ..options.clone() };
+        let layout = Layout::of(&unnamed, address)?;
+        let own = format!("{}={}", layout.node_name, layout.peer_url());
+        let Some(host) = self.join.as_deref().map(host_of).transpose()? else {
+            return Ok(Store::Member { initial: vec![own], via: None });
+        };
+        if has_run {
+            return Ok(Store::Member { initial: vec![own], via: Some(host) });
+        }
+        Pki::open(&layout.pki())?.certificate(&Layout::store_client(), std::time::SystemTime::now())?;
+        let members = Members::new(&layout.store_at(&host))?;
+        let taken = members.add_learner(&layout.peer_url()).await;
+        taken.with_context(|| format!("the store at {host} does not take this member"))?;
+        let named = members.list().await?.into_iter().filter(|member| !member.name.is_empty());
+        let others = named
+            .flat_map(|member| member.peer_urls.iter().map(|url| format!("{}={url}", member.name)).collect::<Vec<_>>());
+        Ok(Store::Member {
+            initial: others.filter(|other| *other != own).chain([own.clone()]).collect(),
+            via: Some(host),
+        })
+    }
+
+    fn etcd_flags(&self) -> Vec<String> {
+        let files = [("cafile", &self.etcd_cafile), ("certfile", &self.etcd_certfile), ("keyfile", &self.etcd_keyfile)];
+        let files =
+            files.into_iter().filter_map(|(name, file)| Some(format!("--etcd-{name}={}", file.as_ref()?.display())));
+        [format!("--etcd-servers={}", self.etcd_servers.join(","))].into_iter().chain(files).collect()
+    }
+}
+
+/// The host of a server's address.
+fn host_of(server: &str) -> Result<String> {
+    let uri: http::Uri = server.parse().with_context(|| format!("--join {server:?} is no address"))?;
+    Ok(uri.host().with_context(|| format!("--join {server:?} names no host"))?.to_owned())
+}

@@ -1,0 +1,186 @@
+//! How fast a pod may send and receive: token buckets on its link.
+//!
+//! What goes to a pod leaves the node's end of its pair, where a bucket can hold it. What comes from a pod arrives there, where
+//! nothing can be held; it is sent on through a link of its own that has a bucket.
+//!
+//! ```text
+//! to the pod:   node ──> kn…: bucket ──> pod
+//! from the pod: pod ──> kn…: redirect ──> ki…: bucket ──> node
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::netlink::{ACK, Attributes, CREATE, Error, REPLACE, Request, Socket};
+
+const NEWQDISC: u16 = 36;
+const NEWFILTER: u16 = 44;
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const ROOT: u32 = 0xffff_ffff;
+const INGRESS: u32 = 0xffff_fff1;
+const INGRESS_HANDLE: u32 = 0xffff_0000;
+const ALL_PROTOCOLS: u16 = 3;
+
+const INGRESS_ANNOTATION: &str = "kubernetes.io/ingress-bandwidth";
+const EGRESS_ANNOTATION: &str = "kubernetes.io/egress-bandwidth";
+/// What Kubernetes allows, in bits a second.
+const RATE_MIN: u64 = 1_000;
+const RATE_MAX: u64 = 1_000_000_000_000_000;
+/// How long a packet may wait in a bucket: longer queues help nobody.
+const LATENCY_MS: u64 = 25;
+/// A bucket holds a tenth of a second, and at least some packets of the largest size that offloading makes.
+const BURST_DIVISOR: u64 = 10;
+const BURST_BYTES_MIN: u64 = 64 << 10;
+
+/// How fast a pod may send and receive, in bits a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Receive.
+    pub ingress: Option<u64>,
+    /// Send.
+    pub egress: Option<u64>,
+}
+
+/// A wish that cannot be fulfilled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {value:?} is no rate between 1k and 1P bits a second")]
+pub struct BandwidthError {
+    name: &'static str,
+    value: String,
+}
+
+impl Bandwidth {
+    /// What a pod's annotations wish.
+    pub fn of(annotations: &BTreeMap<String, String>) -> Result<Self, BandwidthError> {
+        let one = |name: &'static str| {
+            let Some(value) = annotations.get(name) else { return Ok(None) };
+            let rate = bits(value).filter(|rate| (RATE_MIN..=RATE_MAX).contains(rate));
+            rate.map(Some).ok_or_else(|| BandwidthError { name, value: value.clone() })
+        };
+        Ok(Self { ingress: one(INGRESS_ANNOTATION)?, egress: one(EGRESS_ANNOTATION)? })
+    }
+}
+
+/// A quantity of bits: `10M`, `1Gi`, `1500k`.
+fn bits(text: &str) -> Option<u64> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let factor: u64 = match suffix {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "P" => 1_000_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Lets no more out of a link than so many bits a second.
+pub fn limit(link: u32, bits_per_second: u64) -> Result<(), Error> {
+    let bytes = (bits_per_second / 8).max(1);
+    let burst = (bytes / BURST_DIVISOR).max(BURST_BYTES_MIN);
+    let queued = bytes.saturating_mul(LATENCY_MS) / 1_000 + burst;
+    let whole = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+    ask(NEWQDISC, CREATE | REPLACE, header(link, 0x0001_0000, ROOT, 0), "a limit of a pod's bandwidth", |it| {
+        it.put_str(KIND, "tbf");
+        it.nest(OPTIONS, |it| {
+            // Rate, peak rate, then what may wait, the bucket in ticks, which the exact size below replaces, and the largest packet.
+            let mut parameters = rate(whole(bytes)).to_vec();
+            parameters.extend_from_slice(&[0; 12]);
+            for number in [whole(queued), 0, 0] {
+                parameters.extend_from_slice(&number.to_ne_bytes());
+            }
+            it.put(1, &parameters);
+            if bytes > u64::from(u32::MAX) {
+                it.put(4, &bytes.to_ne_bytes());
+            }
+            it.put_u32(6, whole(burst));
+        });
+    })
+}
+
+/// Sends all that comes in on a link out of another.
+pub fn redirect(from: u32, to: u32) -> Result<(), Error> {
+    let what = "the way of a pod's packets";
+    ask(NEWQDISC, CREATE | REPLACE, header(from, INGRESS_HANDLE, INGRESS, 0), what, |it| {
+        it.put_str(KIND, "ingress");
+    })?;
+    let information = 1 << 16 | u32::from(ALL_PROTOCOLS.to_be());
+    ask(NEWFILTER, CREATE | REPLACE, header(from, 0, INGRESS_HANDLE, information), what, |it| {
+        it.put_str(KIND, "u32");
+        it.nest(OPTIONS, |it| {
+            // One key that every packet has: no bits of the first word. The first byte says that nothing comes after it.
+            let mut selector = [0; 32];
+            selector[0] = 1;
+            selector[2] = 1;
+            it.put(5, &selector);
+            it.nest(7, |it| {
+                it.nest(1, |it| redirection(it, to));
+            });
+        });
+    })
+}
+
+/// The action of a filter.
+fn redirection(it: &mut Attributes<'_>, to: u32) {
+    const STOLEN: u32 = 4;
+    const EGRESS_REDIRECT: u32 = 1;
+    it.put_str(1, "mirred");
+    it.nest(2, |it| {
+        it.put(2, &[0, 0, STOLEN, 0, 0, EGRESS_REDIRECT, to].map(u32::to_ne_bytes).concat());
+    });
+}
+
+/// A rate in bytes a second, of links like Ethernet.
+fn rate(bytes: u32) -> [u8; 12] {
+    const ETHERNET: u8 = 1;
+    let mut rate = [0; 12];
+    rate[1] = ETHERNET;
+    rate[8..].copy_from_slice(&bytes.to_ne_bytes());
+    rate
+}
+
+fn header(link: u32, handle: u32, parent: u32, information: u32) -> [u8; 20] {
+    let mut header = [0; 20];
+    for (at, number) in [link, handle, parent, information].into_iter().enumerate() {
+        header[4 + at * 4..8 + at * 4].copy_from_slice(&number.to_ne_bytes());
+    }
+    header
+}
+
+fn ask(
+    kind: u16,
+    flags: u16,
+    header: [u8; 20],
+    what: &'static str,
+    fill: impl FnOnce(&mut Attributes<'_>),
+) -> Result<(), Error> {
+    Socket::open(crate::netlink::Protocol::Route)?.execute(what, Request::of(kind, ACK | flags, &header, fill))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_are_rates() {
+        let read = |ingress: &str| {
+            let annotations = BTreeMap::from([(INGRESS_ANNOTATION.to_owned(), ingress.to_owned())]);
+            Bandwidth::of(&annotations).map(|it| it.ingress)
+        };
+        assert_eq!(Bandwidth::of(&BTreeMap::new()), Ok(Bandwidth::default()));
+        assert_eq!(read("10M"), Ok(Some(10_000_000)));
+        assert_eq!(read("1Mi"), Ok(Some(1 << 20)));
+        assert_eq!(read("1000"), Ok(Some(1_000)));
+        for wrong in ["", "999", "2P", "-1M", "M", "10X", "99999999999999999999"] {
+            let error = read(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("kubernetes.io/ingress-bandwidth: "), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Addresses that this node answers for: lent to links, told to neighbours, given back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use net::announce::announce;
+use net::link::{Address, Link, Links, Routes};
+use net::{Cidr, netlink};
+
+use super::{Range, contains};
+use crate::userspace;
+
+/// How often neighbours are told of an address: the first telling may be lost, or come too soon after another.
+const TOLD_TIMES: u8 = 3;
+
+/// What this node answers for.
+#[derive(Debug)]
+pub struct Holding {
+    pool: Vec<Range>,
+    /// How often neighbours were told of each.
+    told: BTreeMap<IpAddr, u8>,
+}
+
+impl Holding {
+    /// Nothing yet.
+    pub const fn new(pool: Vec<Range>) -> Self {
+        Self { pool, told: BTreeMap::new() }
+    }
+
+    /// Answers for these, and no others, for so long.
+    pub async fn set(mut self, wanted: BTreeSet<IpAddr>, life: Duration) -> Self {
+        let pool = self.pool.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let kept = self.keep(&wanted, life);
+            (self, kept)
+        });
+        match done.await {
+            Ok((holding, Ok(()))) => holding,
+            Ok((holding, Err(error))) => {
+                tracing::warn!(%error, "cannot answer for the addresses of load balancers; tried again soon");
+                holding
+            }
+            Err(error) => {
+                tracing::error!(%error, "the task that lends addresses failed");
+                Self::new(pool)
+            }
+        }
+    }
+
+    fn keep(&mut self, wanted: &BTreeSet<IpAddr>, life: Duration) -> Result<(), netlink::Error> {
+        let mut links = Links::open()?;
+        let all = links.list()?;
+        let addresses = links.addresses()?;
+        for old in addresses.iter().filter(|have| is_lent(have, &all, &self.pool) && !wanted.contains(&have.ip)) {
+            links.delete_address(old)?;
+        }
+        self.told.retain(|ip, _| wanted.contains(ip));
+        let seconds = u32::try_from(life.as_secs()).unwrap_or(u32::MAX).max(1);
+        for ip in wanted {
+            let Some(link) = outward(*ip, &mut links, &all, &addresses)? else {
+                tracing::warn!(%ip, "no link leads to the network of this address");
+                continue;
+            };
+            links.lend_address(link.index, *ip, seconds)?;
+            let told = self.told.entry(*ip).or_default();
+            if *told < TOLD_TIMES {
+                *told += 1;
+                announce(&link, *ip).map_err(netlink::Error::Socket)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives all addresses of the pool back.
+pub fn give_back(pool: &[Range]) -> Result<(), netlink::Error> {
+    let mut links = Links::open()?;
+    let all = links.list()?;
+    for address in links.addresses()?.iter().filter(|have| is_lent(have, &all, pool)) {
+        links.delete_address(address)?;
+    }
+    Ok(())
+}
+
+/// The networks that this node is on, as the lease says it; empty if that cannot be found out.
+pub fn networks() -> String {
+    let addresses = Links::open().and_then(|mut links| links.addresses()).unwrap_or_default();
+    let alone = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
+    let own = addresses.iter().filter(|have| have.prefix < alone(have.ip) && !have.ip.is_loopback());
+    let networks: BTreeSet<String> = own.map(|have| Cidr::around(have.ip, have.prefix).to_string()).collect();
+    networks.into_iter().collect::<Vec<_>>().join(",")
+}
+
+/// Whether an address was lent: one of the pool that stands alone. Those of the proxy's own link are its business.
+fn is_lent(address: &Address, links: &[Link], pool: &[Range]) -> bool {
+    let alone = address.prefix == if address.ip.is_ipv4() { 32 } else { 128 };
+    let proxys = links.iter().any(|link| link.index == address.index && link.name == userspace::LINK);
+    alone && !proxys && contains(pool, address.ip)
+}
+
+/// The link whose network has an address; the one of the default route if none has.
+fn outward(ip: IpAddr, links: &mut Links, all: &[Link], addresses: &[Address]) -> Result<Option<Link>, netlink::Error> {
+    let alone = if ip.is_ipv4() { 32 } else { 128 };
+    let near = addresses.iter().filter(|have| have.ip.is_ipv4() == ip.is_ipv4() && have.prefix < alone);
+    let mut near = near.filter(|have| Cidr::around(have.ip, have.prefix).contains(ip)).map(|have| have.index);
+    let index = match near.next() {
+        Some(index) => Some(index),
+        None => {
+            let routes = links.routes(Routes::All)?;
+            let mut default =
+                routes.iter().filter(|route| route.to.prefix() == 0 && route.to.is_ipv4() == ip.is_ipv4());
+            default.find_map(|route| route.hop.index())
+        }
+    };
+    Ok(all.iter().find(|link| Some(link.index) == index).cloned())
+}

@@ -1,0 +1,248 @@
+//! Rules as iptables: upstream's chains, by its names, written by `iptables-restore` in one transaction a family.
+//!
+//! ```text
+//! PREROUTING, OUTPUT ──> KUBE-SERVICES ──> KUBE-SVC-… (any endpoint), KUBE-SVL-… (of this node) ──> KUBE-SEP-… ──> DNAT
+//!                             │  └──> KUBE-FW-… (who may come) ──> KUBE-EXT-… (from outside) ──> KUBE-SVC-…, KUBE-SVL-…
+//!                             └─last─> KUBE-NODEPORTS ──> KUBE-EXT-…
+//! POSTROUTING ──> KUBE-POSTROUTING: mark ──> masquerade
+//! ```
+//!
+//! The chains of a service are written when it changes; those that lead to them always, for iptables knows no other way to keep an
+//! order. What an earlier run left is looked for once, when all is written anew.
+
+mod chains;
+mod program;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use net::Protocol;
+use net::namespace::set_sysctl;
+use net::nft::Family;
+
+use crate::engine::Settings;
+use crate::rules::{Backend, Changes, Frontend};
+
+use chains::{Chains, FILTER_BASE, JUMPS, NAT_BASE, PortFrontends, is_ours};
+pub use program::Error;
+use program::{is_there, restore, save};
+
+const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
+
+/// Writes rules, and knows what it wrote.
+#[derive(Debug, Default)]
+pub struct Writer {
+    settings: Settings,
+    ports: BTreeMap<Family, Ports>,
+    /// What the filter table's chains were last: most changes leave them alone.
+    filter: BTreeMap<Family, String>,
+}
+
+/// Ports of services with their frontends: what shares chains.
+type Ports = BTreeMap<(Arc<str>, Protocol), PortFrontends>;
+
+/// What is in the kernel by somebody else's hand, or ours of an earlier run.
+#[derive(Debug, Default)]
+struct Found {
+    /// Chains of services in the table `nat`.
+    chains: BTreeSet<String>,
+    /// What `iptables-save` says of both tables.
+    nat: String,
+    filter: String,
+}
+
+impl Writer {
+    /// Writes all rules, whatever was there before.
+    pub fn everything(&mut self, settings: Settings, changes: &Changes) -> Result<(), Error> {
+        if settings.every_address && settings.localhost {
+            // Packets from the loopback interface may be sent to a pod.
+            set_sysctl("ipv4/conf/all/route_localnet", "1").map_err(Error::Localhost)?;
+        }
+        *self = Self { settings, ..Self::default() };
+        for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
+            let found = Found::look(family)?;
+            let (chains, gone) = self.take(family, changes);
+            let stale = found.chains.iter().filter(|name| !chains.contains_key(*name)).cloned().chain(gone).collect();
+            let text = self.nat(family, &chains, &stale, &found.missing_jumps("nat"));
+            let filter = self.filter(family);
+            let jumps = found.missing_jumps("filter");
+            restore(family, &format!("{text}{}", table("filter", &filter, &jumps)))?;
+            self.filter.insert(family, filter);
+        }
+        Ok(())
+    }
+
+    /// Writes what a change adds and takes.
+    pub fn change(&mut self, changes: &Changes) -> Result<(), Error> {
+        for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
+            if !changes.frontends.keys().any(|frontend| Family::of(frontend.address) == family) {
+                continue;
+            }
+            let (chains, gone) = self.take(family, changes);
+            let mut text = self.nat(family, &chains, &gone, "");
+            let filter = self.filter(family);
+            if self.filter.get(&family) != Some(&filter) {
+                text.push_str(&table("filter", &filter, ""));
+            }
+            restore(family, &text)?;
+            self.filter.insert(family, filter);
+        }
+        Ok(())
+    }
+
+    /// Takes a change in; gives the chains of the ports that it touched, and the names of those that are gone.
+    fn take(&mut self, family: Family, changes: &Changes) -> (Chains, BTreeSet<String>) {
+        let ports = self.ports.entry(family).or_default();
+        let settings = &self.settings;
+        let ours = || changes.frontends.iter().filter(|(frontend, _)| Family::of(frontend.address) == family);
+        let port = |frontend: &Frontend, backend: &Backend| (Arc::clone(&backend.name), frontend.protocol);
+        let touched: BTreeSet<(Arc<str>, Protocol)> = ours()
+            .flat_map(|(frontend, (old, new))| [old, new].into_iter().flatten().map(|it| port(frontend, it)))
+            .collect();
+        let chains = |ports: &Ports| -> Chains {
+            let known = touched.iter().filter_map(|port| ports.get_key_value(port));
+            known.flat_map(|(port, frontends)| chains::of_port(port, frontends, family, settings)).collect()
+        };
+        let before = chains(ports);
+        for (frontend, (old, new)) in ours() {
+            if let Some(frontends) = old.as_ref().and_then(|old| ports.get_mut(&port(frontend, old))) {
+                frontends.remove(frontend);
+            }
+            if let Some(new) = new {
+                ports.entry(port(frontend, new)).or_default().insert(*frontend, new.clone());
+            }
+        }
+        ports.retain(|_, frontends| !frontends.is_empty());
+        let now = chains(ports);
+        let gone = before.into_keys().filter(|name| !now.contains_key(name)).collect();
+        (now, gone)
+    }
+
+    /// The table `nat`: what leads to services anew, these chains, and without those.
+    fn nat(&self, family: Family, chains: &Chains, gone: &BTreeSet<String>, jumps: &str) -> String {
+        let mut text = String::from("*nat\n");
+        for name in NAT_BASE.iter().copied().chain(chains.keys().map(String::as_str)) {
+            declare(&mut text, name);
+        }
+        for name in gone {
+            declare(&mut text, name);
+        }
+        text.push_str(jumps);
+        chains::nat_base(&mut text, family, &self.settings);
+        let none = Ports::new();
+        for ((name, protocol), frontends) in self.ports.get(&family).unwrap_or(&none) {
+            chains::nat_entrances(&mut text, name, *protocol, frontends);
+        }
+        chains::nat_node_ports(&mut text, family, &self.settings);
+        for (name, rules) in chains {
+            for rule in rules {
+                let _ = writeln!(text, "-A {name} {rule}");
+            }
+        }
+        for name in gone {
+            let _ = writeln!(text, "-X {name}");
+        }
+        text.push_str("COMMIT\n");
+        text
+    }
+
+    /// The rules of the table `filter`.
+    fn filter(&self, family: Family) -> String {
+        let mut text = String::new();
+        let none = Ports::new();
+        for ((name, protocol), frontends) in self.ports.get(&family).unwrap_or(&none) {
+            chains::filter_entrances(&mut text, name, *protocol, frontends);
+        }
+        chains::filter_base(&mut text, self.settings.mark);
+        text
+    }
+}
+
+/// Whether iptables can be used at all.
+pub fn check() -> Result<(), Error> {
+    save(Family::Ip, "nat").map(drop)
+}
+
+/// Takes all rules away; where iptables is not installed there are none.
+pub fn clean_up() -> Result<(), Error> {
+    for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
+        for table in ["nat", "filter"] {
+            let saved = match save(family, table) {
+                Ok(saved) => saved,
+                Err(Error::NotInstalled { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let text = removal(table, &saved);
+            if !text.is_empty() {
+                restore(family, &text)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What takes everything of ours out of a table; nothing if there is nothing.
+fn removal(table: &str, saved: &str) -> String {
+    let chains: Vec<&str> = declared(saved).filter(|name| is_ours(name)).collect();
+    if chains.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("*{table}\n");
+    chains.iter().for_each(|name| declare(&mut text, name));
+    let jumps = saved.lines().filter_map(|line| line.strip_prefix("-A "));
+    for jump in jumps.filter(|line| leads_to(line).is_some_and(is_ours) && !line.starts_with("KUBE-")) {
+        let _ = writeln!(text, "-D {jump}");
+    }
+    for name in chains {
+        let _ = writeln!(text, "-X {name}");
+    }
+    text.push_str("COMMIT\n");
+    text
+}
+
+/// The chains that `iptables-save` declares.
+fn declared(saved: &str) -> impl Iterator<Item = &str> {
+    saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
+}
+
+/// The chain that a rule leads to.
+fn leads_to(rule: &str) -> Option<&str> {
+    rule.rsplit_once(" -j ").and_then(|(_, rest)| rest.split(' ').next())
+}
+
+fn declare(text: &mut String, chain: &str) {
+    let _ = writeln!(text, ":{chain} - [0:0]");
+}
+
+fn table(name: &str, rules: &str, jumps: &str) -> String {
+    let mut text = format!("*{name}\n");
+    FILTER_BASE.iter().for_each(|chain| declare(&mut text, chain));
+    format!("{text}{jumps}{rules}COMMIT\n")
+}
+
+impl Found {
+    fn look(family: Family) -> Result<Self, Error> {
+        let (nat, filter) = (save(family, "nat")?, save(family, "filter")?);
+        let base = |name: &&str| NAT_BASE.contains(name);
+        let chains = declared(&nat).filter(|name| is_ours(name) && !base(name)).map(str::to_owned).collect();
+        Ok(Self { chains, nat, filter })
+    }
+
+    /// What leads from the chains that every packet passes into ours, where it does not yet.
+    fn missing_jumps(&self, table: &str) -> String {
+        let saved = if table == "nat" { &self.nat } else { &self.filter };
+        let mut text = String::new();
+        for jump in JUMPS.iter().filter(|jump| jump.table == table) {
+            let from = format!("-A {} ", jump.from);
+            let there = saved.lines().any(|line| line.starts_with(&from) && leads_to(line) == Some(jump.to));
+            if !there {
+                let _ = writeln!(text, "-I {} 1 {}-j {}", jump.from, jump.matching, jump.to);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

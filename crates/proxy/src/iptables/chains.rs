@@ -1,0 +1,354 @@
+//! The text of chains: which rules a port of a service has, by upstream's design and names.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use net::nft::Family;
+use net::{Cidr, Protocol};
+use sha2::{Digest, Sha256};
+
+use crate::choose::Place;
+use crate::engine::Settings;
+use crate::rules::{Backend, Entrance, Frontend, Masquerade, Scope, Way};
+
+/// Chains by name, with their rules.
+pub type Chains = BTreeMap<String, Vec<String>>;
+/// The frontends of one port.
+pub type PortFrontends = BTreeMap<Frontend, Backend>;
+
+/// The chains of the table `nat` that are there whatever the services are.
+pub const NAT_BASE: &[&str] =
+    &["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-MARK-FOREIGN"];
+/// The same of the table `filter`.
+pub const FILTER_BASE: &[&str] =
+    &["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-FORWARD", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"];
+/// How the chains of services begin.
+const PREFIXES: &[&str] = &["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
+
+/// A rule that leads from a chain that every packet passes into one of ours.
+pub struct Jump {
+    /// The table.
+    pub table: &'static str,
+    /// From here.
+    pub from: &'static str,
+    /// Which packets; ends with a space if there is a condition.
+    pub matching: &'static str,
+    /// To there.
+    pub to: &'static str,
+}
+
+const NEW: &str = "-m conntrack --ctstate NEW ";
+
+/// All of them. Each is put before what is there, so that the last of a chain is its first.
+pub const JUMPS: &[Jump] = &[
+    Jump { table: "nat", from: "PREROUTING", matching: "", to: "KUBE-SERVICES" },
+    Jump { table: "nat", from: "OUTPUT", matching: "", to: "KUBE-SERVICES" },
+    Jump { table: "nat", from: "POSTROUTING", matching: "", to: "KUBE-POSTROUTING" },
+    Jump { table: "filter", from: "INPUT", matching: "", to: "KUBE-NODEPORTS" },
+    Jump { table: "filter", from: "INPUT", matching: NEW, to: "KUBE-EXTERNAL-SERVICES" },
+    Jump { table: "filter", from: "INPUT", matching: NEW, to: "KUBE-PROXY-FIREWALL" },
+    Jump { table: "filter", from: "FORWARD", matching: NEW, to: "KUBE-EXTERNAL-SERVICES" },
+    Jump { table: "filter", from: "FORWARD", matching: NEW, to: "KUBE-SERVICES" },
+    Jump { table: "filter", from: "FORWARD", matching: "", to: "KUBE-FORWARD" },
+    Jump { table: "filter", from: "FORWARD", matching: NEW, to: "KUBE-PROXY-FIREWALL" },
+    Jump { table: "filter", from: "OUTPUT", matching: NEW, to: "KUBE-SERVICES" },
+    Jump { table: "filter", from: "OUTPUT", matching: NEW, to: "KUBE-PROXY-FIREWALL" },
+];
+
+/// Whether a chain is one of a proxy's.
+pub fn is_ours(name: &str) -> bool {
+    NAT_BASE.contains(&name) || FILTER_BASE.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The chains that only this port has.
+pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: Family, settings: &Settings) -> Chains {
+    let names = Names::of(&port.0, port.1);
+    let mut chains = Chains::new();
+    for scope in [Scope::Anywhere, Scope::Here] {
+        let Some((places, affinity)) = places(frontends, scope) else { continue };
+        let mut rules = Vec::new();
+        for (frontend, backend) in frontends {
+            rules.extend(masquerade_rule(frontend, backend, scope, family, settings));
+        }
+        rules.extend(picking_rules(&names, places, affinity));
+        chains.insert(names.to(scope), rules);
+        for place in places {
+            chains.entry(names.endpoint(place)).or_insert_with(|| endpoint_rules(&names, place, affinity));
+        }
+    }
+    let outside = frontends.values().find(|backend| backend.entrance != Entrance::ClusterIp);
+    if let Some(backend) = outside.filter(|backend| is_usable(backend)) {
+        chains.insert(names.external(), external_rules(&names, backend, family, settings));
+    }
+    let guarded = frontends.values().find(|backend| !backend.allowed.is_empty());
+    if let Some(backend) = guarded.filter(|backend| is_usable(backend)) {
+        let to = names.external();
+        let allowed = backend.allowed.iter().map(|range| format!("-s {range} -j {to}"));
+        chains.insert(names.firewall(), allowed.collect());
+    }
+    chains
+}
+
+/// What is marked for masquerading, and masqueraded.
+pub fn nat_base(text: &mut String, family: Family, settings: &Settings) {
+    let mark = settings.mark;
+    let _ = writeln!(text, "-A KUBE-POSTROUTING -m mark ! --mark {mark:#x}/{mark:#x} -j RETURN");
+    // A packet that goes through a tunnel comes by here again.
+    let _ = writeln!(text, "-A KUBE-POSTROUTING -j MARK --xor-mark {mark:#x}");
+    let why = comment("kubernetes service traffic requiring SNAT");
+    let _ = writeln!(text, "-A KUBE-POSTROUTING {why} -j MASQUERADE --random-fully");
+    let _ = writeln!(text, "-A KUBE-MARK-MASQ -j MARK --or-mark {mark:#x}");
+    for pods in pods(family, settings) {
+        let _ = writeln!(text, "-A KUBE-MARK-FOREIGN -s {pods} -j RETURN");
+    }
+    text.push_str("-A KUBE-MARK-FOREIGN -j KUBE-MARK-MASQ\n");
+}
+
+/// What leads to the chains of a port.
+pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
+    let names = Names::of(name, protocol);
+    for (frontend, backend) in frontends {
+        let to = match (backend.entrance, &backend.outside) {
+            (Entrance::ClusterIp, Way::To { scope, .. }) => names.to(*scope),
+            (Entrance::ClusterIp, Way::Refuse | Way::Drop) => continue,
+            _ if !is_usable(backend) => continue,
+            _ if !backend.allowed.is_empty() => names.firewall(),
+            _ => names.external(),
+        };
+        let chain = if backend.entrance == Entrance::NodePort { "KUBE-NODEPORTS" } else { "KUBE-SERVICES" };
+        let what = comment(&format!("{name} {}", shown(backend.entrance)));
+        let _ = writeln!(text, "-A {chain} {what} {} -j {to}", matching(frontend));
+    }
+}
+
+/// The last of the rules that lead to services: ports of the node.
+pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
+    let why = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
+    let mut lead = |to: &str| {
+        let _ = writeln!(text, "-A KUBE-SERVICES {why} {to} -j KUBE-NODEPORTS");
+    };
+    if settings.every_address {
+        let here = "-m addrtype --dst-type LOCAL";
+        match (family, settings.localhost) {
+            (Family::Ip, true) => lead(here),
+            (Family::Ip, false) => lead(&format!("{here} ! -d 127.0.0.0/8")),
+            // What comes from the loopback interface cannot be sent elsewhere.
+            (Family::Ip6, _) => lead(&format!("{here} ! -d ::1/128")),
+        }
+    } else {
+        let own = settings.node_addresses.iter().filter(|ip| Family::of(**ip) == family);
+        own.for_each(|ip| lead(&format!("-d {}", alone(*ip))));
+    }
+}
+
+/// Who is refused or dropped: what leads to a port that has nobody to send it to.
+pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
+    debug_assert!(frontends.keys().all(|frontend| frontend.protocol == protocol));
+    for (frontend, backend) in frontends {
+        if !backend.allowed.is_empty() {
+            let why = comment(&format!("{name} traffic not accepted by firewall"));
+            let _ = writeln!(text, "-A KUBE-PROXY-FIREWALL {why} {} -j DROP", matching(frontend));
+        }
+        let (why, target) = match backend.outside {
+            Way::To { .. } => continue,
+            Way::Refuse => ("has no endpoints", "REJECT"),
+            Way::Drop => ("has no local endpoints", "DROP"),
+        };
+        let (chain, place) = match backend.entrance {
+            Entrance::ClusterIp => ("KUBE-SERVICES", ""),
+            Entrance::ExternalIp | Entrance::LoadBalancer => ("KUBE-EXTERNAL-SERVICES", ""),
+            Entrance::NodePort => ("KUBE-EXTERNAL-SERVICES", "-m addrtype --dst-type LOCAL "),
+        };
+        let why = comment(&format!("{name} {why}"));
+        let _ = writeln!(text, "-A {chain} {why} {place}{} -j {target}", matching(frontend));
+    }
+}
+
+/// What passes through the node because a service said so.
+pub fn filter_base(text: &mut String, mark: u32) {
+    text.push_str("-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP\n");
+    let why = comment("kubernetes forwarding rules");
+    let _ = writeln!(text, "-A KUBE-FORWARD {why} -m mark --mark {mark:#x}/{mark:#x} -j ACCEPT");
+    let why = comment("kubernetes forwarding conntrack rule");
+    let _ = writeln!(text, "-A KUBE-FORWARD {why} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
+}
+
+/// The names of a port's chains.
+struct Names<'a> {
+    name: &'a str,
+    protocol: &'static str,
+    hash: String,
+}
+
+impl<'a> Names<'a> {
+    fn of(name: &'a str, protocol: Protocol) -> Self {
+        let protocol = word(protocol);
+        Self { name, protocol, hash: hash(&[name, protocol]) }
+    }
+
+    fn to(&self, scope: Scope) -> String {
+        match scope {
+            Scope::Anywhere => format!("KUBE-SVC-{}", self.hash),
+            Scope::Here => format!("KUBE-SVL-{}", self.hash),
+        }
+    }
+
+    fn external(&self) -> String {
+        format!("KUBE-EXT-{}", self.hash)
+    }
+
+    fn firewall(&self) -> String {
+        format!("KUBE-FW-{}", self.hash)
+    }
+
+    fn endpoint(&self, place: &Place) -> String {
+        let place = SocketAddr::from(*place).to_string();
+        format!("KUBE-SEP-{}", hash(&[self.name, self.protocol, &place]))
+    }
+}
+
+/// The first 16 letters of the hash in base 32, as upstream names chains, which are at most 28 letters long.
+fn hash(parts: &[&str]) -> String {
+    const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let mut hasher = Sha256::new();
+    parts.iter().for_each(|part| hasher.update(part.as_bytes()));
+    let digest = hasher.finalize();
+    let bits = digest.iter().take(10).fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
+    (0..16).map(|at| char::from(LETTERS[(bits >> (75 - 5 * at) & 31) as usize])).collect()
+}
+
+fn word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    }
+}
+
+fn shown(entrance: Entrance) -> &'static str {
+    match entrance {
+        Entrance::ClusterIp => "cluster IP",
+        Entrance::ExternalIp => "external IP",
+        Entrance::LoadBalancer => "loadbalancer IP",
+        Entrance::NodePort => "node port",
+    }
+}
+
+fn comment(text: &str) -> String {
+    format!("-m comment --comment \"{text}\"")
+}
+
+/// Packets to a frontend.
+fn matching(frontend: &Frontend) -> String {
+    let protocol = word(frontend.protocol);
+    let to = if frontend.is_node_port() { String::new() } else { format!("-d {} ", alone(frontend.address)) };
+    format!("-m {protocol} -p {protocol} {to}--dport {}", frontend.port)
+}
+
+fn alone(ip: IpAddr) -> Cidr {
+    Cidr::around(ip, if ip.is_ipv4() { 32 } else { 128 })
+}
+
+fn pods(family: Family, settings: &Settings) -> impl Iterator<Item = &Cidr> {
+    settings.pods.iter().filter(move |pods| Family::of(pods.base()) == family)
+}
+
+/// The endpoints of a port, and how long clients stick to them: the same whatever leads there.
+fn places(frontends: &PortFrontends, scope: Scope) -> Option<(&[Place], Option<u32>)> {
+    let ways = frontends.values().flat_map(|backend| [Some(&backend.outside), backend.inside.as_ref()]).flatten();
+    let mut places = ways.filter_map(|way| match way {
+        Way::To { places, scope: of, affinity_seconds, .. } if *of == scope => {
+            Some((places.as_slice(), *affinity_seconds))
+        }
+        _ => None,
+    });
+    places.next()
+}
+
+/// Who comes by the service's own address and must come back this way.
+fn masquerade_rule(
+    frontend: &Frontend,
+    backend: &Backend,
+    scope: Scope,
+    family: Family,
+    settings: &Settings,
+) -> Option<String> {
+    let Way::To { masquerade, scope: of, .. } = &backend.outside else { return None };
+    if backend.entrance != Entrance::ClusterIp || *of != scope {
+        return None;
+    }
+    let mut blocks = pods(family, settings);
+    let unless = match (masquerade, blocks.next(), blocks.next()) {
+        (Masquerade::Always, ..) => "-j KUBE-MARK-MASQ".to_owned(),
+        // Where nobody says where pods are, everyone may be one.
+        (Masquerade::Never, ..) | (Masquerade::Foreign, None, _) => return None,
+        (Masquerade::Foreign, Some(pods), None) => format!("! -s {pods} -j KUBE-MARK-MASQ"),
+        (Masquerade::Foreign, Some(_), Some(_)) => "-j KUBE-MARK-FOREIGN".to_owned(),
+    };
+    let what = comment(&format!("{} cluster IP", backend.name));
+    Some(format!("{what} {} {unless}", matching(frontend)))
+}
+
+/// Picks an endpoint: the one that a client sticks to, or any.
+fn picking_rules(names: &Names<'_>, places: &[Place], affinity: Option<u32>) -> Vec<String> {
+    let mut rules = Vec::new();
+    let way =
+        |place: &Place| (names.endpoint(place), comment(&format!("{} -> {}", names.name, SocketAddr::from(*place))));
+    if let Some(seconds) = affinity {
+        for place in places {
+            let (chain, what) = way(place);
+            rules.push(format!("{what} -m recent --name {chain} --rcheck --seconds {seconds} --reap -j {chain}"));
+        }
+    }
+    for (at, place) in places.iter().enumerate() {
+        let (chain, what) = way(place);
+        let left = places.len() - at;
+        rules.push(match left {
+            1 => format!("{what} -j {chain}"),
+            _ => format!("{what} -m statistic --mode random --probability {:.10} -j {chain}", 1.0 / left as f64),
+        });
+    }
+    rules
+}
+
+fn endpoint_rules(names: &Names<'_>, place: &Place, affinity: Option<u32>) -> Vec<String> {
+    let (what, protocol) = (comment(names.name), names.protocol);
+    let remember = affinity.map(|_| format!("-m recent --name {} --set ", names.endpoint(place))).unwrap_or_default();
+    vec![
+        // An endpoint that came to itself would not take an answer from itself.
+        format!("{what} -s {} -j KUBE-MARK-MASQ", alone(place.0)),
+        format!("{what} {remember}-m {protocol} -p {protocol} -j DNAT --to-destination {}", SocketAddr::from(*place)),
+    ]
+}
+
+/// What comes from outside: hidden if it may go anywhere, as it is if it stays here.
+fn external_rules(names: &Names<'_>, backend: &Backend, family: Family, settings: &Settings) -> Vec<String> {
+    let to = |way: &Way| match way {
+        Way::To { scope, .. } => Some(names.to(*scope)),
+        Way::Refuse | Way::Drop => None,
+    };
+    let name = names.name;
+    let Some(inside) = &backend.inside else {
+        let what = comment(&format!("masquerade traffic for {name} external destinations"));
+        let go = to(&backend.outside).map(|chain| format!("-j {chain}"));
+        return [format!("{what} -j KUBE-MARK-MASQ")].into_iter().chain(go).collect();
+    };
+    let mut rules = Vec::new();
+    if let Some(chain) = to(inside) {
+        let what = comment(&format!("pod traffic for {name} external destinations"));
+        rules.extend(pods(family, settings).map(|pods| format!("{what} -s {pods} -j {chain}")));
+        let what = comment(&format!("LOCAL traffic for {name} external destinations"));
+        for target in ["KUBE-MARK-MASQ", &chain] {
+            rules.push(format!("{what} -m addrtype --src-type LOCAL -j {target}"));
+        }
+    }
+    rules.extend(to(&backend.outside).map(|chain| format!("-j {chain}")));
+    rules
+}
+
+/// Whether anybody from anywhere finds an endpoint.
+fn is_usable(backend: &Backend) -> bool {
+    [Some(&backend.outside), backend.inside.as_ref()].into_iter().flatten().any(|way| matches!(way, Way::To { .. }))
+}

@@ -1,0 +1,157 @@
+//! Services without packet rules: this process listens on their addresses and carries every byte.
+//!
+//! The addresses of services are put on a link of their own that leads nowhere, so that the kernel takes packets to them for this
+//! machine's. Each frontend that has endpoints has a socket; one that has none has no socket, and the kernel refuses.
+//!
+//! ```text
+//! client ──> address on the link `kube-userspace` ──> socket of a frontend ──> balance: whose turn it is ──> endpoint
+//! ```
+// DEVIATION: in userspace mode endpoints see the node's address in place of the client's, what would be dropped is refused or closed, and SCTP is not served.
+
+mod balance;
+mod carry;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, PoisonError};
+
+use net::link::{Address, Links};
+use net::namespace::set_sysctl;
+use net::{Protocol, netlink};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::task::JoinHandle;
+
+use crate::engine::Settings;
+use crate::rules::{Changes, Frontend};
+
+use carry::{Front, packets, streams};
+
+/// The link that holds the addresses of services.
+pub const LINK: &str = "kube-userspace";
+
+/// Sockets, and what they lead to.
+#[derive(Debug, Default)]
+pub struct Proxy {
+    settings: Arc<Settings>,
+    fronts: BTreeMap<Frontend, Arc<Front>>,
+    /// Tasks that accept, by where they listen; they end with this.
+    listening: BTreeMap<(Frontend, IpAddr), JoinHandle<()>>,
+    /// Addresses that the link has.
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl Proxy {
+    /// Serves all of these and nothing else.
+    pub async fn everything(&mut self, settings: Settings, changes: &Changes) -> Result<(), netlink::Error> {
+        self.settings = Arc::new(settings);
+        self.fronts.retain(|frontend, _| changes.frontends.contains_key(frontend));
+        for front in self.fronts.values() {
+            *front.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.settings);
+        }
+        self.addresses.clear();
+        self.change(changes).await
+    }
+
+    /// Serves what changed as it is now.
+    pub async fn change(&mut self, changes: &Changes) -> Result<(), netlink::Error> {
+        for (frontend, (_, now)) in &changes.frontends {
+            match (now, self.fronts.get(frontend)) {
+                (None, _) => drop(self.fronts.remove(frontend)),
+                (Some(backend), Some(front)) => front.set(backend.clone()),
+                (Some(backend), None) => {
+                    let front = Front::new(*frontend, backend.clone(), Arc::clone(&self.settings));
+                    self.fronts.insert(*frontend, Arc::new(front));
+                }
+            }
+        }
+        self.hold_addresses().await?;
+        self.listen().await;
+        Ok(())
+    }
+
+    /// Puts the services' addresses on the link, and takes others off.
+    async fn hold_addresses(&mut self) -> Result<(), netlink::Error> {
+        let own = self.fronts.keys().filter(|frontend| !frontend.is_node_port());
+        let wanted: BTreeSet<IpAddr> = own.map(|frontend| frontend.address).collect();
+        if wanted == self.addresses && !wanted.is_empty() {
+            return Ok(());
+        }
+        let next = wanted.clone();
+        let held = tokio::task::spawn_blocking(move || hold(&next)).await;
+        held.unwrap_or_else(|error| Err(netlink::Error::Socket(std::io::Error::other(error))))?;
+        self.addresses = wanted;
+        Ok(())
+    }
+
+    /// Listens wherever somebody is to be found, and nowhere else.
+    async fn listen(&mut self) {
+        let mut wanted: BTreeMap<(Frontend, IpAddr), Arc<Front>> = BTreeMap::new();
+        for (frontend, front) in self.fronts.iter().filter(|(_, front)| front.leads_somewhere()) {
+            let node = self.settings.node_addresses.iter();
+            let node = node.filter(|ip| frontend.is_node_port() && ip.is_ipv4() == frontend.address.is_ipv4()).copied();
+            let own = (!frontend.is_node_port()).then_some(frontend.address);
+            wanted.extend(node.chain(own).map(|ip| ((*frontend, ip), Arc::clone(front))));
+        }
+        let ends =
+            |place: &(Frontend, IpAddr), task: &JoinHandle<()>| !wanted.contains_key(place) || task.is_finished();
+        let ended: Vec<_> = self.listening.extract_if(.., |place, task| ends(place, task)).collect();
+        for (_, task) in ended {
+            task.abort();
+            // Whoever comes from now on is refused by the kernel.
+            let _ = task.await;
+        }
+        for ((frontend, ip), front) in wanted {
+            if self.listening.contains_key(&(frontend, ip)) {
+                continue;
+            }
+            let at = SocketAddr::new(ip, frontend.port);
+            let task = match frontend.protocol {
+                Protocol::Tcp => TcpListener::bind(at).await.map(|it| tokio::spawn(streams(it, front))),
+                Protocol::Udp => UdpSocket::bind(at).await.map(|it| tokio::spawn(packets(Arc::new(it), front))),
+                Protocol::Sctp => continue,
+            };
+            match task {
+                Ok(task) => drop(self.listening.insert((frontend, ip), task)),
+                Err(error) => {
+                    tracing::warn!(%at, %error, service = %self.name(&frontend), "cannot listen for a service");
+                }
+            }
+        }
+    }
+
+    fn name(&self, frontend: &Frontend) -> Arc<str> {
+        self.fronts.get(frontend).map(|front| front.name()).unwrap_or_default()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.listening.values().for_each(JoinHandle::abort);
+    }
+}
+
+/// Takes the link away, and all addresses with it.
+pub fn clean_up() -> Result<(), netlink::Error> {
+    Links::open()?.delete(LINK).map(drop)
+}
+
+/// Makes the link have these addresses, but for those that another link has.
+fn hold(wanted: &BTreeSet<IpAddr>) -> Result<(), netlink::Error> {
+    let mut links = Links::open()?;
+    let index = links.ensure_dummy(LINK)?.index;
+    links.set_up(index)?;
+    // Else every node would answer for the addresses of every service that a neighbour asks about.
+    for (path, value) in [("ipv4/conf/all/arp_ignore", "1"), ("ipv4/conf/all/arp_announce", "2")] {
+        set_sysctl(path, value).map_err(netlink::Error::Socket)?;
+    }
+    let (ours, others): (Vec<Address>, Vec<Address>) =
+        links.addresses()?.into_iter().partition(|address| address.index == index);
+    for ip in wanted.iter().filter(|ip| !ours.iter().chain(&others).any(|have| have.ip == **ip)) {
+        links.add_address(&Address { index, ip: *ip, prefix: if ip.is_ipv4() { 32 } else { 128 } })?;
+    }
+    let link_local = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    for old in ours.iter().filter(|have| !wanted.contains(&have.ip) && !link_local(have.ip)) {
+        links.delete_address(old)?;
+    }
+    Ok(())
+}

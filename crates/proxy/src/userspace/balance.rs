@@ -1,0 +1,98 @@
+//! Whose turn it is: endpoints one after another, and the same again for clients that stick.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::choose::Place;
+
+/// How many clients are remembered; those who come when there are more are not.
+const CLIENTS_MAX: usize = 10_000;
+/// When there are as many, how often those are looked for whose time is over.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Knows whose turn it is.
+#[derive(Debug, Default)]
+pub struct Balance {
+    turn: usize,
+    stuck: BTreeMap<IpAddr, (Place, Instant)>,
+    /// When those were last looked for whose time is over.
+    swept: Option<Instant>,
+}
+
+impl Balance {
+    /// An endpoint for a client; nothing if there is none.
+    pub fn pick(
+        &mut self,
+        places: &[Place],
+        affinity_seconds: Option<u32>,
+        client: IpAddr,
+        now: Instant,
+    ) -> Option<Place> {
+        let kept = affinity_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+        if let (Some(kept), Some((place, seen))) = (kept, self.stuck.get_mut(&client))
+            && now.saturating_duration_since(*seen) < kept
+            && places.contains(place)
+        {
+            *seen = now;
+            return Some(*place);
+        }
+        let place = *places.get(self.turn.checked_rem(places.len())?)?;
+        self.turn = self.turn.wrapping_add(1);
+        if let Some(kept) = kept {
+            let swept = self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEEP);
+            if self.stuck.len() >= CLIENTS_MAX && !swept {
+                self.swept = Some(now);
+                self.stuck.retain(|_, (_, seen)| now.saturating_duration_since(*seen) < kept);
+            }
+            if self.stuck.len() < CLIENTS_MAX {
+                self.stuck.insert(client, (place, now));
+            }
+        }
+        Some(place)
+    }
+
+    /// A client did not find its endpoint: it is to get another.
+    pub fn forget(&mut self, client: IpAddr) {
+        self.stuck.remove(&client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(last: u8) -> Place {
+        (IpAddr::from([10, 0, 0, last]), 80)
+    }
+
+    #[test]
+    fn endpoints_take_turns_and_clients_stick_for_a_while() {
+        let (all, now) = ([place(1), place(2), place(3)], Instant::now());
+        let [one, two] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+        let mut balance = Balance::default();
+        let turns: Vec<Place> = (0..4).filter_map(|_| balance.pick(&all, None, one, now)).collect();
+        assert_eq!(turns, [place(1), place(2), place(3), place(1)]);
+        assert_eq!(balance.pick(&[], None, one, now), None);
+        let mut sticky = Balance::default();
+        let mut pick = |places: &[Place], client, after| {
+            sticky.pick(places, Some(60), client, now + Duration::from_secs(after)).unwrap()
+        };
+        assert_eq!([pick(&all, one, 0), pick(&all, two, 0), pick(&all, one, 50)], [place(1), place(2), place(1)]);
+        assert_eq!(pick(&all, one, 100), place(1), "every connection counts anew");
+        assert_eq!(pick(&all, two, 100), place(3), "its time is over");
+        assert_eq!(pick(&[place(2)], one, 101), place(2), "its endpoint is gone");
+        sticky.forget(one);
+        assert_eq!(sticky.pick(&all, Some(60), one, now), Some(place(2)));
+    }
+
+    #[test]
+    fn memory_has_an_end() {
+        let mut balance = Balance::default();
+        let now = Instant::now();
+        for client in 0..2 * u32::try_from(CLIENTS_MAX).unwrap() {
+            balance.pick(&[place(1)], Some(60), IpAddr::V4(client.into()), now);
+        }
+        assert_eq!(balance.stuck.len(), CLIENTS_MAX);
+    }
+}

@@ -1,0 +1,211 @@
+//! Carries connections and datagrams between clients and endpoints.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::choose::Place;
+use crate::engine::Settings;
+use crate::rules::{Backend, Frontend, Way};
+
+use super::balance::Balance;
+
+/// How long endpoints may take to answer, one after another: as upstream's proxy of this kind had it.
+const PATIENCE: [Duration; 4] =
+    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// How many connections a frontend has at once; others wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 4_096;
+/// How many clients of datagrams a frontend remembers; those that are silent go after a while, as conntrack has it.
+const CLIENTS_MAX: usize = 4_096;
+const CLIENT_IDLE: Duration = Duration::from_secs(120);
+/// The largest datagram.
+const DATAGRAM_BYTES_MAX: usize = 65_535;
+
+/// Somewhere that connections come to, and where they go.
+#[derive(Debug)]
+pub struct Front {
+    frontend: Frontend,
+    backend: RwLock<Backend>,
+    balance: Mutex<Balance>,
+    /// How packets are treated.
+    pub settings: RwLock<Arc<Settings>>,
+}
+
+impl Front {
+    pub fn new(frontend: Frontend, backend: Backend, settings: Arc<Settings>) -> Self {
+        Self { frontend, backend: RwLock::new(backend), balance: Mutex::default(), settings: RwLock::new(settings) }
+    }
+
+    pub fn set(&self, backend: Backend) {
+        *self.backend.write().unwrap_or_else(PoisonError::into_inner) = backend;
+    }
+
+    /// The service's port.
+    pub fn name(&self) -> Arc<str> {
+        Arc::clone(&self.backend.read().unwrap_or_else(PoisonError::into_inner).name)
+    }
+
+    /// Whether anybody who comes finds an endpoint.
+    pub fn leads_somewhere(&self) -> bool {
+        let backend = self.backend.read().unwrap_or_else(PoisonError::into_inner);
+        !backend.places().is_empty()
+    }
+
+    /// An endpoint for a client; nothing if it may not come or there is none for it.
+    fn pick(&self, client: IpAddr) -> Option<Place> {
+        let backend = self.backend.read().unwrap_or_else(PoisonError::into_inner);
+        if !backend.allowed.is_empty() && !backend.allowed.iter().any(|range| range.contains(client)) {
+            return None;
+        }
+        let way = backend.inside.as_ref().filter(|_| self.is_inside(client)).unwrap_or(&backend.outside);
+        let Way::To { places, affinity_seconds, .. } = way else { return None };
+        let mut balance = self.balance.lock().unwrap_or_else(PoisonError::into_inner);
+        balance.pick(places, *affinity_seconds, client, Instant::now())
+    }
+
+    /// Whether a client is this node or a pod. Who calls an address of the node from the node seems to call from that address.
+    fn is_inside(&self, client: IpAddr) -> bool {
+        let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
+        client == self.frontend.address
+            || client.is_loopback()
+            || settings.node_addresses.contains(&client)
+            || settings.pods.iter().any(|pods| pods.contains(client))
+    }
+
+    fn is_endpoint(&self, place: Place) -> bool {
+        self.backend.read().unwrap_or_else(PoisonError::into_inner).places().contains(&place)
+    }
+
+    fn forget(&self, client: IpAddr) {
+        self.balance.lock().unwrap_or_else(PoisonError::into_inner).forget(client);
+    }
+}
+
+/// Carries the connections that come to a socket.
+pub async fn streams(listener: TcpListener, front: Arc<Front>) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let front = Arc::clone(&front);
+                // A connection outlives the frontend that it came to.
+                tokio::spawn(async move {
+                    if let Err(error) = carry(stream, from.ip(), &front).await {
+                        tracing::debug!(%error, %from, service = %front.name(), "a connection broke");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, service = %front.name(), "cannot take a connection");
+                // Out of descriptors, mostly: others must go first.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn carry(mut client: TcpStream, from: IpAddr, front: &Front) -> io::Result<()> {
+    let Some(mut endpoint) = reach(front, from).await else { return Ok(()) };
+    client.set_nodelay(true)?;
+    endpoint.set_nodelay(true)?;
+    copy_bidirectional(&mut client, &mut endpoint).await.map(drop)
+}
+
+/// Connects to an endpoint; to another if one does not answer.
+async fn reach(front: &Front, client: IpAddr) -> Option<TcpStream> {
+    for patience in PATIENCE {
+        let place = front.pick(client)?;
+        match timeout(patience, TcpStream::connect(SocketAddr::from(place))).await {
+            Ok(Ok(stream)) => return Some(stream),
+            failed => {
+                tracing::debug!(?failed, ?place, service = %front.name(), "an endpoint cannot be reached");
+                front.forget(client);
+            }
+        }
+    }
+    None
+}
+
+/// Who sends datagrams, and where theirs go.
+struct Client {
+    place: Place,
+    socket: Arc<UdpSocket>,
+}
+
+type Clients = Arc<Mutex<BTreeMap<SocketAddr, Client>>>;
+
+/// Carries the datagrams that come to a socket.
+pub async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
+    let clients = Clients::default();
+    let mut answers = JoinSet::new();
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        while answers.try_join_next().is_some() {}
+        let Ok((length, from)) = socket.recv_from(&mut buffer).await else { continue };
+        let known = clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&from)
+            .map(|it| (it.place, Arc::clone(&it.socket)));
+        let endpoint = match known.filter(|(place, _)| front.is_endpoint(*place)) {
+            Some((_, endpoint)) => endpoint,
+            None => match introduce(&front, &clients, from).await {
+                Some(endpoint) => {
+                    let answer = answer(Arc::clone(&socket), Arc::clone(&endpoint), from, Arc::clone(&clients));
+                    answers.spawn(answer);
+                    endpoint
+                }
+                None => continue,
+            },
+        };
+        // Whoever is not there any more is found out by the next change of endpoints.
+        let _ = endpoint.send(&buffer[..length]).await;
+    }
+}
+
+async fn introduce(front: &Front, clients: &Clients, from: SocketAddr) -> Option<Arc<UdpSocket>> {
+    let place = front.pick(from.ip())?;
+    let any: SocketAddr = if from.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0; 16], 0).into() };
+    let socket = Arc::new(UdpSocket::bind(any).await.ok()?);
+    socket.connect(SocketAddr::from(place)).await.ok()?;
+    let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+    if clients.len() >= CLIENTS_MAX && !clients.contains_key(&from) {
+        return None;
+    }
+    clients.insert(from, Client { place, socket: Arc::clone(&socket) });
+    Some(socket)
+}
+
+/// Carries answers back, until there are none for a while or the client got another endpoint.
+async fn answer(socket: Arc<UdpSocket>, endpoint: Arc<UdpSocket>, to: SocketAddr, clients: Clients) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        match timeout(CLIENT_IDLE, endpoint.recv(&mut buffer)).await {
+            Ok(Ok(length)) => drop(socket.send_to(&buffer[..length], to).await),
+            // Nobody listened there a moment ago.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Ok(Err(_)) | Err(_) => break,
+        }
+        if !is_current(&clients, to, &endpoint) {
+            return;
+        }
+    }
+    let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+    if clients.get(&to).is_some_and(|client| Arc::ptr_eq(&client.socket, &endpoint)) {
+        clients.remove(&to);
+    }
+}
+
+fn is_current(clients: &Clients, of: SocketAddr, endpoint: &Arc<UdpSocket>) -> bool {
+    let clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+    clients.get(&of).is_some_and(|client| Arc::ptr_eq(&client.socket, endpoint))
+}

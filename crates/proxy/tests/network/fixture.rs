@@ -1,0 +1,158 @@
+//! A node with pods that serve, and a proxy of any mode.
+
+use std::net::IpAddr;
+use std::sync::mpsc;
+
+use machinery::{Key, Value, value};
+use net::routed::Config;
+use net::{Cidr, Routed};
+use proxy::config::Mode;
+use proxy::engine::{Engine, Settings};
+use proxy::{Changes, Node, Rules};
+use tokio::sync::mpsc as tasks;
+
+use crate::world::{Namespace, World};
+
+const PODS: &str = "10.244.1.0/24,fd00:1::/64";
+/// The port where a pod says as whom it is called, and the one where it says who it is.
+const CALLER: u16 = 8080;
+const ITSELF: u16 = 8090;
+
+/// A node with three pods that serve, and a proxy.
+pub struct Fixture {
+    pub world: World,
+    pub pods: Vec<Namespace>,
+    pub rules: Rules,
+    pub mode: Mode,
+    proxy: Proxy,
+    _state: tempfile::TempDir,
+}
+
+/// An engine on a thread in the node's namespace.
+struct Proxy(tasks::UnboundedSender<(Work, mpsc::Sender<Result<(), String>>)>);
+
+enum Work {
+    Everything(Settings, Changes),
+    Change(Changes),
+}
+
+impl Fixture {
+    pub fn new(mode: Mode) -> Self {
+        let world = World::new();
+        let state = tempfile::tempdir().unwrap();
+        let network = Routed::new(Config { pod_cidrs: Cidr::parse_list(PODS).unwrap(), ..Config::new(state.path()) });
+        let pods: Vec<Namespace> = (0..3).map(|_| Namespace::new()).collect();
+        for (number, pod) in pods.iter().enumerate() {
+            world.node.enter(|| network.add(&pod.path, &number.to_string(), "eth0", &[])).unwrap();
+            pod.serve(&format!("[::]:{CALLER}"));
+            pod.serve_itself(&format!("[::]:{ITSELF}"));
+        }
+        // Outside knows the way to services, as a router in front of the node would.
+        world.outside.run(
+            "ip route add 10.96.0.0/16 via 192.0.2.1
+             ip route add fd00:96::/64 via 2001:db8::1
+             ip route add 192.0.2.128/25 via 192.0.2.1",
+        );
+        let rules = Rules::new(Node { name: "a".into(), zone: String::new() }, false);
+        let proxy = Proxy::start(&world.node, mode);
+        let fixture = Self { world, pods, rules, mode, proxy, _state: state };
+        fixture.everything(settings());
+        fixture
+    }
+
+    /// Another proxy takes the place of the first, whose rules are there.
+    pub fn restart(&mut self) {
+        self.proxy = Proxy::start(&self.world.node, self.mode);
+        self.everything(settings());
+    }
+
+    pub fn everything(&self, settings: Settings) {
+        self.proxy.run(Work::Everything(settings, self.rules.everything()));
+    }
+
+    pub fn service(&mut self, name: &str, spec: Value) {
+        let mut object = value!({});
+        object.as_object_mut().unwrap().insert("spec", spec);
+        self.rules.set_service(&Key::new("x", name), Some(&object));
+    }
+
+    /// Endpoints by the last part of their addresses; those from 100 on are elsewhere.
+    pub fn endpoints(&mut self, service: &str, last: &[u8]) {
+        for (family, prefix) in [("four", "10.244.1."), ("six", "fd00:1::")] {
+            let one = |last: &u8| {
+                let node = if *last < 100 { "a" } else { "b" };
+                value!({"addresses": [(format!("{prefix}{last}"))], "nodeName": node})
+            };
+            let list: Vec<Value> = last.iter().map(one).collect();
+            let slice = value!({"metadata": {"namespace": "x", "labels": {"kubernetes.io/service-name": service}},
+                "endpoints": list, "ports": [{"name": "p", "port": (i64::from(CALLER)), "protocol": "TCP"},
+                    {"name": "i", "port": (i64::from(ITSELF)), "protocol": "TCP"},
+                    {"name": "u", "port": 5353, "protocol": "UDP"}]});
+            self.rules.set_slice(&Key::new("x", format!("{service}-{family}").as_str()), Some(&slice));
+        }
+    }
+
+    pub fn sync(&mut self) {
+        let changes = self.rules.changes();
+        self.proxy.run(Work::Change(changes.clone()));
+        if self.mode != Mode::Userspace {
+            self.world.node.enter(|| proxy::follow::forget_stale(&changes, &settings()));
+        }
+    }
+
+    /// As whom a pod is called: nobody is who they are where a process carries the bytes.
+    pub fn seen<'a>(&self, expect: &'a str) -> &'a str {
+        match (self.mode, expect.contains(':')) {
+            (Mode::Userspace, false) => "10.244.1.1",
+            (Mode::Userspace, true) => "fd00:1::1",
+            (Mode::Nftables | Mode::Iptables, _) => expect,
+        }
+    }
+}
+
+impl Proxy {
+    fn start(node: &Namespace, mode: Mode) -> Self {
+        let (tell, mut told) = tasks::unbounded_channel::<(Work, mpsc::Sender<Result<(), String>>)>();
+        let path = node.path.clone();
+        let work = move || {
+            let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            executor.block_on(async {
+                let mut engine = Engine::new(mode);
+                while let Some((work, reply)) = told.recv().await {
+                    let done = match work {
+                        Work::Everything(settings, changes) => engine.everything(settings, changes).await,
+                        Work::Change(changes) => engine.change(changes).await,
+                    };
+                    let _ = reply.send(done.map_err(|error| format!("{error:?}")));
+                }
+            });
+        };
+        std::thread::spawn(move || net::namespace::within(&path, work).unwrap());
+        Self(tell)
+    }
+
+    fn run(&self, work: Work) {
+        let (reply, replied) = mpsc::channel();
+        self.0.send((work, reply)).ok().unwrap();
+        replied.recv().unwrap().unwrap();
+    }
+}
+
+pub fn settings() -> Settings {
+    Settings {
+        pods: Cidr::parse_list(PODS).unwrap(),
+        node_addresses: vec![ip("192.0.2.1"), ip("2001:db8::1")],
+        mark: 0x4000,
+        ..Settings::default()
+    }
+}
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A service with a port where pods say as whom they are called, and one where they say who they are.
+pub fn plain(cluster_ip: &str) -> Value {
+    value!({"clusterIP": cluster_ip,
+        "ports": [{"name": "p", "port": 80, "nodePort": 30080}, {"name": "i", "port": 90}]})
+}

@@ -1,0 +1,185 @@
+//! How fast pods get their nodes through the API server: decisions, bindings, events and what the watches show of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use client::cache::Notices;
+use client::{Client, Target, WriteOptions};
+use driver::Caches;
+use hollow::node::Size;
+use hollow::{Nodes, Settings};
+use machinery::{Key, Resource, Value, value};
+use reconcile::kinds;
+use scheduling::events::Recorder;
+use scheduling::{Extenders, Metrics, Shell};
+use testkit::{Cluster, control};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Requests at once while nodes and pods are made.
+const AT_ONCE: usize = 64;
+/// As many keys as are never reached: who counts needs none.
+const NOTICES_MAX: usize = 1;
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOST: &str = "kubernetes.io/hostname";
+
+#[tokio::main]
+async fn main() {
+    println!("the whole path: store, API server, scheduler and bindings in one process");
+    for (name, pods, spec) in shapes() {
+        bound(name, 5_000, pods, &spec).await;
+    }
+    deployment(100, 3_000).await;
+}
+
+/// Upstream's shapes.
+fn shapes() -> Vec<(&'static str, usize, Value)> {
+    let term = |key: &str| value!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}});
+    let soft = |key: &str| value!([{"weight": 1, "podAffinityTerm": (term(key))}]);
+    let required = |field: &str, key: &str| {
+        let rules = value!({"requiredDuringSchedulingIgnoredDuringExecution": [(term(key))]});
+        value!({"affinity": (machinery::Object::from_iter([(field, rules)]))})
+    };
+    let preferred = |field: &str, key: &str| {
+        let rules = value!({"preferredDuringSchedulingIgnoredDuringExecution": (soft(key))});
+        value!({"affinity": (machinery::Object::from_iter([(field, rules)]))})
+    };
+    let in_zone = value!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["zone1"]}]});
+    let in_zone = value!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [in_zone]}});
+    let spread = value!({"topologySpreadConstraints": [{"maxSkew": 5, "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    vec![
+        ("plain", 10_000, value!({})),
+        ("node affinity (one zone)", 5_000, value!({"affinity": {"nodeAffinity": in_zone}})),
+        ("required affinity (zone)", 3_000, required("podAffinity", ZONE)),
+        ("required anti-affinity (host)", 3_000, required("podAntiAffinity", HOST)),
+        ("preferred affinity (host)", 3_000, preferred("podAffinity", HOST)),
+        ("preferred anti-affinity (host)", 3_000, preferred("podAntiAffinity", HOST)),
+        ("spreading (zone)", 3_000, spread),
+    ]
+}
+
+/// Pods that are there before the scheduler is: what it does alone.
+async fn bound(name: &str, nodes: usize, pods: usize, spec: &Value) {
+    let cluster = Cluster::start(&[&kinds::PODS, &kinds::NODES]).await;
+    let client = cluster.admin();
+    create(&client, &kinds::NODES, (0..nodes).map(node)).await;
+    cluster.until(&kinds::NODES, "made", |all| all.len() == nodes).await;
+    create(&client, &kinds::PODS, (0..pods).map(|number| pod(number, spec))).await;
+    cluster.until(&kinds::PODS, "made", |all| all.len() == pods).await;
+    let placed = Placed::count(&cluster);
+    let start = Instant::now();
+    let _scheduler = schedule(&client);
+    placed.reach(pods).await;
+    told(&format!("{name}, {pods} pods on {nodes} nodes"), pods, start);
+}
+
+/// A Deployment from its creation until every pod has its node.
+async fn deployment(nodes: u32, replicas: usize) {
+    let cluster = Cluster::start(&[&kinds::PODS]).await;
+    let client = cluster.admin();
+    let settings = Settings { nodes, prefix: "n".to_owned(), size: Size::default() };
+    let _nodes = Nodes::start(client.clone(), settings).await.expect("nodes are registered");
+    let (_controllers, _scheduler) = (control(&client), schedule(&client));
+    let template =
+        value!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let object = value!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": (i64::try_from(replicas).expect("few")), "selector": {"matchLabels": {"app": "web"}}, "template": template}});
+    let placed = Placed::count(&cluster);
+    let start = Instant::now();
+    cluster.create(&kinds::DEPLOYMENTS, &object).await;
+    placed.reach(replicas).await;
+    told(&format!("a Deployment of {replicas} pods created and bound on {nodes} hollow nodes"), replicas, start);
+}
+
+/// How many pods have their node, as the watch tells.
+struct Placed {
+    number: Arc<AtomicUsize>,
+    changed: Arc<Notify>,
+    _notices: Notices,
+}
+
+impl Placed {
+    fn count(cluster: &Cluster) -> Self {
+        let (number, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let notices = Notices::new(NOTICES_MAX);
+        let (counted, tell) = (Arc::clone(&number), Arc::clone(&changed));
+        let has_node = |pod: &Value| pod.str_at(&["spec", "nodeName"]).is_some_and(|name| !name.is_empty());
+        cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
+            if change.new.is_some_and(has_node) && !change.old.is_some_and(has_node) {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tell.notify_one();
+            }
+        });
+        Self { number, changed, _notices: notices }
+    }
+
+    async fn reach(&self, wanted: usize) {
+        while self.number.load(Ordering::SeqCst) < wanted {
+            self.changed.notified().await;
+        }
+    }
+}
+
+fn schedule(client: &Client) -> JoinSet<()> {
+    let caches = Caches::start(client, &client::cache::Settings::default(), Shell::reads()).expect("kinds that exist");
+    let (recorder, sending) = Recorder::new(client.clone(), "bench");
+    let config = scheduling::Config {
+        profiles: vec![scheduler::Profile::default()],
+        extenders: Extenders::new(&[]).expect("there are none"),
+        queue: scheduler::queue::Options::default(),
+        requests_max: 256,
+    };
+    let metrics = Arc::new(Metrics::default());
+    let shell = Shell::new(client.clone(), caches, recorder, config, metrics).expect("its kinds are watched");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(sending);
+    tasks.spawn(async move {
+        let _ = shell.run().await;
+    });
+    tasks
+}
+
+async fn create(client: &Client, resource: &'static Resource, objects: impl Iterator<Item = Value>) {
+    let mut requests = JoinSet::new();
+    for object in objects {
+        while requests.len() >= AT_ONCE {
+            requests.join_next().await.expect("one is under way").expect("it is taken");
+        }
+        let client = client.clone();
+        requests.spawn(async move {
+            let target = Target::within(resource, Key::of(&object).namespace);
+            client.create(&target, &object, &WriteOptions::default()).await.expect("it is taken");
+        });
+    }
+    requests.join_all().await;
+}
+
+fn node(number: usize) -> Value {
+    let name = format!("node-{number}");
+    let mut labels = machinery::Object::from_iter([(HOST, Value::from(name.clone()))]);
+    labels.insert(ZONE, format!("zone{}", number % 10));
+    let amounts = value!({"cpu": "4", "memory": "32Gi", "pods": "110"});
+    value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": (amounts.clone()), "allocatable": amounts}})
+}
+
+fn pod(number: usize, spec: &Value) -> Value {
+    let requests = value!({"cpu": "100m", "memory": "500Mi"});
+    let mut spec = spec.clone();
+    let containers = value!([{"name": "c", "image": "i", "resources": {"requests": requests}}]);
+    spec.as_object_mut().expect("an object").insert("containers", containers);
+    value!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": (format!("pod-{number}")), "namespace": "default", "labels": {"app": "web"}},
+        "spec": spec})
+}
+
+fn told(what: &str, pods: usize, start: Instant) {
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{what}: {seconds:.2} s, {:.0} pods/s", pods as f64 / seconds);
+}
