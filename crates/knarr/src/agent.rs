@@ -121,7 +121,9 @@ async fn serve(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, in
     running.spawn(async move { ("balancer", passing.serve(listener).await) });
     up::until(&mut running, credentials(agent, &layout)).await?;
     steps.done("certificates");
-    for (row, flags) in plan::of(&[Place::Node], &options, &layout, &Pki::at(&layout.pki())) {
+    let rows = plan::of(&[Place::Node], &options, &layout, &Pki::at(&layout.pki()));
+    let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
+    for (row, flags) in rows {
         up::start(row, flags, None, &mut running)?;
     }
     tokio::spawn(follow_servers(client(&layout, "proxy")?, servers));
@@ -138,7 +140,7 @@ async fn serve(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, in
         steps.done("DNS");
     }
     steps.joined(&layout);
-    instance.ready()?;
+    instance.ready(&parts)?;
     tokio::select! {
         // Components hear of the signal too: that they end then is no failure.
         biased;

@@ -8,7 +8,7 @@ use image::{BUILTIN, Builtin, Config, Name};
 /// Where the program is in them.
 const PROGRAM: &str = "/knarr";
 
-/// `knarr.local/pause` and `knarr.local/hello`.
+/// `knarr.local/hello`, `knarr.local/pause`, and `knarr.local/knarr` for components that run in pods.
 pub fn images() -> anyhow::Result<Vec<Builtin>> {
     let libraries = sys::loaded_objects();
     let mut files = vec![(PathBuf::from("/proc/self/exe"), PathBuf::from(PROGRAM))];
@@ -30,5 +30,9 @@ pub fn images() -> anyhow::Result<Vec<Builtin>> {
         };
         Ok(Builtin { name: Name::parse(&format!("{BUILTIN}/{command}"))?, files: files.clone(), config })
     };
-    ["hello", "pause"].into_iter().map(image).collect()
+    let mut images = ["hello", "pause"].into_iter().map(image).collect::<anyhow::Result<Vec<_>>>()?;
+    // Components read keys that are root's.
+    let config = Config { entrypoint: vec![PROGRAM.to_owned()], env, working_dir: "/".to_owned(), ..Config::default() };
+    images.push(Builtin { name: Name::parse(&format!("{BUILTIN}/knarr"))?, files, config });
+    Ok(images)
 }

@@ -1,11 +1,19 @@
 //! `knarr certs`: the certificates of a cluster, and when they end.
 
-use std::path::PathBuf;
-use std::time::SystemTime;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
-use pki::{Pki, days_left};
+use pki::{Authority, Pki, days_left};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::up::Instance;
+
+/// How long a running cluster may take to make its certificates, and how often it is looked: files of another process have nothing to
+/// wait on.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Certificates of the cluster of this machine.
 #[derive(Args, Debug)]
@@ -21,7 +29,7 @@ struct Certs {
 enum What {
     /// List them, with their ends.
     Ls,
-    /// Make all but the authorities anew at the next start.
+    /// Make all but the authorities anew: at once if the cluster runs, otherwise at its next start.
     Rotate,
 }
 
@@ -44,10 +52,35 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                 println!("{name:<28} {:<36} {:<20} {left}", seen.common_name, seen.organization);
             }
         }
-        What::Rotate => {
-            pki.forget()?;
-            println!("new certificates are made at the next start of the cluster; the authorities stay");
-        }
+        What::Rotate => rotate(&pki, &data_dir)?,
     }
+    Ok(())
+}
+
+fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
+    let before = pki.list()?;
+    let holder = Instance::holder(data_dir)?;
+    // A process that has not come to listen would be ended by what it is told.
+    ensure!(
+        holder.is_none() || Instance::is_ready(data_dir),
+        "the cluster is just being started; try again when it is ready"
+    );
+    pki.forget()?;
+    let Some(process) = holder else {
+        println!("new certificates are made at the next start of the cluster; the authorities stay");
+        return Ok(());
+    };
+    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process has a number")?;
+    kill_process(id, Signal::HUP).with_context(|| format!("process {process} cannot be told"))?;
+    let deadline = Instant::now() + PATIENCE;
+    while pki.list().map_or(0, |now| now.len()) < before.len() {
+        ensure!(Instant::now() < deadline, "process {process} made no new certificates; see knarr.log");
+        std::thread::sleep(LOOK);
+    }
+    println!(
+        "process {process} has made {} certificates anew; the authorities stay",
+        before.len() - Authority::ALL.len()
+    );
+    println!("admin.kubeconfig is a new one; copies of the old one serve until its end");
     Ok(())
 }

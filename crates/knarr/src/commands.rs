@@ -3,8 +3,9 @@
 use clap::ArgMatches;
 
 use crate::{
-    agent, apiserver, certs, cni, controller_manager, convert, cri, dns, down, etcd, hello, hollow, image, kubelet,
-    local_path, members, network, node, pause, proxy, scheduler, server, shim, status, store, token, up,
+    agent, apiserver, certs, cni, controller_manager, convert, cri, dns, doctor, down, etcd, hello, hollow, image,
+    kubelet, local_path, members, network, node, pause, proxy, scheduler, server, shim, status, store, token, trace,
+    up,
 };
 
 /// A command of the binary.
@@ -52,6 +53,12 @@ pub const COMMANDS: &[Command] = &[
         run: cri::run,
     },
     Command { name: "dns", about: "The cluster's DNS server", arguments: dns::arguments, run: dns::run },
+    Command {
+        name: "doctor",
+        about: "Whether this machine can carry a cluster, and how the one on it is",
+        arguments: doctor::arguments,
+        run: doctor::run,
+    },
     Command { name: "down", about: "Stop the cluster of this machine", arguments: down::arguments, run: down::run },
     Command {
         name: "etcd",
@@ -166,6 +173,12 @@ pub const COMMANDS: &[Command] = &[
         about: "What machines join the cluster with: create, list, remove",
         arguments: token::arguments,
         run: token::run,
+    },
+    Command {
+        name: "trace",
+        about: "What an object set in motion, step by step with times",
+        arguments: trace::arguments,
+        run: trace::run,
     },
     Command {
         name: "up",

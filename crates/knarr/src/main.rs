@@ -2,6 +2,7 @@
 
 mod agent;
 mod apiserver;
+mod ask;
 mod builtin;
 mod certs;
 mod cni;
@@ -11,6 +12,7 @@ mod controller_manager;
 mod convert;
 mod cri;
 mod dns;
+mod doctor;
 mod down;
 mod etcd;
 mod health;
@@ -31,6 +33,7 @@ mod shim;
 mod status;
 mod store;
 mod token;
+mod trace;
 mod up;
 
 use std::ffi::OsString;

@@ -3,17 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
-use bytes::Bytes;
+use anyhow::Result;
 use clap::{ArgMatches, Args, FromArgMatches};
-use client::config::Kubeconfig;
-use client::{Client, ListOptions, Settings, Target};
-use http::Request;
-use http_body_util::BodyExt;
+use client::{Client, ListOptions, Target};
 use machinery::meta::Meta;
+use machinery::time::Time;
 use machinery::{Resource, Value, json};
 use pki::{Pki, days_left};
 
+use crate::ask;
 use crate::up::Instance;
 
 /// How a cluster is.
@@ -34,59 +32,108 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let Some(process) = Instance::holder(&data_dir)? else {
         anyhow::bail!("no cluster runs in {}; start it with `knarr up`", data_dir.display());
     };
-    let memory = memory_mib(process).map_or_else(String::new, |mib| format!(", {mib} MiB"));
-    println!("{:<16} running as process {process}{memory}", "cluster");
-    let soonest = Pki::open(&data_dir.join("pki"))?.list()?.into_iter().min_by_key(|(_, seen)| seen.not_after);
-    if let Some((name, seen)) = soonest {
-        println!(
-            "{:<16} the first to end is {name}, in {} days",
-            "certificates",
-            days_left(seen.not_after, SystemTime::now())
-        );
-    }
+    say("cluster", &format!("process {process}, {}", if Instance::is_ready(&data_dir) { "ready" } else { "starting" }));
+    say("memory", &memory(process));
+    certificates(&data_dir)?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(ask(&data_dir))
 }
 
 async fn ask(data_dir: &Path) -> Result<()> {
-    let config = Kubeconfig::load(&[data_dir.join("admin.kubeconfig")])?.config(None)?;
-    let client = Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?;
-    let version = json::parse(&text(&client, "/version").await?)?;
-    println!("{:<16} {} at {}", "version", version.str_at(&["gitVersion"]).unwrap_or("unknown"), config.server);
-    let checks = String::from_utf8_lossy(&text(&client, "/readyz?verbose").await?).into_owned();
-    let failed: Vec<&str> = checks.lines().filter(|line| line.starts_with("[-]")).collect();
-    let verdict = if failed.is_empty() { "ready".to_owned() } else { failed.join(", ") };
-    println!("{:<16} {verdict}", "API server");
+    let config = ask::config(data_dir)?;
+    let client = ask::admin(&config)?;
+    let version = json::parse(&ask::text(&client, "/version").await?)?;
+    let kubernetes = version.str_at(&["gitVersion"]).unwrap_or("unknown");
+    say("version", &format!("knarr {}, Kubernetes {kubernetes} at {}", env!("CARGO_PKG_VERSION"), config.server));
+    components(data_dir, &client).await?;
+    store(data_dir);
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     for node in client.list_all(&Target::all(&nodes), &ListOptions::default()).await?.items {
-        println!("{:<16} {} is {}", "node", Meta::of(&node).name(), readiness(&node));
+        let readiness = match ask::is_ready(&node) {
+            Some(true) => "ready",
+            Some(false) => "not ready",
+            None => "not heard of",
+        };
+        let version = node.str_at(&["status", "nodeInfo", "kubeletVersion"]).unwrap_or_default();
+        let runtime = node.str_at(&["status", "nodeInfo", "containerRuntimeVersion"]).unwrap_or_default();
+        say("node", &format!("{} is {readiness}, {version}, {runtime}", Meta::of(&node).name()));
     }
     let leases = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
     let all = client.list_all(&Target::within(&leases, "kube-system"), &ListOptions::default()).await?;
     for lease in all.items {
-        let holder = lease.str_at(&["spec", "holderIdentity"]).unwrap_or_default();
-        println!("{:<16} {} is {holder}", "leader", Meta::of(&lease).name());
+        say("leader", &leader(&lease));
     }
     Ok(())
 }
 
-async fn text(client: &Client, path: &str) -> Result<Bytes> {
-    let answer = client.raw(Request::get(path).body(Bytes::new())?).await.context("the API server does not answer")?;
-    Ok(answer.into_body().collect().await.map_err(anyhow::Error::from_boxed)?.to_bytes())
+/// Parts of one process live and die together; the API server also says how it is, and a kubelet by its node, below.
+async fn components(data_dir: &Path, client: &Client) -> Result<()> {
+    let failed = ask::failed_checks(client).await?;
+    for name in Instance::components(data_dir) {
+        let health = match (name.as_str(), failed.is_empty()) {
+            ("kube-apiserver", true) => "ready".to_owned(),
+            ("kube-apiserver", false) => format!("not ready: {}", failed.join(", ")),
+            _ => "running".to_owned(),
+        };
+        say("component", &format!("{name} {health}"));
+    }
+    let pods = Resource::namespaced("", "v1", "pods", "Pod");
+    let control_plane = ListOptions { label_selector: "tier=control-plane".to_owned(), ..ListOptions::default() };
+    for pod in client.list_all(&Target::within(&pods, "kube-system"), &control_plane).await?.items {
+        let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
+        say("component", &format!("{} {phase}, a pod", Meta::of(&pod).name()));
+    }
+    Ok(())
 }
 
-fn readiness(node: &Value) -> &'static str {
-    let conditions = node.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
-    let ready = conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Ready"));
-    match ready.and_then(|condition| condition.str_at(&["status"])) {
-        Some("True") => "ready",
-        Some("False") => "not ready",
-        _ => "not heard of",
+/// The member in this process, by what it has on disk.
+fn store(data_dir: &Path) {
+    let folder = data_dir.join("store");
+    if let Ok(files) = std::fs::read_dir(&folder) {
+        let bytes: u64 = files.flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+        say("store", &format!("a member in this process, {} MiB in {}", bytes >> 20, folder.display()));
     }
 }
 
-fn memory_mib(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib / 1024)
+fn certificates(data_dir: &Path) -> Result<()> {
+    let now = SystemTime::now();
+    let mut all: Vec<(String, u64)> = Pki::open(&data_dir.join("pki"))?
+        .list()?
+        .into_iter()
+        .map(|(name, seen)| (name, days_left(seen.not_after, now)))
+        .collect();
+    all.sort_by_key(|(_, days)| *days);
+    // Most are of one day: those that end together are told together.
+    for group in all.chunk_by(|one, other| one.1 == other.1) {
+        let names: Vec<&str> = group.iter().map(|(name, _)| name.as_str()).collect();
+        say("certificates", &format!("{} days left: {}", group[0].1, names.join(", ")));
+    }
+    Ok(())
+}
+
+fn leader(lease: &Value) -> String {
+    let name = Meta::of(lease).name();
+    let holder = lease.str_at(&["spec", "holderIdentity"]).unwrap_or_default();
+    let renewed = lease.str_at(&["spec", "renewTime"]).and_then(|text| Time::parse_micro(text).ok());
+    match renewed {
+        Some(at) => format!("{name} is {holder}, renewed at {at}"),
+        None => format!("{name} is {holder}"),
+    }
+}
+
+/// What a process has, and what of it only it has: code on disk and shared memory can be given back.
+fn memory(process: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mib = |field: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+        line.trim_start_matches(':').trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib >> 10)
+    };
+    match (mib("VmRSS"), mib("RssAnon"), mib("VmHWM")) {
+        (Some(all), Some(own), Some(most)) => format!("{all} MiB resident, {own} MiB of it data, {most} MiB at most"),
+        _ => "unknown".to_owned(),
+    }
+}
+
+fn say(what: &str, text: &str) {
+    println!("{what:<16} {text}");
 }

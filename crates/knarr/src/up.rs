@@ -7,6 +7,8 @@ pub mod nodes;
 pub mod plan;
 pub mod preflight;
 pub mod ready;
+mod renewal;
+mod static_pods;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -72,6 +74,9 @@ pub struct Options {
     /// Flags of components, given by `--kubelet-arg NAME=VALUE` and its like: they win over those decided here.
     #[arg(skip)]
     pub own_flags: BTreeMap<&'static str, Vec<String>>,
+    /// Run the store, the API server, the controllers and the scheduler in pods of this machine's kubelet.
+    #[arg(long)]
+    pub static_pods: bool,
     /// Where the cluster's state is.
     #[arg(skip)]
     pub store: plan::Store,
@@ -131,6 +136,7 @@ pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Op
     }
     let instance = Instance::claim(&options.data_dir)?;
     preflight::check(&options)?;
+    static_pods::check(&options)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
     component::run(async { serve(&complete(options).await?, &instance).await })
 }
@@ -144,14 +150,23 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     certificates(&pki, &layout)?;
     steps.done("certificates");
     let (mut running, inside) = (JoinSet::new(), Inside::new());
-    for (row, flags) in plan::of(plan::places(&options.store), options, &layout, &pki) {
+    if options.static_pods {
+        static_pods::write(options, &layout, &pki)?;
+    }
+    let rows = plan::of(plan::places(&options.store), options, &layout, &pki).into_iter();
+    let rows: Vec<_> = rows.filter(|(row, _)| !options.static_pods || !static_pods::has(row.name)).collect();
+    let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
+    // Whoever brings the server up comes first, and everybody else needs it.
+    let bringer = if options.static_pods { "kubelet" } else { "kube-apiserver" };
+    for (row, flags) in rows {
         let asked_by = layout.user(row.kubeconfig).context("every component is somebody")?;
-        start(row, flags, Some(inside.asked_by(asked_by)), &mut running)?;
+        let inside = (!options.static_pods).then(|| inside.asked_by(asked_by));
+        start(row, flags, inside, &mut running)?;
         if row.place == Place::Store {
             until(&mut running, ready::member(options, &layout)).await?;
             steps.done("store");
         }
-        if row.name == "kube-apiserver" {
+        if row.name == bringer {
             until(&mut running, ready::server(&layout)).await?;
             steps.done(if options.store == plan::Store::Inside { "API server and store" } else { "API server" });
             addons::apply(options, &layout).await?;
@@ -162,13 +177,15 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         until(&mut running, wait).await?;
         steps.done(what);
     }
+    let asked = renewal::asked()?;
     steps.finish(&layout);
-    instance.ready()?;
+    instance.ready(&parts)?;
     tokio::select! {
         // Components hear of the signal too: that they end then is no failure.
         biased;
         signal = crate::etcd::signal() => signal,
         ended = first_end(&mut running) => ended,
+        renewal = renewal::keep(&pki, &layout, asked) => renewal,
     }
 }
 
@@ -181,7 +198,9 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
     for (file, user, group) in layout.kubeconfigs() {
         let name = file.file_stem().and_then(|name| name.to_str()).context("a kubeconfig has a name")?;
         let pair = pki.certificate(&Subject::client(name, &user, &group), now)?;
-        pki::kubeconfig(pki, &file, &layout.server(), &user, &pair)?;
+        // People copy theirs; components notice when the files that theirs names are renewed.
+        let write = if name == "admin" { pki::kubeconfig } else { pki::kubeconfig_of_files };
+        write(pki, &file, &layout.server(), &user, &pair)?;
     }
     Ok(())
 }

@@ -153,6 +153,16 @@ impl Links {
         self.0.execute("a pod's link", request)
     }
 
+    /// A link that is nothing but its kind, such as `bridge` or `veth`.
+    pub fn add_plain(&mut self, name: &str, kind: &str) -> Result<(), Error> {
+        let make = Request::of(NEWLINK, ACK | CREATE | EXCLUSIVE, &link_header(0, false), |it| {
+            it.put_str(IFLA_IFNAME, name).nest(IFLA_LINKINFO, |it| {
+                it.put_str(INFO_KIND, kind);
+            });
+        });
+        self.0.execute("a link", make)
+    }
+
     /// A tunnel whose other ends are told by routes and neighbours.
     pub fn ensure_vxlan(&mut self, name: &str, id: u32, port: u16, mtu: u32, hardware: [u8; 6]) -> Result<Link, Error> {
         const VXLAN_ID: u16 = 1;

@@ -15,8 +15,27 @@ pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair)
         let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
         Ok(STANDARD.encode(bytes))
     };
-    let authority = encoded(&pki.authority(Authority::Cluster))?;
-    let (certificate, key) = (encoded(&pair.certificate)?, encoded(&pair.key)?);
+    let authority = format!("certificate-authority-data: {}", encoded(&pki.authority(Authority::Cluster))?);
+    let certificate = format!("client-certificate-data: {}", encoded(&pair.certificate)?);
+    let key = format!("client-key-data: {}", encoded(&pair.key)?);
+    write_config(path, server, user, &authority, [certificate, key])
+}
+
+/// Writes a kubeconfig that names the files of this machine: who uses it notices when a certificate is renewed.
+pub fn kubeconfig_of_files(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
+    let authority = format!("certificate-authority: {}", pki.authority(Authority::Cluster).display());
+    let certificate = format!("client-certificate: {}", pair.certificate.display());
+    let key = format!("client-key: {}", pair.key.display());
+    write_config(path, server, user, &authority, [certificate, key])
+}
+
+fn write_config(
+    path: &Path,
+    server: &str,
+    user: &str,
+    authority: &str,
+    [certificate, key]: [String; 2],
+) -> Result<(), Error> {
     let text = format!(
         "apiVersion: v1
 kind: Config
@@ -24,12 +43,12 @@ clusters:
 - name: knarr
   cluster:
     server: {server}
-    certificate-authority-data: {authority}
+    {authority}
 users:
 - name: {user}
   user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
+    {certificate}
+    {key}
 contexts:
 - name: knarr
   context:

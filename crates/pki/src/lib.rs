@@ -29,7 +29,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-pub use kubeconfig::kubeconfig;
+pub use kubeconfig::{kubeconfig, kubeconfig_of_files};
 pub use read::Seen;
 pub use table::{Authority, Subject, Usage};
 
@@ -163,6 +163,13 @@ impl Pki {
         Ok(found)
     }
 
+    /// When the first of the certificates is to be made anew; authorities are not.
+    pub fn next_renewal(&self) -> Result<Option<SystemTime>, Error> {
+        let list = self.list()?;
+        let own = list.iter().filter(|(name, _)| !is_authority(name));
+        Ok(own.map(|(_, seen)| seen.not_after - LIFE / RENEWED_PART).min())
+    }
+
     /// The files that make another folder the same cluster's: what all servers share.
     pub fn shared(&self) -> Vec<PathBuf> {
         let authorities = Authority::ALL.iter().map(|authority| self.authority_pair(*authority));
@@ -172,7 +179,7 @@ impl Pki {
     /// Makes every certificate but the authorities' anew when it is next asked for.
     pub fn forget(&self) -> Result<(), Error> {
         for (name, _) in self.list()? {
-            if Authority::ALL.iter().all(|authority| authority.name() != name) {
+            if !is_authority(&name) {
                 let path = self.pair(&name).certificate;
                 fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
             }
@@ -190,6 +197,10 @@ impl Pki {
         write(path, &key.serialize_pem(), 0o600)?;
         Ok(key)
     }
+}
+
+fn is_authority(name: &str) -> bool {
+    Authority::ALL.iter().any(|authority| authority.name() == name)
 }
 
 fn authority_params(authority: Authority, now: SystemTime) -> CertificateParams {
@@ -297,6 +308,8 @@ mod tests {
         assert_eq!(names[0], ("admin", "admin"));
         assert_eq!(names[1..], expect);
         assert!(list[0].1.says(&admin));
+        let due = pki.next_renewal().unwrap().unwrap();
+        assert!((240..245).contains(&days_left(due, SystemTime::now())), "two thirds of a year");
         pki.forget().unwrap();
         assert_eq!(pki.list().unwrap().len(), 3, "authorities stay");
     }

@@ -1,5 +1,6 @@
 //! The proxy at work: watches, decides, and sends what changed in one transaction.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ use crate::rules::{Changes, Rules};
 const NOTICES_MAX: usize = 10_000;
 /// How long after the kernel refused it is asked again.
 const RETRY: Duration = Duration::from_secs(5);
+/// Addresses that a line of the log names.
+const NAMED_MAX: usize = 64;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Why a proxy ended.
@@ -160,7 +163,9 @@ impl Proxy {
                 if self.config.mode != Mode::Userspace {
                     forget_stale(&changes, &self.settings);
                 }
-                tracing::debug!(frontends = changes.frontends.len(), took = ?begun.elapsed(), "the rules are in place");
+                // `knarr trace` reads this: no object says when a service's rules came into place.
+                let services = named(&changes);
+                tracing::info!(services, took = ?begun.elapsed(), "the rules are in place");
                 None
             }
             Err(error) => {
@@ -200,6 +205,13 @@ impl Proxy {
         let body = json::to_string(&value!({"nodeEligible": true, "healthy": ok}));
         *self.well.write().unwrap_or_else(PoisonError::into_inner) = Told { ok, body, weight: 0 };
     }
+}
+
+/// The addresses of what changed, as far as a line of a log has room.
+fn named(changes: &Changes) -> String {
+    let addresses: BTreeSet<String> =
+        changes.frontends.keys().map(|frontend| frontend.address.to_string()).take(NAMED_MAX).collect();
+    Vec::from_iter(addresses).join(" ")
 }
 
 fn count(changed: &Changed) -> usize {

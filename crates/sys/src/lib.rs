@@ -4,6 +4,8 @@
 
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 
+mod apart;
+mod clock;
 mod code;
 mod counting;
 mod fork;
@@ -14,6 +16,8 @@ mod packet;
 mod seccomp;
 mod spill;
 
+pub use apart::apart;
+pub use clock::{ClockState, clock_state};
 pub use code::release_code;
 pub use counting::Counting;
 pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};

@@ -14,6 +14,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("node", "knarr"),
     ("scheduler", "scheduling"),
     ("store", "knarr"),
+    ("up", "knarr"),
 ];
 /// Crates whose bench comes before the example of the same name.
 const BENCHES: &[&str] = &["scheduler"];

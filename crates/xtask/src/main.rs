@@ -21,7 +21,7 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "bench",
-        about: "measure a part as it is released: api, controllers, net, node (beside containerd), scheduler, store (beside etcd)",
+        about: "measure a part as it is released: api, controllers, net, node (beside containerd), scheduler, store (beside etcd), up",
         run: bench::run,
     },
     Task {

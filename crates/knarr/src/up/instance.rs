@@ -69,9 +69,15 @@ impl Instance {
         std::fs::read_to_string(folder.join("knarr.lock")).is_ok_and(|text| text.lines().nth(1) == Some("ready"))
     }
 
-    /// Says that the cluster can be used.
-    pub fn ready(&self) -> Result<()> {
-        self.say(&format!("{}\nready\n", std::process::id()))
+    /// Says that the cluster can be used, and what runs.
+    pub fn ready(&self, components: &[&str]) -> Result<()> {
+        self.say(&format!("{}\nready\n{}\n", std::process::id(), components.join(" ")))
+    }
+
+    /// The components that the cluster of a folder runs in its process: the end of one is the end of all.
+    pub fn components(folder: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(folder.join("knarr.lock")).unwrap_or_default();
+        text.lines().nth(2).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
     /// Where components write what they do.
@@ -113,7 +119,8 @@ mod tests {
         let refused = Instance::claim(folder.path()).unwrap_err().to_string();
         assert!(refused.contains("knarr down"), "{refused}");
         assert!(!Instance::is_ready(folder.path()));
-        first.ready().unwrap();
+        first.ready(&["kubelet", "dns"]).unwrap();
+        assert_eq!(Instance::components(folder.path()), ["kubelet", "dns"]);
         assert!(Instance::is_ready(folder.path()));
         drop(first);
         assert_eq!(Instance::holder(folder.path()).unwrap(), None);

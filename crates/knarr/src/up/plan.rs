@@ -11,7 +11,7 @@ use auth::User;
 use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
-use super::{Options, preflight};
+use super::{Options, preflight, static_pods};
 use crate::component::Inside;
 use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, network, proxy, scheduler};
 
@@ -206,6 +206,8 @@ pub struct Layout {
     pub dns_service: IpAddr,
     /// The machine's own port of the DNS server.
     pub dns_port: u16,
+    /// Whether the control plane runs in pods.
+    pub static_pods: bool,
     /// Whether this machine has a member of the store.
     pub has_member: bool,
 }
@@ -223,6 +225,7 @@ impl Layout {
             first_service: nth(1)?,
             dns_service: nth(10)?,
             dns_port: options.dns_port,
+            static_pods: options.static_pods,
             has_member: matches!(options.store, Store::Member { .. }),
         })
     }
@@ -263,7 +266,7 @@ impl Layout {
             names,
         };
         let mut subjects = vec![server, kubelet_client, front];
-        if self.has_member {
+        if self.has_member || self.static_pods {
             subjects.extend(self.member());
         }
         subjects
@@ -486,7 +489,7 @@ fn dns_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
 }
 
 fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
-    flags(&[
+    let mut flags = flags(&[
         ("kubeconfig", path(layout.kubeconfig("kubelet"))),
         ("data-dir", path(layout.data_dir.clone())),
         ("root-dir", path(layout.data_dir.join("kubelet"))),
@@ -502,15 +505,20 @@ fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("authorization-mode", "Webhook".into()),
         ("network", "built-in".into()),
         ("cluster-cidr", options.pod_cidr.clone()),
-    ])
+    ]);
+    if options.static_pods {
+        flags.push(format!("--pod-manifest-path={}", path(static_pods::folder(&layout.data_dir))));
+    }
+    flags
 }
 
-fn flags(pairs: &[(&str, String)]) -> Vec<String> {
+/// Flags by their names and values.
+pub fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
 /// Flags, with those of the same name replaced; all of a name that is given several times are kept.
-fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a String>) -> Vec<String> {
+pub fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a String>) -> Vec<String> {
     let own: Vec<String> = own.map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect();
     let name = |flag: &str| flag.split('=').next().map(str::to_owned);
     flags.retain(|flag| !own.iter().any(|own| name(own) == name(flag)));
@@ -518,7 +526,8 @@ fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a String>)
     flags
 }
 
-fn path(path: PathBuf) -> String {
+/// A path as a flag has it.
+pub fn path(path: PathBuf) -> String {
     path.into_os_string().into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
 
@@ -554,6 +563,7 @@ mod tests {
             first_service: IpAddr::from([10, 96, 0, 1]),
             dns_service: IpAddr::from([10, 96, 0, 10]),
             dns_port: 1,
+            static_pods: false,
             has_member: true,
         };
         for row in ROWS.iter().filter(|row| row.place == Place::Node && row.name != "kubelet") {

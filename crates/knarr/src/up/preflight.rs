@@ -17,7 +17,10 @@ pub fn check(options: &Options) -> Result<()> {
         bail!("running pods needs root; use sudo, or leave the node out with --disable kubelet,proxy,dns");
     }
     let server = SocketAddr::new(options.bind_address, options.secure_port);
-    free(server, "the API server", "--secure-port")?;
+    // An API server in a pod goes on while this process is started anew.
+    if !options.static_pods {
+        free(server, "the API server", "--secure-port")?;
+    }
     if runs_pods {
         free(SocketAddr::new(options.bind_address, options.kubelet_port), "the kubelet", "--kubelet-port")?;
     }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod nodes;
+mod operate;
 mod servers;
 
 use std::io::Write;
@@ -169,8 +170,7 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
     let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
     let found = machine.succeed(&format!("kubectl exec {first} -- busybox nslookup web.default.svc.cluster.local"));
     assert!(found.contains(&address), "{found}");
-    let status = machine.knarr("status");
-    assert!(status.contains("only is ready"), "{status}");
+    operate::look_after(&machine);
 
     leave_nothing_after_a_hundred_pods(&machine);
 
@@ -188,6 +188,15 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
     assert_eq!(links.lines().count(), 3, "only what was there before: {links}");
     assert_eq!(machine.succeed("nft list tables"), "");
     assert_eq!(machine.succeed("ip route").lines().count(), 2);
+}
+
+#[test]
+fn a_control_plane_in_pods_goes_on_without_the_process_that_started_it() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    operate::live_in_pods(&Machine::new());
 }
 
 /// Ten times ten pods come and go; whatever the machine has for a pod is counted before and after.

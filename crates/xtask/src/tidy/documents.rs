@@ -1,9 +1,12 @@
-//! Documents that stay true: links lead somewhere, invariants name tests that exist.
+//! Documents that stay true: links lead somewhere, invariants name tests that exist, translations say as much as their original.
 
 use super::Tree;
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const ARCHITECTURE_LINES_MAX: usize = 400;
+
+/// Documents and their translations.
+const TRANSLATED: &[(&str, &str)] = &[("README.md", "README.ko.md")];
 
 /// How an invariant names what enforces it: *Enforced by* followed by names in backticks.
 const ENFORCED: &str = "*Enforced by* ";
@@ -15,6 +18,15 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
             if !tree.root.join(folder).join(target).exists() {
                 findings.push(format!("{path}: links to {target}, which is not there"));
             }
+        }
+    }
+    for (original, translation) in TRANSLATED {
+        match (tree.files.get(*original), tree.files.get(*translation)) {
+            (Some(one), Some(other)) => {
+                let differing = differences(one, other).into_iter();
+                findings.extend(differing.map(|what| format!("{translation}: {what} than {original}")));
+            }
+            _ => findings.push(format!("{translation}: it or {original} is missing")),
         }
     }
     let Some(architecture) = tree.files.get(ARCHITECTURE) else {
@@ -30,6 +42,47 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
         if !is_check && !tree.rust().any(|(_, text)| text.contains(&test)) {
             findings.push(format!("{ARCHITECTURE}: names the test `{name}`, which is not there"));
         }
+    }
+}
+
+/// In what a translation is not in step: its shape must be that of the original, and commands need no translation.
+fn differences(original: &str, translation: &str) -> Vec<&'static str> {
+    let (one, other) = (Shape::of(original), Shape::of(translation));
+    let mut found = Vec::new();
+    let mut differs = |is: bool, what| found.extend(is.then_some(what));
+    differs(one.headings != other.headings, "has other headings");
+    differs(one.rows != other.rows, "has other tables");
+    differs(one.blocks != other.blocks, "has other commands");
+    found
+}
+
+/// What of a document is the same in every language.
+#[derive(Default)]
+struct Shape<'a> {
+    /// The depth of each heading.
+    headings: Vec<usize>,
+    /// The number of cells of each row of a table.
+    rows: Vec<usize>,
+    /// What stands between fences.
+    blocks: Vec<&'a str>,
+}
+
+impl<'a> Shape<'a> {
+    fn of(text: &'a str) -> Self {
+        let mut shape = Self::default();
+        let mut inside = false;
+        for line in text.lines() {
+            if line.trim_start().starts_with("```") {
+                inside = !inside;
+            } else if inside {
+                shape.blocks.push(line);
+            } else if line.starts_with('#') {
+                shape.headings.push(line.bytes().take_while(|byte| *byte == b'#').count());
+            } else if line.starts_with('|') {
+                shape.rows.push(line.matches('|').count());
+            }
+        }
+        shape
     }
 }
 
@@ -55,6 +108,15 @@ mod tests {
     fn every_name_after_the_mark_is_an_enforcer_until_the_sentence_ends() {
         let text = "1. X. *Enforced by* `a::b` and\n   `c`.\n2. Y `z`. *Enforced by* `cargo xtask tidy`.\n";
         assert_eq!(enforcers(text).collect::<Vec<_>>(), ["a::b", "c", "cargo xtask tidy"]);
+    }
+
+    #[test]
+    fn a_translation_has_the_headings_tables_and_commands_of_its_original() {
+        let original = "# A\n| x | y |\n```sh\n# run\n```\n## B\n";
+        let check = |translation: &str, expect: &[&str]| assert_eq!(differences(original, translation), expect);
+        check("# 가\n| 나 | 다 |\n```sh\n# run\n```\n## 라\n", &[]);
+        check("# 가\n| 나 | 다 |\n```sh\n# run\n```\n", &["has other headings"]);
+        check("# 가\n| 나 |\n```sh\n# 실행\n```\n## 라\n", &["has other tables", "has other commands"]);
     }
 
     #[test]

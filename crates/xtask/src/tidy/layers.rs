@@ -13,7 +13,19 @@ const LAYERS: &[&[&str]] = &[
     &["machinery", "sys", "cri", "plugins", "spdy"],
     &["cel"],
     &["api", "mvcc", "consensus", "image", "container", "net"],
-    &["store", "auth", "openapi", "flowcontrol", "audit", "encryption", "reconcile", "client", "pki", "runtime"],
+    &[
+        "store",
+        "auth",
+        "openapi",
+        "flowcontrol",
+        "audit",
+        "encryption",
+        "operate",
+        "reconcile",
+        "client",
+        "pki",
+        "runtime",
+    ],
     &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard"],
     &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim"],
@@ -36,6 +48,7 @@ pub const DECIDING: &[&str] = &[
     "flowcontrol",
     "audit",
     "encryption",
+    "operate",
 ];
 
 /// What a deciding crate must not reach, however indirectly: runtimes, sockets, randomness.

@@ -1,0 +1,123 @@
+//! The cluster that is measured: one command in a network of its own.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use client::config::Kubeconfig;
+use client::{Client, Settings};
+use tokio::net::UdpSocket;
+
+use crate::process::Process;
+
+/// Set in the process that measures.
+const INSIDE: &str = "KNARR_BENCH_INSIDE";
+/// The machine's own address in its network.
+const ADDRESS: &str = "198.51.100.2";
+const DNS_PORT: u16 = 10053;
+/// How long an answer of the name server may take before it is asked again.
+const DNS_PATIENCE: Duration = Duration::from_millis(50);
+/// A question for the address of kubernetes.default.svc.cluster.local.
+const QUESTION: &[u8] =
+    b"\x4b\x4e\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x0akubernetes\x07default\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01";
+
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Runs this program again in a network of its own: the cluster's rules and links are nobody else's.
+pub fn run_inside() -> Result<()> {
+    let name = format!("knarr-bench-{}", std::process::id());
+    let run = |line: &str| {
+        let status = Command::new("ip").args(line.split(' ')).status().context("ip cannot be started")?;
+        ensure!(status.success(), "ip {line} failed");
+        Ok(())
+    };
+    run(&format!("netns add {name}"))?;
+    let address = format!("address add {ADDRESS}/24 dev uplink");
+    let prepared = [
+        "link set lo up",
+        "link add uplink type veth peer name wire",
+        "link set wire up",
+        &address,
+        "link set uplink up",
+        "route add default via 198.51.100.1",
+    ];
+    let outcome = prepared.iter().try_for_each(|line| run(&format!("-n {name} {line}"))).and_then(|()| {
+        let mut again = Command::new("nsenter");
+        again.arg(format!("--net=/run/netns/{name}")).arg(std::env::current_exe()?).env(INSIDE, "1");
+        ensure!(again.status()?.success(), "the measurement failed");
+        Ok(())
+    });
+    run(&format!("netns delete {name}"))?;
+    outcome
+}
+
+/// A cluster of one node, from its command on; gone with the value.
+pub struct Cluster {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    child: Child,
+    begun: Instant,
+}
+
+impl Cluster {
+    /// Gives the command, and waits for nothing.
+    pub fn start() -> Result<Self> {
+        let this = std::env::current_exe()?;
+        let program = this.ancestors().nth(2).context("this program is in no target folder")?.join("knarr");
+        let folder = tempfile::tempdir()?;
+        let mut up = Command::new(&program);
+        // The machine's disk may be nearly full: that is no matter of this measurement.
+        up.args(["up", "--node-name", "bench", "--kubelet-arg", "eviction-hard=nodefs.available<1Mi", "--data-dir"]);
+        up.arg(folder.path().join("data")).stdout(Stdio::null());
+        let begun = Instant::now();
+        let child = up.spawn().context("knarr cannot be started")?;
+        Ok(Self { folder, program, child, begun })
+    }
+
+    pub const fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    pub fn process(&self) -> Process {
+        Process(self.child.id())
+    }
+
+    /// A client, once there is a kubeconfig.
+    pub fn client(&self) -> Result<Client> {
+        let config = Kubeconfig::load(&[self.folder.path().join("data/admin.kubeconfig")])?.config(None)?;
+        Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
+    }
+
+    /// Whether the name server knows the API server's service.
+    pub async fn dns_answers(&self) -> bool {
+        tokio::time::timeout(DNS_PATIENCE, ask()).await.is_ok_and(|answer| answer.unwrap_or(false))
+    }
+}
+
+async fn ask() -> Result<bool> {
+    let server: SocketAddr = format!("{ADDRESS}:{DNS_PORT}").parse()?;
+    let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    socket.connect(server).await?;
+    socket.send(QUESTION).await?;
+    let mut answer = [0; 512];
+    let length = socket.recv(&mut answer).await?;
+    // No error, and at least one record.
+    Ok(length > 12 && answer[3] & 0xf == 0 && answer[7] > 0)
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let data = self.folder.path().join("data");
+        let _ = Command::new(&self.program).args(["down", "--purge", "--data-dir"]).arg(data).output();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,32 @@
+//! What a process takes, as the kernel counts it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// A process, by its number.
+#[derive(Clone, Copy)]
+pub struct Process(pub u32);
+
+impl Process {
+    /// The processor time that it has had.
+    pub fn processor_time(self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0))?;
+        let fields: Vec<&str> = stat.rsplit_once(')').context("a process has a name")?.1.split_whitespace().collect();
+        let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok());
+        let ticks = ticks(11).zip(ticks(12)).context("a process has processor time")?;
+        // Linux counts in hundredths of a second on every machine this runs on.
+        Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
+    }
+
+    /// All that it has in memory, and what of it is no copy of a file.
+    pub fn memory_kib(self) -> Result<(u64, u64)> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0))?;
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a process has memory")?;
+            let number = line.trim_start_matches(':').trim().trim_end_matches("kB").trim();
+            number.parse::<u64>().context("memory is a number")
+        };
+        Ok((of("VmRSS")?, of("RssAnon")?))
+    }
+}

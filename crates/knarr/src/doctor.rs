@@ -1,0 +1,68 @@
+//! `knarr doctor`: whether this machine can carry a cluster, and how the one on it is.
+
+mod cluster;
+mod features;
+mod host;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
+use machinery::json;
+use operate::checkup;
+
+use crate::up::Instance;
+
+/// What to look at, and how to tell.
+#[derive(Args, Debug)]
+struct Doctor {
+    /// The cluster's folder, or where one is to be.
+    #[arg(long, default_value = "/var/lib/knarr")]
+    data_dir: PathBuf,
+    /// Port of the API server.
+    #[arg(long, default_value_t = 6443)]
+    secure_port: u16,
+    /// Port of the kubelet.
+    #[arg(long, default_value_t = 10250)]
+    kubelet_port: u16,
+    /// Port of the DNS server on this machine.
+    #[arg(long, default_value_t = 10053)]
+    dns_port: u16,
+    /// A table for people, or JSON for programs.
+    #[arg(short, long, default_value = "table")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+pub fn arguments(command: clap::Command) -> clap::Command {
+    Doctor::augment_args(command)
+}
+
+/// Looks, judges and tells. What would prevent a start is exit code 1.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let doctor = Doctor::from_arg_matches(matches)?;
+    let holder = if doctor.data_dir.is_dir() { Instance::holder(&doctor.data_dir)? } else { None };
+    let machine = host::observe(&doctor, holder);
+    let cluster = match holder {
+        None => None,
+        Some(process) => {
+            let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            Some(executor.block_on(cluster::observe(&doctor.data_dir, process)))
+        }
+    };
+    let rows = checkup::judge(&machine, cluster.as_ref());
+    match doctor.output {
+        Output::Json => println!("{}", json::to_string_pretty(&checkup::json(&rows))),
+        Output::Table => print!("{}", checkup::table(&rows)),
+    }
+    match cluster {
+        None => ensure!(!checkup::prevents(&rows), "a cluster would not start here: see what is marked FAIL"),
+        Some(_) => ensure!(!checkup::prevents(&rows), "the cluster is not well: see what is marked FAIL"),
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! What is to be seen of a cluster that runs here.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail, ensure};
+use client::{Client, ListOptions, Target};
+use machinery::meta::Meta;
+use machinery::{Resource, Value};
+use operate::checkup::Cluster;
+use pki::{Pki, days_left};
+use tokio::net::UdpSocket;
+
+use crate::ask;
+
+/// How long any part of a cluster may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+const NAME: &[&str] = &["kubernetes", "default", "svc", "cluster", "local"];
+/// Where an answer's code and its number of records are, and where its question begins.
+const CODE: usize = 3;
+const ANSWERS: usize = 7;
+const HEADER: usize = 12;
+
+/// Asks everything that can be asked; what does not answer is told as such.
+pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
+    let now = SystemTime::now();
+    let certificates = Pki::open(&data_dir.join("pki")).and_then(|pki| pki.list()).unwrap_or_default();
+    let mut cluster = Cluster {
+        process,
+        failed_checks: Err("it was not asked".to_owned()),
+        nodes: Vec::new(),
+        dns: None,
+        certificates: certificates.into_iter().map(|(name, seen)| (name, days_left(seen.not_after, now))).collect(),
+        store: Err("it was not asked".to_owned()),
+    };
+    let client = match ask::config(data_dir).and_then(|config| ask::admin(&config)) {
+        Ok(client) => client,
+        Err(error) => {
+            cluster.failed_checks = Err(format!("{error:#}"));
+            return cluster;
+        }
+    };
+    cluster.failed_checks = within(ask::failed_checks(&client)).await;
+    cluster.store = within(read(&client)).await;
+    cluster.nodes = within(nodes(&client)).await.unwrap_or_default();
+    cluster.dns = match within(server(&client)).await {
+        Ok(Some(server)) => Some(within(resolve(server)).await),
+        Ok(None) => None,
+        Err(error) => Some(Err(error)),
+    };
+    cluster
+}
+
+async fn within<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done.map_err(|error| format!("{error:#}")),
+        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    }
+}
+
+/// Reads an object without naming a version: then the store's members must agree.
+async fn read(client: &Client) -> Result<u64> {
+    let namespaces = Resource::cluster("", "v1", "namespaces", "Namespace");
+    let begun = Instant::now();
+    client.get(&Target::named(&namespaces, "", "kube-system")).await?;
+    Ok(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX))
+}
+
+async fn nodes(client: &Client) -> Result<Vec<(String, bool)>> {
+    let nodes = Resource::cluster("", "v1", "nodes", "Node");
+    let all = client.list_all(&Target::all(&nodes), &ListOptions::default()).await?.items;
+    Ok(all.iter().map(|node| (Meta::of(node).name().to_owned(), ask::is_ready(node) == Some(true))).collect())
+}
+
+/// Where the cluster's name server is, by the endpoints of its service.
+async fn server(client: &Client) -> Result<Option<SocketAddr>> {
+    let slices = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
+    let options =
+        ListOptions { label_selector: "kubernetes.io/service-name=kube-dns".to_owned(), ..ListOptions::default() };
+    let all = client.list_all(&Target::within(&slices, "kube-system"), &options).await?.items;
+    Ok(all.iter().find_map(endpoint))
+}
+
+fn endpoint(slice: &Value) -> Option<SocketAddr> {
+    let ports = slice.get("ports")?.as_array()?;
+    let port = ports.iter().find(|port| port.str_at(&["protocol"]) == Some("UDP"))?.get("port")?.as_int()?;
+    let address = slice.get("endpoints")?.as_array()?.first()?.get("addresses")?.as_array()?.first()?;
+    Some(SocketAddr::new(address.as_str()?.parse().ok()?, u16::try_from(port).ok()?))
+}
+
+async fn resolve(server: SocketAddr) -> Result<String> {
+    let here: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    let socket = UdpSocket::bind((here, 0)).await?;
+    socket.connect(server).await?;
+    let question = question();
+    socket.send(&question).await.with_context(|| format!("{server} cannot be asked"))?;
+    let mut answer = [0; 512];
+    let length = socket.recv(&mut answer).await.with_context(|| format!("{server} does not answer"))?;
+    let address = address(answer.get(..length).unwrap_or_default(), question.len())?;
+    Ok(format!("{address}, says {server}"))
+}
+
+/// Asks for the address of the API server's service.
+fn question() -> Vec<u8> {
+    let mut bytes = vec![0x4b, 0x4e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in NAME {
+        bytes.push(u8::try_from(label.len()).expect("labels of a constant are short"));
+        bytes.extend_from_slice(label.as_bytes());
+    }
+    bytes.extend([0, 0, 1, 0, 1]);
+    bytes
+}
+
+/// The first address of an answer; the records come right after the question.
+fn address(answer: &[u8], question: usize) -> Result<Ipv4Addr> {
+    ensure!(answer.len() >= HEADER, "the answer is too short");
+    let code = answer[CODE] & 0xf;
+    if code != 0 || answer[ANSWERS] == 0 {
+        bail!("the name is not known (code {code})");
+    }
+    // A name that points back into the question is two bytes; type, class, life and length are ten more.
+    let record = answer.get(question..).unwrap_or_default();
+    let name = if record.first().is_some_and(|byte| byte & 0xc0 == 0xc0) { 2 } else { question - HEADER - 4 };
+    let data = record.get(name + 10..name + 14).context("the answer has no address")?;
+    Ok(Ipv4Addr::from(<[u8; 4]>::try_from(data)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_in_an_answer_and_nonsense_is_refused() {
+        let question = question();
+        let mut answer = question.clone();
+        answer[2] |= 0x80;
+        answer[ANSWERS] = 1;
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 96, 0, 1]);
+        assert_eq!(address(&answer, question.len()).unwrap(), Ipv4Addr::new(10, 96, 0, 1));
+        for length in 0..answer.len() {
+            assert!(address(&answer[..length], question.len()).is_err());
+        }
+        answer[CODE] |= 3;
+        assert!(address(&answer, question.len()).unwrap_err().to_string().contains("code 3"));
+    }
+}

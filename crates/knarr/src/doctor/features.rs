@@ -1,0 +1,94 @@
+//! What the kernel can do, by asking it to: in a network and with mounts that nobody else sees.
+
+use std::path::Path;
+
+use net::link::Links;
+use net::nft::{Batch, Family};
+use operate::checkup::{Feature, Need, Tried};
+use rustix::mount::{MountFlags, mount};
+
+/// The namespaces that a pod needs, as the kernel lists them.
+const NAMESPACES: &[&str] = &["cgroup", "ipc", "mnt", "net", "pid", "uts"];
+
+/// Tries everything; `folder` is where layers of images will be.
+pub fn observe(folder: &Path) -> Vec<Feature> {
+    let feature = |name, purpose, need, tried| Feature { name, purpose, need, tried };
+    let root = rustix::process::geteuid().is_root();
+    let apart = |try_it: &(dyn Fn() -> Result<(), String> + Sync)| {
+        if !root {
+            return Tried::Unknown("not tried: this is not root".to_owned());
+        }
+        match sys::apart(try_it) {
+            Ok(Ok(())) => Tried::Works,
+            Ok(Err(why)) => Tried::Fails(why),
+            Err(error) => Tried::Unknown(format!("not tried: no namespace can be made: {error}")),
+        }
+    };
+    let link = |kind: &'static str| move || plain(kind);
+    vec![
+        feature("namespaces", "pods that do not see each other", Need::Always, namespaces()),
+        feature("overlay", "images without copies", Need::Always, apart(&|| overlay(folder))),
+        feature("veth", "links of pods", Need::Always, apart(&link("veth"))),
+        feature("nf_tables", "services and policies", Need::Always, apart(&packet_rules)),
+        feature("vxlan", "pods on several machines", Need::Sometimes, apart(&tunnel)),
+        feature("bridge", "CNI plug-ins that want one", Need::Sometimes, apart(&link("bridge"))),
+    ]
+}
+
+fn namespaces() -> Tried {
+    let absent = |name: &&&str| !Path::new("/proc/self/ns").join(name).exists();
+    let missing: Vec<&str> = NAMESPACES.iter().filter(absent).copied().collect();
+    if missing.is_empty() {
+        Tried::Works
+    } else {
+        Tried::Fails(format!("the kernel has none for {}", missing.join(", ")))
+    }
+}
+
+fn plain(kind: &str) -> Result<(), String> {
+    Links::open().and_then(|mut links| links.add_plain("knarr-doctor", kind)).map_err(|error| chain(&error))
+}
+
+fn tunnel() -> Result<(), String> {
+    let made =
+        Links::open().and_then(|mut links| links.ensure_vxlan("knarr-doctor", 1, 8472, 1450, [2, 0, 0, 0, 0, 1]));
+    made.map(drop).map_err(|error| chain(&error))
+}
+
+fn packet_rules() -> Result<(), String> {
+    let mut batch = Batch::new();
+    batch.table(Family::Ip, "knarr-doctor").add();
+    batch.commit().map_err(|error| chain(&error))
+}
+
+/// Lays one folder over another where the layers of images will be: on some file systems that does not work.
+fn overlay(folder: &Path) -> Result<(), String> {
+    let place = folder.join(format!(".doctor-{}", std::process::id()));
+    let result = lay_over(&place).map_err(|error| format!("in {}: {error}", folder.display()));
+    // The mount goes with the thread's namespace; the folders are seen by all.
+    let _ = std::fs::remove_dir_all(&place);
+    result
+}
+
+fn lay_over(place: &Path) -> std::io::Result<()> {
+    for name in ["lower", "upper", "work", "merged"] {
+        std::fs::create_dir_all(place.join(name))?;
+    }
+    let at = |name: &str| place.join(name).display().to_string();
+    let options = format!("lowerdir={},upperdir={},workdir={}", at("lower"), at("upper"), at("work"));
+    let options = std::ffi::CString::new(options)?;
+    mount("overlay", place.join("merged"), "overlay", MountFlags::empty(), Some(options.as_c_str()))?;
+    std::fs::write(place.join("merged/file"), "")?;
+    rustix::mount::unmount(place.join("merged"), rustix::mount::UnmountFlags::DETACH)?;
+    Ok(())
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

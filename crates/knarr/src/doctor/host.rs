@@ -1,0 +1,248 @@
+//! What is to be seen of this machine, without changing it.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{Seek, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use operate::checkup::{Cgroups, Clock, Disk, Hierarchy, Holder, Limits, Machine, Need, Port, Sync};
+
+use super::{Doctor, features};
+
+/// Writes that are timed: all but one in a hundred of them is the second slowest.
+const SYNCS: usize = 100;
+const SYNC_BYTES: usize = 4096;
+/// A disk on which all of them would take longer is judged by as many as fit.
+const SYNC_SECONDS_MAX: u64 = 5;
+/// How often it is looked whether time goes forward.
+const CLOCK_LOOKS: usize = 1000;
+
+/// Looks at everything. `holder` is the process of the cluster that runs in the folder.
+pub fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
+    let folder = existing(&doctor.data_dir);
+    let ours = holder.map_or_else(Vec::new, |holder| processes(holder, &doctor.data_dir));
+    let port = |number, who, flag, need| Port { number, who, flag, need, holder: port_holder(number, &ours) };
+    Machine {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        features: features::observe(&folder),
+        cgroups: cgroups(),
+        ports: vec![
+            port(doctor.secure_port, "the API server", "--secure-port", Need::Always),
+            port(doctor.kubelet_port, "the kubelet", "--kubelet-port", Need::Always),
+            port(doctor.dns_port, "the DNS server", "--dns-port", Need::Always),
+            port(2379, "clients of a store of its own", "", Need::Sometimes),
+            port(2380, "members of a store of its own", "", Need::Sometimes),
+        ],
+        disk: disk(&folder),
+        clock: clock(),
+        capabilities: capabilities(),
+        limits: limits(),
+        forwarding: read("/proc/sys/net/ipv4/ip_forward").map(|text| text.trim() != "0"),
+        resolvers: resolvers(&read("/etc/resolv.conf").unwrap_or_default()),
+    }
+}
+
+/// The folder, or the nearest above it that is there.
+fn existing(folder: &Path) -> PathBuf {
+    folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned()
+}
+
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+fn number(path: &str) -> Option<u64> {
+    read(path)?.trim().parse().ok()
+}
+
+fn cgroups() -> Cgroups {
+    let mounts = read("/proc/self/mounts").unwrap_or_default();
+    let is_mounted = |kind: &str| mounts.lines().any(|line| line.split(' ').nth(2) == Some(kind));
+    let hierarchy = match (is_mounted("cgroup"), is_mounted("cgroup2")) {
+        (false, false) => Hierarchy::Absent,
+        (true, false) => Hierarchy::V1,
+        (true, true) => Hierarchy::Hybrid,
+        (false, true) => Hierarchy::V2,
+    };
+    let mut controllers = BTreeSet::new();
+    for place in ["/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/unified/cgroup.controllers"] {
+        controllers.extend(read(place).unwrap_or_default().split_whitespace().map(str::to_owned));
+    }
+    for line in mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup")) {
+        let options = line.split(' ').nth(3).unwrap_or_default().split(',');
+        // What is no controller among the options of a mount is known to nobody who asks for one.
+        controllers.extend(
+            options.filter(|option| !matches!(*option, "rw" | "ro") && !option.contains('=')).map(str::to_owned),
+        );
+    }
+    controllers.retain(|name| CONTROLLERS.contains(&name.as_str()));
+    Cgroups { hierarchy, controllers }
+}
+
+/// Controllers of either version that are told of.
+const CONTROLLERS: &[&str] = &[
+    "blkio",
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "hugetlb",
+    "io",
+    "memory",
+    "misc",
+    "perf_event",
+    "pids",
+    "rdma",
+];
+
+/// The process of a cluster, and those of components in pods, whose flags name the cluster's folder.
+fn processes(holder: u32, data_dir: &Path) -> Vec<u32> {
+    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let own = data_dir.as_os_str().as_encoded_bytes();
+    let is_ours = |number: &u32| {
+        let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        *number == holder || (!own.is_empty() && line.windows(own.len()).any(|part| part == own))
+    };
+    numbers.filter(|number| *number != std::process::id() || *number == holder).filter(is_ours).collect()
+}
+
+fn port_holder(port: u16, cluster: &[u32]) -> Holder {
+    match TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)) {
+        Ok(_) => Holder::Nobody,
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            if cluster.iter().any(|process| listens(*process, port)) { Holder::Ours } else { Holder::Other }
+        }
+        // A port below 1024 that only root may take is nobody's.
+        Err(_) => Holder::Nobody,
+    }
+}
+
+/// Whether a process has a socket that listens on a port.
+fn listens(process: u32, port: u16) -> bool {
+    const LISTENS: &str = "0A";
+    let mut sockets = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        for line in read(&format!("/proc/{process}/net/{table}")).unwrap_or_default().lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, local, _, state, _, _, _, _, _, inode, ..] = fields[..] else { continue };
+            let at = local.rsplit_once(':').and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+            if state == LISTENS && at == Some(port) {
+                sockets.insert(format!("socket:[{inode}]"));
+            }
+        }
+    }
+    let Ok(files) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    let mut targets = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+    targets.any(|target| target.to_str().is_some_and(|target| sockets.contains(target)))
+}
+
+fn disk(folder: &Path) -> Disk {
+    let room = rustix::fs::statvfs(folder).ok();
+    Disk {
+        folder: folder.display().to_string(),
+        free_bytes: room.as_ref().map_or(0, |room| room.f_bavail * room.f_frsize),
+        free_files: room.as_ref().filter(|room| room.f_files > 0).map(|room| room.f_favail),
+        sync: sync_speed(folder).map_err(|error| format!("not measured: {error}")),
+    }
+}
+
+/// Times writes as the store makes them: some bytes more in a file, and the wait until they are safe.
+fn sync_speed(folder: &Path) -> std::io::Result<Sync> {
+    let path = folder.join(format!(".doctor-sync-{}", std::process::id()));
+    let mut file = OpenOptions::new().create_new(true).write(true).open(&path)?;
+    let timed = (|| {
+        file.write_all(&[0; SYNC_BYTES])?;
+        file.sync_all()?;
+        let (mut micros, begun) = (Vec::with_capacity(SYNCS), Instant::now());
+        while micros.len() < SYNCS && begun.elapsed().as_secs() < SYNC_SECONDS_MAX {
+            file.rewind()?;
+            let start = Instant::now();
+            file.write_all(&[0; SYNC_BYTES])?;
+            file.sync_data()?;
+            micros.push(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX));
+        }
+        micros.sort_unstable();
+        std::io::Result::Ok(micros)
+    })();
+    std::fs::remove_file(&path)?;
+    let micros = timed?;
+    let at = |part: usize| micros.get((micros.len() * part / 100).min(micros.len().saturating_sub(1))).copied();
+    Ok(Sync { p50_micros: at(50).unwrap_or_default(), p99_micros: at(99).unwrap_or_default() })
+}
+
+fn clock() -> Clock {
+    let state = sys::clock_state().ok();
+    let mut last = SystemTime::now();
+    let mut went_back = false;
+    for _ in 0..CLOCK_LOOKS {
+        let now = SystemTime::now();
+        went_back |= now < last;
+        last = now;
+    }
+    let seconds = last.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Clock {
+        synchronised: state.map(|state| state.is_synchronised),
+        error_micros: state.map_or(0, |state| state.error_micros),
+        unix_seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+        went_back,
+    }
+}
+
+fn capabilities() -> u64 {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
+    u64::from_str_radix(line.trim(), 16).unwrap_or_default()
+}
+
+fn limits() -> Limits {
+    // The hard limit is what counts: a cluster raises its own up to it.
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    Limits {
+        files,
+        inotify_instances: number("/proc/sys/fs/inotify/max_user_instances"),
+        inotify_watches: number("/proc/sys/fs/inotify/max_user_watches"),
+        processes: number("/proc/sys/kernel/pid_max"),
+    }
+}
+
+fn resolvers(text: &str) -> Vec<String> {
+    let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    servers.filter_map(|rest| rest.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_servers_are_read_as_the_resolver_reads_them() {
+        assert_eq!(
+            resolvers("# nameserver 1\nnameserver 192.0.2.1 x\nsearch a\n nameserver\t::1\n"),
+            ["192.0.2.1", "::1"]
+        );
+    }
+
+    #[test]
+    fn a_port_is_ours_if_our_process_listens() {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(port_holder(port, &[std::process::id()]), Holder::Ours);
+        assert_eq!(port_holder(port, &[]), Holder::Other);
+        drop(listener);
+        assert_eq!(port_holder(port, &[]), Holder::Nobody);
+    }
+
+    #[test]
+    fn a_look_at_the_disk_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = disk(folder.path());
+        assert!(seen.sync.is_ok_and(|sync| sync.p50_micros <= sync.p99_micros));
+        features::observe(folder.path());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(existing(&folder.path().join("a/b")), folder.path());
+    }
+}

@@ -1,0 +1,164 @@
+//! The control plane in pods of this machine's kubelet, as upstream's installer has it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use machinery::json;
+use operate::static_pods::{Alive, Component, Mount, MountKind, manifest};
+use pki::Pki;
+
+use super::Options;
+use super::plan::{self, Layout, Place, path};
+
+/// The image of this program.
+const IMAGE: &str = "knarr.local/knarr";
+/// The program in it.
+const PROGRAM: &str = "/knarr";
+/// Where the store listens, for the API server of the same machine only.
+const STORE: &str = "https://127.0.0.1:2379";
+const STORE_PEERS: &str = "https://127.0.0.1:2380";
+const STORE_HEALTH: &str = "http://127.0.0.1:2381";
+
+/// What is different for a component that runs in a pod: where it says that it is alive, its share, and flags of its own.
+struct Podded {
+    name: &'static str,
+    alive: Alive,
+    cpu_milli: u32,
+    flags: fn(&Layout) -> Vec<String>,
+}
+
+const PODDED: &[Podded] = &[
+    Podded {
+        name: "kube-apiserver",
+        // The port is the user's to choose.
+        alive: Alive { scheme: "HTTPS", port: 0, path: "/livez" },
+        cpu_milli: 100,
+        flags: |layout| {
+            let file = |name: &str| path(layout.pki().join(name));
+            vec![
+                format!("etcd-servers={STORE}"),
+                format!("etcd-cafile={}", file("etcd-ca.crt")),
+                format!("etcd-certfile={}", file("apiserver-etcd-client.crt")),
+                format!("etcd-keyfile={}", file("apiserver-etcd-client.key")),
+            ]
+        },
+    },
+    Podded {
+        name: "kube-controller-manager",
+        alive: Alive { scheme: "HTTPS", port: 10257, path: "/healthz" },
+        cpu_milli: 50,
+        flags: |_| alone(10257),
+    },
+    Podded {
+        name: "kube-scheduler",
+        alive: Alive { scheme: "HTTPS", port: 10259, path: "/healthz" },
+        cpu_milli: 50,
+        flags: |_| alone(10259),
+    },
+];
+
+/// Whether a component runs in a pod.
+pub fn has(name: &str) -> bool {
+    PODDED.iter().any(|podded| podded.name == name)
+}
+
+/// Where the kubelet finds the manifests.
+pub fn folder(data_dir: &Path) -> PathBuf {
+    data_dir.join("manifests")
+}
+
+/// A cluster has its objects in one store: it stays the kind that it was at its first start.
+pub fn check(options: &Options) -> Result<()> {
+    let shown = options.data_dir.display();
+    let embedded = options.data_dir.join("store").is_dir();
+    let apart = folder(&options.data_dir).join("etcd.yaml").is_file();
+    ensure!(
+        !options.static_pods || !embedded,
+        "the cluster in {shown} has its store in its process: leave out --static-pods"
+    );
+    ensure!(options.static_pods || !apart, "the cluster in {shown} has its control plane in pods: give --static-pods");
+    ensure!(
+        !options.static_pods || !options.disable.iter().any(|part| part == "kubelet"),
+        "--static-pods needs the kubelet, which --disable leaves out"
+    );
+    Ok(())
+}
+
+/// Writes the manifests. One that says the same already is left alone, so that its pod goes on.
+pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
+    ensure!(options.store == plan::Store::Inside, "--static-pods is for `knarr up` without a store elsewhere");
+    let folder = folder(&layout.data_dir);
+    std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    for component in components(options, layout, pki) {
+        let text = json::to_string_pretty(&manifest(&component));
+        // JSON is YAML, and the ending is what people look for.
+        let file = folder.join(format!("{}.yaml", component.name));
+        if std::fs::read_to_string(&file).is_ok_and(|there| there == text) {
+            continue;
+        }
+        // The kubelet must not see half of it.
+        let new = layout.data_dir.join(format!("{}.manifest", component.name));
+        let written = std::fs::write(&new, &text).and_then(|()| std::fs::rename(&new, &file));
+        written.with_context(|| format!("{} cannot be written", file.display()))?;
+    }
+    Ok(())
+}
+
+fn components(options: &Options, layout: &Layout, pki: &Pki) -> Vec<Component> {
+    let mut components = vec![store(layout)];
+    for (row, flags) in plan::of(&[Place::Server], options, layout, pki) {
+        let Some(podded) = PODDED.iter().find(|podded| podded.name == row.name) else { continue };
+        let own = options.own_flags.get(row.name).into_iter().flatten();
+        let flags = plan::overridden(flags, (podded.flags)(layout).iter());
+        let flags = plan::overridden(flags, own);
+        let mut mounts = vec![mount(layout.pki(), MountKind::Folder)];
+        if row.name != "kube-apiserver" {
+            mounts.push(mount(layout.kubeconfig(row.kubeconfig), MountKind::File));
+        }
+        let mut alive = podded.alive.clone();
+        if alive.port == 0 {
+            alive.port = layout.port;
+        }
+        components.push(component(row.name, flags, mounts, alive, podded.cpu_milli));
+    }
+    components
+}
+
+fn store(layout: &Layout) -> Component {
+    let data = layout.data_dir.join("etcd");
+    let file = |name: &str| path(layout.pki().join(name));
+    let flags = plan::flags(&[
+        ("name", layout.node_name.clone()),
+        ("data-dir", path(data.clone())),
+        ("listen-client-urls", STORE.to_owned()),
+        ("advertise-client-urls", STORE.to_owned()),
+        ("listen-peer-urls", STORE_PEERS.to_owned()),
+        ("initial-advertise-peer-urls", STORE_PEERS.to_owned()),
+        ("initial-cluster", format!("{}={STORE_PEERS}", layout.node_name)),
+        ("listen-metrics-urls", STORE_HEALTH.to_owned()),
+        ("cert-file", file("etcd-server.crt")),
+        ("key-file", file("etcd-server.key")),
+        ("trusted-ca-file", file("etcd-ca.crt")),
+        ("client-cert-auth", "true".to_owned()),
+        ("peer-cert-file", file("etcd-peer.crt")),
+        ("peer-key-file", file("etcd-peer.key")),
+        ("peer-trusted-ca-file", file("etcd-ca.crt")),
+    ]);
+    let mounts = vec![mount(data, MountKind::OwnFolder), mount(layout.pki(), MountKind::Folder)];
+    component("etcd", flags, mounts, Alive { scheme: "HTTP", port: 2381, path: "/health" }, 100)
+}
+
+/// Those who could be several elect a leader, and say on this machine how they are.
+fn alone(port: u16) -> Vec<String> {
+    vec!["leader-elect=true".to_owned(), "bind-address=127.0.0.1".to_owned(), format!("secure-port={port}")]
+}
+
+fn component(name: &str, flags: Vec<String>, mounts: Vec<Mount>, alive: Alive, cpu_milli: u32) -> Component {
+    let mut command = vec![PROGRAM.to_owned(), name.to_owned()];
+    command.extend(flags);
+    Component { name: name.to_owned(), image: IMAGE.to_owned(), command, mounts, alive, cpu_milli }
+}
+
+fn mount(at: PathBuf, kind: MountKind) -> Mount {
+    Mount { path: path(at), kind }
+}

@@ -1,0 +1,142 @@
+//! What an operator does with a cluster that runs: looks at it, follows an object, makes certificates anew.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use super::{KNARR, Machine};
+
+/// Everything, on a cluster that has the deployment and the service `web`.
+pub fn look_after(machine: &Machine) {
+    the_doctor_finds_the_cluster_well(machine);
+    the_status_names_every_component(machine);
+    a_deployment_is_told_from_its_writing_to_the_rules(machine);
+    certificates_are_made_anew_while_everything_runs(machine);
+}
+
+fn the_doctor_finds_the_cluster_well(machine: &Machine) {
+    let data = machine.data();
+    let output = machine.command(&format!("{KNARR} doctor -o json --data-dir {}", data.display())).output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = told["checks"].as_array().unwrap();
+    let verdict = |name: &str| {
+        let row = rows.iter().find(|row| row["check"] == name).unwrap_or_else(|| panic!("{name} is not in {told:#}"));
+        row["verdict"].as_str().unwrap().to_owned()
+    };
+    for check in ["API server", "store", "nodes", "DNS", "certificates", "namespaces", "overlay", "veth", "nf_tables"] {
+        assert_eq!(verdict(check), "good", "{check} in {told:#}");
+    }
+    let ours = |port: &str| rows.iter().any(|row| row["check"] == port && row["found"] == "held by this cluster");
+    assert!(ours("port 6443") && ours("port 10250") && ours("port 10053"), "{told:#}");
+    let left = std::fs::read_dir(&data).unwrap().flatten().map(|entry| entry.file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with(".doctor")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn the_status_names_every_component(machine: &Machine) {
+    let status = machine.knarr("status");
+    for part in [
+        "kube-apiserver ready",
+        "kube-controller-manager running",
+        "kube-scheduler running",
+        "kubelet running",
+        "kube-proxy running",
+        "dns running",
+        "only is ready",
+        "MiB resident",
+        "days left",
+        "Kubernetes v1.36",
+    ] {
+        assert!(status.contains(part), "{part:?} is not in\n{status}");
+    }
+}
+
+fn a_deployment_is_told_from_its_writing_to_the_rules(machine: &Machine) {
+    let told = machine.knarr("trace deployment/web");
+    let order = [
+        ("Deployment/web", "written"),
+        ("Deployment/web", "seen by the deployment controller"),
+        ("ReplicaSet/web-", "written for Deployment/web"),
+        ("Pod/web-", "written for ReplicaSet/web-"),
+        ("Pod/web-", "Scheduled: Successfully assigned default/web-"),
+        ("Pod/web-", "container c started"),
+        ("Pod/web-", "ready"),
+        ("EndpointSlice/web-", "endpoints of service web published"),
+        ("EndpointSlice/web-", "rules "),
+    ];
+    let mut lines = told.lines();
+    for (object, what) in order {
+        let found = lines.by_ref().any(|line| line.contains(object) && line.contains(what));
+        assert!(found, "{object} {what:?} is not told where it belongs in\n{told}");
+    }
+    for object in ["svc/web", "namespace/default"] {
+        assert!(machine.knarr(&format!("trace {object}")).contains("written"), "{object}");
+    }
+    let refused = machine.said(&format!("{KNARR} trace nonsense/web --data-dir {}", machine.data().display()));
+    assert!(refused.contains("no kind \"nonsense\""), "{refused}");
+}
+
+fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
+    let shown = || machine.succeed("curl -sk -o /dev/null -w %{certs} https://127.0.0.1:6443/version");
+    let kubeconfig = machine.data().join("admin.kubeconfig");
+    let (process, first) = (machine.process(), shown());
+    let old = machine.folder.path().join("old.kubeconfig");
+    std::fs::copy(&kubeconfig, &old).unwrap();
+    let mut watch = machine.command("kubectl get configmaps --watch -o name").stdout(Stdio::piped()).spawn().unwrap();
+    let mut events = BufReader::new(watch.stdout.take().unwrap()).lines();
+    assert_eq!(events.next().unwrap().unwrap(), "configmap/kube-root-ca.crt");
+
+    let said = machine.knarr("certs rotate");
+    assert!(said.contains("has made"), "{said}");
+    assert_ne!(std::fs::read(&kubeconfig).unwrap(), std::fs::read(&old).unwrap(), "the kubeconfig is another");
+    machine.eventually("curl -sk -o /dev/null -w %{certs} https://127.0.0.1:6443/version", |seen| {
+        seen.contains("BEGIN CERTIFICATE") && seen != first
+    });
+    machine.succeed("kubectl create configmap after-rotation");
+    assert_eq!(events.next().unwrap().unwrap(), "configmap/after-rotation", "the old connection goes on");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    machine.succeed(&format!("kubectl --kubeconfig {} get nodes", old.display()));
+    machine.succeed("kubectl delete configmap after-rotation");
+    // The API server shows its new certificate to kubelets, which know its authority.
+    let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
+    machine.succeed(&format!("kubectl exec {first} -- busybox true"));
+    assert_eq!(machine.process(), process, "nothing was restarted");
+}
+
+/// The control plane in pods: every part is one that can be seen and killed, and the cluster comes back with it.
+pub fn live_in_pods(machine: &Machine) {
+    // Control groups of its own, so that nobody counts them as theirs.
+    let up = format!(
+        "up -d --static-pods --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi --kubelet-arg cgroup-root=/knarr-node-{}",
+        std::process::id()
+    );
+    let said = machine.knarr(&up);
+    assert!(said.contains("ready in "), "{said}");
+    let pods = "kubectl get pods -n kube-system -l tier=control-plane --field-selector status.phase=Running -o name";
+    let running = machine.eventually(pods, |pods| pods.lines().count() == 4);
+    for name in ["etcd-only", "kube-apiserver-only", "kube-controller-manager-only", "kube-scheduler-only"] {
+        assert!(running.contains(name), "{name} is not in {running}");
+    }
+    machine.succeed("kubectl create deployment hello --image=knarr.local/hello --replicas=2");
+    machine.succeed("kubectl wait --for=condition=Available deployment/hello --timeout=60s");
+    let status = machine.knarr("status");
+    assert!(status.contains("kubelet running") && status.contains("kube-apiserver-only Running"), "{status}");
+
+    let containers =
+        "kubectl get pods -A --sort-by=.metadata.name -o jsonpath={.items[*].status.containerStatuses[0].containerID}";
+    let before = machine.succeed(containers);
+    machine.kill();
+    machine.succeed("kubectl get nodes");
+    machine.knarr(&up);
+    assert_eq!(machine.succeed(containers), before, "the control plane goes on without the process");
+
+    let refused = machine.said(&format!("{KNARR} up --secure-port 0 --data-dir {}", machine.data().display()));
+    assert!(refused.contains("already runs") || refused.contains("belongs to a cluster"), "{refused}");
+    machine.knarr("certs rotate");
+    machine.succeed("kubectl scale deployment hello --replicas=0");
+    machine.eventually("kubectl get pods -o name", |pods| !pods.contains("pod/hello"));
+    machine.knarr("down --purge");
+    assert!(!machine.data().exists());
+    // The innermost first; what is not empty belongs to somebody.
+    machine.said(&format!("find /sys/fs/cgroup -depth -type d -path */knarr-node-{}* -delete", std::process::id()));
+}

@@ -1,0 +1,80 @@
+//! Which objects belong to a chain: what is owned, and the endpoints that came of pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::Value;
+use machinery::meta::Meta;
+
+/// The label by which an EndpointSlice names its service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// The objects of a chain, causes first.
+pub struct Related<'a> {
+    pub objects: Vec<One<'a>>,
+    services: BTreeMap<(&'a str, &'a str), &'a Value>,
+}
+
+/// An object, and what in the chain it came of.
+pub struct One<'a> {
+    pub object: &'a Value,
+    pub causes: Vec<Cause<'a>>,
+}
+
+/// An object that another came of.
+#[derive(Clone, Copy)]
+pub struct Cause<'a> {
+    pub uid: &'a str,
+}
+
+pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> Related<'a> {
+    let mut owned: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for object in objects {
+        for owner in Meta::of(object).owner_references() {
+            owned.entry(owner.uid()).or_default().push(object);
+        }
+    }
+    let mut seen = BTreeSet::from([Meta::of(root).uid()]);
+    let mut found = vec![One { object: root, causes: Vec::new() }];
+    let mut next = 0;
+    while let Some(one) = found.get(next) {
+        let uid = Meta::of(one.object).uid();
+        for child in owned.get(uid).into_iter().flatten().filter(|child| seen.insert(Meta::of(child).uid())) {
+            found.push(One { object: child, causes: vec![Cause { uid }] });
+        }
+        next += 1;
+    }
+    for slice in objects.iter().filter(|object| kind(object) == "EndpointSlice") {
+        let targets = targets(slice).filter(|uid| seen.contains(uid)).map(|uid| Cause { uid });
+        let causes: Vec<Cause<'_>> = targets.collect();
+        if !causes.is_empty() && seen.insert(Meta::of(slice).uid()) {
+            found.push(One { object: slice, causes });
+        }
+    }
+    let services = objects.iter().chain([root]).filter(|object| kind(object) == "Service");
+    let services = services.map(|service| ((Meta::of(service).namespace(), Meta::of(service).name()), service));
+    Related { objects: found, services: services.collect() }
+}
+
+impl Related<'_> {
+    /// The addresses whose rules an object changes: a service's own, or those of the service that a slice is of.
+    pub fn addresses(&self, object: &Value) -> Option<Vec<String>> {
+        let meta = Meta::of(object);
+        let service = match kind(object) {
+            "Service" => object,
+            "EndpointSlice" => self.services.get(&(meta.namespace(), meta.label(SERVICE_NAME)?))?,
+            _ => return None,
+        };
+        let addresses = service.at(&["spec", "clusterIPs"]).and_then(Value::as_array).unwrap_or_default();
+        Some(addresses.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+}
+
+/// The uids of the pods that a slice leads to.
+fn targets(slice: &Value) -> impl Iterator<Item = &str> {
+    let endpoints = slice.get("endpoints").and_then(Value::as_array).unwrap_or_default();
+    endpoints.iter().filter_map(|endpoint| endpoint.str_at(&["targetRef", "uid"]))
+}
+
+fn kind(object: &Value) -> &str {
+    object.str_at(&["kind"]).unwrap_or_default()
+}

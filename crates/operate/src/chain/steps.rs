@@ -1,0 +1,281 @@
+//! The steps that one object, its events and the log tell of.
+
+use std::collections::BTreeMap;
+
+use machinery::Value;
+use machinery::meta::Meta;
+use machinery::time::{Duration, Time};
+
+use super::record::Record;
+
+/// A message that is longer is cut: a step is a line.
+const NOTE_MAX: usize = 160;
+
+/// How far an object has come. Stages up to the last ordered one follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    Written,
+    Seen,
+    Bound,
+    Sandbox,
+    Image,
+    Created,
+    Started,
+    Initialized,
+    Ready,
+    Published,
+    Rules,
+    Other,
+}
+
+/// A step, before it has its place.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub stage: Stage,
+    /// What tells two steps of one stage apart; empty if they are the same however they are told.
+    pub which: String,
+    pub at: Time,
+    pub precise: bool,
+    pub what: String,
+    pub by: String,
+}
+
+/// Conditions that are steps when they are true: of which kind (empty for every), the stage, what to say, and who sets them.
+const CONDITIONS: &[(&str, &str, Stage, &str, &str)] = &[
+    ("Pod", "PodScheduled", Stage::Bound, "bound", "kube-scheduler"),
+    ("Pod", "PodReadyToStartContainers", Stage::Sandbox, "sandbox ready", "kubelet"),
+    ("Pod", "Initialized", Stage::Initialized, "init containers done", "kubelet"),
+    ("Pod", "Ready", Stage::Ready, "ready", "kubelet"),
+    ("Deployment", "Progressing", Stage::Seen, "seen by the deployment controller", ""),
+    ("Deployment", "Available", Stage::Ready, "available", ""),
+    ("Job", "Complete", Stage::Ready, "complete", ""),
+    ("Job", "Failed", Stage::Ready, "failed", ""),
+];
+
+/// Events that tell of a stage; all others are told as they are.
+const REASONS: &[(&str, Stage)] = &[
+    ("ScalingReplicaSet", Stage::Seen),
+    ("SuccessfulCreate", Stage::Seen),
+    ("Scheduled", Stage::Bound),
+    ("Pulling", Stage::Image),
+    ("Pulled", Stage::Image),
+    ("Created", Stage::Created),
+    ("Started", Stage::Started),
+];
+
+impl Stage {
+    /// Whether it cannot come before an earlier one.
+    pub fn is_ordered(self) -> bool {
+        self != Self::Other
+    }
+}
+
+/// What an object itself says.
+pub fn of_object(object: &Value) -> Vec<Found> {
+    let kind = object.str_at(&["kind"]).unwrap_or_default();
+    let mut found: Vec<Found> = written(object).into_iter().collect();
+    // A change of a slice is told as what it publishes.
+    if kind != "EndpointSlice" {
+        found.extend(changes(object));
+    }
+    found.extend(conditions(kind, object));
+    for field in ["initContainerStatuses", "containerStatuses"] {
+        found.extend(items(object, &["status", field]).iter().flat_map(container));
+    }
+    if kind == "EndpointSlice" {
+        found.extend(published(object));
+    }
+    found.extend(deletion(object));
+    found
+}
+
+/// What events say of an object.
+pub fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<Found> {
+    events.filter_map(event).collect()
+}
+
+/// When the rules of a service came into place: the first time after it was written, and the last.
+pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>) -> Vec<Found> {
+    let concerns = |record: &&Record| record.addresses.iter().any(|address| addresses.contains(address));
+    // The log is more precise than the object's own time, which may be up to a second earlier.
+    let after = |record: &&Record| since.is_none_or(|since| record.at >= since);
+    let of = |record: &Record, what: &str| Found {
+        stage: Stage::Rules,
+        which: what.to_owned(),
+        at: record.at,
+        precise: true,
+        what: format!("{what} for {}", addresses.join(", ")),
+        by: "kube-proxy".to_owned(),
+    };
+    let mut ours = records.iter().filter(concerns).filter(after);
+    let first = ours.next();
+    let last = ours.next_back();
+    let first = first.map(|record| of(record, "rules in place"));
+    first.into_iter().chain(last.map(|record| of(record, "rules last changed"))).collect()
+}
+
+/// Leaves one of what is told several times, the most precise.
+pub fn distinct(found: Vec<Found>) -> Vec<Found> {
+    let mut kept: Vec<Found> = Vec::with_capacity(found.len());
+    let mut places: BTreeMap<(Stage, String), usize> = BTreeMap::new();
+    for one in found {
+        let is_unique = matches!(one.stage, Stage::Other | Stage::Seen);
+        match places.get(&(one.stage, one.which.clone())) {
+            Some(place) if !is_unique => {
+                if one.precise && !kept[*place].precise {
+                    kept[*place] = one;
+                }
+            }
+            _ => {
+                places.insert((one.stage, one.which.clone()), kept.len());
+                kept.push(one);
+            }
+        }
+    }
+    kept
+}
+
+fn written(object: &Value) -> Option<Found> {
+    let meta = Meta::of(object);
+    let at = meta.creation_timestamp()?;
+    let first = own_entries(meta).filter_map(entry_time).min_by_key(|(at, _)| *at);
+    let by = first.filter(|(first, _)| *first <= at).map_or_else(String::new, |(_, by)| by.to_owned());
+    let owner = meta.controller().map(|owner| format!(" for {}/{}", owner.kind(), owner.name()));
+    Some(coarse(Stage::Written, at, format!("written{}", owner.unwrap_or_default()), by))
+}
+
+/// Later writes, of which the object keeps the last of each writer.
+fn changes(object: &Value) -> Vec<Found> {
+    let meta = Meta::of(object);
+    let Some(created) = meta.creation_timestamp() else { return Vec::new() };
+    let later = own_entries(meta).filter_map(entry_time).filter(|(at, _)| *at > created);
+    later.map(|(at, by)| coarse(Stage::Other, at, "changed", by)).collect()
+}
+
+/// Who wrote the object itself, and not its status.
+fn own_entries(meta: Meta<'_>) -> impl Iterator<Item = &Value> {
+    meta.managed_fields().iter().filter(|entry| entry.str_at(&["subresource"]).unwrap_or_default().is_empty())
+}
+
+fn entry_time(entry: &Value) -> Option<(Time, &str)> {
+    Some((Time::parse(entry.str_at(&["time"])?).ok()?, entry.str_at(&["manager"]).unwrap_or_default()))
+}
+
+fn conditions(kind: &str, object: &Value) -> Vec<Found> {
+    let meta = Meta::of(object);
+    let status = meta.managed_fields().iter().find(|entry| entry.str_at(&["subresource"]) == Some("status"));
+    let manager = status.and_then(|entry| entry.str_at(&["manager"])).unwrap_or_default();
+    let read = |condition: &Value| {
+        let name = condition.str_at(&["type"])?;
+        let at = Time::parse(condition.str_at(&["lastTransitionTime"])?).ok()?;
+        let row = CONDITIONS.iter().find(|row| row.0 == kind && row.1 == name);
+        let (stage, said, by) = row.map_or((Stage::Other, name, manager), |row| (row.2, row.3, row.4));
+        let by = if by.is_empty() { manager } else { by };
+        match condition.str_at(&["status"])? {
+            // A pod without init containers is told to have done with them before anything was done.
+            "True" if stage == Stage::Initialized && items(object, &["spec", "initContainers"]).is_empty() => None,
+            "True" if row.is_none() && kind == "Pod" => None,
+            "True" => Some(coarse(stage, at, describe(said, kind, stage, object), by)),
+            _ => {
+                let why = condition.str_at(&["message"]).or_else(|| condition.str_at(&["reason"])).unwrap_or_default();
+                Some(coarse(Stage::Other, at, cut(&format!("not {name}: {why}")), by))
+            }
+        }
+    };
+    items(object, &["status", "conditions"]).iter().filter_map(read).collect()
+}
+
+/// What a condition means on this very object.
+fn describe(said: &str, kind: &str, stage: Stage, object: &Value) -> String {
+    match (kind, stage) {
+        ("Pod", Stage::Bound) => {
+            format!("{said} to node {}", object.str_at(&["spec", "nodeName"]).unwrap_or_default())
+        }
+        _ => said.to_owned(),
+    }
+}
+
+fn container(status: &Value) -> Vec<Found> {
+    let name = status.str_at(&["name"]).unwrap_or_default();
+    let mut found = Vec::new();
+    let time = |keys: &[&str]| status.str_at(keys).and_then(|text| Time::parse(text).ok());
+    let restarts = status.get("restartCount").and_then(Value::as_int).unwrap_or_default();
+    let started = |at| {
+        let again = if restarts > 0 { format!(" (restart {restarts})") } else { String::new() };
+        let stage = if restarts > 0 { Stage::Other } else { Stage::Started };
+        Found { which: name.to_owned(), ..coarse(stage, at, format!("container {name} started{again}"), "kubelet") }
+    };
+    found.extend(time(&["state", "running", "startedAt"]).map(started));
+    found.extend(time(&["state", "terminated", "startedAt"]).map(started));
+    for state in ["lastState", "state"] {
+        let Some(at) = time(&[state, "terminated", "finishedAt"]) else { continue };
+        let code = status.at(&[state, "terminated", "exitCode"]).and_then(Value::as_int).unwrap_or_default();
+        found.push(coarse(Stage::Other, at, format!("container {name} ended with code {code}"), "kubelet"));
+    }
+    found
+}
+
+fn published(slice: &Value) -> Option<Found> {
+    let meta = Meta::of(slice);
+    let last = own_entries(meta).filter_map(entry_time).max_by_key(|(at, _)| *at);
+    let (at, by) = last.or_else(|| meta.creation_timestamp().map(|at| (at, "")))?;
+    let is_ready = |endpoint: &&Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool).unwrap_or(true);
+    let endpoints = items(slice, &["endpoints"]).iter().filter(is_ready);
+    let addresses: Vec<&str> = endpoints.filter_map(|it| items(it, &["addresses"]).first()?.as_str()).collect();
+    if addresses.is_empty() {
+        return None;
+    }
+    let service = meta.label("kubernetes.io/service-name").unwrap_or_default();
+    let what = cut(&format!("endpoints of service {service} published: {}", addresses.join(", ")));
+    Some(coarse(Stage::Published, at, what, by))
+}
+
+fn deletion(object: &Value) -> Option<Found> {
+    let meta = Meta::of(object);
+    let grace = meta.deletion_grace_period_seconds().unwrap_or_default();
+    let asked = meta.deletion_timestamp()?.plus(Duration::from_seconds(grace.saturating_neg()));
+    Some(coarse(Stage::Other, asked, "deletion asked for", ""))
+}
+
+fn event(event: &Value) -> Option<Found> {
+    let precise = event.str_at(&["eventTime"]).and_then(|text| Time::parse_micro(text).ok());
+    let coarse = |field| event.str_at(&[field]).and_then(|text| Time::parse(text).ok());
+    let at = precise.or_else(|| coarse("deprecatedFirstTimestamp")).or_else(|| coarse("deprecatedLastTimestamp"))?;
+    let reason = event.str_at(&["reason"]).unwrap_or_default();
+    let stage = REASONS.iter().find(|(name, _)| *name == reason).map_or(Stage::Other, |(_, stage)| *stage);
+    let place = event.str_at(&["regarding", "fieldPath"]).unwrap_or_default();
+    let container = place.split_once('{').and_then(|(_, name)| name.strip_suffix('}')).unwrap_or_default();
+    let which = match stage {
+        Stage::Image => format!("{reason} {container}"),
+        _ => container.to_owned(),
+    };
+    let counted = |keys: &[&str]| event.at(keys).and_then(Value::as_int);
+    let count = counted(&["series", "count"]).or_else(|| counted(&["deprecatedCount"])).unwrap_or(1);
+    let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
+    let by = [&["reportingController"][..], &["deprecatedSource", "component"]];
+    let by = by.iter().find_map(|keys| event.str_at(keys).filter(|by| !by.is_empty())).unwrap_or_default();
+    Some(Found {
+        stage,
+        which,
+        at,
+        precise: precise.is_some(),
+        what: format!("{}{times}", cut(&format!("{reason}: {}", event.str_at(&["note"]).unwrap_or_default()))),
+        by: by.to_owned(),
+    })
+}
+
+fn coarse(stage: Stage, at: Time, what: impl Into<String>, by: impl Into<String>) -> Found {
+    Found { stage, which: String::new(), at, precise: false, what: what.into(), by: by.into() }
+}
+
+fn cut(text: &str) -> String {
+    let line = text.replace('\n', " ");
+    match line.char_indices().nth(NOTE_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+fn items<'a>(object: &'a Value, keys: &[&str]) -> &'a [Value] {
+    object.at(keys).and_then(Value::as_array).unwrap_or_default()
+}

@@ -1,0 +1,384 @@
+//! What is thought of a machine.
+
+use super::{Cgroups, Feature, Hierarchy, Holder, Machine, Port, Row, Tried, Verdict};
+
+/// Mounts whose owners are mapped came with 5.12; before 5.4 packet rules lack what services need.
+const KERNEL_MIN: (u32, u32) = (5, 4);
+const KERNEL_GOOD: (u32, u32) = (5, 12);
+/// Less room than the first is not worth starting with; less than the second is soon used by images.
+const FREE_BYTES_MIN: u64 = 256 << 20;
+const FREE_BYTES_GOOD: u64 = 4 << 30;
+const FREE_FILES_MIN: u64 = 10_000;
+/// Above these a leader of several members loses its followers' patience under load.
+const SYNC_P99_SLOW_MICROS: u64 = 50_000;
+const SYNC_P99_BAD_MICROS: u64 = 1_000_000;
+/// Tokens and leases are judged by clocks of several machines.
+const CLOCK_ERROR_MAX_MICROS: u64 = 1_000_000;
+/// Certificates are not made for a time before this: a clock that says so was never set. 2024-01-01.
+const UNIX_SECONDS_MIN: i64 = 1_704_067_200;
+const FILES_GOOD: u64 = 4096;
+const INOTIFY_INSTANCES_GOOD: u64 = 128;
+const INOTIFY_WATCHES_GOOD: u64 = 8192;
+const PROCESSES_GOOD: u64 = 4096;
+
+/// Capabilities that running pods takes: name, bit, whether nothing works without it.
+const CAPABILITIES: &[(&str, u8, Verdict)] = &[
+    ("CHOWN", 0, Verdict::Bad),
+    ("DAC_OVERRIDE", 1, Verdict::Bad),
+    ("FOWNER", 3, Verdict::Bad),
+    ("KILL", 5, Verdict::Bad),
+    ("SETGID", 6, Verdict::Bad),
+    ("SETUID", 7, Verdict::Bad),
+    ("SETPCAP", 8, Verdict::Bad),
+    ("NET_ADMIN", 12, Verdict::Bad),
+    ("NET_RAW", 13, Verdict::Doubtful),
+    ("SYS_CHROOT", 18, Verdict::Bad),
+    ("SYS_PTRACE", 19, Verdict::Doubtful),
+    ("SYS_ADMIN", 21, Verdict::Bad),
+    ("SYS_RESOURCE", 24, Verdict::Doubtful),
+    ("MKNOD", 27, Verdict::Bad),
+];
+
+/// What a kubelet limits: without these it cannot keep a pod to its share.
+const CONTROLLERS: &[(&str, Verdict)] = &[
+    ("cpu", Verdict::Bad),
+    ("memory", Verdict::Bad),
+    ("pids", Verdict::Doubtful),
+    ("cpuset", Verdict::Doubtful),
+    ("hugetlb", Verdict::Doubtful),
+];
+
+pub fn judge(machine: &Machine) -> Vec<Row> {
+    let mut rows = vec![kernel(&machine.kernel)];
+    rows.extend(machine.features.iter().map(feature));
+    rows.extend([cgroups(&machine.cgroups), capabilities(machine.capabilities)]);
+    rows.extend(machine.ports.iter().map(port));
+    rows.extend([disk(machine), sync(machine), clock(machine), files(machine), inotify(machine), processes(machine)]);
+    rows.extend([forwarding(machine), resolvers(machine)]);
+    rows
+}
+
+fn kernel(release: &str) -> Row {
+    let row = Row::new("kernel", "its release", release);
+    let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) if (major, minor) >= KERNEL_GOOD => row,
+        (Some(major), Some(minor)) if (major, minor) >= KERNEL_MIN => {
+            row.but(Verdict::Doubtful, "pods in user namespaces of their own need 5.12 or newer")
+        }
+        (Some(_), Some(_)) => row.but(Verdict::Bad, "Knarr needs Linux 5.4 or newer"),
+        _ => row.but(Verdict::Doubtful, "its number cannot be read; Knarr needs Linux 5.4 or newer"),
+    }
+}
+
+fn feature(feature: &Feature) -> Row {
+    let looks_at = feature.purpose;
+    match &feature.tried {
+        Tried::Works => Row::new(feature.name, looks_at, "works"),
+        Tried::Fails(why) => Row::new(feature.name, looks_at, why.as_str()).but(
+            feature.need.without(),
+            format!("use a kernel with {0}, or load its module: `modprobe {0}`", feature.name),
+        ),
+        Tried::Unknown(why) => {
+            Row::new(feature.name, looks_at, why.as_str()).but(Verdict::Doubtful, "run this as root to have it tried")
+        }
+    }
+}
+
+fn cgroups(cgroups: &Cgroups) -> Row {
+    let version = match cgroups.hierarchy {
+        Hierarchy::Absent => "none",
+        Hierarchy::V1 => "version 1",
+        Hierarchy::Hybrid => "versions 1 and 2",
+        Hierarchy::V2 => "version 2",
+    };
+    let missing: Vec<_> = CONTROLLERS.iter().filter(|(name, _)| !cgroups.controllers.contains(*name)).collect();
+    let known: Vec<&str> = cgroups.controllers.iter().map(String::as_str).collect();
+    let row = Row::new("cgroups", "hierarchies and controllers", format!("{version}: {}", known.join(" ")));
+    if cgroups.hierarchy == Hierarchy::Absent {
+        return row.but(Verdict::Bad, "mount control groups: `mount -t cgroup2 none /sys/fs/cgroup`");
+    }
+    let Some(worst) = missing.iter().map(|(_, verdict)| *verdict).max() else { return row };
+    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    row.but(
+        worst,
+        format!("pods cannot be limited in {}: boot a kernel that has these controllers on", names.join(", ")),
+    )
+}
+
+fn capabilities(held: u64) -> Row {
+    let missing: Vec<_> = CAPABILITIES.iter().filter(|(_, bit, _)| (held >> bit) & 1 == 0).collect();
+    let row = Row::new(
+        "capabilities",
+        "what this process may do",
+        format!("{} of {}", CAPABILITIES.len() - missing.len(), CAPABILITIES.len()),
+    );
+    let Some(worst) = missing.iter().map(|(_, _, verdict)| *verdict).max() else { return row };
+    let names: Vec<String> = missing.iter().map(|(name, _, _)| format!("CAP_{name}")).collect();
+    let advice = match worst {
+        Verdict::Bad => format!("run this as root and, in a container, with {}", names.join(", ")),
+        _ => format!("without {} some limits of pods are clamped", names.join(", ")),
+    };
+    row.but(worst, advice)
+}
+
+fn port(port: &Port) -> Row {
+    let name = format!("port {}", port.number);
+    match port.holder {
+        Holder::Nobody => Row::new(name, port.who, "free"),
+        Holder::Ours => Row::new(name, port.who, "held by this cluster"),
+        Holder::Other => {
+            let other =
+                if port.flag.is_empty() { String::new() } else { format!(", or choose another with {}", port.flag) };
+            Row::new(name, port.who, "taken by another program")
+                .but(port.need.without(), format!("stop that program (`ss -lntp` names it){other}"))
+        }
+    }
+}
+
+fn disk(machine: &Machine) -> Row {
+    let disk = &machine.disk;
+    let row = Row::new("disk", &disk.folder, format!("{} MiB free", disk.free_bytes >> 20));
+    if disk.free_bytes < FREE_BYTES_MIN {
+        return row.but(Verdict::Bad, "make room, or choose another folder with --data-dir");
+    }
+    if disk.free_files.is_some_and(|files| files < FREE_FILES_MIN) {
+        return row.but(Verdict::Doubtful, "there is hardly room for new files (inodes), which images have many of");
+    }
+    if disk.free_bytes < FREE_BYTES_GOOD {
+        return row.but(Verdict::Doubtful, "images and logs of pods will fill it: make room before they do");
+    }
+    row
+}
+
+fn sync(machine: &Machine) -> Row {
+    let looks_at = "4 KiB written and synced";
+    match &machine.disk.sync {
+        Err(why) => Row::new("sync speed", looks_at, why.as_str())
+            .but(Verdict::Doubtful, "run this as root, or with a --data-dir that can be written"),
+        Ok(sync) => {
+            let millis = |micros: u64| format!("{}.{:02}", micros / 1000, micros % 1000 / 10);
+            let found = format!("p50 {} ms, p99 {} ms", millis(sync.p50_micros), millis(sync.p99_micros));
+            let row = Row::new("sync speed", looks_at, found);
+            match sync.p99_micros {
+                SYNC_P99_BAD_MICROS.. => {
+                    row.but(Verdict::Doubtful, "every write to the API waits for this: use another disk")
+                }
+                SYNC_P99_SLOW_MICROS.. => row.but(Verdict::Doubtful, "fine for one server; several need a faster disk"),
+                _ => row,
+            }
+        }
+    }
+}
+
+fn clock(machine: &Machine) -> Row {
+    let clock = &machine.clock;
+    let kept = match clock.synchronised {
+        Some(true) => format!("synchronised, wrong by {} ms at most", clock.error_micros / 1000),
+        Some(false) => "not synchronised".to_owned(),
+        None => "the kernel does not say".to_owned(),
+    };
+    let row = Row::new("clock", "adjtimex and the order of time", kept);
+    if clock.unix_seconds < UNIX_SECONDS_MIN {
+        return row.but(Verdict::Bad, "the clock was never set: certificates would not be valid; set it");
+    }
+    if clock.went_back {
+        return row.but(Verdict::Doubtful, "time went back while it was looked at: something sets the clock by steps");
+    }
+    match clock.synchronised {
+        Some(true) if clock.error_micros <= CLOCK_ERROR_MAX_MICROS => row,
+        Some(true) => {
+            row.but(Verdict::Doubtful, "tokens and leases suffer from clocks that differ: check the time service")
+        }
+        _ => row.but(Verdict::Doubtful, "fine for one machine; several need a time service such as systemd-timesyncd"),
+    }
+}
+
+fn files(machine: &Machine) -> Row {
+    let advice = "raise it: `ulimit -n 1048576`, or LimitNOFILE= of the systemd unit";
+    limit("open files", "RLIMIT_NOFILE", machine.limits.files, FILES_GOOD, advice)
+}
+
+fn inotify(machine: &Machine) -> Row {
+    let limits = &machine.limits;
+    let looks_at = "fs.inotify";
+    let number = |number: Option<u64>| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
+    let found = format!("{} instances, {} watches", number(limits.inotify_instances), number(limits.inotify_watches));
+    let row = Row::new("inotify", looks_at, found);
+    let low = limits.inotify_instances.is_some_and(|number| number < INOTIFY_INSTANCES_GOOD)
+        || limits.inotify_watches.is_some_and(|number| number < INOTIFY_WATCHES_GOOD);
+    if !low {
+        return row;
+    }
+    row.but(
+        Verdict::Doubtful,
+        format!(
+            "`sysctl fs.inotify.max_user_instances={INOTIFY_INSTANCES_GOOD} fs.inotify.max_user_watches={INOTIFY_WATCHES_GOOD}`"
+        ),
+    )
+}
+
+fn processes(machine: &Machine) -> Row {
+    let advice = "raise it: `sysctl kernel.pid_max=4194304`";
+    limit("processes", "kernel.pid_max", machine.limits.processes, PROCESSES_GOOD, advice)
+}
+
+fn limit(name: &str, looks_at: &str, have: Option<u64>, good: u64, advice: &str) -> Row {
+    match have {
+        None => Row::new(name, looks_at, "no limit"),
+        Some(have) if have >= good => Row::new(name, looks_at, have.to_string()),
+        Some(have) => Row::new(name, looks_at, have.to_string()).but(Verdict::Doubtful, advice),
+    }
+}
+
+fn forwarding(machine: &Machine) -> Row {
+    let looks_at = "net.ipv4.ip_forward";
+    match machine.forwarding {
+        Some(true) => Row::new("forwarding", looks_at, "on"),
+        // The pod network switches it on itself.
+        Some(false) => Row::new("forwarding", looks_at, "off; `knarr up` switches it on"),
+        None => Row::new("forwarding", looks_at, "the kernel does not say")
+            .but(Verdict::Doubtful, "pods reach nothing outside the node without it"),
+    }
+}
+
+fn resolvers(machine: &Machine) -> Row {
+    let looks_at = "/etc/resolv.conf";
+    if machine.resolvers.is_empty() {
+        return Row::new("resolver", looks_at, "names no server")
+            .but(Verdict::Doubtful, "pods cannot find names outside the cluster; write `nameserver ADDRESS` there");
+    }
+    Row::new("resolver", looks_at, machine.resolvers.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::{Clock, Cluster, Disk, Limits, Need, Sync, judge as all, prevents};
+    use super::*;
+
+    fn good() -> Machine {
+        let feature = |name, need| Feature { name, purpose: "tests", need, tried: Tried::Works };
+        let port = |number, need| Port { number, who: "somebody", flag: "--port", need, holder: Holder::Nobody };
+        Machine {
+            kernel: "6.1.0-13-amd64".into(),
+            features: vec![feature("overlay", Need::Always), feature("vxlan", Need::Sometimes)],
+            cgroups: Cgroups {
+                hierarchy: Hierarchy::V2,
+                controllers: CONTROLLERS.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            },
+            ports: vec![port(6443, Need::Always), port(2379, Need::Sometimes)],
+            disk: Disk {
+                folder: "/var/lib/knarr".into(),
+                free_bytes: 100 << 30,
+                free_files: Some(1 << 20),
+                sync: Ok(Sync { p50_micros: 900, p99_micros: 4_000 }),
+            },
+            clock: Clock { synchronised: Some(true), error_micros: 500, unix_seconds: 1_800_000_000, went_back: false },
+            capabilities: u64::MAX,
+            limits: Limits {
+                files: Some(1 << 20),
+                inotify_instances: Some(8192),
+                inotify_watches: Some(1 << 20),
+                processes: Some(1 << 22),
+            },
+            forwarding: Some(true),
+            resolvers: vec!["192.0.2.1".into()],
+        }
+    }
+
+    fn cluster() -> Cluster {
+        Cluster {
+            process: 1,
+            failed_checks: Ok(Vec::new()),
+            nodes: vec![("a".into(), true), ("b".into(), true)],
+            dns: Some(Ok("10.96.0.1".into())),
+            certificates: vec![("apiserver".into(), 300), ("ca".into(), 3000)],
+            store: Ok(800),
+        }
+    }
+
+    /// What is wrong, as `name: verdict`.
+    fn wrong(machine: &Machine, cluster: Option<&Cluster>) -> Vec<String> {
+        let rows = all(machine, cluster);
+        let wrong: Vec<_> = rows.iter().filter(|row| row.verdict != Verdict::Good).collect();
+        assert!(wrong.iter().all(|row| !row.advice.is_empty()), "whatever is wrong says what to do: {wrong:?}");
+        assert_eq!(prevents(&rows), wrong.iter().any(|row| row.verdict == Verdict::Bad));
+        wrong.iter().map(|row| format!("{}: {:?}", row.name, row.verdict)).collect()
+    }
+
+    #[test]
+    fn a_good_machine_with_a_good_cluster_has_nothing_wrong() {
+        assert!(wrong(&good(), Some(&cluster())).is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_machine_is_found_and_weighed() {
+        let check = |change: fn(&mut Machine), expect: &[&str]| {
+            let mut machine = good();
+            change(&mut machine);
+            assert_eq!(wrong(&machine, None), expect);
+        };
+        check(|it| it.kernel = "4.19.0".into(), &["kernel: Bad"]);
+        check(|it| it.kernel = "5.10.0-26".into(), &["kernel: Doubtful"]);
+        check(|it| it.kernel = "strange".into(), &["kernel: Doubtful"]);
+        check(|it| it.features[0].tried = Tried::Fails("no such device".into()), &["overlay: Bad"]);
+        check(|it| it.features[1].tried = Tried::Fails("not supported".into()), &["vxlan: Doubtful"]);
+        check(|it| it.features[0].tried = Tried::Unknown("not root".into()), &["overlay: Doubtful"]);
+        check(|it| it.cgroups = Cgroups::default(), &["cgroups: Bad"]);
+        check(|it| it.cgroups.controllers = BTreeSet::from(["cpu".to_owned()]), &["cgroups: Bad"]);
+        check(|it| drop(it.cgroups.controllers.remove("hugetlb")), &["cgroups: Doubtful"]);
+        check(|it| it.capabilities &= !(1 << 21), &["capabilities: Bad"]);
+        check(|it| it.capabilities &= !(1 << 24), &["capabilities: Doubtful"]);
+        check(|it| it.ports[0].holder = Holder::Ours, &[]);
+        check(|it| it.ports[0].holder = Holder::Other, &["port 6443: Bad"]);
+        check(|it| it.ports[1].holder = Holder::Other, &["port 2379: Doubtful"]);
+        check(|it| it.disk.free_bytes = 1 << 20, &["disk: Bad"]);
+        check(|it| it.disk.free_bytes = 1 << 30, &["disk: Doubtful"]);
+        check(|it| it.disk.free_files = Some(3), &["disk: Doubtful"]);
+        check(|it| it.disk.sync = Ok(Sync { p50_micros: 1, p99_micros: 60_000 }), &["sync speed: Doubtful"]);
+        check(|it| it.disk.sync = Err("not writable".into()), &["sync speed: Doubtful"]);
+        check(|it| it.clock.unix_seconds = 0, &["clock: Bad"]);
+        check(|it| it.clock.synchronised = Some(false), &["clock: Doubtful"]);
+        check(|it| it.clock.went_back = true, &["clock: Doubtful"]);
+        check(|it| it.limits.files = Some(1024), &["open files: Doubtful"]);
+        check(|it| it.limits.inotify_watches = Some(10), &["inotify: Doubtful"]);
+        check(|it| it.limits.processes = Some(1000), &["processes: Doubtful"]);
+        check(|it| it.forwarding = Some(false), &[]);
+        check(|it| it.resolvers.clear(), &["resolver: Doubtful"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_cluster_is_found_and_weighed() {
+        let check = |change: fn(&mut Cluster), expect: &[&str]| {
+            let mut cluster = cluster();
+            change(&mut cluster);
+            assert_eq!(wrong(&good(), Some(&cluster)), expect);
+        };
+        check(|it| it.failed_checks = Ok(vec!["etcd".into()]), &["API server: Bad"]);
+        check(|it| it.failed_checks = Err("refused".into()), &["API server: Bad"]);
+        check(|it| it.nodes[0].1 = false, &["nodes: Doubtful"]);
+        check(|it| it.nodes.iter_mut().for_each(|node| node.1 = false), &["nodes: Bad"]);
+        check(|it| it.dns = Some(Err("timed out".into())), &["DNS: Bad"]);
+        check(|it| it.dns = None, &[]);
+        check(|it| it.certificates[0].1 = 0, &["certificates: Bad"]);
+        check(|it| it.certificates[0].1 = 12, &["certificates: Doubtful"]);
+        check(|it| it.store = Ok(500_000), &["store: Doubtful"]);
+        check(|it| it.store = Err("no quorum".into()), &["store: Bad"]);
+    }
+
+    #[test]
+    fn a_table_says_what_to_do_below_what_is_wrong() {
+        let mut machine = good();
+        machine.features.clear();
+        machine.ports.truncate(1);
+        machine.ports[0].holder = Holder::Other;
+        let rows = all(&machine, None);
+        let text = super::super::table(&rows);
+        assert!(text.contains("FAIL  port 6443"), "{text}");
+        assert!(text.contains("-> stop that program (`ss -lntp` names it), or choose another with --port"), "{text}");
+        let json = super::super::json(&rows);
+        assert_eq!(json.get("canStart"), Some(&machinery::Value::Bool(false)));
+    }
+}
