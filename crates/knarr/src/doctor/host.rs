@@ -112,12 +112,11 @@ fn processes(holder: u32, data_dir: &Path) -> Vec<u32> {
 
 fn port_holder(port: u16, cluster: &[u32]) -> Holder {
     match TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)) {
-        Ok(_) => Holder::Nobody,
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             if cluster.iter().any(|process| listens(*process, port)) { Holder::Ours } else { Holder::Other }
         }
-        // A port below 1024 that only root may take is nobody's.
-        Err(_) => Holder::Nobody,
+        // One that only root may take is nobody's either.
+        _ => Holder::Nobody,
     }
 }
 

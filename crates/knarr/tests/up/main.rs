@@ -67,7 +67,14 @@ impl Machine {
 
     /// The machine's disk may be nearly full: that is no matter of this test.
     fn up(&self) -> String {
-        self.knarr("up -d --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi")
+        let arguments =
+            "up -d --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi --kubelet-arg cgroup-root";
+        self.knarr(&format!("{arguments}={}", self.group()))
+    }
+
+    /// The control group of this machine's pods, apart from those of others; `down` removes one of this name.
+    fn group(&self) -> String {
+        format!("/knarr-{}", self.data().display().to_string().trim_start_matches('/').replace('/', "-"))
     }
 
     fn process(&self) -> String {
@@ -263,7 +270,7 @@ struct Held {
 }
 
 impl Machine {
-    /// Counts what there is; control groups are those of the pods that stay, and of no others of this machine's kubelet.
+    /// Counts what there is; control groups are those of pods that should be gone.
     fn held(&self, uids: &str) -> Held {
         let own = self.data().display().to_string();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -277,18 +284,18 @@ impl Machine {
             mounts: mounts.lines().filter(|line| line.contains(&own)).count(),
             processes: lines.filter(|line| String::from_utf8_lossy(line).contains(&own)).count(),
             sandboxes: entries("runtime/sandboxes") + entries("runtime/containers") + entries("kubelet/pods"),
-            groups: groups(uids),
+            groups: groups(&self.group(), uids),
         }
     }
 }
 
-/// Control groups of pods, except for those of pods that are known to be others'.
-fn groups(uids: &str) -> usize {
-    let found = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-name", "pod*"]).output().unwrap();
-    let found = String::from_utf8(found.stdout).unwrap();
-    let own = |line: &&str| line.contains("/kubepods/") && !line.contains("/knarr-");
+/// Control groups of pods, except for those of pods that stay.
+fn groups(root: &str, uids: &str) -> usize {
+    let below = format!("*{root}/*");
+    let found = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-path", &below, "-name", "pod*"]).output();
+    let found = String::from_utf8(found.unwrap().stdout).unwrap();
     let stray = |line: &&str| !uids.split(' ').any(|uid| line.ends_with(&format!("pod{uid}")));
-    found.lines().filter(own).filter(stray).count()
+    found.lines().filter(stray).count()
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn deployment() -> Value {
             {"type": "Progressing", "status": "True", "lastTransitionTime": "2026-11-16T12:00:01Z"}]}})
 }
 
-fn owned(kind: &str, name: &str, uid: &str, owner: (&str, &str, &str), more: Value) -> Value {
+fn owned(kind: &str, name: &str, uid: &str, owner: (&str, &str, &str), more: &Value) -> Value {
     let mut object = value!({"kind": kind, "metadata": {"name": name, "namespace": "default", "uid": uid,
         "creationTimestamp": "2026-11-16T12:00:01Z",
         "ownerReferences": [{"kind": (owner.0), "name": (owner.1), "uid": (owner.2), "controller": true}],
@@ -30,7 +30,7 @@ fn pod() -> Value {
         "web-1-x",
         "p",
         ("ReplicaSet", "web-1", "r"),
-        value!({"spec": {"nodeName": "only"}, "status": {
+        &value!({"spec": {"nodeName": "only"}, "status": {
             "conditions": [
                 {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-16T12:00:01Z"},
                 {"type": "Initialized", "status": "True", "lastTransitionTime": "2026-11-16T12:00:01Z"},
@@ -75,8 +75,8 @@ nonsense the rules are in place services="10.96.3.4"
 
 #[test]
 fn a_deployment_is_told_from_its_writing_to_the_rules_in_place() {
-    let replica_set = owned("ReplicaSet", "web-1", "r", ("Deployment", "web", "d"), value!({}));
-    let stranger = owned("Pod", "other", "o", ("ReplicaSet", "other", "z"), value!({}));
+    let replica_set = owned("ReplicaSet", "web-1", "r", ("Deployment", "web", "d"), &value!({}));
+    let stranger = owned("Pod", "other", "o", ("ReplicaSet", "other", "z"), &value!({}));
     let objects = vec![stranger, slice(), service(), pod(), replica_set];
     let expect = "\
 12:00:01           +0 s  Deployment/web       written (kubectl-create)
