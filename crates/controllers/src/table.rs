@@ -182,8 +182,6 @@ pub const ABSENT: &[(&str, &str)] = &[
     ("node-route-controller", CLOUD),
     ("podcertificaterequest-cleaner-controller", OFF),
     ("selinux-warning-controller", "it warns of SELinux labels, which nodes here do not set"),
-    // Addresses of services of the type LoadBalancer are given by the nodes themselves, or by a cloud's own manager.
-    ("service-lb-controller", CLOUD),
     ("storageversion-garbage-collector-controller", OFF),
 ];
 
