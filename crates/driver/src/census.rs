@@ -130,15 +130,15 @@ impl Census {
         Everything::new(Arc::clone(&state.discovery), items, whole)
     }
 
-    /// What the server itself says.
-    pub(crate) async fn ask(&self, question: &Question) -> Answer {
+    /// What the server itself says to the client of whoever asks: what all may watch, only some may get.
+    pub(crate) async fn ask(&self, client: &Client, question: &Question) -> Answer {
         let discovery = Arc::clone(&self.0.state.read().unwrap_or_else(PoisonError::into_inner).discovery);
         match question {
             Question::Object { api_version, kind, key } => {
                 let Some(resource) = discovery.resource(api_version, kind) else {
                     return Answer::Failed(format!("the server has no {kind} of {api_version}"));
                 };
-                match self.0.client.get(&Target::object(resource, key)).await {
+                match client.get(&Target::object(resource, key)).await {
                     Ok(object) => Answer::Object(object),
                     Err(error) if error.is_not_found() => Answer::Absent,
                     Err(error) => Answer::Failed(error.to_string()),
@@ -160,7 +160,7 @@ impl Census {
                 };
                 let target = Target::within(&found.resource, namespace.clone());
                 let options = ListOptions { limit: PAGE, ..ListOptions::default() };
-                match self.0.metadata.list_all(&target, &options).await {
+                match client.metadata_only().list_all(&target, &options).await {
                     Ok(list) => {
                         let items = list.items.iter();
                         Answer::Items(items.map(|it| (Key::of(it), Item::of(&found.resource, it))).collect())

@@ -56,7 +56,7 @@ async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory:
         let plan = match decided {
             Ok(Step::Act(plan)) => plan,
             Ok(Step::Ask(questions)) => {
-                ask(&census, questions, &mut answers).await;
+                ask::<S>(&driver, &census, questions, &mut answers).await;
                 continue;
             }
             Err(_) => {
@@ -79,14 +79,17 @@ async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory:
     failed()
 }
 
-async fn ask(census: &Census, questions: Vec<Question>, answers: &mut Answers) {
+async fn ask<S: Sweeper>(driver: &Arc<Driver>, census: &Census, questions: Vec<Question>, answers: &mut Answers) {
     let mut questions = questions.into_iter();
     loop {
         let mut under_way = JoinSet::new();
         for question in questions.by_ref().take(QUESTIONS_MAX) {
-            let census = census.clone();
+            let (driver, census) = (Arc::clone(driver), census.clone());
             under_way.spawn(async move {
-                let answer = census.ask(&question).await;
+                let answer = census.ask(&driver.client, &question).await;
+                if let Answer::Failed(why) = &answer {
+                    tracing::info!(controller = S::NAME, ?question, why, "the server does not say");
+                }
                 (question, answer)
             });
         }

@@ -27,6 +27,10 @@ use flags::Flags;
 use crate::component::{self, Inside};
 
 /// Adds the flags that mean something, and those that do not.
+/// How long a store may take to answer for the first time, and how often it is asked.
+const STORE_PATIENCE: Duration = Duration::from_secs(20);
+const STORE_LOOK: Duration = Duration::from_millis(100);
+
 pub fn arguments(command: clap::Command) -> clap::Command {
     ignored::arguments(flags::arguments(command))
 }
@@ -262,10 +266,24 @@ fn read(file: &Path) -> Result<String> {
 /// The store: etcd where it is given, otherwise a member of one in this process.
 async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
     if !flags.etcd_servers.is_empty() {
-        return Ok((Client::Remote(Box::new(Remote::new(&remote(flags)?)?)), None));
+        let client = Client::Remote(Box::new(Remote::new(&remote(flags)?)?));
+        reached(&client).await;
+        return Ok((client, None));
     }
     let (client, node) = ::store::alone::open(flags.data_dir.join("store")).await?;
     Ok((client, Some(node)))
+}
+
+/// Waits a while for a store that is started at the same time: failing at once would be paid with a restart's delay.
+async fn reached(client: &Client) {
+    let answers = async {
+        while client.revision().await.is_err() {
+            tokio::time::sleep(STORE_LOOK).await;
+        }
+    };
+    if tokio::time::timeout(STORE_PATIENCE, answers).await.is_err() {
+        tracing::warn!("the store does not answer");
+    }
 }
 
 fn remote(flags: &Flags) -> Result<RemoteConfig> {

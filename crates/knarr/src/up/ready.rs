@@ -17,7 +17,7 @@ use super::plan::{Layout, Store};
 use super::{Options, addons};
 
 /// After how long a start has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Other members of the store may take their time to come.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(600);
 /// How often a member of the store is asked.

@@ -209,6 +209,9 @@ fn a_control_plane_in_pods_goes_on_without_the_process_that_started_it() {
 /// Ten times ten pods come and go; whatever the machine has for a pod is counted before and after.
 fn leave_nothing_after_a_hundred_pods(machine: &Machine) {
     let uids = machine.succeed("kubectl get pods -A -o jsonpath={.items[*].metadata.uid}");
+    // The rules of all endpoints are in place, also where the last of them came late.
+    let settled = |rules: &str| rules.contains("numgen random mod 3");
+    machine.eventually("nft list ruleset", settled);
     let before = machine.held(&uids);
     let pod = |n: usize| {
         format!(

@@ -55,6 +55,8 @@ fn three_nodes_on_one_machine_do_what_a_cluster_does() {
         machine.said(&format!("{KNARR} node rm one --data-dir {}", machine.data().display())).contains("is no node")
     );
 
+    machine.succeed("kubectl delete deployment web");
+    machine.eventually("kubectl get replicasets,pods -o name", |left| !left.contains("web-"));
     machine.knarr("down --purge");
     let links = machine.succeed("ip -o link");
     assert_eq!(links.lines().count(), 3, "only what was there before: {links}");

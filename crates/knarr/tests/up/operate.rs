@@ -133,7 +133,7 @@ pub fn live_in_pods(machine: &Machine) {
     let refused = machine.said(&format!("{KNARR} up --secure-port 0 --data-dir {}", machine.data().display()));
     assert!(refused.contains("already runs") || refused.contains("belongs to a cluster"), "{refused}");
     machine.knarr("certs rotate");
-    machine.succeed("kubectl scale deployment hello --replicas=0");
+    machine.succeed("kubectl delete deployment hello");
     machine.eventually("kubectl get pods -o name", |pods| !pods.contains("pod/hello"));
     machine.knarr("down --purge");
     assert!(!machine.data().exists());
