@@ -54,6 +54,8 @@ pub struct Meter<'m> {
 /// What an evaluation may allocate in all: upstream's costs do not bound it, since joining lists costs one unit however
 /// long they are.
 const BYTES_MAX: usize = 32 << 20;
+// DEVIATION: calls of an expression also count as steps, by the length of their texts and by what they parse; tens of thousands of
+// dear ones end with the resource limit where upstream goes on.
 /// How many iterations, calls, comparisons and visits an evaluation may make in all. Upstream's costs do not bound the time that these take: values
 /// can share parts, and one unit may stand for a text of any length. A step is about 20 ns.
 const STEPS_MAX: usize = 400_000;
