@@ -7,7 +7,7 @@ mod balancer;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,7 +213,7 @@ async fn credentials(agent: &Agent, layout: &Layout) -> Result<()> {
     let server = layout.server();
     if let Some(token) = &agent.token {
         let text = join::bootstrap_kubeconfig(&server, &authority, &JoinToken::parse(token)?);
-        secret(&layout.kubeconfig("bootstrap"), &text)?;
+        pki::write(&layout.kubeconfig("bootstrap"), &text, 0o600)?;
     }
     for Wanted { kubeconfig, purpose, folder } in wanted(layout) {
         let pem = purpose.file(&folder);
@@ -222,18 +222,9 @@ async fn credentials(agent: &Agent, layout: &Layout) -> Result<()> {
             let asked = bootstrap::obtain(&client, &layout.node_name, &folder, &purpose).await;
             asked.with_context(|| format!("the certificate of the {kubeconfig}"))?;
         }
-        secret(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &authority, &pem))?;
+        pki::write(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &authority, &pem), 0o600)?;
     }
     Ok(())
-}
-
-/// Writes a file that only its owner may read.
-pub fn secret(file: &Path, text: &str) -> Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let opened = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file);
-    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.with_context(|| format!("{} cannot be written", file.display()))
 }
 
 fn client(layout: &Layout, name: &str) -> Result<Client> {

@@ -55,9 +55,9 @@ pub struct Options {
     /// How many nodes the cluster has: this machine, and the others network namespaces of it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub nodes: u16,
-    /// Where nodes that are namespaces get their addresses from.
-    #[arg(long, default_value = "172.30.0.0/24")]
-    pub node_cidr: net::Cidr,
+    /// Where nodes that are namespaces get their addresses from [default: where they had them from, at first 172.30.0.0/24].
+    #[arg(long)]
+    pub node_cidr: Option<net::Cidr>,
     /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
     /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
     #[arg(long, default_value = "nodes")]
@@ -128,7 +128,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Runs a server of a cluster as the options say once they are complete.
 pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
     if options.systemd_unit {
-        print!("{}", background::unit(&std::env::current_exe()?, &options));
+        print!("{}", background::unit(&std::env::current_exe()?, std::env::args().skip(1)));
         return Ok(());
     }
     if options.background {
@@ -143,7 +143,7 @@ pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Op
 
 async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::begin();
-    let nodes = Nodes::open(&options.data_dir, options.node_cidr);
+    let nodes = Nodes::open(&options.data_dir, options.node_cidr)?;
     let layout = Layout::of(options, nodes.address(preflight::address_or(options.node_ip)?, options)?)?;
     let names = nodes.ensure(&layout.node_name, options.nodes)?;
     let pki = Pki::open(&layout.pki())?;

@@ -240,7 +240,7 @@ fn read_key(path: &Path) -> Result<KeyPair, Error> {
 }
 
 /// Writes a file as a whole: whoever reads it finds the old content or the new.
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let new = path.with_extension("new");
     let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new);
     let written = written.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));

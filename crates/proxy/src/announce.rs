@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use client::cache::{self, Notices, Reader, Source};
+use client::cache::{Notices, Source};
 use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -29,6 +29,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::follow::Error;
 use crate::model::{Service, Slice};
+use crate::policy::follow::watch;
 
 pub use hold::{Holding, give_back, networks};
 
@@ -261,22 +262,6 @@ fn lease(object: &Value) -> Option<Present> {
         holds: Duration::from_secs(seconds).min(6 * DURATION),
         networks: networks.filter_map(|text| text.parse().ok()).collect(),
     })
-}
-
-fn watch<T: PartialEq + Send + Sync + 'static>(
-    watches: &mut JoinSet<()>,
-    source: Source,
-    notices: &Notices,
-    keep: impl Fn(Value) -> T + Send + Sync + 'static,
-) -> Reader<T> {
-    let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), keep);
-    reader.subscribe(notices, |change, keys| {
-        if change.old != change.new {
-            keys.push(change.key.clone());
-        }
-    });
-    watches.spawn(reflector.run());
-    reader
 }
 
 #[cfg(test)]

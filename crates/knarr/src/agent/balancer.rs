@@ -11,10 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// A server that does not answer within this time is passed over.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Connections at once: a node has a few dozen.
+const CONNECTIONS_MAX: usize = 1024;
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The servers that are known, as `host:port`, kept in a file so that a start needs none in particular.
 pub struct Servers {
@@ -47,15 +50,22 @@ impl Servers {
         self.known.send_replace(servers);
     }
 
-    /// Passes on whoever connects.
+    /// Passes on whoever connects, so many at once; whoever comes later waits.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<()> {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
-            let (incoming, _) = listener.accept().await.context("accept connections to the servers")?;
+            let place = Arc::clone(&places).acquire_owned().await?;
+            let Ok((incoming, _)) = listener.accept().await else {
+                // Usually there are too many open files: others need time to close some.
+                tokio::time::sleep(ACCEPT_RETRY).await;
+                continue;
+            };
             let servers = Arc::clone(&self);
             tokio::spawn(async move {
                 if let Err(error) = servers.pass(incoming).await {
                     tracing::debug!(%error, "a connection to the servers ended");
                 }
+                drop(place);
             });
         }
     }

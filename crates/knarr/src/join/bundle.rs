@@ -49,7 +49,7 @@ pub fn unlock(locked: &str, key: &str, folder: &Path) -> Result<()> {
         let path = folder.join(name);
         let text = text.as_str().context("what servers share is damaged")?;
         ensure!(!name.contains('/'), "what servers share is damaged");
-        crate::agent::secret(&path, text)?;
+        pki::write(&path, text, 0o600)?;
     }
     Ok(())
 }

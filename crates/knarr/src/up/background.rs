@@ -42,9 +42,12 @@ pub fn start(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A unit for systemd.
-pub fn unit(program: &Path, options: &Options) -> String {
-    let (program, folder) = (program.display(), options.data_dir.display());
+/// A unit for systemd that does what was typed.
+pub fn unit(program: &Path, arguments: impl Iterator<Item = String>) -> String {
+    let (program, of_now) = (program.display(), ["--systemd-unit", "-d", "--background"]);
+    let arguments: Vec<String> =
+        arguments.filter(|argument| !of_now.contains(&argument.as_str())).map(quoted).collect();
+    let arguments = arguments.join(" ");
     format!(
         "[Unit]
 Description=Knarr, a Kubernetes cluster
@@ -52,7 +55,7 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
-ExecStart={program} up --data-dir {folder} --secure-port {} --pod-cidr {} --service-cidr {}
+ExecStart={program} {arguments}
 Restart=always
 RestartSec=1
 # Pods are kept by processes of their own and go on while this one is started anew.
@@ -63,7 +66,29 @@ TasksMax=infinity
 
 [Install]
 WantedBy=multi-user.target
-",
-        options.secure_port, options.pod_cidr, options.service_cidr
+"
     )
+}
+
+/// A word as systemd reads it.
+fn quoted(word: String) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=@+".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word;
+    }
+    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_does_what_was_typed() {
+        let typed = ["server", "--join", "https://192.0.2.1:6443", "--systemd-unit", "--kubelet-arg", "a<5%"];
+        let unit = unit(Path::new("/bin/knarr"), typed.into_iter().map(str::to_owned));
+        let start = "ExecStart=/bin/knarr server --join https://192.0.2.1:6443 --kubelet-arg \"a<5%%\"\n";
+        assert!(unit.contains(start), "{unit}");
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   D/nodes/list       the names of those that should be
+//!   D/nodes/cidr       where their addresses come from
 //!   D/nodes/network    who has which address
 //!   D/nodes/NAME/      a node's own folder: its agent's, as if it were another machine
 //!            netns     keeps its namespace
@@ -14,9 +15,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use client::backoff::Backoff;
 use kubelet::changes::Changes;
 use net::routed::INTERFACE;
 use net::{Cidr, Routed, namespace};
@@ -30,8 +32,12 @@ use super::plan::Layout;
 use super::preflight::is_node_name;
 use crate::{join, token};
 
-/// An agent that ended is started again after so long.
-const RETRY: Duration = Duration::from_secs(1);
+/// Where nodes get their addresses from if nothing is said.
+const CIDR: &str = "172.30.0.0/24";
+/// An agent that ended is started again after so long, and ever longer while it goes on ending.
+const RETRY: Backoff = Backoff { first: Duration::from_secs(1), max: Duration::from_secs(30) };
+/// One that ran for this long had started well.
+const WELL: Duration = Duration::from_secs(30);
 /// How long the token of a node that joins may be used.
 const TOKEN_LIFE: Duration = Duration::from_secs(600);
 
@@ -44,21 +50,25 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Those of a cluster's folder.
-    pub fn open(data_dir: &Path, cidr: Cidr) -> Self {
+    /// Those of a cluster's folder. Their addresses stay where they are from: another range is for a cluster without them.
+    pub fn open(data_dir: &Path, given: Option<Cidr>) -> Result<Self> {
         let folder = data_dir.join("nodes");
+        let kept = std::fs::read_to_string(folder.join("cidr")).ok().and_then(|text| text.trim().parse().ok());
+        let cidr = match (given, kept) {
+            (Some(given), Some(kept)) if given != kept => {
+                bail!(
+                    "the nodes of this machine have addresses of {kept}, not of {given}; remove them first, with `knarr node rm`"
+                )
+            }
+            (given, kept) => given.or(kept).unwrap_or_else(|| CIDR.parse().expect("a constant")),
+        };
         let network = Routed::new(net::routed::Config {
             pod_cidrs: vec![cidr],
             cluster_cidrs: vec![cidr],
             table: "knarr-nodes".to_owned(),
             ..net::routed::Config::new(&folder.join("network"))
         });
-        Self { folder, network, cidr }
-    }
-
-    /// Those of a cluster that was started before, wherever its nodes have their addresses from.
-    pub fn of(data_dir: &Path) -> Self {
-        Self::open(data_dir, "172.30.0.0/24".parse().expect("a constant"))
+        Ok(Self { folder, network, cidr })
     }
 
     /// The address of the machine: one that its namespaces reach, if it has any.
@@ -183,6 +193,12 @@ impl Nodes {
         std::fs::create_dir_all(&self.folder)?;
         let new = self.folder.join(".list");
         let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+        let cidr = self.folder.join("cidr");
+        if names.is_empty() {
+            let _ = std::fs::remove_file(cidr);
+        } else {
+            std::fs::write(cidr, self.cidr.to_string())?;
+        }
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, self.list()));
         written.with_context(|| format!("{} cannot be written", self.list().display()))
     }
@@ -198,7 +214,9 @@ struct Keeper {
 
 impl Keeper {
     async fn run(self, mut ended: oneshot::Receiver<()>) {
+        let mut waits = RETRY.waits();
         loop {
+            let begun = Instant::now();
             match self.start().await {
                 Ok(mut agent) => tokio::select! {
                     _ = &mut ended => return end(agent).await,
@@ -206,9 +224,12 @@ impl Keeper {
                 },
                 Err(error) => tracing::warn!(node = self.name, "the agent of a node does not start: {error:#}"),
             }
+            if begun.elapsed() > WELL {
+                waits.reset();
+            }
             tokio::select! {
                 _ = &mut ended => return,
-                () = tokio::time::sleep(RETRY) => {}
+                () = tokio::time::sleep(waits.next_wait()) => {}
             }
         }
     }
@@ -279,7 +300,7 @@ mod tests {
     #[test]
     fn the_list_is_kept_and_refuses_what_cannot_be() {
         let folder = tempfile::tempdir().unwrap();
-        let nodes = Nodes::of(folder.path());
+        let nodes = Nodes::open(folder.path(), Some("192.0.2.0/28".parse().unwrap())).unwrap();
         assert!(nodes.names().unwrap().is_empty());
         nodes.add("a").unwrap();
         nodes.add("b").unwrap();
@@ -288,7 +309,9 @@ mod tests {
         }
         nodes.remove("a").unwrap();
         assert!(nodes.remove("a").is_err());
-        assert_eq!(Nodes::of(folder.path()).names().unwrap(), ["b"]);
+        let again = Nodes::open(folder.path(), None).unwrap();
+        assert_eq!((again.names().unwrap(), again.cidr.to_string().as_str()), (vec!["b".to_owned()], "192.0.2.0/28"));
+        assert!(Nodes::open(folder.path(), Some("198.51.100.0/24".parse().unwrap())).is_err(), "addresses stay");
     }
 
     #[test]

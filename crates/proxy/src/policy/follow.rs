@@ -26,10 +26,11 @@ const RETRY: Duration = Duration::from_secs(5);
 pub async fn run(client: Client, node: &str) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let notices = Notices::new(NOTICES_MAX);
-    let pods = watch(&mut watches, &client, &kinds::PODS, &notices, |object| Pod::read(&object));
-    let policies = watch(&mut watches, &client, &NETWORK_POLICIES, &notices, |object| Policy::read(&object));
+    let all = |resource: &Resource| Source::all(client.clone(), resource.clone());
+    let pods = watch(&mut watches, all(&kinds::PODS), &notices, |object| Pod::read(&object));
+    let policies = watch(&mut watches, all(&NETWORK_POLICIES), &notices, |object| Policy::read(&object));
     let namespaces: Reader<Option<Object>> =
-        watch(&mut watches, &client, &kinds::NAMESPACES, &notices, |object| Meta::of(&object).labels().cloned());
+        watch(&mut watches, all(&kinds::NAMESPACES), &notices, |object| Meta::of(&object).labels().cloned());
     pods.synced().await?;
     policies.synced().await?;
     namespaces.synced().await?;
@@ -64,14 +65,12 @@ pub fn clean_up() -> Result<(), netlink::Error> {
 }
 
 /// Watches a kind; a change that leaves what we keep of it as it was is no news.
-fn watch<T: PartialEq + Send + Sync + 'static>(
+pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
     watches: &mut JoinSet<()>,
-    client: &Client,
-    resource: &Resource,
+    source: Source,
     notices: &Notices,
     keep: impl Fn(machinery::Value) -> T + Send + Sync + 'static,
 ) -> Reader<T> {
-    let source = Source::all(client.clone(), resource.clone());
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), keep);
     reader.subscribe(notices, |change, keys| {
         if change.old != change.new {

@@ -4,22 +4,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::remote::{RemoteConfig, RemoteError, endpoints};
+pub use crate::backend::Member;
 use crate::etcd::proto::etcdserverpb as pb;
-
-/// A member of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its number.
-    pub id: u64,
-    /// Its name; empty until it has started.
-    pub name: String,
-    /// Where other members reach it.
-    pub peer_urls: Vec<String>,
-    /// Where clients reach it.
-    pub client_urls: Vec<String>,
-    /// Whether it only follows, without a vote.
-    pub learner: bool,
-}
 
 /// Why there is no answer about members.
 #[derive(Debug, thiserror::Error)]
