@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::Options;
+use super::plan::METRICS;
 
 /// Less room than this on the disk is not worth starting with.
 const FREE_BYTES_MIN: u64 = 256 << 20;
@@ -20,6 +21,9 @@ pub fn check(options: &Options) -> Result<()> {
     free(server, "the API server", "--secure-port")?;
     if runs_pods {
         free(SocketAddr::new(options.bind_address, options.kubelet_port), "the kubelet", "--kubelet-port")?;
+    }
+    if !options.disable.iter().any(|part| part == METRICS) {
+        free(SocketAddr::new(options.bind_address, options.metrics_port), "the metrics server", "--metrics-port")?;
     }
     room(&options.data_dir)
 }

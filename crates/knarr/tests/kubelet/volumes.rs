@@ -1,7 +1,7 @@
 //! What containers find in their volumes.
 
 use client::{Patch, Target, WriteOptions};
-use machinery::{Value, value};
+use machinery::{Resource, Value, value};
 
 use crate::cluster::*;
 
@@ -73,5 +73,45 @@ async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
     cluster.create(&SECRETS, &secret).await;
     let ended = cluster.wait(&PODS, "waits", "over", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(cluster.printed(&ended, "c", 0), "hi\n");
+    cluster.finish().await;
+}
+
+static TRUST_BUNDLES: Resource =
+    Resource::cluster("certificates.k8s.io", "v1beta1", "clustertrustbundles", "ClusterTrustBundle");
+
+fn bundle(name: &str, signer: Option<&str>) -> Value {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap().pem();
+    let mut spec = value!({"trustBundle": certificate});
+    if let Some(signer) = signer {
+        spec.as_object_mut().unwrap().insert("signerName", signer);
+    }
+    value!({"apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": {"name": name, "labels": {"live": "true"}}, "spec": spec})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trust_bundles_are_found_by_name_and_by_signer_and_changes_show() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.create(&TRUST_BUNDLES, &bundle("plain", None)).await;
+    cluster.create(&TRUST_BUNDLES, &bundle("example.com:signed:one", Some("example.com/signed"))).await;
+    let script = "cd /trust; grep -c BEGIN plain; grep -c BEGIN signed; stat -c %s absent; \
+        while [ $(grep -c BEGIN signed) = 1 ]; do sleep 0.1; done; grep -c BEGIN signed";
+    let mut pod = pod("trusts", script);
+    set(&mut pod, "restartPolicy", "Never");
+    set(
+        &mut pod,
+        "volumes",
+        value!([{"name": "trust", "projected": {"sources": [
+        {"clusterTrustBundle": {"name": "plain", "path": "plain"}},
+        {"clusterTrustBundle": {"name": "none", "path": "absent", "optional": true}},
+        {"clusterTrustBundle": {"signerName": "example.com/signed", "path": "signed",
+            "labelSelector": {"matchLabels": {"live": "true"}}}}]}}]),
+    );
+    set_container(&mut pod, "volumeMounts", value!([{"name": "trust", "mountPath": "/trust"}]));
+    cluster.run(&pod, "running", |pod| phase(pod) == "Running").await;
+    cluster.create(&TRUST_BUNDLES, &bundle("example.com:signed:two", Some("example.com/signed"))).await;
+    let ended = cluster.wait(&PODS, "trusts", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "1\n1\n0\n2\n");
     cluster.finish().await;
 }
