@@ -57,6 +57,8 @@ impl Node {
             ("coordination.k8s.io", "leases") => asked.lease(),
             ("storage.k8s.io", "csinodes") => asked.csi_node(),
             ("resource.k8s.io", "resourceslices") => asked.resource_slice(),
+            // Not in the role, which is upstream's without the feature; who does not serve the kind has nothing to show.
+            ("certificates.k8s.io", "clustertrustbundles") => asked.look(),
             ("certificates.k8s.io", "podcertificaterequests") => asked.pod_certificate_request(),
             ("", "nodes") => asked.node(),
             ("", "pods") => asked.pod(),
@@ -160,6 +162,11 @@ impl Asked<'_> {
             ),
             _ => Err("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection".to_owned()),
         }
+    }
+
+    fn look(&self) -> Verdict {
+        let only_looks = self.is_whole() && matches!(self.verb, "get" | "list" | "watch");
+        if only_looks { Ok(()) } else { Err(String::new()) }
     }
 
     fn pod_certificate_request(&self) -> Verdict {

@@ -20,6 +20,7 @@ mod namespace;
 pub mod protocol;
 mod seccomp;
 mod shim;
+pub mod systemd;
 
 pub use client::{AttachedIo, Client, ClientError, Events, ExecHandle, ExecIo, Running, spawn};
 pub use seccomp::{SeccompError, default_profile};

@@ -13,6 +13,7 @@ pub mod events;
 mod execute;
 mod member;
 pub mod queue;
+pub mod reviews;
 mod run;
 mod sweep;
 

@@ -4,8 +4,8 @@ use clap::ArgMatches;
 
 use crate::{
     agent, apiserver, certs, cni, controller_manager, convert, cri, dns, doctor, down, etcd, hello, hollow, image,
-    kubelet, local_path, members, network, node, pause, proxy, scheduler, server, shim, status, store, token, trace,
-    up,
+    kubelet, local_path, members, metrics_server, network, node, pause, proxy, scheduler, server, shim, status, store,
+    token, trace, up,
 };
 
 /// A command of the binary.
@@ -125,6 +125,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The members of the replicated store: list, remove",
         arguments: members::arguments,
         run: members::run,
+    },
+    Command {
+        name: "metrics-server",
+        about: "What nodes and pods use, as an API behind the API server",
+        arguments: metrics_server::arguments,
+        run: metrics_server::run,
     },
     Command {
         name: "network",

@@ -28,6 +28,9 @@ struct Doctor {
     /// Port of the DNS server on this machine.
     #[arg(long, default_value_t = 10053)]
     dns_port: u16,
+    /// Port of the metrics server on this machine.
+    #[arg(long, default_value_t = 4443)]
+    metrics_port: u16,
     /// A table for people, or JSON for programs.
     #[arg(short, long, default_value = "table")]
     output: Output,

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use client::{Client, Target, WriteOptions};
+use client::Client;
+use driver::reviews::Reviews;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -18,7 +19,6 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use machinery::{Resource, Value, value};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -30,10 +30,6 @@ use tokio_rustls::TlsAcceptor;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections at once; whoever comes later waits.
 const CONNECTIONS_MAX: usize = 64;
-
-static TOKEN_REVIEWS: Resource = Resource::cluster("authentication.k8s.io", "v1", "tokenreviews", "TokenReview");
-static ACCESS_REVIEWS: Resource =
-    Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
 
 /// How health is told.
 #[derive(Clone, Debug)]
@@ -53,7 +49,7 @@ pub struct Options {
 pub struct Health(Arc<Shared>);
 
 struct Shared {
-    client: Client,
+    reviews: Reviews,
     options: Options,
     /// What the component tells besides.
     metrics: Box<dyn Fn() -> String + Send + Sync>,
@@ -73,7 +69,7 @@ impl Health {
     pub fn new(client: Client, options: Options, metrics: impl Fn() -> String + Send + Sync + 'static) -> Result<Self> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self(Arc::new(Shared {
-            client,
+            reviews: Reviews::new(client),
             tls: TlsAcceptor::from(Arc::new(tls(&options)?)),
             options,
             metrics: Box::new(metrics),
@@ -149,20 +145,9 @@ impl Health {
     async fn may(&self, request: &Request<Incoming>) -> Result<bool> {
         let header = request.headers().get(AUTHORIZATION).and_then(|header| header.to_str().ok());
         let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) else { return Ok(false) };
-        let options = WriteOptions::default();
-        let review =
-            value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-        let who = self.0.client.create(&Target::all(&TOKEN_REVIEWS), &review, &options).await?;
-        if who.at(&["status", "authenticated"]).and_then(Value::as_bool) != Some(true) {
-            bail!("Unauthorized");
-        }
-        let user = who.at(&["status", "user"]).cloned().unwrap_or_default();
-        let review = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
-            "user": (user.get("username").cloned().unwrap_or_default()),
-            "groups": (user.get("groups").cloned().unwrap_or_else(|| Value::Array(Vec::new()))),
-            "nonResourceAttributes": {"path": (request.uri().path()), "verb": (request.method().as_str().to_ascii_lowercase())}}});
-        let access = self.0.client.create(&Target::all(&ACCESS_REVIEWS), &review, &options).await?;
-        Ok(access.at(&["status", "allowed"]).and_then(Value::as_bool) == Some(true))
+        let Some(user) = self.0.reviews.who(token).await else { bail!("Unauthorized") };
+        let verb = request.method().as_str().to_ascii_lowercase();
+        Ok(self.0.reviews.may_ask(&user, &verb, request.uri().path()).await?)
     }
 
     fn metrics(&self) -> String {

@@ -23,6 +23,10 @@ enum Form {
     Map,
     /// `a<b,c<d`
     Thresholds,
+    /// `0:a=b,c=d;1:e=f`
+    ByNode,
+    /// `a:b,a:c`
+    Headers,
 }
 
 /// Flags that set a field of KubeletConfiguration.
@@ -44,10 +48,14 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("eviction-soft", "evictionSoft", Form::Thresholds),
     ("eviction-soft-grace-period", "evictionSoftGracePeriod", Form::Map),
     ("healthz-port", "healthzPort", Form::Number),
+    ("http-check-frequency", "httpCheckFrequency", Form::Text),
     ("image-gc-high-threshold", "imageGCHighThresholdPercent", Form::Number),
     ("image-gc-low-threshold", "imageGCLowThresholdPercent", Form::Number),
     ("kube-reserved", "kubeReserved", Form::Map),
+    ("manifest-url", "staticPodURL", Form::Text),
+    ("manifest-url-header", "staticPodURLHeader", Form::Headers),
     ("max-pods", "maxPods", Form::Number),
+    ("memory-manager-policy", "memoryManagerPolicy", Form::Text),
     ("minimum-image-ttl-duration", "imageMinimumGCAge", Form::Text),
     ("node-status-max-images", "nodeStatusMaxImages", Form::Number),
     ("node-status-update-frequency", "nodeStatusUpdateFrequency", Form::Text),
@@ -57,6 +65,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("provider-id", "providerID", Form::Text),
     ("register-node", "registerNode", Form::Bool),
     ("reserved-cpus", "reservedSystemCPUs", Form::Text),
+    ("reserved-memory", "reservedMemory", Form::ByNode),
     ("resolv-conf", "resolvConf", Form::Text),
     ("rotate-certificates", "rotateCertificates", Form::Bool),
     ("rotate-server-certificates", "serverTLSBootstrap", Form::Bool),
@@ -64,6 +73,8 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("system-reserved", "systemReserved", Form::Map),
     ("tls-cert-file", "tlsCertFile", Form::Text),
     ("tls-private-key-file", "tlsPrivateKeyFile", Form::Text),
+    ("topology-manager-policy", "topologyManagerPolicy", Form::Text),
+    ("topology-manager-scope", "topologyManagerScope", Form::Text),
 ];
 
 /// Flags with a meaning of their own.
@@ -94,18 +105,18 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     exit-on-lock-contention \
     experimental-allocatable-ignore-eviction experimental-mounter-path fail-cgroupv1 fail-swap-on feature-gates \
     file-check-frequency global-housekeeping-interval hairpin-mode healthz-bind-address housekeeping-interval \
-    http-check-frequency image-credential-provider-bin-dir image-credential-provider-config image-service-endpoint \
+    image-credential-provider-bin-dir image-credential-provider-config image-service-endpoint \
     kernel-memcg-notification kube-api-burst kube-api-content-type kube-api-qps kube-reserved-cgroup kubelet-cgroups \
     local-storage-capacity-isolation lock-file log-cadvisor-usage log-flush-frequency log-json-info-buffer-size \
     log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format machine-id-file \
-    make-iptables-util-chains manifest-url manifest-url-header max-open-files maximum-dead-containers \
-    maximum-dead-containers-per-container memory-manager-policy minimum-container-ttl-duration oom-score-adj \
+    make-iptables-util-chains max-open-files maximum-dead-containers \
+    maximum-dead-containers-per-container minimum-container-ttl-duration oom-score-adj \
     pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps \
-    reserved-memory runonce runtime-cgroups runtime-request-timeout \
+    runonce runtime-cgroups runtime-request-timeout \
     seccomp-default storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
     storage-driver-secure storage-driver-table storage-driver-user streaming-connection-idle-timeout sync-frequency \
-    system-cgroups system-reserved-cgroup tls-cipher-suites tls-min-version topology-manager-policy \
-    topology-manager-policy-options topology-manager-scope v vmodule volume-plugin-dir volume-stats-agg-period";
+    system-cgroups system-reserved-cgroup tls-cipher-suites tls-min-version \
+    topology-manager-policy-options v vmodule volume-plugin-dir volume-stats-agg-period";
 
 /// Its flags: upstream's, and those of the runtime inside.
 pub fn arguments(command: Command) -> Command {
@@ -299,11 +310,41 @@ fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
             Form::List => Value::Array(list(matches, flag).into_iter().map(Value::from).collect()),
             Form::Map => pairs('=')?,
             Form::Thresholds => pairs('<')?,
+            Form::ByNode => by_node(flag, given)?,
+            Form::Headers => headers(flag, list(matches, flag))?,
         };
         fields.insert(*field, value);
     }
     // JSON is YAML.
     Ok(json::to_string(&Value::Object(fields)))
+}
+
+/// `0:memory=1Gi,hugepages-2Mi=10Mi;1:memory=1Gi` as the list that a configuration has.
+fn by_node(flag: &str, given: &str) -> Result<Value> {
+    let bad = || format!("--{flag}: {given:?} is not node:kind=amount,kind=amount;node:…");
+    let one = |part: &str| -> Result<Value> {
+        let (node, limits) = part.split_once(':').with_context(bad)?;
+        let node: i64 = node.trim().parse().ok().with_context(bad)?;
+        let limit = |pair: &str| {
+            let (kind, amount) = pair.split_once('=')?;
+            Some((kind.trim().to_owned(), Value::from(amount.trim())))
+        };
+        let limits: Option<Object> =
+            limits.split(',').map(limit).collect::<Option<Vec<_>>>().map(FromIterator::from_iter);
+        Ok(value!({"numaNode": node, "limits": (limits.with_context(bad)?)}))
+    };
+    Ok(Value::Array(given.split(';').filter(|part| !part.is_empty()).map(one).collect::<Result<_>>()?))
+}
+
+/// `a:b` and `a:c` as values by name.
+fn headers(flag: &str, given: Vec<String>) -> Result<Value> {
+    let mut all = Object::new();
+    for pair in given {
+        let (name, value) = pair.split_once(':').with_context(|| format!("--{flag}: {pair:?} is not name:value"))?;
+        let values = all.get_or_insert_with(name.trim(), || Value::Array(Vec::new()));
+        values.as_array_mut().context("values are a list")?.push(value.trim().into());
+    }
+    Ok(Value::Object(all))
 }
 
 /// The last value of a flag.

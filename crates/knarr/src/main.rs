@@ -23,6 +23,7 @@ mod join;
 mod kubelet;
 mod local_path;
 mod members;
+mod metrics_server;
 mod network;
 mod node;
 mod pause;

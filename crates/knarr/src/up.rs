@@ -68,6 +68,9 @@ pub struct Options {
     /// Port of the DNS server on this machine; pods reach it by its service.
     #[arg(long, default_value_t = 10053)]
     pub dns_port: u16,
+    /// Port of the metrics server on this machine; the API server reaches it by its service.
+    #[arg(long, default_value_t = 4443)]
+    pub metrics_port: u16,
     /// Parts that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     pub disable: Vec<String>,

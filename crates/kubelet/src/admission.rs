@@ -82,6 +82,21 @@ pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Refusal> {
     }
 }
 
+/// Whether a pod's AppArmor profiles can be enforced.
+pub fn app_armor(pod: Pod<'_>, is_enabled: bool) -> Result<(), Refusal> {
+    let asks = |context: &Value| {
+        let kind = context.str_at(&["appArmorProfile", "type"]);
+        kind.is_some_and(|kind| kind != "Unconfined")
+    };
+    let containers = ["initContainers", "containers", "ephemeralContainers"];
+    let mut contexts = containers.into_iter().flat_map(|list| pod.list(list)).map(|one| &one["securityContext"]);
+    if is_enabled || !(asks(&pod.spec()["securityContext"]) || contexts.any(asks)) {
+        return Ok(());
+    }
+    let message = "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host";
+    Err(Refusal { reason: "AppArmor".to_owned(), message: message.to_owned() })
+}
+
 /// Judges a pod beside those that are here already.
 pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<(), Refusal> {
     let mut used = Amounts::new();
@@ -90,7 +105,9 @@ pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<
     }
     let asked = resources::pod_requests(pod);
     for (name, amount) in &asked {
-        let Some(all) = allocatable.get(name) else { continue };
+        // What a node does not know of is somebody else's to give; huge pages are the machine's own.
+        let none = name.starts_with("hugepages-").then_some(&Quantity::ZERO);
+        let Some(all) = allocatable.get(name).or(none) else { continue };
         let taken = used.get(name).copied().unwrap_or(Quantity::ZERO);
         if !amount.is_zero() && taken.add(*amount) > *all {
             let number = |amount: Quantity| if name == "cpu" { amount.milli_value() } else { amount.value() };
@@ -178,6 +195,30 @@ mod tests {
         let pod = value!({"spec": idle});
         let down = Situation { shutting_down: true, ..Situation::default() };
         assert_eq!(situation(Pod(&pod), &down).unwrap_err().reason, "NodeShutdown");
+    }
+
+    #[test]
+    fn huge_pages_that_no_machine_has_are_refused_and_what_others_give_is_not() {
+        let asks = |name: &str| value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (machinery::Object::from_iter([(name, Value::from("2Mi"))]))}}]}});
+        let judged = |name: &str| admit(Pod(&asks(name)), &[], &Amounts::new()).map_err(|refusal| refusal.reason);
+        assert_eq!(judged("hugepages-2Mi"), Err("OutOfhugepages-2Mi".to_owned()));
+        assert_eq!(judged("example.com/thing"), Ok(()));
+    }
+
+    #[test]
+    fn profiles_are_refused_where_nobody_enforces_them() {
+        let check = |spec: Value, is_enabled: bool, expect: bool| {
+            let pod = value!({"spec": spec});
+            assert_eq!(app_armor(Pod(&pod), is_enabled).is_ok(), expect, "{pod:?}");
+        };
+        let context = |kind: &str| value!({"appArmorProfile": {"type": kind}});
+        let of_pod = |kind: &str| value!({"securityContext": (context(kind)), "containers": [{"name": "c"}]});
+        let of_container = |kind: &str| value!({"containers": [{"name": "c", "securityContext": (context(kind))}]});
+        check(value!({"containers": [{"name": "c"}]}), false, true);
+        check(of_pod("RuntimeDefault"), false, false);
+        check(of_pod("RuntimeDefault"), true, true);
+        check(of_pod("Unconfined"), false, true);
+        check(of_container("Localhost"), false, false);
     }
 
     #[test]

@@ -7,9 +7,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue, Uri};
 use machinery::{Object, Value, yaml};
 
+use crate::memory::bank::Amount;
 use crate::resources::Amounts;
+use crate::topology::{Policy, Scope, Topology};
 use field::Field;
 
 /// How a kubelet is set up.
@@ -23,6 +26,12 @@ pub struct Config {
     pub root_dir: PathBuf,
     /// Where containers' logs are.
     pub pod_logs_dir: PathBuf,
+    /// Where a web server has manifests of pods.
+    pub static_pod_url: Option<Uri>,
+    /// What it is told besides.
+    pub static_pod_headers: Vec<(HeaderName, HeaderValue)>,
+    /// How often it is asked.
+    pub static_pod_url_every: Duration,
     /// Where its certificates are.
     pub cert_dir: PathBuf,
     /// Pods that run without an API server.
@@ -51,6 +60,12 @@ pub struct Config {
     pub exclusive_cpus: bool,
     /// Processors that nobody gets for itself.
     pub reserved_cpus: BTreeSet<u32>,
+    /// Whether containers of guaranteed pods get memory of NUMA nodes of their own.
+    pub memory_by_nodes: bool,
+    /// Memory that nobody gets, by NUMA node and kind.
+    pub reserved_memory: BTreeMap<u32, BTreeMap<String, Amount>>,
+    /// How near to each other what containers have must be; its nodes are the machine's.
+    pub topology: Topology,
     /// When pods are put out at once: `memory.available` and the like.
     pub eviction_hard: BTreeMap<String, String>,
     /// When pods are put out after a while.
@@ -69,6 +84,8 @@ pub struct Config {
     pub cgroup_root: String,
     /// Whether pods have groups at all.
     pub cgroups_per_qos: bool,
+    /// Whether systemd makes them.
+    pub systemd_groups: bool,
     /// How many images are pulled at once.
     pub parallel_pulls: usize,
     /// How long a lease of the node lasts, in seconds.
@@ -181,7 +198,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "fileCheckFrequency",
     "hairpinMode",
     "healthzBindAddress",
-    "httpCheckFrequency",
     "imagePullCredentialsVerificationPolicy",
     "imageServiceEndpoint",
     "iptablesDropBit",
@@ -195,7 +211,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "logging",
     "makeIPTablesUtilChains",
     "maxOpenFiles",
-    "memoryManagerPolicy",
     "memoryThrottlingFactor",
     "oomScoreAdj",
     "podCIDR",
@@ -206,28 +221,26 @@ const WITHOUT_EFFECT: &[&str] = &[
     "readOnlyPort",
     "registryBurst",
     "registryPullQPS",
-    "reservedMemory",
     "runOnce",
     "runtimeRequestTimeout",
     "seccompDefault",
     "showHiddenMetricsForVersion",
     "singleProcessOOMKill",
-    "staticPodURL",
-    "staticPodURLHeader",
     "streamingConnectionIdleTimeout",
     "syncFrequency",
     "systemCgroups",
     "systemReservedCgroup",
     "tlsCipherSuites",
     "tlsMinVersion",
-    "topologyManagerPolicy",
     "topologyManagerPolicyOptions",
-    "topologyManagerScope",
     "tracing",
     "userNamespaces",
     "volumePluginDir",
     "volumeStatsAggPeriod",
 ];
+
+/// A web server is not asked more often than this.
+const URL_EVERY_MIN: Duration = Duration::from_secs(1);
 
 impl Config {
     /// Upstream's defaults for a node of that name.
@@ -239,6 +252,9 @@ impl Config {
             pod_logs_dir: "/var/log/pods".into(),
             cert_dir: "/var/lib/kubelet/pki".into(),
             static_pod_path: None,
+            static_pod_url: None,
+            static_pod_headers: Vec::new(),
+            static_pod_url_every: Duration::from_secs(20),
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),
             resolv_conf: "/etc/resolv.conf".into(),
@@ -251,6 +267,9 @@ impl Config {
             reserved: Amounts::new(),
             exclusive_cpus: false,
             reserved_cpus: BTreeSet::new(),
+            memory_by_nodes: false,
+            reserved_memory: BTreeMap::new(),
+            topology: Topology::default(),
             eviction_hard: EVICTION_HARD.map(|(signal, limit)| (signal.to_owned(), limit.to_owned())).into(),
             eviction_soft: BTreeMap::new(),
             eviction_soft_grace: BTreeMap::new(),
@@ -260,6 +279,7 @@ impl Config {
             pod_pids_max: None,
             cgroup_root: "/".to_owned(),
             cgroups_per_qos: true,
+            systemd_groups: false,
             parallel_pulls: 1,
             lease_seconds: 40,
             status_report: Duration::from_secs(300),
@@ -337,7 +357,11 @@ impl Config {
 
     /// Takes one field over; false if it is none that has an effect.
     fn take(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
-        Ok(self.take_server(field)? || self.take_upkeep(field)? || self.take_node(field)?)
+        Ok(self.take_server(field)?
+            || self.take_upkeep(field)?
+            || self.take_node(field)?
+            || self.take_placement(field)?
+            || self.take_manifests(field)?)
     }
 
     /// How the kubelet is reached, and by whom.
@@ -409,25 +433,17 @@ impl Config {
     fn take_node(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
             "allowedUnsafeSysctls" => self.allowed_unsafe_sysctls = field.texts()?,
-            "cgroupDriver" if field.text()? != "cgroupfs" => {
-                return Err(field.bad("the cgroup driver is cgroupfs"));
+            "cgroupDriver" => {
+                self.systemd_groups = match field.text()? {
+                    "systemd" => true,
+                    "" | "cgroupfs" => false,
+                    _ => return Err(field.bad("is neither cgroupfs nor systemd")),
+                };
             }
-            "cgroupDriver" => {}
             "cgroupRoot" => self.cgroup_root = field.text()?.to_owned(),
             "cgroupsPerQOS" => self.cgroups_per_qos = field.bool()?,
             "clusterDNS" => self.cluster_dns = field.texts()?,
             "clusterDomain" => self.cluster_domain = field.text()?.to_owned(),
-            "cpuManagerPolicy" => {
-                self.exclusive_cpus = match field.text()? {
-                    "static" => true,
-                    "" | "none" => false,
-                    _ => return Err(field.bad("is neither none nor static")),
-                };
-            }
-            "reservedSystemCPUs" => {
-                let cpus = crate::cpus::parse_list(field.text()?);
-                self.reserved_cpus = cpus.ok_or_else(|| field.bad("is no list of processors"))?;
-            }
             "kubeReserved" | "systemReserved" => {
                 let amounts = field.map()?.into_iter().map(|(name, text)| {
                     text.parse().map(|amount| (name, amount)).map_err(|_| field.bad("has an amount that is none"))
@@ -459,9 +475,60 @@ impl Config {
                     self.parallel_pulls = usize::MAX >> 8;
                 }
             }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Where things of the machine are that containers get for themselves.
+    fn take_placement(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
+        match field.name {
+            "cpuManagerPolicy" => {
+                self.exclusive_cpus = match field.text()? {
+                    "static" => true,
+                    "" | "none" => false,
+                    _ => return Err(field.bad("is neither none nor static")),
+                };
+            }
+            "memoryManagerPolicy" => {
+                self.memory_by_nodes = match field.text()? {
+                    "Static" => true,
+                    "" | "None" => false,
+                    _ => return Err(field.bad("is neither None nor Static")),
+                };
+            }
+            "reservedMemory" => self.reserved_memory = field.amounts_by_node()?,
+            "reservedSystemCPUs" => {
+                let cpus = crate::cpus::parse_list(field.text()?);
+                self.reserved_cpus = cpus.ok_or_else(|| field.bad("is no list of processors"))?;
+            }
+            "topologyManagerPolicy" => {
+                let policy = Policy::named(field.text()?);
+                self.topology.policy =
+                    policy.ok_or_else(|| field.bad("is none of none, best-effort, restricted and single-numa-node"))?;
+            }
+            "topologyManagerScope" => {
+                let scope = Scope::named(field.text()?);
+                self.topology.scope = scope.ok_or_else(|| field.bad("is neither container nor pod"))?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Where pods come from besides the API server.
+    fn take_manifests(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
+        match field.name {
+            "httpCheckFrequency" => self.static_pod_url_every = field.duration()?.max(URL_EVERY_MIN),
             "staticPodPath" => {
                 self.static_pod_path = Some(field.text()?.into()).filter(|path: &PathBuf| !path.as_os_str().is_empty());
             }
+            "staticPodURL" => {
+                let url = Some(field.text()?).filter(|url| !url.is_empty());
+                let parsed = url.map(|url| url.parse::<Uri>().ok().filter(|url| url.host().is_some()));
+                self.static_pod_url = parsed.map(|url| url.ok_or_else(|| field.bad("is no URL"))).transpose()?;
+            }
+            "staticPodURLHeader" => self.static_pod_headers = field.headers()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -508,7 +575,18 @@ mod tests {
             "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s",
             "shutdownGracePeriodCriticalPods: must not be longer than shutdownGracePeriod",
         );
-        check("cgroupDriver: systemd", "cgroupDriver: the cgroup driver is cgroupfs");
+        check("memoryManagerPolicy: static", "memoryManagerPolicy: is neither None nor Static");
+        check(
+            "topologyManagerPolicy: near",
+            "topologyManagerPolicy: is none of none, best-effort, restricted and single-numa-node",
+        );
+        check("topologyManagerScope: node", "topologyManagerScope: is neither container nor pod");
+        check("reservedMemory: [{numaNode: 0, limits: {memory: much}}]", "reservedMemory: has an amount that is none");
+        check(
+            "reservedMemory: [{numaNode: 0, limits: {}}, {numaNode: 0, limits: {}}]",
+            "reservedMemory: each item has a numaNode of its own, and limits",
+        );
+        check("cgroupDriver: other", "cgroupDriver: is neither cgroupfs nor systemd");
         assert!(matches!(Config::new("n").apply("kind: Pod"), Err(ConfigError::Kind(_))));
     }
 }

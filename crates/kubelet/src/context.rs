@@ -7,12 +7,15 @@ use client::cache::Reader;
 use driver::events::Recorder;
 use machinery::Value;
 
+use crate::admission::Refusal;
 use crate::config::Config;
 use crate::cpus::Cpus;
 use crate::devices::Devices;
 use crate::dns::Names;
 use crate::drivers::claims::Claims;
+use crate::groups::Groups;
 use crate::images::Images;
+use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::pod::Pod;
 use crate::resources::Amounts;
@@ -20,6 +23,7 @@ use crate::runtime::Runtime;
 use crate::status::Facts;
 use crate::swap::Swap;
 use crate::tell::Teller;
+use crate::topology::{Provider, Topology};
 use crate::users::Users;
 use crate::volumes::Volumes;
 
@@ -55,6 +59,12 @@ pub struct Context {
     pub devices: Devices,
     /// Its processors.
     pub cpus: Cpus,
+    /// Its memory.
+    pub memory: Memory,
+    /// How near to each other what containers have must be.
+    pub topology: Topology,
+    /// The control groups of pods.
+    pub groups: Groups,
     /// The users of pods that do not want the machine's.
     pub users: Users,
     /// What the node has to give to pods.
@@ -65,6 +75,27 @@ impl Context {
     /// Tells of a pod.
     pub fn teller(&self, pod: Pod<'_>) -> Teller {
         Teller::new(self.recorder.clone(), pod)
+    }
+
+    /// Gives a pod its devices, processors and memory, all of them or none.
+    pub fn give(&self, pod: Pod<'_>) -> Result<(), Refusal> {
+        self.devices.giving(|ledger| {
+            self.cpus.giving(|pool| {
+                self.memory.giving(|bank| {
+                    let mut providers: Vec<&mut dyn Provider> = vec![ledger];
+                    providers.extend(pool.map(|pool| pool as &mut dyn Provider));
+                    providers.extend(bank.map(|bank| bank as &mut dyn Provider));
+                    self.topology.admit(pod, &mut providers)
+                })
+            })
+        })
+    }
+
+    /// Takes back what pods had that are gone.
+    pub fn take_back(&self, is_here: impl Fn(&str) -> bool) {
+        self.devices.keep_only(&is_here);
+        self.cpus.keep_only(&is_here);
+        self.memory.keep_only(&is_here);
     }
 
     /// Where a pod's logs are.

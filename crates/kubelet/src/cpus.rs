@@ -18,7 +18,7 @@ use cri::v1;
 use machinery::{Object, Value, json};
 use tokio::sync::watch;
 
-use crate::admission::Refusal;
+use crate::numa;
 use crate::observed::labels;
 use crate::pod::{Container, Pod};
 use crate::runtime::Runtime;
@@ -52,14 +52,18 @@ impl Cpus {
         Self(Some(Arc::new(Shared { file, pool: Mutex::new(pool), common })))
     }
 
-    /// Takes processors for all containers of a pod that are to have some, or none.
-    pub fn admit(&self, pod: Pod<'_>) -> Result<(), Refusal> {
-        let Some(shared) = &self.0 else { return Ok(()) };
+    /// Lets processors be given to a pod: all that `then` gives, or none if it fails.
+    pub fn giving<T, E>(&self, then: impl FnOnce(Option<&mut Pool>) -> Result<T, E>) -> Result<T, E> {
+        let Some(shared) = &self.0 else { return then(None) };
         let mut pool = shared.pool();
-        if pool.admit(pod)? {
-            shared.changed(&pool);
+        let before = pool.clone();
+        let outcome = then(Some(&mut *pool));
+        match &outcome {
+            Ok(_) if pool.given() != before.given() => shared.changed(&pool),
+            Ok(_) => {}
+            Err(_) => *pool = before,
         }
-        Ok(())
+        outcome
     }
 
     /// Gives back what pods had that are gone.
@@ -141,7 +145,12 @@ fn machine() -> BTreeMap<u32, Core> {
         let text = fs::read_to_string(root.join(format!("cpu{cpu}/topology/{name}"))).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     };
-    let place = |cpu: u32| Core { socket: number(cpu, "physical_package_id"), core: number(cpu, "core_id") };
+    let numa = numa::of_processors();
+    let place = |cpu: u32| Core {
+        socket: number(cpu, "physical_package_id"),
+        core: number(cpu, "core_id"),
+        numa: numa.get(&cpu).copied().unwrap_or(0),
+    };
     parse_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, place(cpu))).collect()
 }
 
@@ -185,7 +194,7 @@ mod tests {
     fn who_has_which_processors_survives_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(FILE);
-        let cores = (0..4).map(|cpu| (cpu, Core { socket: 0, core: cpu })).collect();
+        let cores = (0..4).map(|cpu| (cpu, Core { socket: 0, core: cpu, numa: 0 })).collect();
         let mut pool = Pool::new(cores, &BTreeSet::from([0]), 0);
         let given = vec![("u".to_owned(), "c".to_owned(), BTreeSet::from([1, 2]))];
         pool.restore(given.clone());

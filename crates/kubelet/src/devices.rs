@@ -21,10 +21,8 @@ use plugins::devices::device_plugin_client::DevicePluginClient;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
-use crate::admission::Refusal;
 use crate::node::Situation;
-use crate::pod::Pod;
-pub use ledger::{Counts, Given, Ledger};
+pub use ledger::{Counts, Device, Given, Ledger};
 pub use serve::open;
 
 /// How long a plug-in may take for a container.
@@ -74,13 +72,17 @@ impl Devices {
         Self(Arc::new(Shared { dir, ledger: Mutex::new(ledger), plugins: Mutex::default(), situation }))
     }
 
-    /// Takes devices for all containers of a pod, or none.
-    pub fn admit(&self, pod: Pod<'_>) -> Result<(), Refusal> {
+    /// Lets devices be given to a pod: all that `then` gives, or none if it fails.
+    pub fn giving<T, E>(&self, then: impl FnOnce(&mut Ledger) -> Result<T, E>) -> Result<T, E> {
         let mut ledger = self.ledger();
-        if ledger.admit(pod)? {
-            checkpoint::write(&self.0.dir, ledger.given());
+        let before = ledger.clone();
+        let outcome = then(&mut ledger);
+        match &outcome {
+            Ok(_) if ledger.given() != before.given() => checkpoint::write(&self.0.dir, ledger.given()),
+            Ok(_) => {}
+            Err(_) => *ledger = before,
         }
-        Ok(())
+        outcome
     }
 
     /// Gives the devices back of pods that are gone.

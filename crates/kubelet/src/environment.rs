@@ -17,6 +17,8 @@ pub struct Sources<'a> {
     pub config_maps: &'a BTreeMap<String, Option<Value>>,
     /// Secrets of the pod's namespace by name.
     pub secrets: &'a BTreeMap<String, Option<Value>>,
+    /// Trust bundles by name, if the pod has a volume of some.
+    pub trust_bundles: &'a BTreeMap<String, Option<Value>>,
     /// Services of the pod's namespace, and those that everybody sees.
     pub services: &'a [Value],
     /// The pod's addresses.

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ::container::systemd::SystemdError;
 use client::Client;
 use client::cache::{self, Notices, Reader, Source};
 use cri::v1;
 use driver::events::Recorder;
+use machinery::quantity::{Format, Quantity};
 use machinery::{Resource, Value};
 use reconcile::kinds;
 use tokio::sync::{Notify, watch};
@@ -21,19 +23,25 @@ use crate::dns::{Names, Resolver};
 use crate::drivers::claims::Claims;
 use crate::drivers::csi::Csi;
 use crate::drivers::{self, Drivers, Registry};
+use crate::groups::Groups;
 use crate::housekeeping::{self, Housekeeping};
 use crate::images::Images;
+use crate::memory::Memory;
+use crate::memory::bank::Bank;
 use crate::node::machine::{self, Machine};
 use crate::node::{self, Situation};
+use crate::numa;
 use crate::objects::Objects;
 use crate::pod_resources;
 use crate::pods::{self, Feeds, Known};
+use crate::resources::Amounts;
 use crate::runtime::Runtime;
 use crate::server::{self, ServeError};
 use crate::shutdown::{self, Shutdown};
-use crate::static_pods::StaticPods;
+use crate::static_pods::{self, Manifests, StaticPods};
 use crate::status::Facts;
 use crate::swap::Swap;
+use crate::topology::{Nodes, Topology};
 use crate::users::Users;
 use crate::volumes::Volumes;
 
@@ -60,6 +68,19 @@ pub enum StartError {
     /// Its server does not start.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// What is reserved of nodes is not what is reserved of the machine.
+    #[error(
+        "the total amount \"{given}\" of type \"memory\" is not equal to the value \"{wanted}\" determined by Node Allocatable feature"
+    )]
+    ReservedMemory {
+        /// What `reservedMemory` says.
+        given: Quantity,
+        /// What `kubeReserved`, `systemReserved` and `evictionHard` say.
+        wanted: Quantity,
+    },
+    /// Control groups are to be made by a systemd that is not there.
+    #[error("cgroupDriver: systemd cannot be used")]
+    Groups(#[from] SystemdError),
     /// The machine has no address.
     #[error("the node's address cannot be found out: give --node-ip")]
     Address,
@@ -80,6 +101,8 @@ impl Kubelet {
         for path in [config.root_dir.join("pods"), config.pod_logs_dir.clone(), sockets.clone()] {
             std::fs::create_dir_all(&path).map_err(|source| StartError::Directory { path, source })?;
         }
+        check_reserved_memory(&config)?;
+        let groups = Groups::new(&config)?;
         let version = runtime.runtime.clone().version(v1::VersionRequest::default()).await;
         let version = version.map_err(StartError::Runtime)?.into_inner();
         let facts = Facts { host_ips: addresses(&config)?, runtime_name: version.runtime_name };
@@ -105,16 +128,10 @@ impl Kubelet {
             notices: notices.clone(),
             drivers: found.clone(),
             situation: Arc::clone(&situation),
+            groups,
         };
         let context = Arc::new(parts.assemble());
-        let statics = match &config.static_pod_path {
-            Some(path) => {
-                let (statics, watching) = StaticPods::watch(path.clone(), config.node_name.clone(), MANIFESTS_EVERY);
-                tasks.spawn(watching);
-                statics
-            }
-            None => StaticPods::none(),
-        };
+        let statics = statics(&mut tasks, &config);
         let known = Known::default();
         let (evict, evictions) = pods::evictions();
         let shutdown = Shutdown {
@@ -196,6 +213,7 @@ struct Parts {
     notices: Notices,
     drivers: Drivers,
     situation: Arc<watch::Sender<Situation>>,
+    groups: Groups,
 }
 
 impl Parts {
@@ -219,6 +237,9 @@ impl Parts {
             memory_capacity: machine.memory_bytes,
             devices: Devices::new(&config.root_dir, self.situation),
             cpus: cpus(&config),
+            memory: memory(&config, &machine),
+            topology: Topology { nodes: Nodes::of(numa::memory(0).into_keys()), ..config.topology },
+            groups: self.groups,
             users: Users::new(&config.root_dir),
             swap: Swap::read(config.limited_swap, machine.memory_bytes, machine.swap_bytes),
             allocatable: node::allocatable(&config, &machine),
@@ -239,6 +260,24 @@ fn open_sockets(tasks: &mut JoinSet<()>, context: &Arc<Context>, known: &Known) 
     Ok(())
 }
 
+/// Pods of files and of a web server.
+fn statics(tasks: &mut JoinSet<()>, config: &Config) -> StaticPods {
+    let mut all = StaticPods::default();
+    if let Some(path) = &config.static_pod_path {
+        let (pods, watching) = StaticPods::watch(path.clone(), config.node_name.clone(), MANIFESTS_EVERY);
+        tasks.spawn(watching);
+        all = all.and(pods);
+    }
+    if let Some(url) = &config.static_pod_url {
+        let (headers, every) = (config.static_pod_headers.clone(), config.static_pod_url_every);
+        let manifests = Manifests { url: url.clone(), headers, every };
+        let (pods, following) = static_pods::follow(manifests, config.node_name.clone());
+        tasks.spawn(following);
+        all = all.and(pods);
+    }
+    all
+}
+
 fn addresses(config: &Config) -> Result<Vec<String>, StartError> {
     if !config.node_ips.is_empty() {
         return Ok(config.node_ips.iter().map(ToString::to_string).collect());
@@ -253,6 +292,27 @@ fn cpus(config: &Config) -> Cpus {
     let milli = config.reserved.get("cpu").map_or(0, |amount| amount.milli_value());
     let count = usize::try_from(milli.max(0)).unwrap_or(0).div_ceil(1000);
     Cpus::given_away(&config.root_dir, &config.reserved_cpus, count)
+}
+
+/// Memory is not given out twice: what nodes keep is what the machine keeps.
+fn check_reserved_memory(config: &Config) -> Result<(), StartError> {
+    if !config.memory_by_nodes {
+        return Ok(());
+    }
+    let machine = Machine::read(&config.root_dir);
+    let of = |amounts: Amounts| amounts.get("memory").copied().unwrap_or(Quantity::ZERO);
+    let wanted = of(node::capacity(config, &machine)).sub(of(node::allocatable(config, &machine)));
+    let kept = config.reserved_memory.values().filter_map(|kinds| kinds.get("memory")).sum::<u64>();
+    let given = Quantity::new(i64::try_from(kept).unwrap_or(i64::MAX), Format::BinarySI);
+    if given == wanted { Ok(()) } else { Err(StartError::ReservedMemory { given, wanted }) }
+}
+
+fn memory(config: &Config, machine: &Machine) -> Memory {
+    if !config.memory_by_nodes {
+        return Memory::shared_by_all();
+    }
+    let bytes = u64::try_from(machine.memory_bytes).unwrap_or(0);
+    Memory::given_away(&config.root_dir, Bank::new(numa::memory(bytes), &config.reserved_memory))
 }
 
 /// Starts to watch objects of a kind and keeps what `keep` makes of each.

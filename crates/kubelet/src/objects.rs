@@ -1,4 +1,4 @@
-//! The config maps and secrets that pods of this node refer to: one watch each, for as long as a pod does.
+//! The config maps, secrets and trust bundles that pods of this node refer to: one watch each, for as long as a pod does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,9 @@ use crate::pod::Pod;
 /// An object whose first state does not come in time counts as absent for now.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The name under which all objects of a kind are referred to.
+const EVERY: &str = "*";
+
 /// What a pod may refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -22,6 +25,8 @@ pub enum Kind {
     ConfigMap,
     /// A secret.
     Secret,
+    /// Trust bundles: all of them, since some are meant by their signer and labels.
+    TrustBundle,
 }
 
 /// The objects that pods of this node refer to.
@@ -43,6 +48,14 @@ impl Kind {
         match self {
             Self::ConfigMap => &kinds::CONFIG_MAPS,
             Self::Secret => &kinds::SECRETS,
+            Self::TrustBundle => &kinds::CLUSTER_TRUST_BUNDLES,
+        }
+    }
+
+    fn key(self, pod: Pod<'_>, name: &str) -> Key {
+        match self {
+            Self::ConfigMap | Self::Secret => Key::new(pod.namespace(), name),
+            Self::TrustBundle => Key::default(),
         }
     }
 }
@@ -75,6 +88,7 @@ pub fn references(pod: Pod<'_>) -> BTreeSet<(Kind, String)> {
         for source in volume["projected"]["sources"].as_array().unwrap_or_default() {
             note(Kind::ConfigMap, source.str_at(&["configMap", "name"]));
             note(Kind::Secret, source.str_at(&["secret", "name"]));
+            note(Kind::TrustBundle, source.get("clusterTrustBundle").map(|_| EVERY));
         }
     }
     found
@@ -89,7 +103,7 @@ impl Objects {
     /// Watches what a pod refers to now, and no longer what only it referred to before.
     pub fn follow(&self, pod: Pod<'_>) {
         let wanted: BTreeSet<(Kind, Key)> =
-            references(pod).into_iter().map(|(kind, name)| (kind, Key::new(pod.namespace(), name))).collect();
+            references(pod).into_iter().map(|(kind, name)| (kind, kind.key(pod, &name))).collect();
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, key) in &wanted {
             let entry = watched.entry((*kind, key.clone())).or_insert_with(|| self.watch(*kind, key));
@@ -108,19 +122,22 @@ impl Objects {
     pub async fn of(&self, pod: Pod<'_>) -> BTreeMap<Kind, BTreeMap<String, Option<Value>>> {
         let mut all = BTreeMap::from([(Kind::ConfigMap, BTreeMap::new()), (Kind::Secret, BTreeMap::new())]);
         for (kind, name) in references(pod) {
-            let key = Key::new(pod.namespace(), name.as_str());
+            let key = kind.key(pod, &name);
             let reader = {
                 let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
                 watched.get(&(kind, key.clone())).map(|entry| entry.reader.clone())
             };
-            let value = match reader {
-                Some(reader) => {
-                    let _ = tokio::time::timeout(FIRST_TIMEOUT, reader.synced()).await;
-                    reader.snapshot().objects.get(&key).cloned()
-                }
-                None => None,
-            };
-            all.entry(kind).or_default().insert(name, value);
+            if let Some(reader) = &reader {
+                let _ = tokio::time::timeout(FIRST_TIMEOUT, reader.synced()).await;
+            }
+            let snapshot = reader.map(|reader| reader.snapshot());
+            let found = all.entry(kind).or_default();
+            if kind == Kind::TrustBundle {
+                let bundles = snapshot.iter().flat_map(|snapshot| snapshot.objects.iter());
+                found.extend(bundles.map(|entry| (entry.key.name.to_string(), Some(entry.value.clone()))));
+            } else {
+                found.insert(name, snapshot.and_then(|snapshot| snapshot.objects.get(&key).cloned()));
+            }
         }
         all
     }
@@ -131,7 +148,7 @@ impl Objects {
             resource: kind.resource().clone(),
             namespace: key.namespace.clone(),
             label_selector: String::new(),
-            field_selector: format!("metadata.name={}", key.name),
+            field_selector: if key.name.is_empty() { String::new() } else { format!("metadata.name={}", key.name) },
         };
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
         let users: Arc<Mutex<BTreeSet<String>>> = Arc::default();
@@ -173,8 +190,9 @@ mod tests {
             "imagePullSecrets": [{"name": "pull"}],
             "containers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "s1"}}}], "envFrom": [{"configMapRef": {"name": "c1"}}]}],
             "volumes": [{"configMap": {"name": "c2"}}, {"secret": {"secretName": "s2"}},
-                {"projected": {"sources": [{"configMap": {"name": "c3"}}, {"secret": {"name": "s3"}}]}}]}});
+                {"projected": {"sources": [{"configMap": {"name": "c3"}}, {"secret": {"name": "s3"}},
+                    {"clusterTrustBundle": {"signerName": "s/s", "path": "p"}}]}}]}});
         let names: Vec<String> = references(Pod(&pod)).into_iter().map(|(_, name)| name).collect();
-        assert_eq!(names, ["c1", "c2", "c3", "pull", "s1", "s2", "s3"]);
+        assert_eq!(names, ["c1", "c2", "c3", "pull", "s1", "s2", "s3", "*"]);
     }
 }

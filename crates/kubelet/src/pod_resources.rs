@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 use crate::context::Context;
 use crate::pod::Pod;
 use crate::pods::Known;
+use crate::topology::Nodes;
 
 /// Opens the socket; gives what serves it.
 pub fn open(root: &Path, context: Arc<Context>, known: Known) -> io::Result<impl Future<Output = ()> + Send + use<>> {
@@ -64,7 +65,13 @@ impl PodResourcesLister for Service {
         Ok(Response::new(v1::AllocatableResourcesResponse {
             devices: devices.collect(),
             cpu_ids: self.context.cpus.assignable().into_iter().map(i64::from).collect(),
-            memory: Vec::new(),
+            memory: self
+                .context
+                .memory
+                .allocatable()
+                .into_iter()
+                .map(|(node, memory_type, size)| memory(memory_type, size, Nodes::of([node])))
+                .collect(),
         }))
     }
 
@@ -91,10 +98,12 @@ impl Service {
                 device_ids: given.ids.iter().cloned().collect(),
                 topology: None,
             });
+            let blocks = self.context.memory.blocks(pod.uid(), container.name());
             v1::ContainerResources {
                 name: container.name().to_owned(),
                 devices: devices.collect(),
                 cpu_ids: self.context.cpus.own(pod.uid(), container.name()).into_iter().map(i64::from).collect(),
+                memory: blocks.into_iter().map(|block| memory(block.kind, block.bytes, block.nodes)).collect(),
                 ..Default::default()
             }
         });
@@ -104,4 +113,9 @@ impl Service {
             containers: containers.collect(),
         }
     }
+}
+
+fn memory(memory_type: String, size: u64, nodes: Nodes) -> v1::ContainerMemory {
+    let nodes = nodes.iter().map(|node| v1::NumaNode { id: i64::from(node) }).collect();
+    v1::ContainerMemory { memory_type, size, topology: Some(v1::TopologyInfo { nodes }) }
 }

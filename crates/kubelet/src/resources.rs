@@ -219,13 +219,21 @@ fn page_size(size: &str) -> String {
 
 /// The group of a pod, below the class that it belongs to.
 pub fn cgroup(root: &str, pod: Pod<'_>) -> String {
-    let root = root.trim_end_matches('/');
     let class = match qos_class(pod.spec()) {
         "Guaranteed" => "",
         "BestEffort" => "/besteffort",
         _ => "/burstable",
     };
-    format!("{root}/kubepods{class}/pod{}", pod.uid())
+    group_in(root, class, pod.uid())
+}
+
+/// Where the group of a pod may be of which nothing but its uid is known.
+pub fn cgroups_of(root: &str, uid: &str) -> [String; 3] {
+    ["", "/burstable", "/besteffort"].map(|class| group_in(root, class, uid))
+}
+
+fn group_in(root: &str, class: &str, uid: &str) -> String {
+    format!("{}/kubepods{class}/pod{uid}", root.trim_end_matches('/'))
 }
 
 /// What a pod's group may use, as the OCI runtime specification says it, with at most so many processes.

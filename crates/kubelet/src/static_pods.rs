@@ -1,10 +1,13 @@
-//! Pods from files of the node, which run without any API server; the API server shows copies of them.
+//! Pods from files of the node or from a web server, which run without any API server; the API server shows copies of them.
+
+mod url;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::{Client, DeleteOptions, Target, WriteOptions};
+use futures_util::future::select_all;
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Key, Value, value, yaml};
 use reconcile::kinds;
@@ -19,13 +22,18 @@ const MANIFEST_BYTES_MAX: u64 = 10 << 20;
 /// After a failure the next attempt is not far.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Pods from files.
-pub struct StaticPods(Option<watch::Receiver<Vec<Arc<Value>>>>);
+/// Pods that do not come from the API server, by where they come from.
+#[derive(Default)]
+pub struct StaticPods(Vec<watch::Receiver<Vec<Arc<Value>>>>);
+
+pub use url::{Manifests, follow};
 
 impl StaticPods {
-    /// No such pods.
-    pub const fn none() -> Self {
-        Self(None)
+    /// These and those.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
     }
 
     /// The pods of a directory, looked at again as often as `every` says and whenever it changes.
@@ -47,33 +55,38 @@ impl StaticPods {
                 }
                 let (dir, node) = (dir.clone(), node.clone());
                 let Ok(read) = tokio::task::spawn_blocking(move || read_all(&dir, &node)).await else { return };
-                sender.send_if_modified(|known| {
-                    let news = known.len() != read.len() || known.iter().zip(&read).any(|(a, b)| a != b);
-                    if news {
-                        *known = read;
-                    }
-                    news
-                });
+                tell(&sender, read);
             }
         };
-        (Self(Some(receiver)), work)
+        (Self(vec![receiver]), work)
     }
 
     /// The pods now.
     pub fn pods(&self) -> Vec<Arc<Value>> {
-        self.0.as_ref().map(|pods| pods.borrow().clone()).unwrap_or_default()
+        self.0.iter().flat_map(|pods| pods.borrow().clone()).collect()
     }
 
     /// Waits for them to change.
     pub async fn changed(&mut self) {
-        let told = match &mut self.0 {
-            Some(pods) => pods.changed().await.is_ok(),
-            None => false,
-        };
-        if !told {
-            std::future::pending::<()>().await;
+        if !self.0.is_empty() {
+            let changes = self.0.iter_mut().map(|pods| Box::pin(pods.changed()));
+            if select_all(changes).await.0.is_ok() {
+                return;
+            }
         }
+        std::future::pending::<()>().await;
     }
+}
+
+/// Tells of pods if they are others than before.
+fn tell(sender: &watch::Sender<Vec<Arc<Value>>>, read: Vec<Arc<Value>>) {
+    sender.send_if_modified(|known| {
+        let news = known.len() != read.len() || known.iter().zip(&read).any(|(a, b)| a != b);
+        if news {
+            *known = read;
+        }
+        news
+    });
 }
 
 fn read_all(dir: &Path, node: &str) -> Vec<Arc<Value>> {
@@ -107,21 +120,24 @@ fn read_one(file: &Path, node: &str) -> Result<Value, String> {
     manifest(&text, node)
 }
 
-/// A pod as its node completes it: named after the node, on it, and tolerant of everything that keeps others away.
 fn manifest(text: &str, node: &str) -> Result<Value, String> {
-    let mut pod = yaml::parse(text).map_err(|error| error.to_string())?;
+    let pod = yaml::parse(text).map_err(|error| error.to_string())?;
+    completed(pod, &hash(text), "file", node)
+}
+
+/// A pod as its node completes it: named after the node, on it, and tolerant of everything that keeps others away.
+fn completed(mut pod: Value, hash: &str, source: &str, node: &str) -> Result<Value, String> {
     if pod.str_at(&["kind"]) != Some("Pod") {
         return Err("it is not a Pod".to_owned());
     }
-    let hash = hash(text);
     let name = format!("{}-{node}", Meta::of(&pod).name());
     let namespace = Some(Meta::of(&pod).namespace()).filter(|name| !name.is_empty()).unwrap_or("default").to_owned();
     let mut meta = MetaMut::of(&mut pod).ok_or("its metadata is none")?;
     meta.set("name", name);
     meta.set("namespace", namespace);
-    meta.set("uid", hash.as_str());
-    meta.set_annotation(CONFIG_HASH, &hash);
-    meta.set_annotation(CONFIG_SOURCE, "file");
+    meta.set("uid", hash);
+    meta.set_annotation(CONFIG_HASH, hash);
+    meta.set_annotation(CONFIG_SOURCE, source);
     meta.set_annotation("kubernetes.io/config.seen", "1970-01-01T00:00:00Z");
     let spec = pod.get_mut("spec").and_then(Value::as_object_mut).ok_or("it has no spec")?;
     spec.insert("nodeName", node);

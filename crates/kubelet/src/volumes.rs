@@ -7,6 +7,7 @@ mod nfs;
 mod ownership;
 pub mod payload;
 mod token;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::fs;

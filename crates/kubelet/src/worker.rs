@@ -435,6 +435,12 @@ impl Worker {
             tracing::warn!(pod = pod.described(), %error, "dynamic resources cannot be given back");
             return false;
         }
+        if context.config.cgroups_per_qos
+            && let Err(error) = context.groups.remove(pod)
+        {
+            tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be removed");
+        }
+        // The directory goes last: as long as it is there, another kubelet knows that the pod was here.
         let removed = match self.is_leaving() {
             true => context.volumes.remove(pod.uid()).await,
             false => context.volumes.release(pod.uid()).await,
@@ -442,12 +448,6 @@ impl Worker {
         if let Err(error) = removed {
             tracing::warn!(pod = pod.described(), error = error.describe(), "volumes cannot be removed");
             return false;
-        }
-        if context.config.cgroups_per_qos {
-            let group = ::container::cgroup::Cgroup::at(&crate::resources::cgroup(&context.config.cgroup_root, pod));
-            if let Err(error) = group.remove() {
-                tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be removed");
-            }
         }
         true
     }

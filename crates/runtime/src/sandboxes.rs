@@ -39,11 +39,9 @@ impl Runtime {
         let linux = config.linux.clone().unwrap_or_default();
         let parent = match linux.cgroup_parent.as_str() {
             "" => self.config.cgroup_parent.clone(),
-            given if given.ends_with(".slice") => {
-                return Err(Error::Invalid(format!(
-                    "cgroup_parent: {given:?} is a systemd slice; the driver is cgroupfs"
-                )));
-            }
+            // Whoever names a slice has made it: what is below is delegated, and arranged here as anywhere else.
+            given if given.ends_with(".slice") => container::systemd::path_of(given)
+                .ok_or_else(|| Error::Invalid(format!("cgroup_parent: {given:?} is no name of a slice")))?,
             given => given.to_owned(),
         };
         fs::create_dir_all(&dir).map_err(Error::io("make the sandbox's directory"))?;

@@ -15,6 +15,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("busybox", "busybox-static"),
     ("cc", "gcc"),
+    ("containerd", "containerd"),
     ("curl", "curl"),
     ("dig", "dnsutils"),
     ("etcd", "etcd-server"),
@@ -27,6 +28,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nft", "nftables"),
     ("openssl", "openssl"),
     ("python3", "python3"),
+    ("runc", "runc"),
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];
 
@@ -39,6 +41,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         ("tidy", || tidy::run(&[])),
         ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])),
         ("test", test),
+        ("test over containerd", test_over_containerd),
         ("doctest", || cargo(&["test", "--workspace", "--locked", "--doc"], &[])),
         ("docs", || {
             cargo(
@@ -64,6 +67,16 @@ fn test() -> anyhow::Result<()> {
     } else {
         println!("cargo-nextest is not installed: using cargo test");
         cargo(&["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins", "--tests"], &[])
+    }
+}
+
+/// The node's tests once more, with Debian's containerd and runc in place of the runtime inside.
+fn test_over_containerd() -> anyhow::Result<()> {
+    let containerd = [("KNARR_TEST_RUNTIME", "containerd")];
+    if succeeds("cargo", &["nextest", "--version"]) {
+        cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "-E", "binary(kubelet)"], &containerd)
+    } else {
+        cargo(&["test", "--workspace", "--locked", "--test", "kubelet"], &containerd)
     }
 }
 

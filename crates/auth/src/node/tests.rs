@@ -223,6 +223,8 @@ fn what_is_the_same_for_all_nodes_is_in_their_role() {
         ("create /events ns/", "yes"),
         ("delete /services ns/x", ""),
         ("list apps/deployments /", ""),
+        ("list certificates.k8s.io/clustertrustbundles /", "yes"),
+        ("update certificates.k8s.io/clustertrustbundles /b", ""),
     ]);
 }
 

@@ -32,6 +32,7 @@ pub fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
             port(doctor.secure_port, "the API server", "--secure-port", Need::Always),
             port(doctor.kubelet_port, "the kubelet", "--kubelet-port", Need::Always),
             port(doctor.dns_port, "the DNS server", "--dns-port", Need::Always),
+            port(doctor.metrics_port, "the metrics server", "--metrics-port", Need::Always),
             port(2379, "clients of a store of its own", "", Need::Sometimes),
             port(2380, "members of a store of its own", "", Need::Sometimes),
         ],

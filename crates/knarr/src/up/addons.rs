@@ -1,5 +1,7 @@
 //! Objects that a cluster of ours has besides those of every cluster.
 
+mod metrics;
+
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
@@ -17,7 +19,8 @@ const MANAGER: &str = "knarr";
 /// Applies all of them: whoever changed one of our fields gets it back, other fields are theirs.
 pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
-    for (resource, object) in objects(options, layout)? {
+    metrics::forget_if_disabled(&client, options).await?;
+    for (resource, object) in objects(options, layout)?.into_iter().chain(metrics::objects(options, layout)?) {
         put(&client, &resource, object).await?;
     }
     for (resource, object) in initial(options) {

@@ -13,12 +13,14 @@ use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight, static_pods};
 use crate::component::Inside;
-use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, network, proxy, scheduler};
+use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, metrics_server, network, proxy, scheduler};
 
 /// Where a member of the store listens for clients.
 const STORE_PORT: u16 = 2379;
 /// And for other members.
 const STORE_PEER_PORT: u16 = 2380;
+/// The part that says what is used; objects of the cluster go with it.
+pub const METRICS: &str = "metrics";
 
 /// A component that runs until it fails.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -163,6 +165,16 @@ pub const ROWS: &[Row] = &[
         arguments: local_path::arguments,
         run: |matches, inside| Box::pin(async move { local_path::start(&matches, inside.as_ref()).await }),
     },
+    Row {
+        part: METRICS,
+        name: "metrics-server",
+        place: Place::Server,
+        own_flags: "metrics-server-arg",
+        kubeconfig: "metrics",
+        flags: metrics_flags,
+        arguments: metrics_server::arguments,
+        run: |matches, inside| Box::pin(async move { metrics_server::start(&matches, inside.as_ref()).await }),
+    },
 ];
 
 /// What can be left out.
@@ -210,6 +222,8 @@ pub struct Layout {
     pub static_pods: bool,
     /// Whether this machine has a member of the store.
     pub has_member: bool,
+    /// The machine's own port of the metrics server.
+    pub metrics_port: u16,
 }
 
 impl Layout {
@@ -227,6 +241,7 @@ impl Layout {
             dns_port: options.dns_port,
             static_pods: options.static_pods,
             has_member: matches!(options.store, Store::Member { .. }),
+            metrics_port: options.metrics_port,
         })
     }
 
@@ -265,7 +280,13 @@ impl Layout {
             usage: Usage::Server,
             names,
         };
-        let mut subjects = vec![server, kubelet_client, front];
+        let metrics = Subject {
+            name: "metrics-server".to_owned(),
+            common_name: "metrics-server".to_owned(),
+            names: vec!["metrics-server.kube-system.svc".to_owned()],
+            ..server.clone()
+        };
+        let mut subjects = vec![server, kubelet_client, front, metrics];
         if self.has_member || self.static_pods {
             subjects.extend(self.member());
         }
@@ -331,6 +352,7 @@ impl Layout {
             row("network", "knarr:network", ""),
             row("dns", "knarr:dns", ""),
             row("local-path", "knarr:local-path", ""),
+            row("metrics", "knarr:metrics", ""),
         ]
     }
 }
@@ -480,6 +502,22 @@ fn local_path_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     ])
 }
 
+fn metrics_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    let file = |name: &str| path(layout.pki().join(name));
+    flags(&[
+        ("kubeconfig", path(layout.kubeconfig("metrics"))),
+        ("bind-address", layout.address.to_string()),
+        ("secure-port", layout.metrics_port.to_string()),
+        ("tls-cert-file", file("metrics-server.crt")),
+        ("tls-private-key-file", file("metrics-server.key")),
+        // Kubelets show certificates of their own making until they ask for others.
+        ("kubelet-insecure-tls", "true".into()),
+        ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
+        ("kubelet-use-node-status-port", "true".into()),
+        ("metric-resolution", "15s".into()),
+    ])
+}
+
 fn dns_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     flags(&[
         ("kubeconfig", path(layout.kubeconfig("dns"))),
@@ -565,6 +603,7 @@ mod tests {
             dns_port: 1,
             static_pods: false,
             has_member: true,
+            metrics_port: 1,
         };
         for row in ROWS.iter().filter(|row| row.place == Place::Node && row.name != "kubelet") {
             let (user, group) = layout.subject(row.kubeconfig).unwrap();

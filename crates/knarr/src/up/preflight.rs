@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::Options;
+use super::plan::METRICS;
 
 /// Less room than this on the disk is not worth starting with.
 const FREE_BYTES_MIN: u64 = 256 << 20;
@@ -23,6 +24,9 @@ pub fn check(options: &Options) -> Result<()> {
     }
     if runs_pods {
         free(SocketAddr::new(options.bind_address, options.kubelet_port), "the kubelet", "--kubelet-port")?;
+    }
+    if !options.disable.iter().any(|part| part == METRICS) {
+        free(SocketAddr::new(options.bind_address, options.metrics_port), "the metrics server", "--metrics-port")?;
     }
     room(&options.data_dir)
 }
@@ -66,8 +70,11 @@ pub fn address_or(given: Option<IpAddr>) -> Result<IpAddr> {
     }
     // Nothing is sent: the kernel only says which address it would send from.
     let socket = UdpSocket::bind("0.0.0.0:0").context("this machine has no network")?;
-    let found = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
-    Ok(found.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip()))
+    let found = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()).map(|address| address.ip());
+    let found = found.ok().filter(|address| !address.is_loopback());
+    found.context(
+        "this machine has no address that pods could reach: connect it to a network, or say which with --node-ip",
+    )
 }
 
 /// This machine's name, as a node may be called.

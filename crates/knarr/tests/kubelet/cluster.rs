@@ -118,6 +118,7 @@ fn start_server(dir: &Path, log: &Arc<Mutex<String>>) -> (Child, String) {
         .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
         .args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"])
         .args(["--service-cluster-ip-range", "10.96.0.0/16", "--kubelet-preferred-address-types", "InternalIP"])
+        .args(["--runtime-config", "certificates.k8s.io/v1beta1/clustertrustbundles=true"])
         .arg("--data-dir")
         .arg(dir.join("server"))
         .arg("--cert-dir")

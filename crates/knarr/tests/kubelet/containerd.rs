@@ -10,7 +10,8 @@ use machinery::{Value, value};
 
 use crate::cluster::*;
 
-/// Ends with the test.
+/// Ends with the test. Its pods' network namespaces are mounted below its own directory, so that whatever it leaves when it is
+/// killed half way is found.
 pub struct Daemon {
     process: Child,
     dir: tempfile::TempDir,
@@ -80,7 +81,7 @@ pub async fn containerd() -> Option<Daemon> {
     let config = format!(
         "version = 2\nroot = {:?}\nstate = {:?}\noom_score = 0\n[grpc]\n  address = {:?}\n\
          [plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"test.local/pause:1\"\n  restrict_oom_score_adj = true\n  \
-         stream_server_port = \"0\"\n  [plugins.\"io.containerd.grpc.v1.cri\".cni]\n    \
+         netns_mounts_under_state_dir = true\n  stream_server_port = \"0\"\n  [plugins.\"io.containerd.grpc.v1.cri\".cni]\n    \
          bin_dir = \"/usr/lib/cni\"\n    conf_dir = {:?}\n",
         at("root"),
         at("state"),

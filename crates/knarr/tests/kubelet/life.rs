@@ -209,6 +209,18 @@ async fn a_killed_kubelet_finds_its_pods_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_goes_while_its_kubelet_is_away_leaves_nothing() {
+    let Some(mut cluster) = cluster().await else { return };
+    cluster.run(&pod("goes", "echo words; sleep 1000"), "ready", is_ready).await;
+    cluster.logged("goes", "c", 0, "words").await;
+    cluster.terminate();
+    let now = client::DeleteOptions { grace_seconds: Some(0), ..Default::default() };
+    cluster.client.delete(&client::Target::named(&PODS, "default", "goes"), &now).await.unwrap();
+    cluster.restart();
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_container_starts_again_and_a_killed_shim_costs_only_its_own_pod() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let other = cluster.run(&pod("other", "sleep 1000"), "ready", is_ready).await;

@@ -1,8 +1,10 @@
 //! A whole cluster from one command, in a network namespace of its own, with the real kubectl.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod network;
 mod nodes;
 mod operate;
+mod readme;
 mod servers;
 
 use std::io::Write;
@@ -67,8 +69,9 @@ impl Machine {
 
     /// The machine's disk may be nearly full: that is no matter of this test.
     fn up(&self) -> String {
-        let arguments =
-            "up -d --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi --kubelet-arg cgroup-root";
+        let arguments = "up -d --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi \
+             --kube-controller-manager-arg horizontal-pod-autoscaler-sync-period=5s \
+             --kube-controller-manager-arg horizontal-pod-autoscaler-cpu-initialization-period=0s --kubelet-arg cgroup-root";
         self.knarr(&format!("{arguments}={}", self.group()))
     }
 
@@ -179,6 +182,8 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
     assert!(found.contains(&address), "{found}");
     operate::look_after(&machine);
 
+    a_port_of_the_machine_leads_to_a_pod(&machine);
+    what_is_used_is_told_and_scales(&machine);
     leave_nothing_after_a_hundred_pods(&machine);
 
     nothing_is_lost_when_it_dies_twenty_times(&machine);
@@ -204,6 +209,49 @@ fn a_control_plane_in_pods_goes_on_without_the_process_that_started_it() {
         return;
     }
     operate::live_in_pods(&Machine::new());
+}
+
+const AT_HOST: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "at-host"}, "spec": {"terminationGracePeriodSeconds": 1,
+    "containers": [{"name": "c", "image": "knarr.local/hello", "ports": [{"containerPort": 8080, "hostPort": 8099}]}]}}"#;
+
+fn a_port_of_the_machine_leads_to_a_pod(machine: &Machine) {
+    machine.apply(AT_HOST);
+    let ask = "curl -s --max-time 2 http://198.51.100.2:8099/";
+    machine.eventually(ask, |said| said.starts_with("Hello from at-host"));
+    machine.succeed("kubectl delete pod at-host");
+    machine.eventually(ask, str::is_empty);
+}
+
+const BUSY: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
+    {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "busy"},
+     "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "busy"}},
+        "template": {"metadata": {"labels": {"app": "busy"}}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "c",
+            "image": "test.local/busybox:1", "command": ["/bin/busybox", "sh", "-c", "while :; do :; done"],
+            "resources": {"requests": {"cpu": "50m"}, "limits": {"cpu": "200m"}}}]}}}},
+    {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "busy"},
+     "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "busy"}, "minReplicas": 1, "maxReplicas": 2,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}}]}"#;
+
+/// `kubectl top` knows what is used, nobody is told who may not know, and an autoscaler acts by it.
+fn what_is_used_is_told_and_scales(machine: &Machine) {
+    let top = machine.eventually("kubectl top node --no-headers", |top| top.starts_with("only ") && top.contains('%'));
+    assert!(top.split_whitespace().nth(1).is_some_and(|cpu| cpu.ends_with('m')), "{top}");
+    let web = "kubectl top pod -l app=web --no-headers";
+    let top = machine.eventually(web, |top| top.lines().filter(|line| line.starts_with("web-")).count() == 3);
+    assert!(top.lines().all(|line| line.trim_end().ends_with("Mi")), "{top}");
+    let table = machine.succeed("kubectl get pods.metrics.k8s.io -l app=web");
+    assert!(table.starts_with("NAME") && table.contains("CPU") && table.contains("WINDOW"), "{table}");
+    let missing = machine.said("kubectl get --raw /apis/metrics.k8s.io/v1beta1/namespaces/default/pods/none");
+    assert!(missing.contains("not found"), "{missing}");
+    let direct = machine.said("curl -sk https://198.51.100.2:4443/apis/metrics.k8s.io/v1beta1/nodes");
+    assert!(direct.contains("User \\\"system:anonymous\\\" cannot list resource"), "{direct}");
+
+    machine.apply(BUSY);
+    machine.eventually("kubectl get deployment busy -o jsonpath={.spec.replicas}", |replicas| replicas == "2");
+    let events = machine.eventually("kubectl get events", |events| events.contains("SuccessfulRescale"));
+    assert!(events.contains("cpu resource utilization (percentage of request) above target"), "{events}");
+    machine.succeed("kubectl delete deployment,horizontalpodautoscaler busy");
+    machine.eventually("kubectl get pods -l app=busy -o name", str::is_empty);
 }
 
 /// Ten times ten pods come and go; whatever the machine has for a pod is counted before and after.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use machinery::Value;
 use machinery::quantity::Quantity;
 
@@ -82,6 +83,40 @@ impl Field<'_> {
         let mut list = list.iter().map(one).collect::<Result<Vec<_>, _>>()?;
         list.sort_unstable();
         Ok(list)
+    }
+
+    /// `[{numaNode, limits}]`, by node.
+    pub fn amounts_by_node(&self) -> Result<BTreeMap<u32, BTreeMap<String, u64>>, ConfigError> {
+        let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
+        let shape = || self.bad("each item has a numaNode of its own, and limits");
+        let mut nodes = BTreeMap::new();
+        for item in list {
+            let node = item["numaNode"].as_int().and_then(|node| u32::try_from(node).ok()).ok_or_else(shape)?;
+            let limits = Field { name: self.name, value: &item["limits"] }.map()?;
+            let amount = |(kind, text): (String, String)| {
+                let amount = text.parse::<Quantity>().ok().and_then(|amount| u64::try_from(amount.value()).ok());
+                amount.map(|bytes| (kind, bytes)).ok_or_else(|| self.bad("has an amount that is none"))
+            };
+            let limits = limits.into_iter().map(amount).collect::<Result<_, _>>()?;
+            if nodes.insert(node, limits).is_some() {
+                return Err(shape());
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Values of headers by their names: `{name: [value, …]}`.
+    pub fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
+        let map = self.value.as_object().ok_or_else(|| self.bad("must be a map"))?;
+        let mut headers = Vec::new();
+        for (name, values) in map.iter() {
+            let parsed = HeaderName::try_from(name).map_err(|_| self.bad("has a name that no header has"))?;
+            for value in (Field { name: self.name, value: values }).texts()? {
+                let value = HeaderValue::try_from(value).map_err(|_| self.bad("has a value that no header has"))?;
+                headers.push((parsed.clone(), value));
+            }
+        }
+        Ok(headers)
     }
 
     pub fn texts(&self) -> Result<Vec<String>, ConfigError> {

@@ -7,6 +7,7 @@ use api::field_rules::quantity;
 use crate::admission::Refusal;
 use crate::pod::{Container, Pod, Role};
 use crate::resources;
+use crate::topology::{Hint, Hints, Nodes, Provider};
 
 /// Where a processor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +16,8 @@ pub struct Core {
     pub socket: u32,
     /// In which core of it; processors of one core share its units.
     pub core: u32,
+    /// By which memory.
+    pub numa: u32,
 }
 
 /// All processors, and who has which.
@@ -37,7 +40,7 @@ impl Pool {
     pub fn new(cpus: BTreeMap<u32, Core>, reserved: &BTreeSet<u32>, count: usize) -> Self {
         let mut pool = Self { cpus, reserved: BTreeSet::new(), given: BTreeMap::new() };
         pool.reserved = match reserved.is_empty() {
-            true => pool.take(count).unwrap_or_default(),
+            true => pool.take_near(count, None).unwrap_or_default(),
             false => reserved.clone(),
         };
         pool
@@ -73,36 +76,36 @@ impl Pool {
         self.cpus.keys().filter(|cpu| !self.reserved.contains(cpu)).copied().collect()
     }
 
-    /// Takes processors for a pod's containers, all or none; says whether any were taken.
-    pub fn admit(&mut self, pod: Pod<'_>) -> Result<bool, Refusal> {
-        let before = self.given.clone();
-        let mut any = false;
-        // What an init container had is free for those that come after it has ended.
-        let mut reusable: BTreeSet<u32> = BTreeSet::new();
-        for container in pod.init_containers().chain(pod.app_containers()) {
-            let Some(count) = exclusive(pod, container) else { continue };
-            let key = (pod.uid().to_owned(), container.name().to_owned());
-            if self.given.contains_key(&key) {
-                continue;
+    /// What containers of a pod that have ended before others start leave to those.
+    fn reusable(&self, pod: Pod<'_>) -> BTreeSet<u32> {
+        let of = |is_init: bool| {
+            let containers = pod.init_containers().chain(pod.app_containers());
+            let same = containers.filter(move |container| (container.role == Role::Init) == is_init);
+            same.filter_map(|container| self.of(pod.uid(), container.name())).flatten().copied().collect()
+        };
+        let (left, taken): (BTreeSet<u32>, BTreeSet<u32>) = (of(true), of(false));
+        left.difference(&taken).copied().collect()
+    }
+
+    /// The sets of nodes that so many processors can come from.
+    fn hints_for(&self, count: usize, reusable: &BTreeSet<u32>) -> Hints {
+        let nodes = Nodes::of(self.cpus.values().map(|place| place.numa));
+        let free = self.free();
+        let within = |set: Nodes, cpus: &BTreeSet<u32>| cpus.iter().filter(|cpu| set.has(self.cpus[cpu].numa)).count();
+        let all: BTreeSet<u32> = self.cpus.keys().copied().collect();
+        let mut smallest = nodes.count();
+        let mut found = Vec::new();
+        for set in nodes.subsets() {
+            if within(set, &all) >= count {
+                smallest = smallest.min(set.count());
             }
-            let mut own: BTreeSet<u32> = reusable.iter().take(count).copied().collect();
-            match self.take(count - own.len()) {
-                Some(more) => own.extend(more),
-                None => {
-                    let available = self.free().len() + reusable.len();
-                    self.given = before;
-                    return Err(refusal(count, available));
-                }
+            // What can be used again must be: otherwise it would be two owners' in the end.
+            if within(set, reusable) == reusable.len() && within(set, &free) + reusable.len() >= count {
+                found.push(set);
             }
-            if container.role == Role::Init {
-                reusable.extend(own.iter().copied());
-            } else {
-                reusable.retain(|cpu| !own.contains(cpu));
-            }
-            self.given.insert(key, own);
-            any = true;
         }
-        Ok(any)
+        let hint = |set: Nodes| Hint { nodes: Some(set), preferred: set.count() == smallest };
+        Hints::from([("cpu".to_owned(), Some(found.into_iter().map(hint).collect()))])
     }
 
     /// Forgets pods that are gone; says whether there were any.
@@ -116,9 +119,19 @@ impl Pool {
         self.common().difference(&self.reserved).copied().collect()
     }
 
-    /// So many free processors: whole sockets first, then whole cores, then what is left of cores that others use too.
-    fn take(&self, count: usize) -> Option<BTreeSet<u32>> {
-        let mut free = self.free();
+    /// So many free processors, those near these nodes first.
+    fn take_near(&self, count: usize, near: Option<Nodes>) -> Option<BTreeSet<u32>> {
+        let free = self.free();
+        let Some(nodes) = near else { return self.take(count, free) };
+        let aligned: BTreeSet<u32> = free.iter().copied().filter(|cpu| nodes.has(self.cpus[cpu].numa)).collect();
+        let mut taken = self.take(count.min(aligned.len()), aligned)?;
+        let rest = free.difference(&taken).copied().collect();
+        taken.extend(self.take(count - taken.len(), rest)?);
+        Some(taken)
+    }
+
+    /// So many of these processors: whole sockets first, then whole cores, then what is left of cores that others use too.
+    fn take(&self, count: usize, mut free: BTreeSet<u32>) -> Option<BTreeSet<u32>> {
         if free.len() < count {
             return None;
         }
@@ -146,6 +159,46 @@ impl Pool {
         taken.extend(rest.into_iter().take(count - taken.len()));
         Some(taken)
     }
+}
+
+impl Provider for Pool {
+    fn hints(&self, pod: Pod<'_>, container: Container<'_>) -> Hints {
+        let Some(count) = exclusive(pod, container) else { return Hints::new() };
+        match self.of(pod.uid(), container.name()) {
+            Some(own) => fixed(own.iter().map(|cpu| self.cpus[cpu].numa)),
+            None => self.hints_for(count, &self.reusable(pod)),
+        }
+    }
+
+    fn pod_hints(&self, pod: Pod<'_>) -> Hints {
+        let of = |roles: &[Role]| {
+            let containers = pod.init_containers().chain(pod.app_containers());
+            containers.filter(|one| roles.contains(&one.role)).filter_map(|one| exclusive(pod, one)).collect::<Vec<_>>()
+        };
+        let lasting: usize = of(&[Role::App, Role::Sidecar]).into_iter().sum();
+        let count = of(&[Role::Init]).into_iter().max().unwrap_or(0).max(lasting);
+        if count == 0 { Hints::new() } else { self.hints_for(count, &BTreeSet::new()) }
+    }
+
+    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Refusal> {
+        let Some(count) = exclusive(pod, container) else { return Ok(()) };
+        let key = (pod.uid().to_owned(), container.name().to_owned());
+        if self.given.contains_key(&key) {
+            return Ok(());
+        }
+        let reusable = self.reusable(pod);
+        let mut own: BTreeSet<u32> = reusable.iter().take(count).copied().collect();
+        let more = self.take_near(count - own.len(), near);
+        own.extend(more.ok_or_else(|| refusal(count, self.free().len() + reusable.len()))?);
+        self.given.insert(key, own);
+        Ok(())
+    }
+}
+
+/// What is given cannot be anywhere else.
+fn fixed(nodes: impl Iterator<Item = u32>) -> Hints {
+    let hint = Hint { nodes: Some(Nodes::of(nodes)), preferred: true };
+    Hints::from([("cpu".to_owned(), Some(vec![hint]))])
 }
 
 fn refusal(requested: usize, available: usize) -> Refusal {
@@ -194,7 +247,7 @@ mod tests {
 
     /// Two sockets of two cores of two processors: 0 and 4 are one core, as machines number them.
     fn pool(reserved: &str) -> Pool {
-        let place = |cpu: u32| Core { socket: cpu % 4 / 2, core: cpu % 2 };
+        let place = |cpu: u32| Core { socket: cpu % 4 / 2, core: cpu % 2, numa: cpu % 4 / 2 };
         Pool::new((0..8).map(|cpu| (cpu, place(cpu))).collect(), &parse_list(reserved).unwrap(), 0)
     }
 
@@ -204,11 +257,40 @@ mod tests {
             {"name": "c", "resources": {"requests": (amounts.clone()), "limits": amounts}}]}})
     }
 
+    fn admit(pool: &mut Pool, pod: &Value, near: Option<Nodes>) -> Result<(), Refusal> {
+        let pod = Pod(pod);
+        pod.app_containers().try_for_each(|container| pool.allocate(pod, container, near))
+    }
+
+    #[test]
+    fn processors_come_from_the_nodes_that_are_wanted_if_there_are_enough() {
+        let mut pool = pool("0");
+        let hints = |pool: &Pool, cpu: &str| {
+            let pod = pod("new", cpu);
+            let hints = pool.hints(Pod(&pod), Pod(&pod).app_containers().next().unwrap());
+            let shown = |hint: &Hint| {
+                let nodes: Vec<String> = hint.nodes.unwrap().iter().map(|node| node.to_string()).collect();
+                format!("{}{}", nodes.join("+"), if hint.preferred { "!" } else { "" })
+            };
+            hints.get("cpu").map(|list| list.iter().flatten().map(shown).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(hints(&pool, "3").as_deref(), Some("0! 1! 0+1"));
+        assert_eq!(hints(&pool, "4").as_deref(), Some("1! 0+1"));
+        assert_eq!(hints(&pool, "5").as_deref(), Some("0+1!"));
+        assert_eq!(hints(&pool, "500m"), None);
+        admit(&mut pool, &pod("near", "2"), Some(Nodes::of([1]))).unwrap();
+        assert_eq!(pool.of("near", "c").map(listed).as_deref(), Some("2,6"));
+        admit(&mut pool, &pod("wide", "4"), Some(Nodes::of([1]))).unwrap();
+        assert_eq!(pool.of("wide", "c").map(listed).as_deref(), Some("1,3,5,7"));
+        assert_eq!(hints(&pool, "2").as_deref(), Some(""));
+        assert_eq!(hints(&pool, "1").as_deref(), Some("0! 0+1"));
+    }
+
     #[test]
     fn whole_sockets_and_cores_go_first_and_nothing_has_two_owners() {
         let mut pool = pool("0");
         let mut check = |uid: &str, cpu: &str, expect: &str| {
-            pool.admit(Pod(&pod(uid, cpu))).unwrap();
+            admit(&mut pool, &pod(uid, cpu), None).unwrap();
             assert_eq!(pool.of(uid, "c").map(listed).unwrap_or_default(), expect, "{uid}");
         };
         check("socket", "4", "2-3,6-7");
@@ -216,7 +298,7 @@ mod tests {
         check("part", "500m", "");
         check("rest", "1", "4");
         assert_eq!(listed(&pool.common()), "0");
-        let refusal = pool.admit(Pod(&pod("late", "1"))).unwrap_err();
+        let refusal = admit(&mut pool, &pod("late", "1"), None).unwrap_err();
         assert!(refusal.message.contains("requested=1, available=0"), "{}", refusal.message);
         assert!(pool.keep_only(|uid| uid != "core"));
         assert_eq!(listed(&pool.common()), "0-1,5");

@@ -8,6 +8,7 @@ use plugins::devices::ContainerAllocateResponse;
 
 use crate::admission::Refusal;
 use crate::pod::{Container, Pod, Role};
+use crate::topology::{Hint, Hints, Nodes, Provider};
 
 /// How many devices of a resource there are: in all, and to be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,11 +34,20 @@ pub struct Given {
     pub answer: Option<ContainerAllocateResponse>,
 }
 
+/// A device, as its plug-in tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Whether it can be used.
+    pub healthy: bool,
+    /// Which NUMA nodes it is near, if its plug-in says so.
+    pub nodes: Option<Nodes>,
+}
+
 /// All devices, and who has which.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// Whether each device is healthy, by resource and device.
-    devices: BTreeMap<String, BTreeMap<String, bool>>,
+    /// Devices by resource and name.
+    devices: BTreeMap<String, BTreeMap<String, Device>>,
     given: Vec<Given>,
 }
 
@@ -53,59 +63,31 @@ impl Ledger {
     }
 
     /// A plug-in says what it has.
-    pub fn set(&mut self, resource: &str, devices: BTreeMap<String, bool>) {
+    pub fn set(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
         self.devices.insert(resource.to_owned(), devices);
     }
 
     /// A plug-in is gone: nobody knows how its devices are.
     pub fn lost(&mut self, resource: &str) {
-        self.devices.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut).for_each(|healthy| *healthy = false);
+        let devices = self.devices.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut);
+        devices.for_each(|device| device.healthy = false);
     }
 
     /// How many there are of each.
     pub fn counts(&self) -> BTreeMap<String, Counts> {
-        let count = |devices: &BTreeMap<String, bool>| Counts {
+        let count = |devices: &BTreeMap<String, Device>| Counts {
             capacity: i64::try_from(devices.len()).unwrap_or(i64::MAX),
-            allocatable: i64::try_from(devices.values().filter(|healthy| **healthy).count()).unwrap_or(i64::MAX),
+            allocatable: i64::try_from(devices.values().filter(|device| device.healthy).count()).unwrap_or(i64::MAX),
         };
         self.devices.iter().map(|(resource, devices)| (resource.clone(), count(devices))).collect()
     }
 
     /// The healthy ones of each.
     pub fn healthy(&self) -> BTreeMap<String, Vec<String>> {
-        let names = |devices: &BTreeMap<String, bool>| {
-            devices.iter().filter(|(_, healthy)| **healthy).map(|(id, _)| id.clone()).collect()
+        let names = |devices: &BTreeMap<String, Device>| {
+            devices.iter().filter(|(_, device)| device.healthy).map(|(id, _)| id.clone()).collect()
         };
         self.devices.iter().map(|(resource, devices)| (resource.clone(), names(devices))).collect()
-    }
-
-    /// Takes devices for a pod's containers, all or none; says whether any were taken.
-    pub fn admit(&mut self, pod: Pod<'_>) -> Result<bool, Refusal> {
-        let mut taken: Vec<Given> = Vec::new();
-        // What an init container had is free for those that come after it has ended.
-        let mut reusable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for container in pod.init_containers().chain(pod.app_containers()) {
-            for (resource, count) in self.wishes(container) {
-                let has = |given: &&Given| {
-                    given.uid == pod.uid() && given.container == container.name() && given.resource == resource
-                };
-                if self.given.iter().any(|given| has(&given)) {
-                    continue;
-                }
-                let again = reusable.entry(resource.clone()).or_default();
-                let ids = self.choose(&resource, count, again, &taken)?;
-                if container.role == Role::Init {
-                    again.extend(ids.iter().cloned());
-                } else {
-                    again.retain(|id| !ids.contains(id));
-                }
-                let (uid, name) = (pod.uid().to_owned(), container.name().to_owned());
-                taken.push(Given { uid, container: name, resource, ids, answer: None });
-            }
-        }
-        let any = !taken.is_empty();
-        self.given.extend(taken);
-        Ok(any)
     }
 
     /// Forgets pods that are gone; says whether there were any.
@@ -125,6 +107,11 @@ impl Ledger {
         }
     }
 
+    fn has(&self, pod: Pod<'_>, container: Container<'_>, resource: &str) -> bool {
+        let own = |given: &Given| given.uid == pod.uid() && given.container == container.name();
+        self.given.iter().any(|given| own(given) && given.resource == resource)
+    }
+
     /// What a container wants of resources that plug-ins have.
     fn wishes(&self, container: Container<'_>) -> Vec<(String, usize)> {
         let limits = container.spec["resources"]["limits"].as_object().into_iter().flat_map(Object::iter);
@@ -135,18 +122,41 @@ impl Ledger {
             .collect()
     }
 
+    /// What containers of a pod that have ended before others start leave to those.
+    fn reusable(&self, pod: Pod<'_>, resource: &str) -> BTreeSet<String> {
+        let of = |is_init: bool| -> BTreeSet<String> {
+            let containers = pod.init_containers().chain(pod.app_containers());
+            let same = containers.filter(|one| (one.role == Role::Init) == is_init);
+            let names: BTreeSet<&str> = same.map(Container::name).collect();
+            let own = self.given.iter().filter(|given| given.uid == pod.uid() && given.resource == resource);
+            own.filter(|given| names.contains(given.container.as_str())).flat_map(|given| given.ids.clone()).collect()
+        };
+        of(true).difference(&of(false)).cloned().collect()
+    }
+
+    /// The healthy ones that nobody has.
+    fn free(&self, resource: &str) -> Vec<(&String, &Device)> {
+        let others = self.given.iter().filter(|given| given.resource == resource);
+        let used: BTreeSet<&String> = others.flat_map(|given| &given.ids).collect();
+        let all = self.devices.get(resource).into_iter().flatten();
+        all.filter(|(id, device)| device.healthy && !used.contains(id)).collect()
+    }
+
     fn choose(
         &self,
         resource: &str,
         count: usize,
         again: &BTreeSet<String>,
-        taken: &[Given],
+        near: Option<Nodes>,
     ) -> Result<BTreeSet<String>, Refusal> {
-        let others = self.given.iter().chain(taken).filter(|given| given.resource == resource);
-        let used: BTreeSet<&String> = others.flat_map(|given| &given.ids).collect();
-        let free =
-            self.devices.get(resource).into_iter().flatten().filter(|(id, healthy)| **healthy && !used.contains(id));
-        let available: Vec<&String> = again.iter().chain(free.map(|(id, _)| id)).collect();
+        let mut free = self.free(resource);
+        // Near ones first, then those of which nobody knows where they are.
+        free.sort_by_key(|(_, device)| match (near, device.nodes) {
+            (Some(near), Some(nodes)) if near.and(nodes).count() > 0 => 0,
+            (Some(_), Some(_)) => 2,
+            _ => 1,
+        });
+        let available: Vec<&String> = again.iter().chain(free.into_iter().map(|(id, _)| id)).collect();
         if available.len() < count {
             let message = format!(
                 "Pod was rejected: Allocate failed due to requested number of devices unavailable for {resource}. \
@@ -156,6 +166,81 @@ impl Ledger {
             return Err(Refusal { reason: "UnexpectedAdmissionError".to_owned(), message });
         }
         Ok(available.into_iter().take(count).cloned().collect())
+    }
+
+    /// The sets of nodes that so many devices can come from; anywhere if nobody knows where they are.
+    fn hints_for(&self, resource: &str, count: usize, reusable: &BTreeSet<String>) -> Option<Vec<Hint>> {
+        let all = self.devices.get(resource)?;
+        let machine = Nodes::of(all.values().filter_map(|device| device.nodes).flat_map(Nodes::iter));
+        if machine.count() == 0 {
+            return None;
+        }
+        let free = self.free(resource);
+        let is_in = |set: Nodes, device: &Device| device.nodes.is_some_and(|nodes| nodes.and(set).count() > 0);
+        let placed: Vec<&Device> =
+            reusable.iter().filter_map(|id| all.get(id)).filter(|device| device.nodes.is_some()).collect();
+        let mut smallest = machine.count();
+        let mut found = Vec::new();
+        for set in machine.subsets() {
+            if all.values().filter(|device| is_in(set, device)).count() >= count {
+                smallest = smallest.min(set.count());
+            }
+            let near = free.iter().filter(|(_, device)| is_in(set, device)).count();
+            if placed.iter().all(|device| is_in(set, device)) && placed.len() + near >= count {
+                found.push(set);
+            }
+        }
+        Some(found.into_iter().map(|set| Hint { nodes: Some(set), preferred: set.count() == smallest }).collect())
+    }
+}
+
+impl Provider for Ledger {
+    fn hints(&self, pod: Pod<'_>, container: Container<'_>) -> Hints {
+        let hints = |(resource, count): (String, usize)| {
+            let hints = self.hints_for(&resource, count, &self.reusable(pod, &resource));
+            (resource, hints)
+        };
+        self.wishes(container)
+            .into_iter()
+            .filter(|(resource, _)| !self.has(pod, container, resource))
+            .map(hints)
+            .collect()
+    }
+
+    fn pod_hints(&self, pod: Pod<'_>) -> Hints {
+        let mut lasting: BTreeMap<String, usize> = BTreeMap::new();
+        let mut first: BTreeMap<String, usize> = BTreeMap::new();
+        for container in pod.init_containers().chain(pod.app_containers()) {
+            for (resource, count) in self.wishes(container) {
+                if container.role == Role::Init {
+                    let most = first.entry(resource).or_default();
+                    *most = count.max(*most);
+                } else {
+                    *lasting.entry(resource).or_default() += count;
+                }
+            }
+        }
+        for (resource, count) in first {
+            let most = lasting.entry(resource).or_default();
+            *most = count.max(*most);
+        }
+        let hints = |(resource, count): (String, usize)| {
+            let hints = self.hints_for(&resource, count, &BTreeSet::new());
+            (resource, hints)
+        };
+        lasting.into_iter().map(hints).collect()
+    }
+
+    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Refusal> {
+        for (resource, count) in self.wishes(container) {
+            if self.has(pod, container, &resource) {
+                continue;
+            }
+            let ids = self.choose(&resource, count, &self.reusable(pod, &resource), near)?;
+            let (uid, name) = (pod.uid().to_owned(), container.name().to_owned());
+            self.given.push(Given { uid, container: name, resource, ids, answer: None });
+        }
+        Ok(())
     }
 }
 
@@ -174,8 +259,44 @@ mod tests {
     fn ledger() -> Ledger {
         let mut ledger = Ledger::default();
         let devices = [("a", true), ("b", true), ("c", true), ("d", false)];
-        ledger.set("example.com/d", devices.map(|(id, healthy)| (id.to_owned(), healthy)).into());
+        let device = |(id, healthy): (&str, bool)| (id.to_owned(), Device { healthy, nodes: None });
+        ledger.set("example.com/d", devices.map(device).into());
         ledger
+    }
+
+    /// Gives all containers of a pod their devices, or none; says whether there were any.
+    fn admit(ledger: &mut Ledger, pod: &Value) -> Result<bool, Refusal> {
+        let (before, pod) = (ledger.clone(), Pod(pod));
+        let mut containers = pod.init_containers().chain(pod.app_containers());
+        let outcome = containers.try_for_each(|container| ledger.allocate(pod, container, None));
+        let any = ledger.given().len() > before.given().len();
+        outcome.map(|()| any).inspect_err(|_| *ledger = before)
+    }
+
+    #[test]
+    fn devices_come_from_the_nodes_that_are_wanted_if_there_are_enough() {
+        let mut ledger = Ledger::default();
+        let device = |(id, node): (&str, Option<u32>)| {
+            (id.to_owned(), Device { healthy: true, nodes: node.map(|node| Nodes::of([node])) })
+        };
+        ledger.set("example.com/d", [("a", Some(0)), ("b", Some(1)), ("c", Some(1)), ("d", None)].map(device).into());
+        let check = |ledger: &Ledger, count: i64, expect: &[(u32, bool)]| {
+            let pod = pod("new", 0, count);
+            let hints = ledger.hints(Pod(&pod), Pod(&pod).app_containers().next().unwrap());
+            let found =
+                hints["example.com/d"].iter().flatten().map(|hint| (hint.nodes.unwrap().count(), hint.preferred));
+            assert_eq!(found.collect::<Vec<_>>(), expect, "{count}");
+            assert_eq!(ledger.pod_hints(Pod(&pod)), hints);
+        };
+        check(&ledger, 1, &[(1, true), (1, true), (2, false)]);
+        check(&ledger, 2, &[(1, true), (2, false)]);
+        check(&ledger, 3, &[(2, true)]);
+        check(&ledger, 4, &[]);
+        let (first, second) = (pod("p", 0, 1), pod("q", 0, 2));
+        ledger.allocate(Pod(&first), Pod(&first).app_containers().next().unwrap(), Some(Nodes::of([1]))).unwrap();
+        ledger.allocate(Pod(&second), Pod(&second).app_containers().next().unwrap(), Some(Nodes::of([1]))).unwrap();
+        assert_eq!(shown(&ledger), ["p c b", "q c c+d"]);
+        check(&ledger, 1, &[(1, true), (2, false)]);
     }
 
     fn shown(ledger: &Ledger) -> Vec<String> {
@@ -187,16 +308,16 @@ mod tests {
     fn no_device_has_two_owners_and_what_init_containers_had_is_used_again() {
         let mut ledger = ledger();
         assert_eq!(ledger.counts()["example.com/d"], Counts { capacity: 4, allocatable: 3 });
-        assert_eq!(ledger.admit(Pod(&pod("p", 2, 1))), Ok(true));
-        assert_eq!(ledger.admit(Pod(&pod("p", 2, 1))), Ok(false));
+        assert_eq!(admit(&mut ledger, &pod("p", 2, 1)), Ok(true));
+        assert_eq!(admit(&mut ledger, &pod("p", 2, 1)), Ok(false));
         assert_eq!(shown(&ledger), ["p i a+b", "p c a"]);
-        assert_eq!(ledger.admit(Pod(&pod("q", 0, 1))), Ok(true));
-        let refusal = ledger.admit(Pod(&pod("r", 0, 1))).unwrap_err();
+        assert_eq!(admit(&mut ledger, &pod("q", 0, 1)), Ok(true));
+        let refusal = admit(&mut ledger, &pod("r", 0, 1)).unwrap_err();
         let expect = "Pod was rejected: Allocate failed due to requested number of devices unavailable for example.com/d. \
             Requested: 1, Available: 0, which is unexpected";
         assert_eq!(refusal.message, expect);
         assert!(ledger.keep_only(|uid| uid != "p"));
-        assert_eq!(ledger.admit(Pod(&pod("r", 0, 2))), Ok(true));
+        assert_eq!(admit(&mut ledger, &pod("r", 0, 2)), Ok(true));
         assert_eq!(shown(&ledger), ["q c c", "r c a+b"]);
     }
 
@@ -206,7 +327,7 @@ mod tests {
         let mut greedy = pod("p", 0, 2);
         let container = value!({"name": "other", "resources": {"limits": {"example.com/d": "2"}}});
         greedy.get_mut("spec").unwrap().get_mut("containers").unwrap().as_array_mut().unwrap().push(container);
-        assert!(ledger.admit(Pod(&greedy)).is_err());
+        assert!(admit(&mut ledger, &greedy).is_err());
         assert!(ledger.given().is_empty());
     }
 
@@ -215,6 +336,6 @@ mod tests {
         let mut ledger = ledger();
         ledger.lost("example.com/d");
         assert_eq!(ledger.counts()["example.com/d"], Counts { capacity: 4, allocatable: 0 });
-        assert!(ledger.admit(Pod(&pod("p", 0, 1))).is_err());
+        assert!(admit(&mut ledger, &pod("p", 0, 1)).is_err());
     }
 }

@@ -13,7 +13,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::{Devices, Plugin};
+use super::{Device, Devices, Plugin};
+use crate::topology::Nodes;
 
 /// The version of the protocol that is spoken here.
 const VERSION: &str = "v1beta1";
@@ -37,6 +38,12 @@ pub fn open(devices: Devices) -> io::Result<impl Future<Output = ()> + Send> {
         }
         std::future::pending::<()>().await;
     })
+}
+
+fn read(device: &v1beta1::Device) -> Device {
+    let nodes = device.topology.as_ref().map(|topology| &topology.nodes).filter(|nodes| !nodes.is_empty());
+    let nodes = nodes.map(|nodes| Nodes::of(nodes.iter().filter_map(|node| u32::try_from(node.id).ok())));
+    Device { healthy: device.health == "Healthy", nodes }
 }
 
 struct Service(Devices);
@@ -96,8 +103,7 @@ impl Devices {
         let ended = loop {
             match stream.message().await {
                 Ok(Some(list)) if self.is_current(resource, &this) => {
-                    let healthy = |device: &v1beta1::Device| device.health == "Healthy";
-                    let devices = list.devices.iter().map(|device| (device.id.clone(), healthy(device))).collect();
+                    let devices = list.devices.iter().map(|device| (device.id.clone(), read(device))).collect();
                     self.ledger().set(resource, devices);
                     self.tell();
                 }

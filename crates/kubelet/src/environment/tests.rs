@@ -13,6 +13,7 @@ fn variables(spec: &Value, services: &[Value]) -> Result<Vec<String>, Environmen
     let sources = Sources {
         config_maps: &BTreeMap::from([("c".to_owned(), Some(config)), ("gone".to_owned(), None)]),
         secrets: &BTreeMap::from([("s".to_owned(), Some(secret))]),
+        trust_bundles: &BTreeMap::new(),
         services,
         pod_ips: &["10.0.0.1".to_owned()],
         host_ips: &["192.0.2.1".to_owned()],

@@ -43,7 +43,17 @@ async fn ask(host: &str, port: u16, service: &str) -> Result<(), String> {
     let body = collected.to_bytes();
     match serving(&body) {
         Some(SERVING) => Ok(()),
-        other => Err(format!("service unhealthy (responded with {})", other.unwrap_or(0))),
+        other => Err(format!("service unhealthy (responded with {:?})", name(other.unwrap_or(0)))),
+    }
+}
+
+/// What the health check calls a status.
+fn name(status: u8) -> &'static str {
+    match status {
+        1 => "SERVING",
+        2 => "NOT_SERVING",
+        3 => "SERVICE_UNKNOWN",
+        _ => "UNKNOWN",
     }
 }
 

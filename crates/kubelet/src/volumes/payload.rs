@@ -52,6 +52,12 @@ pub enum PayloadError {
     /// A token that could not be had.
     #[error("no token for {0:?} yet")]
     Token(String),
+    /// No trust bundle is meant by what selects them.
+    #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
+    NoBundles,
+    /// What selects trust bundles makes no sense.
+    #[error("labelSelector of a clusterTrustBundle cannot be read")]
+    Selector,
     /// A kind of source that this node does not know.
     #[error("projected source {0} is not supported by this node")]
     Unsupported(String),
@@ -101,6 +107,10 @@ fn project(
                 let mode = if owner.is_some() || group.is_some() { 0o600 } else { mode };
                 let file = File { bytes: token.as_bytes().to_vec(), mode, owner };
                 add(path, file, files)?;
+            }
+            "clusterTrustBundle" => {
+                let bytes = super::trust::anchors(source, sources.trust_bundles)?;
+                add(source.str_at(&["path"]).unwrap_or_default(), File { bytes, mode, owner: None }, files)?;
             }
             other => return Err(PayloadError::Unsupported(other.to_owned())),
         }
@@ -231,6 +241,7 @@ mod tests {
         let sources = Sources {
             config_maps: &BTreeMap::from([("c".to_owned(), Some(config)), ("no".to_owned(), None)]),
             secrets: &BTreeMap::from([("s".to_owned(), Some(value!({"data": {"p": "aGk="}})))]),
+            trust_bundles: &BTreeMap::new(),
             services: &[],
             pod_ips: &[],
             host_ips: &[],

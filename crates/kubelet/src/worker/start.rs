@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::container::cgroup::Cgroup;
 use cri::v1;
 use driver::clock;
 use machinery::Value;
@@ -110,12 +109,8 @@ impl Worker {
         self.tasks.spawn(async move {
             let pod = Pod(&pod);
             let Some(container) = pod.container(&name) else { return Done::Resized(id, true) };
-            let group = Cgroup::at(&resources::cgroup(&context.config.cgroup_root, pod));
             // More for the pod comes before more for its container, less after; each is refused where it is out of order.
-            let grown = context
-                .config
-                .cgroups_per_qos
-                .then(|| group.update(&resources::of_pod(pod, context.config.pod_pids_max)));
+            let grown = context.config.cgroups_per_qos.then(|| context.groups.update(pod));
             let mut linux = resources::of_container(pod, container, context.memory_capacity);
             context.swap.add(pod, container, &mut linux);
             let request = v1::UpdateContainerResourcesRequest {
@@ -125,7 +120,7 @@ impl Worker {
             };
             let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
             if let Some(Err(_)) = grown
-                && let Err(error) = group.update(&resources::of_pod(pod, context.config.pod_pids_max))
+                && let Err(error) = context.groups.update(pod)
             {
                 tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
             }
@@ -188,17 +183,14 @@ impl Making {
             teller.pod(EventType::Warning, "FailedPrepareDynamicResources", &message);
             return Err(message);
         }
-        let group = resources::cgroup(&context.config.cgroup_root, pod);
-        if context.config.cgroups_per_qos {
-            let cgroup = Cgroup::at(&group);
-            let made =
-                cgroup.create().and_then(|()| cgroup.update(&resources::of_pod(pod, context.config.pod_pids_max)));
-            if let Err(error) = made {
-                let message =
-                    format!("unable to ensure pod container exists: failed to create container for {group}: {error}");
-                teller.pod(EventType::Warning, "FailedCreatePodContainer", &message);
-                return Err(message);
-            }
+        let group = context.groups.told(pod);
+        if context.config.cgroups_per_qos
+            && let Err(error) = context.groups.make(pod)
+        {
+            let message =
+                format!("unable to ensure pod container exists: failed to create container for {group}: {error}");
+            teller.pod(EventType::Warning, "FailedCreatePodContainer", &message);
+            return Err(message);
         }
         let inputs = sandbox::Inputs {
             names: &context.names,
@@ -252,6 +244,7 @@ impl Making {
         then(&Sources {
             config_maps: objects.get(&Kind::ConfigMap).unwrap_or(&none),
             secrets: objects.get(&Kind::Secret).unwrap_or(&none),
+            trust_bundles: objects.get(&Kind::TrustBundle).unwrap_or(&none),
             services: &services,
             pod_ips: &self.pod_ips,
             host_ips: &self.context.facts.host_ips,
@@ -297,7 +290,7 @@ impl Making {
         let sandbox_inputs = sandbox::Inputs {
             names: &self.context.names,
             log_directory: self.context.log_dir(pod).display().to_string(),
-            cgroup: resources::cgroup(&self.context.config.cgroup_root, pod),
+            cgroup: self.context.groups.told(pod),
             attempt: 0,
             users: self.users()?,
         };
@@ -392,6 +385,7 @@ impl Making {
         let mut resources = resources::of_container(pod, container, self.context.memory_capacity);
         self.context.swap.add(pod, container, &mut resources);
         resources.cpuset_cpus = self.context.cpus.of(pod, container);
+        resources.cpuset_mems = self.context.memory.of(pod, container);
         let needs = self.context.devices.needs(pod.uid(), container.name()).await;
         let needs = needs.map_err(|error| bad(error.to_string()))?;
         let inputs =

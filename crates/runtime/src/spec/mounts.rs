@@ -75,6 +75,7 @@ fn one(mount: &v1::Mount, prepared: Option<&PathBuf>) -> Result<(Value, &'static
     if !destination.is_absolute() || destination.components().any(|part| part == Component::ParentDir) {
         return Err(MountError::Destination(mount.container_path.clone()));
     }
+    // DEVIATION: the runtime inside binds volumes without changing their propagation, so that a container that asks for none sees what is mounted below a shared host path later, as with `HostToContainer`.
     let propagation = match mount.propagation() {
         v1::MountPropagation::PropagationPrivate => "rprivate",
         v1::MountPropagation::PropagationHostToContainer => "rslave",

@@ -1,0 +1,111 @@
+//! Who asks a server that is not the API server, and whether they may: the API server decides, and its word is kept for a while.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use auth::User;
+use client::{Client, Target, WriteOptions};
+use machinery::{Object, Resource, Value, json, value};
+
+/// How long a token is believed without asking again.
+const TOKEN_TTL: Duration = Duration::from_secs(120);
+/// How long a yes holds.
+const ALLOWED_TTL: Duration = Duration::from_secs(300);
+/// How long a no holds.
+const DENIED_TTL: Duration = Duration::from_secs(30);
+/// How many answers are kept.
+const KEPT_MAX: usize = 1024;
+
+static TOKEN_REVIEWS: Resource = Resource::cluster("authentication.k8s.io", "v1", "tokenreviews", "TokenReview");
+static ACCESS_REVIEWS: Resource =
+    Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
+
+/// Asks the API server who somebody is and what they may.
+pub struct Reviews {
+    client: Client,
+    tokens: Kept<Option<User>>,
+    answers: Kept<bool>,
+}
+
+/// Answers that were given lately.
+struct Kept<T>(Mutex<BTreeMap<String, (Instant, T)>>);
+
+impl Reviews {
+    /// Asks by this client.
+    pub fn new(client: Client) -> Self {
+        Self { client, tokens: Kept::default(), answers: Kept::default() }
+    }
+
+    /// Whose token this is; nobody's if it cannot be found out.
+    pub async fn who(&self, token: &str) -> Option<User> {
+        if let Some(known) = self.tokens.get(token) {
+            return known;
+        }
+        let review =
+            value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+        let answer = self.client.create(&Target::all(&TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
+        let answer =
+            answer.inspect_err(|error| tracing::warn!(error = %error, "a token could not be reviewed")).ok()?;
+        let is_valid = answer["status"]["authenticated"].as_bool() == Some(true);
+        let user = is_valid.then(|| User::from_user_info(&answer["status"]["user"]));
+        self.tokens.put(token, user.clone(), TOKEN_TTL);
+        user
+    }
+
+    /// Whether a user may do something with a resource (`resourceAttributes`).
+    pub async fn may_use(&self, user: &User, resource: Value) -> Result<bool, client::Error> {
+        self.may(user, "resourceAttributes", resource).await
+    }
+
+    /// Whether a user may ask for a path (`nonResourceAttributes`).
+    pub async fn may_ask(&self, user: &User, verb: &str, path: &str) -> Result<bool, client::Error> {
+        self.may(user, "nonResourceAttributes", value!({"verb": verb, "path": path})).await
+    }
+
+    async fn may(&self, user: &User, about: &str, attributes: Value) -> Result<bool, client::Error> {
+        let mut spec: Object = match user.to_user_info() {
+            Value::Object(info) => info,
+            _ => Object::new(),
+        };
+        // The one field that has another name in a review.
+        spec.remove("username");
+        spec.insert("user", user.name.clone());
+        spec.insert(about, attributes);
+        let spec = Value::Object(spec);
+        let key = json::to_string(&spec);
+        if let Some(known) = self.answers.get(&key) {
+            return Ok(known);
+        }
+        let review = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+        let answer = self.client.create(&Target::all(&ACCESS_REVIEWS), &review, &WriteOptions::default()).await?;
+        let allowed = answer["status"]["allowed"].as_bool() == Some(true);
+        self.answers.put(&key, allowed, if allowed { ALLOWED_TTL } else { DENIED_TTL });
+        Ok(allowed)
+    }
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+}
+
+impl<T: Clone> Kept<T> {
+    fn get(&self, key: &str) -> Option<T> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(key).filter(|(until, _)| Instant::now() < *until).map(|(_, value)| value.clone())
+    }
+
+    fn put(&self, key: &str, value: T, ttl: Duration) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if kept.len() >= KEPT_MAX {
+            kept.retain(|_, (until, _)| now < *until);
+        }
+        if kept.len() >= KEPT_MAX {
+            kept.pop_first();
+        }
+        kept.insert(key.to_owned(), (now + ttl, value));
+    }
+}

@@ -1,0 +1,140 @@
+//! `knarr metrics-server`: what nodes and pods use, as an API behind the API server, with upstream's flags.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use client::config::{Pem, Tls};
+use metrics::{Certificate, Kubelets, Scraper, Server};
+
+use crate::component::{self, Inside, Reach, duration, level};
+use crate::health;
+
+/// The finest resolution: kubelets have better things to do.
+const RESOLUTION_MIN: Duration = Duration::from_secs(10);
+
+/// What the metrics server can be told.
+#[derive(Args, Debug, Clone)]
+struct Flags {
+    /// How to reach the API server and who to be; as a pod finds it if not given.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Address to serve on.
+    #[arg(long, default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// Port to serve on.
+    #[arg(long, default_value_t = 443)]
+    secure_port: u16,
+    /// Certificate shown to those who ask; one is made if there is none.
+    #[arg(long)]
+    tls_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    tls_private_key_file: Option<PathBuf>,
+    /// How old what is told may be.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    metric_resolution: Duration,
+    /// Take any kubelet for the right one.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    kubelet_insecure_tls: bool,
+    /// Who vouches for kubelets; those who vouch for the API server if not given.
+    #[arg(long)]
+    kubelet_certificate_authority: Option<PathBuf>,
+    /// The port of kubelets.
+    #[arg(long, default_value_t = 10250)]
+    kubelet_port: u16,
+    /// Whether nodes say themselves which port it is.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    kubelet_use_node_status_port: bool,
+    /// Types of nodes' addresses, the best first.
+    #[arg(long, value_delimiter = ',', default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP")]
+    kubelet_preferred_address_types: Vec<String>,
+    /// How long a kubelet may take.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    kubelet_request_timeout: Duration,
+    /// How much is logged: 0 to 10.
+    #[arg(short = 'v', long = "v", default_value_t = 0)]
+    verbosity: u8,
+}
+
+/// Upstream's flags that change nothing here.
+const WITHOUT_MEANING: &str = "audit-log-path authentication-kubeconfig authentication-skip-lookup \
+    authentication-token-webhook-cache-ttl authentication-tolerate-lookup-failure authorization-always-allow-paths \
+    authorization-kubeconfig authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl \
+    cert-dir client-ca-file contention-profiling deprecated-kubelet-completely-insecure feature-gates \
+    http2-max-streams-per-connection kubelet-client-certificate kubelet-client-key logging-format node-selector \
+    permit-address-sharing permit-port-sharing profiling requestheader-allowed-names requestheader-client-ca-file \
+    requestheader-extra-headers-prefix requestheader-group-headers requestheader-username-headers \
+    shutdown-delay-duration tls-cipher-suites tls-min-version tls-sni-cert-key vmodule";
+
+/// Its flags.
+pub fn arguments(command: clap::Command) -> clap::Command {
+    let vain = WITHOUT_MEANING
+        .split_whitespace()
+        .map(|name| Arg::new(name).long(name).action(ArgAction::Append).num_args(0..=1).hide(true));
+    Flags::augment_args(command).args(vain)
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let flags = Flags::from_arg_matches(matches)?;
+    tracing_subscriber::fmt().with_max_level(level(flags.verbosity)).with_writer(std::io::stderr).init();
+    component::run(start(matches, None))
+}
+
+/// Serves in a process that has a log and an executor.
+pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
+    let flags = Flags::from_arg_matches(matches)?;
+    ensure!(flags.metric_resolution >= RESOLUTION_MIN, "--metric-resolution must not be shorter than 10s");
+    let vain = WITHOUT_MEANING.split_whitespace().filter(|name| matches.contains_id(name));
+    let vain: Vec<String> = vain.map(|name| format!("--{name}")).collect();
+    if !vain.is_empty() {
+        tracing::warn!(flags = vain.join(", "), "these flags have no effect here");
+    }
+    let reach = Reach::new(flags.kubeconfig.as_deref(), None, inside)?;
+    let settings = client::Settings { user_agent: "metrics-server".to_owned(), ..client::Settings::default() };
+    let client = reach.client(settings)?;
+    let listener = health::listen(flags.bind_address, flags.secure_port).await?;
+    let address = listener.local_addr()?;
+    let (scraper, scraping) = Scraper::start(client.clone(), kubelets(&flags, &reach), flags.metric_resolution);
+    let (server, following) = Server::new(client, scraper, certificate(&flags)?)?;
+    if inside.is_none() {
+        println!("ready: {address}");
+    }
+    tokio::select! {
+        () = server.serve(listener) => anyhow::bail!("the listener has ended"),
+        () = scraping => anyhow::bail!("nodes are no longer followed"),
+        () = following => anyhow::bail!("it is no longer followed whom to believe"),
+        signal = crate::etcd::signal() => signal,
+    }
+}
+
+fn certificate(flags: &Flags) -> Result<Certificate> {
+    match (&flags.tls_cert_file, &flags.tls_private_key_file) {
+        (Some(certificate), Some(key)) => Ok(Certificate::Files(certificate.clone(), key.clone())),
+        (None, None) => Ok(Certificate::make()?),
+        _ => anyhow::bail!("--tls-cert-file and --tls-private-key-file go together"),
+    }
+}
+
+/// Kubelets know this server by what it shows to the API server.
+fn kubelets(flags: &Flags, reach: &Reach) -> Kubelets {
+    let mut config = reach.config.clone();
+    let authority = flags.kubelet_certificate_authority.clone().map(Pem::File);
+    config.tls = Tls {
+        insecure_skip_verify: flags.kubelet_insecure_tls,
+        certificate_authority: authority.or(config.tls.certificate_authority).filter(|_| !flags.kubelet_insecure_tls),
+        server_name: None,
+        client: config.tls.client,
+    };
+    config.proxy = None;
+    config.impersonate = None;
+    Kubelets {
+        config,
+        address_types: flags.kubelet_preferred_address_types.clone(),
+        port: (!flags.kubelet_use_node_status_port).then_some(flags.kubelet_port),
+        timeout: flags.kubelet_request_timeout,
+    }
+}

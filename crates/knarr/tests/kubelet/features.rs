@@ -1,0 +1,146 @@
+//! What else a pod can ask for and see.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+
+use machinery::{Value, json, value};
+
+use crate::cluster::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_share_processes_name_themselves_and_choose_their_resolvers() {
+    let Some(cluster) = cluster().await else { return };
+    let mut shared = with(
+        "shared",
+        value!({"restartPolicy": "Never", "shareProcessNamespace": true, "terminationGracePeriodSeconds": 1, "containers": [
+        (container("c", "while ! ps | grep -v grep | grep -q 'sleep 31415'; do sleep 0.1; done; echo seen")),
+        (container("other", "exec sleep 31415"))]}),
+    );
+    shared.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("labels", value!({"a": "b"}));
+    cluster.run(&shared, "running", |pod| phase(pod) == "Running").await;
+    cluster.logged("shared", "c", 0, "seen").await;
+
+    let mut named = pod("named", "hostname; cat /etc/resolv.conf");
+    set(&mut named, "restartPolicy", "Never");
+    set(&mut named, "hostname", "host");
+    set(&mut named, "subdomain", "sub");
+    set(&mut named, "setHostnameAsFQDN", true);
+    set(&mut named, "dnsPolicy", "None");
+    set(
+        &mut named,
+        "dnsConfig",
+        value!({"nameservers": ["192.0.2.53"], "searches": ["example.com"], "options": [{"name": "ndots", "value": "2"}, {"name": "rotate"}]}),
+    );
+    let fqdn = "host.sub.default.svc.cluster.local";
+    let resolver = "nameserver 192.0.2.53\nsearch example.com\noptions ndots:2 rotate\n";
+    let said = cluster.output(&named).await;
+    assert!(said.starts_with(&format!("{fqdn}\n")), "{said}");
+    for line in resolver.lines() {
+        assert!(said.contains(line), "{line} is not in {said}");
+    }
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_words_come_from_the_log_and_exits_decide_about_restarts() {
+    let Some(cluster) = cluster().await else { return };
+    let mut fails = pod("fails", "echo the reason; exit 3");
+    set(&mut fails, "restartPolicy", "Never");
+    set_container(&mut fails, "terminationMessagePolicy", "FallbackToLogsOnError");
+    let ended = cluster.run(&fails, "over", |pod| phase(pod) == "Failed").await;
+    let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(state["message"], Value::from("the reason\n"));
+
+    let mut again = pod("again", "test -e /v/once && exit 0; touch /v/once; exit 42");
+    set(&mut again, "restartPolicy", "Never");
+    set(&mut again, "volumes", value!([{"name": "v", "emptyDir": {}}]));
+    set_container(&mut again, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    set_container(&mut again, "restartPolicy", "Never");
+    set_container(
+        &mut again,
+        "restartPolicyRules",
+        value!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]),
+    );
+    let ended = cluster.run(&again, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    assert_eq!(
+        (phase(&ended), &ended["status"]["containerStatuses"][0]["restartCount"]),
+        ("Succeeded", &Value::Int(1))
+    );
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
+    let Some(cluster) = cluster().await else { return };
+    let mut parts = pod("parts", "echo mine >/part/file; cat /whole/parts/file");
+    set(&mut parts, "restartPolicy", "Never");
+    set(&mut parts, "volumes", value!([{"name": "v", "emptyDir": {}}]));
+    set_container(
+        &mut parts,
+        "env",
+        value!([{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
+    );
+    set_container(
+        &mut parts,
+        "volumeMounts",
+        value!([{"name": "v", "mountPath": "/part", "subPathExpr": "$(NAME)"}, {"name": "v", "mountPath": "/whole"}]),
+    );
+    assert_eq!(cluster.output(&parts).await, "mine\n");
+
+    let mut listens = pod("listens", "sleep 1; exec httpd -f -p 127.0.0.1:8098 -h /tmp");
+    set(&mut listens, "hostNetwork", true);
+    set_container(
+        &mut listens,
+        "startupProbe",
+        value!({"tcpSocket": {"host": "127.0.0.1", "port": 8098}, "periodSeconds": 1, "failureThreshold": 30}),
+    );
+    cluster.run(&listens, "ready", is_ready).await;
+    cluster.event("Unhealthy: Startup probe failed: dial tcp 127.0.0.1:8098: connect: connection refused").await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_a_volume() {
+    let Some(cluster) = cluster_with_built_in().await else { return };
+    let mut reads =
+        pod("reads", "test -x /image/bin/busybox && echo there; touch /image/x 2>/dev/null || echo protected");
+    set(&mut reads, "restartPolicy", "Never");
+    set(&mut reads, "volumes", value!([{"name": "i", "image": {"reference": IMAGE, "pullPolicy": "IfNotPresent"}}]));
+    set_container(&mut reads, "volumeMounts", value!([{"name": "i", "mountPath": "/image"}]));
+    assert_eq!(cluster.output(&reads).await, "there\nprotected\n");
+    cluster.finish().await;
+}
+
+/// A web server that answers everything with what it holds now.
+fn serve(document: Arc<Mutex<String>>) -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            // Whoever asks this one asks in one packet.
+            let length = stream.read(&mut request).unwrap_or(0);
+            let told = String::from_utf8_lossy(&request[..length]).to_ascii_lowercase().contains("x-who: node");
+            let body = if told { document.lock().unwrap().clone() } else { String::new() };
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_from_a_web_server_runs_until_it_is_named_no_more() {
+    let spec = value!({"containers": [(container("c", "sleep 1000"))], "terminationGracePeriodSeconds": 1});
+    let manifest = value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
+    let document = Arc::new(Mutex::new(json::to_string(&manifest)));
+    let url = format!("http://127.0.0.1:{}/pods?all=1", serve(Arc::clone(&document)));
+    let flags = ["--manifest-url", &url, "--manifest-url-header", "X-Who:node", "--http-check-frequency", "1s"];
+    let Some(cluster) = cluster_with(&flags).await else { return };
+    let name = format!("web-{NODE}");
+    let mirror = cluster.wait(&PODS, &name, "ready", is_ready).await;
+    assert_eq!(mirror["metadata"]["annotations"]["kubernetes.io/config.source"], Value::from("http"));
+    *document.lock().unwrap() = "{\"kind\": \"PodList\", \"apiVersion\": \"v1\", \"items\": []}".to_owned();
+    cluster.gone(&name).await;
+    cluster.finish().await;
+}

@@ -1,0 +1,44 @@
+//! Processors and memory of their own for containers, near each other.
+
+use machinery::{Value, json, value};
+
+use crate::cluster::*;
+
+const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nmemoryManagerPolicy: Static\n\
+    topologyManagerPolicy: single-numa-node\nkubeReserved: {memory: 64Mi}\n\
+    reservedMemory: [{numaNode: 0, limits: {memory: 64Mi}}]\n";
+
+fn guaranteed(name: &str, script: &str) -> Value {
+    let mut pod = pod(name, script);
+    let amounts = value!({"cpu": "1", "memory": "32Mi"});
+    set_container(&mut pod, "resources", value!({"requests": (amounts.clone()), "limits": amounts}));
+    pod
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_has_its_processors_and_memory_on_one_node_or_is_refused() {
+    if std::thread::available_parallelism().map_or(1, usize::from) != 2 {
+        eprintln!("skipped: this is about a machine with two processors");
+        return;
+    }
+    let Some(mut cluster) = cluster_with_config(CONFIG).await else { return };
+    let script = "grep allowed_list /proc/self/status; sleep 1000";
+    let running = cluster.run(&guaranteed("first", script), "ready", is_ready).await;
+    cluster.logged("first", "c", 0, "Mems_allowed_list:").await;
+    assert_eq!(cluster.printed(&running, "c", 0), "Cpus_allowed_list:\t1\nMems_allowed_list:\t0\n");
+    let uid = running.str_at(&["metadata", "uid"]).unwrap();
+    let state = std::fs::read(cluster.path("kubelet/memory_manager_state")).unwrap();
+    let state = json::parse(&state).unwrap();
+    let expect = value!([{"numaAffinity": [0], "type": "memory", "size": 33_554_432_i64}]);
+    assert_eq!(state["entries"][uid]["c"], expect, "{state:?}");
+
+    cluster.restart();
+    let refused = cluster.run(&guaranteed("second", "true"), "refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(refused["status"]["reason"], Value::from("TopologyAffinityError"));
+    let message = "Pod was rejected: Resources cannot be allocated with Topology locality";
+    assert_eq!(refused["status"]["message"], Value::from(message));
+
+    cluster.delete_wholly("first").await;
+    cluster.run(&guaranteed("third", "sleep 1000"), "ready", is_ready).await;
+    cluster.finish().await;
+}

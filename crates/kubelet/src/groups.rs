@@ -1,0 +1,107 @@
+//! The control group of each pod: made before its sandbox, removed after it; by hand, or by systemd where the kubelet is told so.
+
+use ::container::cgroup::Cgroup;
+use ::container::systemd::{self, Systemd, SystemdError};
+
+use crate::config::Config;
+use crate::pod::Pod;
+use crate::resources;
+
+/// Why a pod has no group.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// The kernel.
+    #[error("{0}")]
+    Kernel(#[from] std::io::Error),
+    /// systemd.
+    #[error(transparent)]
+    Systemd(#[from] SystemdError),
+}
+
+/// The groups of a node's pods.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    root: String,
+    systemd: Option<Systemd>,
+    pids_max: Option<i64>,
+}
+
+impl Groups {
+    /// As the kubelet is told to make them; refused if it is to ask a systemd that is not there.
+    pub fn new(config: &Config) -> Result<Self, SystemdError> {
+        let systemd = config.systemd_groups.then(Systemd::of_machine).transpose()?;
+        Ok(Self { root: config.cgroup_root.clone(), systemd, pids_max: config.pod_pids_max })
+    }
+
+    /// The group of a pod.
+    pub fn of(&self, pod: Pod<'_>) -> Cgroup {
+        self.at(&resources::cgroup(&self.root, pod))
+    }
+
+    /// What the runtime is told of it: its path, or the name of its slice.
+    pub fn told(&self, pod: Pod<'_>) -> String {
+        let path = resources::cgroup(&self.root, pod);
+        if self.systemd.is_some() { systemd::slice_of(&path) } else { path }
+    }
+
+    /// Makes it, with what the pod may use; waits for systemd if it must.
+    pub fn make(&self, pod: Pod<'_>) -> Result<(), GroupError> {
+        if let Some(systemd) = &self.systemd {
+            systemd.start_slice(&self.told(pod))?;
+        }
+        let group = self.of(pod);
+        group.create()?;
+        Ok(group.update(&resources::of_pod(pod, self.pids_max))?)
+    }
+
+    /// Changes what the pod may use.
+    pub fn update(&self, pod: Pod<'_>) -> Result<(), GroupError> {
+        Ok(self.of(pod).update(&resources::of_pod(pod, self.pids_max))?)
+    }
+
+    /// Removes it; one that is not there is removed already.
+    pub fn remove(&self, pod: Pod<'_>) -> Result<(), GroupError> {
+        self.remove_at(&resources::cgroup(&self.root, pod))
+    }
+
+    /// Removes what there may be of a pod of which nothing but its uid is known.
+    pub fn remove_all(&self, uid: &str) -> Result<(), GroupError> {
+        resources::cgroups_of(&self.root, uid).iter().try_for_each(|path| self.remove_at(path))
+    }
+
+    fn remove_at(&self, path: &str) -> Result<(), GroupError> {
+        self.at(path).remove()?;
+        match &self.systemd {
+            Some(systemd) => Ok(systemd.stop(&systemd::slice_of(path))?),
+            None => Ok(()),
+        }
+    }
+
+    fn at(&self, path: &str) -> Cgroup {
+        let of_slice = self.systemd.as_ref().and_then(|_| systemd::path_of(&systemd::slice_of(path)));
+        Cgroup::at(of_slice.as_deref().unwrap_or(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn a_kubelet_that_is_to_ask_systemd_refuses_to_do_without() {
+        let mut config = Config::new("n");
+        let pod = value!({"metadata": {"uid": "a-b"}, "spec": {"containers": [{"name": "c"}]}});
+        let groups = Groups::new(&config).unwrap();
+        assert_eq!(groups.told(Pod(&pod)), "/kubepods/besteffort/poda-b");
+        assert_eq!(groups.of(Pod(&pod)).path(), Path::new("/kubepods/besteffort/poda-b"));
+        config.systemd_groups = true;
+        match Groups::new(&config) {
+            Err(error) => assert!(error.to_string().starts_with("systemd does not run on this machine"), "{error}"),
+            Ok(groups) => assert_eq!(groups.told(Pod(&pod)), "kubepods-besteffort-poda_b.slice"),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Memory of its own NUMA nodes for containers of guaranteed pods, if the kubelet is told to give it out.
+//!
+//! Admission of a pod takes memory of nodes, its end gives it back. Who has what is in a file before a container starts; the
+//! kernel holds containers to their nodes, and their groups to their limits.
+
+pub mod bank;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use machinery::{Object, Value, json, value};
+
+use crate::pod::{Container, Pod};
+use crate::topology::Nodes;
+use bank::{Amount, Bank, Block};
+
+const FILE: &str = "memory_manager_state";
+
+/// The memory of a node. Clones share it.
+#[derive(Clone)]
+pub struct Memory(Option<Arc<Shared>>);
+
+struct Shared {
+    file: PathBuf,
+    bank: Mutex<Bank>,
+}
+
+impl Memory {
+    /// Everybody's memory may be anywhere.
+    pub const fn shared_by_all() -> Self {
+        Self(None)
+    }
+
+    /// Memory is given out; who had which before is remembered.
+    pub fn given_away(root: &Path, mut bank: Bank) -> Self {
+        let file = root.join(FILE);
+        bank.restore(read(&file));
+        Self(Some(Arc::new(Shared { file, bank: Mutex::new(bank) })))
+    }
+
+    /// Lets memory be given to a pod: all that `then` gives, or none if it fails.
+    pub fn giving<T, E>(&self, then: impl FnOnce(Option<&mut Bank>) -> Result<T, E>) -> Result<T, E> {
+        let Some(shared) = &self.0 else { return then(None) };
+        let mut bank = shared.bank();
+        let before = bank.clone();
+        let outcome = then(Some(&mut *bank));
+        match &outcome {
+            Ok(_) if bank.given() != before.given() => write(&shared.file, &bank),
+            Ok(_) => {}
+            Err(_) => *bank = before,
+        }
+        outcome
+    }
+
+    /// Gives back what pods had that are gone.
+    pub fn keep_only(&self, is_here: impl Fn(&str) -> bool) {
+        let Some(shared) = &self.0 else { return };
+        let mut bank = shared.bank();
+        if bank.keep_only(is_here) {
+            write(&shared.file, &bank);
+        }
+    }
+
+    /// The nodes that a container's memory comes from, as the kernel writes them; empty for any.
+    pub fn of(&self, pod: Pod<'_>, container: Container<'_>) -> String {
+        let Some(shared) = &self.0 else { return String::new() };
+        let bank = shared.bank();
+        let nodes = bank.nodes_of(pod.uid(), container.name());
+        crate::cpus::listed(&nodes.into_iter().flat_map(Nodes::iter).collect())
+    }
+
+    /// The blocks that a container has.
+    pub fn blocks(&self, uid: &str, container: &str) -> Vec<Block> {
+        self.0.as_ref().map(|shared| shared.bank().blocks(uid, container).to_vec()).unwrap_or_default()
+    }
+
+    /// What can be given out in all: node, kind, bytes.
+    pub fn allocatable(&self) -> Vec<(u32, String, Amount)> {
+        self.0.as_ref().map(|shared| shared.bank().allocatable()).unwrap_or_default()
+    }
+}
+
+impl Shared {
+    fn bank(&self) -> MutexGuard<'_, Bank> {
+        self.bank.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who had what; nobody anything if that cannot be read.
+fn read(file: &Path) -> Vec<(String, String, Vec<Block>)> {
+    let state = fs::read(file).ok().and_then(|text| json::parse(&text).ok()).unwrap_or_default();
+    let block = |value: &Value| {
+        let nodes = value["numaAffinity"].as_array()?.iter().filter_map(|node| u32::try_from(node.as_int()?).ok());
+        let bytes = value["size"].as_int().and_then(|bytes| u64::try_from(bytes).ok())?;
+        Some(Block { nodes: Nodes::of(nodes), kind: value.str_at(&["type"])?.to_owned(), bytes })
+    };
+    let pods = state["entries"].as_object().into_iter().flat_map(Object::iter);
+    let containers = pods.flat_map(|(uid, containers)| {
+        let containers = containers.as_object().into_iter().flat_map(Object::iter);
+        containers.map(move |(name, blocks)| (uid.to_owned(), name.to_owned(), blocks))
+    });
+    containers
+        .map(|(uid, name, blocks)| {
+            (uid, name, blocks.as_array().unwrap_or_default().iter().filter_map(block).collect())
+        })
+        .collect()
+}
+
+fn write(file: &Path, bank: &Bank) {
+    let number = |bytes: Amount| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let list = |nodes: Nodes| Value::Array(nodes.iter().map(|node| Value::from(i64::from(node))).collect());
+    let mut entries = Object::new();
+    for given in bank.given() {
+        let blocks = given.blocks.iter().map(|block| {
+            value!({"numaAffinity": (list(block.nodes)), "type": (block.kind.as_str()), "size": (number(block.bytes))})
+        });
+        if !entries.contains_key(&given.uid) {
+            entries.insert(given.uid.as_str(), Value::object());
+        }
+        if let Some(pod) = entries.get_mut(&given.uid).and_then(Value::as_object_mut) {
+            pod.insert(given.container.as_str(), blocks.collect::<Vec<_>>());
+        }
+    }
+    let mut machine = Object::new();
+    for (node, state) in bank.state() {
+        let kinds: Object = state
+            .kinds
+            .iter()
+            .map(|(kind, room)| {
+                let value = value!({"total": (number(room.total)), "systemReserved": (number(room.reserved)),
+                    "allocatable": (number(room.total - room.reserved)), "reserved": (number(room.given)),
+                    "free": (number((room.total - room.reserved).saturating_sub(room.given)))});
+                (kind.as_str(), value)
+            })
+            .collect();
+        let assignments = i64::try_from(state.assignments).unwrap_or(i64::MAX);
+        let value = value!({"numberOfAssignments": assignments, "memoryMap": kinds, "cells": (list(state.group))});
+        machine.insert(node.to_string(), value);
+    }
+    let state = value!({"policyName": "Static", "machineState": machine, "entries": entries});
+    let beside = file.with_extension("new");
+    let written = fs::write(&beside, json::to_string(&state)).and_then(|()| fs::rename(&beside, file));
+    if let Err(error) = written {
+        tracing::error!(%error, "it cannot be written down which memory pods have");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::topology::Provider;
+
+    #[test]
+    fn who_has_which_memory_survives_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let amounts = BTreeMap::from([(0, BTreeMap::from([("memory".to_owned(), 100)]))]);
+        let pod = value!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources":
+            {"requests": {"cpu": "1", "memory": "40"}, "limits": {"cpu": "1", "memory": "40"}}}]}});
+        let container = Pod(&pod).app_containers().next().unwrap();
+        let open = || Memory::given_away(dir.path(), Bank::new(amounts.clone(), &BTreeMap::new()));
+        let memory = open();
+        let failed: Result<(), &str> = memory.giving(|bank| {
+            bank.unwrap().allocate(Pod(&pod), container, None).unwrap();
+            Err("another one has nothing left")
+        });
+        assert!(failed.is_err() && memory.blocks("u", "c").is_empty());
+        memory.giving(|bank| bank.unwrap().allocate(Pod(&pod), container, None)).unwrap();
+        let again = open();
+        assert_eq!(again.blocks("u", "c"), [Block { nodes: Nodes::of([0]), kind: "memory".to_owned(), bytes: 40 }]);
+        assert_eq!(again.of(Pod(&pod), container), "0");
+        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        let expect = value!({"policyName": "Static", "machineState": {"0": {"numberOfAssignments": 1, "cells": [0],
+            "memoryMap": {"memory": {"total": 100, "systemReserved": 0, "allocatable": 100, "reserved": 40, "free": 60}}}},
+            "entries": {"u": {"c": [{"numaAffinity": [0], "type": "memory", "size": 40}]}}});
+        assert_eq!(json::parse(text.as_bytes()).unwrap(), expect);
+        again.keep_only(|_| false);
+        assert!(open().blocks("u", "c").is_empty());
+        fs::write(dir.path().join(FILE), "{").unwrap();
+        assert!(open().blocks("u", "c").is_empty());
+    }
+}

@@ -1,0 +1,398 @@
+//! Which memory is whose: decided without asking anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::field_rules::quantity;
+use machinery::Object;
+
+use crate::admission::Refusal;
+use crate::pod::{Container, Pod, Role};
+use crate::resources;
+use crate::topology::{Hint, Hints, Nodes, Provider};
+
+/// Bytes.
+pub type Amount = u64;
+
+/// Memory of one kind that a container has on some nodes together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The nodes.
+    pub nodes: Nodes,
+    /// `memory`, or huge pages of a size.
+    pub kind: String,
+    /// How much.
+    pub bytes: Amount,
+}
+
+/// What a container has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Its pod.
+    pub uid: String,
+    /// Its name.
+    pub container: String,
+    /// Whether it ends before others start, which then have what it had.
+    pub ends_first: bool,
+    /// What it has.
+    pub blocks: Vec<Block>,
+}
+
+/// How much of a kind a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// In all.
+    pub total: Amount,
+    /// For the system.
+    pub reserved: Amount,
+    /// For containers that have it.
+    pub given: Amount,
+}
+
+/// How a node is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeState {
+    /// Its memory by kind.
+    pub kinds: BTreeMap<String, Room>,
+    /// How many blocks are on it.
+    pub assignments: usize,
+    /// The nodes that give memory together with it: itself if it gives alone.
+    pub group: Nodes,
+}
+
+/// All memory, and who has which.
+#[derive(Clone, Debug)]
+pub struct Bank {
+    rooms: BTreeMap<u32, BTreeMap<String, Room>>,
+    given: Vec<Given>,
+}
+
+impl Bank {
+    /// Nobody has any yet; some of each node is the system's.
+    pub fn new(
+        nodes: BTreeMap<u32, BTreeMap<String, Amount>>,
+        reserved: &BTreeMap<u32, BTreeMap<String, Amount>>,
+    ) -> Self {
+        let room = |node: u32, kind: &str, total: Amount| {
+            let reserved = reserved.get(&node).and_then(|kinds| kinds.get(kind)).copied().unwrap_or(0);
+            Room { total, reserved: reserved.min(total), given: 0 }
+        };
+        let rooms = nodes.into_iter().map(|(node, kinds)| {
+            let kinds = kinds.into_iter().map(|(kind, total)| (kind.clone(), room(node, &kind, total)));
+            (node, kinds.collect())
+        });
+        Self { rooms: rooms.collect(), given: Vec::new() }
+    }
+
+    /// Takes over who had what; nodes that are no longer there are not believed.
+    pub fn restore(&mut self, given: Vec<(String, String, Vec<Block>)>) {
+        let all = self.nodes();
+        for (uid, container, blocks) in given {
+            if blocks.iter().all(|block| block.nodes.count() > 0 && block.nodes.and(all) == block.nodes) {
+                // Whether it ended first is not written down: until its pod goes it counts as if it stayed.
+                self.given.push(Given { uid, container, ends_first: false, blocks });
+            }
+        }
+    }
+
+    /// Who has what.
+    pub fn given(&self) -> &[Given] {
+        &self.given
+    }
+
+    /// What a container has.
+    pub fn blocks(&self, uid: &str, container: &str) -> &[Block] {
+        let own = self.given.iter().find(|given| given.uid == uid && given.container == container);
+        own.map_or(&[], |given| &given.blocks)
+    }
+
+    /// The nodes that a container's memory comes from; `None` if it may be anywhere.
+    pub fn nodes_of(&self, uid: &str, container: &str) -> Option<Nodes> {
+        let blocks = self.blocks(uid, container);
+        let nodes = Nodes::of(blocks.iter().flat_map(|block| block.nodes.iter()));
+        (!blocks.is_empty()).then_some(nodes)
+    }
+
+    /// What can be given out in all: node, kind, bytes.
+    pub fn allocatable(&self) -> Vec<(u32, String, Amount)> {
+        let kinds = |(node, kinds): (&u32, &BTreeMap<String, Room>)| {
+            let node = *node;
+            let rows = kinds.iter().map(move |(kind, room)| (node, kind.clone(), room.total - room.reserved));
+            rows.collect::<Vec<_>>()
+        };
+        self.rooms.iter().flat_map(kinds).collect()
+    }
+
+    /// Forgets pods that are gone; says whether there were any.
+    pub fn keep_only(&mut self, is_here: impl Fn(&str) -> bool) -> bool {
+        let before = self.given.len();
+        self.given.retain(|given| is_here(&given.uid));
+        self.given.len() != before
+    }
+
+    /// How each node is used: what blocks have of several nodes is taken of the first that have room.
+    pub fn state(&self) -> BTreeMap<u32, NodeState> {
+        self.state_for("")
+    }
+
+    /// The same for a pod of which more is to start: what has ended then is not in its way.
+    fn state_for(&self, starting: &str) -> BTreeMap<u32, NodeState> {
+        let alone = |node: u32, kinds: &BTreeMap<String, Room>| NodeState {
+            kinds: kinds.clone(),
+            assignments: 0,
+            group: Nodes::of([node]),
+        };
+        let mut state: BTreeMap<u32, NodeState> =
+            self.rooms.iter().map(|(node, kinds)| (*node, alone(*node, kinds))).collect();
+        for (nodes, kind, mut bytes, count) in self.charged(starting) {
+            for node in nodes.iter() {
+                let Some(node) = state.get_mut(&node) else { continue };
+                node.group = Nodes::of(node.group.iter().chain(nodes.iter()));
+                node.assignments += count;
+                if let Some(room) = node.kinds.get_mut(&kind) {
+                    let part = bytes.min((room.total - room.reserved).saturating_sub(room.given));
+                    room.given += part;
+                    bytes -= part;
+                }
+            }
+        }
+        state
+    }
+
+    /// What pods have of which nodes: nodes, kind, bytes, blocks. What ends first and what stays never count both.
+    fn charged(&self, starting: &str) -> Vec<(Nodes, String, Amount, usize)> {
+        let pods: BTreeSet<&str> = self.given.iter().map(|given| given.uid.as_str()).collect();
+        let mut charged = Vec::new();
+        for uid in pods {
+            let mut first: BTreeMap<(Nodes, &str), (Amount, usize)> = BTreeMap::new();
+            let mut lasting = first.clone();
+            let counts = |given: &&Given| given.uid == uid && !(given.ends_first && uid == starting);
+            for given in self.given.iter().filter(counts) {
+                for block in &given.blocks {
+                    let key = (block.nodes, block.kind.as_str());
+                    let (bytes, count) =
+                        if given.ends_first { &mut first } else { &mut lasting }.entry(key).or_default();
+                    *bytes = if given.ends_first { block.bytes.max(*bytes) } else { *bytes + block.bytes };
+                    *count += 1;
+                }
+            }
+            for (key, (bytes, count)) in first {
+                let both = lasting.entry(key).or_default();
+                *both = (bytes.max(both.0), count + both.1);
+            }
+            charged.extend(
+                lasting.into_iter().map(|((nodes, kind), (bytes, count))| (nodes, kind.to_owned(), bytes, count)),
+            );
+        }
+        charged
+    }
+
+    fn nodes(&self) -> Nodes {
+        Nodes::of(self.rooms.keys().copied())
+    }
+
+    /// The sets of nodes that all of this can come from, and whether each is as small as it could be.
+    fn fitting(&self, uid: &str, asked: &BTreeMap<String, Amount>) -> Vec<(Nodes, bool)> {
+        let state = self.state_for(uid);
+        let all = self.nodes();
+        let sum = |set: Nodes, kind: &str, of: fn(&Room) -> Amount| -> Amount {
+            let rooms = set.iter().filter_map(|node| state.get(&node)?.kinds.get(kind));
+            rooms.map(of).sum()
+        };
+        let mut smallest = all.count();
+        let mut found = Vec::new();
+        for set in all.subsets() {
+            if asked.iter().any(|(kind, bytes)| sum(set, kind, |room| room.total - room.reserved) < *bytes) {
+                continue;
+            }
+            smallest = smallest.min(set.count());
+            // Nodes give alone or in the same company, never both: a group's memory is on any of its nodes.
+            let apart =
+                set.iter().filter_map(|node| state.get(&node)).any(|node| node.assignments > 0 && node.group != set);
+            let free = |room: &Room| (room.total - room.reserved).saturating_sub(room.given);
+            if !apart && asked.iter().all(|(kind, bytes)| sum(set, kind, free) >= *bytes) {
+                found.push(set);
+            }
+        }
+        found.into_iter().map(|set| (set, set.count() == smallest)).collect()
+    }
+
+    fn hints_for(&self, uid: &str, asked: &BTreeMap<String, Amount>) -> Hints {
+        let hints: Vec<Hint> = self
+            .fitting(uid, asked)
+            .into_iter()
+            .map(|(nodes, preferred)| Hint { nodes: Some(nodes), preferred })
+            .collect();
+        asked.keys().map(|kind| (kind.clone(), Some(hints.clone()))).collect()
+    }
+}
+
+impl Provider for Bank {
+    fn hints(&self, pod: Pod<'_>, container: Container<'_>) -> Hints {
+        let asked = asked(pod, container);
+        match self.nodes_of(pod.uid(), container.name()) {
+            Some(nodes) => {
+                let fixed = vec![Hint { nodes: Some(nodes), preferred: true }];
+                asked.into_keys().map(|kind| (kind, Some(fixed.clone()))).collect()
+            }
+            None => self.hints_for(pod.uid(), &asked),
+        }
+    }
+
+    fn pod_hints(&self, pod: Pod<'_>) -> Hints {
+        let (mut first, mut lasting): (BTreeMap<String, Amount>, BTreeMap<String, Amount>) = Default::default();
+        for container in pod.init_containers().chain(pod.app_containers()) {
+            for (kind, bytes) in asked(pod, container) {
+                if container.role == Role::Init {
+                    let most = first.entry(kind).or_default();
+                    *most = bytes.max(*most);
+                } else {
+                    *lasting.entry(kind).or_default() += bytes;
+                }
+            }
+        }
+        for (kind, bytes) in first {
+            let most = lasting.entry(kind).or_default();
+            *most = bytes.max(*most);
+        }
+        self.hints_for(pod.uid(), &lasting)
+    }
+
+    fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Refusal> {
+        let asked = asked(pod, container);
+        if asked.is_empty() || self.nodes_of(pod.uid(), container.name()).is_some() {
+            return Ok(());
+        }
+        let fitting = self.fitting(pod.uid(), &asked);
+        // What is wanted may be too little: then it is the smallest set that has it.
+        let wanted = fitting.iter().find(|(set, _)| Some(*set) == near);
+        let wider = |set: Nodes| near.is_none_or(|near| near.and(set) == near);
+        let best = |is: &dyn Fn(Nodes) -> bool| fitting.iter().find(|(set, preferred)| *preferred && is(*set));
+        let found = wanted.or_else(|| best(&wider)).or_else(|| fitting.iter().find(|(set, _)| wider(*set)));
+        let Some((nodes, _)) = found.or_else(|| fitting.first()) else { return Err(refusal()) };
+        let blocks = asked.into_iter().map(|(kind, bytes)| Block { nodes: *nodes, kind, bytes }).collect();
+        let (uid, name) = (pod.uid().to_owned(), container.name().to_owned());
+        self.given.push(Given { uid, container: name, ends_first: container.role == Role::Init, blocks });
+        Ok(())
+    }
+}
+
+/// What a container is to have of its own: memory and huge pages of those in guaranteed pods.
+fn asked(pod: Pod<'_>, container: Container<'_>) -> BTreeMap<String, Amount> {
+    if resources::qos_class(pod.spec()) != "Guaranteed" {
+        return BTreeMap::new();
+    }
+    let requests = container.spec["resources"]["requests"].as_object().into_iter().flat_map(Object::iter);
+    requests
+        .filter(|(kind, _)| *kind == "memory" || kind.starts_with("hugepages-"))
+        .filter_map(|(kind, amount)| Some((kind.to_owned(), u64::try_from(quantity(amount).value()).ok()?)))
+        .filter(|(_, bytes)| *bytes > 0)
+        .collect()
+}
+
+fn refusal() -> Refusal {
+    let why = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available";
+    let message = format!("Pod was rejected: Allocate failed due to {why}, which is unexpected");
+    Refusal { reason: "UnexpectedAdmissionError".to_owned(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::{Value, value};
+
+    use super::*;
+
+    /// Two nodes of a hundred bytes, of which the first gives ten to the system.
+    fn bank() -> Bank {
+        let node = || BTreeMap::from([("memory".to_owned(), 100)]);
+        let reserved = BTreeMap::from([(0, BTreeMap::from([("memory".to_owned(), 10)]))]);
+        Bank::new(BTreeMap::from([(0, node()), (1, node())]), &reserved)
+    }
+
+    fn pod(uid: &str, init: i64, app: i64) -> Value {
+        let container = |name: &str, bytes: i64| {
+            let amounts = value!({"cpu": "1", "memory": (bytes.to_string())});
+            value!({"name": name, "resources": {"requests": (amounts.clone()), "limits": amounts}})
+        };
+        let init: Vec<Value> = (init > 0).then(|| container("i", init)).into_iter().collect();
+        value!({"metadata": {"uid": uid}, "spec": {"initContainers": init, "containers": [(container("c", app))]}})
+    }
+
+    fn admit(bank: &mut Bank, pod: &Value, near: Option<Nodes>) -> Result<(), Refusal> {
+        let pod = Pod(pod);
+        pod.init_containers().chain(pod.app_containers()).try_for_each(|container| bank.allocate(pod, container, near))
+    }
+
+    fn nodes(bank: &Bank, uid: &str) -> Vec<u32> {
+        bank.nodes_of(uid, "c").into_iter().flat_map(Nodes::iter).collect()
+    }
+
+    #[test]
+    fn memory_comes_from_as_few_nodes_as_possible_and_from_those_that_are_wanted() {
+        let mut bank = bank();
+        admit(&mut bank, &pod("a", 0, 50), None).unwrap();
+        assert_eq!(nodes(&bank, "a"), [0]);
+        admit(&mut bank, &pod("b", 0, 50), None).unwrap();
+        assert_eq!(nodes(&bank, "b"), [1]);
+        admit(&mut bank, &pod("c", 0, 30), Some(Nodes::of([1]))).unwrap();
+        assert_eq!(nodes(&bank, "c"), [1]);
+        // Sixty are left in all, but together nodes cannot give what each gives alone.
+        let refused = admit(&mut bank, &pod("d", 0, 60), None).unwrap_err();
+        assert!(refused.message.contains("no NUMA nodes with enough memory"), "{}", refused.message);
+        assert!(bank.keep_only(|uid| uid == "none") && bank.given().is_empty());
+        admit(&mut bank, &pod("wide", 0, 150), Some(Nodes::of([0]))).unwrap();
+        assert_eq!(nodes(&bank, "wide"), [0, 1]);
+        assert!(admit(&mut bank, &pod("e", 0, 10), None).is_ok(), "from the same company");
+        assert_eq!(nodes(&bank, "e"), [0, 1]);
+        assert!(admit(&mut bank, &pod("f", 0, 31), None).is_err());
+    }
+
+    #[test]
+    fn what_an_init_container_had_is_used_again() {
+        let mut bank = bank();
+        admit(&mut bank, &pod("a", 80, 60), None).unwrap();
+        assert_eq!(bank.state()[&0].kinds["memory"], Room { total: 100, reserved: 10, given: 80 });
+        assert_eq!((bank.state()[&0].assignments, bank.state()[&1].assignments), (2, 0));
+    }
+
+    #[test]
+    fn only_guaranteed_pods_have_memory_of_their_own() {
+        let mut bank = bank();
+        let burstable = value!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"memory": "5"}}}]}});
+        admit(&mut bank, &burstable, None).unwrap();
+        assert!(bank.given().is_empty() && bank.pod_hints(Pod(&burstable)).is_empty());
+    }
+
+    #[test]
+    fn hints_are_the_sets_that_have_enough() {
+        let mut bank = bank();
+        let check = |bank: &Bank, bytes: i64, expect: &[(&[u32], bool)]| {
+            let pod = pod("new", 0, bytes);
+            let hints = bank.hints(Pod(&pod), Pod(&pod).app_containers().next().unwrap());
+            let shown = |hint: &Hint| (hint.nodes.unwrap().iter().collect::<Vec<_>>(), hint.preferred);
+            let found: Vec<_> = hints["memory"].iter().flatten().map(shown).collect();
+            let expect: Vec<_> = expect.iter().map(|(nodes, preferred)| (nodes.to_vec(), *preferred)).collect();
+            assert_eq!(found, expect, "{bytes}");
+        };
+        check(&bank, 50, &[(&[0], true), (&[1], true), (&[0, 1], false)]);
+        check(&bank, 95, &[(&[1], true), (&[0, 1], false)]);
+        check(&bank, 150, &[(&[0, 1], true)]);
+        check(&bank, 200, &[]);
+        admit(&mut bank, &pod("a", 0, 50), None).unwrap();
+        check(&bank, 45, &[(&[1], true)]);
+    }
+
+    #[test]
+    fn what_is_restored_counts_and_what_cannot_be_is_left_out() {
+        let mut bank = bank();
+        let block = |nodes: &[u32]| {
+            vec![Block { nodes: Nodes::of(nodes.iter().copied()), kind: "memory".to_owned(), bytes: 60 }]
+        };
+        bank.restore(vec![
+            ("a".into(), "c".into(), block(&[1])),
+            ("b".into(), "c".into(), block(&[7])),
+            ("d".into(), "c".into(), block(&[])),
+        ]);
+        assert_eq!(bank.given().len(), 1);
+        assert_eq!(bank.state()[&1].kinds["memory"].given, 60);
+    }
+}

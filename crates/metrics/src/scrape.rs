@@ -1,0 +1,241 @@
+//! Asks kubelets what their nodes and pods have used, and keeps the last of what they said.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::cache::{self, Reader, Source};
+use client::{Client, Config, Settings};
+use driver::clock;
+use http::{Request, Uri};
+use http_body_util::BodyExt;
+use machinery::Value;
+use reconcile::kinds;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::history::{History, Used};
+use crate::reading::Reading;
+
+/// Kubelets that are asked at once.
+const AT_ONCE: usize = 32;
+/// What is incomplete is asked for again, but not sooner than this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// With nobody asking kubelets are asked so rarely: often enough for a window, too rarely to be noticed.
+const UNASKED: Duration = Duration::from_secs(60);
+/// The longest answer of a kubelet: a container takes some 300 bytes.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// A node, and what its kubelet said or why it did not.
+type Answered = (String, Result<Reading, String>);
+
+/// How kubelets are reached.
+#[derive(Clone, Debug)]
+pub struct Kubelets {
+    /// Who to be, and whom to trust. Its server is not used.
+    pub config: Config,
+    /// Types of addresses, the best first.
+    pub address_types: Vec<String>,
+    /// The port; each node's own word if absent.
+    pub port: Option<u16>,
+    /// How long one may take.
+    pub timeout: Duration,
+}
+
+/// What kubelets said. Clones share it.
+#[derive(Clone)]
+pub struct Scraper(Arc<Shared>);
+
+struct Shared {
+    kubelets: Kubelets,
+    resolution: Duration,
+    nodes: Reader<Option<Uri>>,
+    clients: Mutex<HashMap<Uri, Client>>,
+    histories: Mutex<BTreeMap<String, History>>,
+    /// When kubelets were asked last. Whoever asks them holds it, so that others wait for the same answers.
+    asked: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl Scraper {
+    /// Follows the nodes; the future asks their kubelets for as long as it is polled.
+    pub fn start(client: Client, kubelets: Kubelets, resolution: Duration) -> (Self, impl Future<Output = ()> + Send) {
+        let (types, port) = (kubelets.address_types.clone(), kubelets.port);
+        let source = Source::all(client, kinds::NODES.clone());
+        let (reflector, nodes) =
+            cache::new(source, cache::Settings::default(), Vec::new(), move |node| place(&node, &types, port));
+        let scraper = Self(Arc::new(Shared {
+            kubelets,
+            resolution,
+            nodes,
+            clients: Mutex::default(),
+            histories: Mutex::default(),
+            asked: tokio::sync::Mutex::default(),
+        }));
+        let asking = scraper.clone();
+        let work = async move {
+            tokio::select! {
+                () = reflector.run() => {}
+                () = asking.keep() => {}
+            }
+        };
+        (scraper, work)
+    }
+
+    /// What a node uses.
+    pub fn node(&self, name: &str) -> Option<Used> {
+        self.histories().get(name)?.node()
+    }
+
+    /// Gives what each container of a pod uses to `then`, if it is known.
+    pub fn pod<T>(&self, namespace: &str, name: &str, then: impl FnOnce(&BTreeMap<&str, Used>) -> T) -> Option<T> {
+        let histories = self.histories();
+        // A pod is on one node, and a node has few readings: nobody tells which node it is.
+        let found = histories.values().find_map(|history| history.pod(namespace, name))?;
+        Some(then(&found))
+    }
+
+    /// Asks kubelets if what is known is older than the resolution.
+    pub async fn refresh(&self) {
+        self.ask_if_older(self.0.resolution).await;
+    }
+
+    /// Asks kubelets because something is not known, unless they have just been asked.
+    pub async fn complete(&self) {
+        self.ask_if_older(AGAIN.min(self.0.resolution)).await;
+    }
+
+    async fn keep(&self) {
+        // A cache that is not kept any more ends with this future.
+        let _ = self.0.nodes.synced().await;
+        loop {
+            self.ask_if_older(self.0.resolution).await;
+            tokio::time::sleep(UNASKED.max(self.0.resolution)).await;
+        }
+    }
+
+    async fn ask_if_older(&self, age: Duration) {
+        let mut asked = self.0.asked.lock().await;
+        if asked.is_none_or(|at| at.elapsed() >= age) {
+            self.ask_all().await;
+            *asked = Some(Instant::now());
+        }
+    }
+
+    async fn ask_all(&self) {
+        let snapshot = self.0.nodes.snapshot();
+        let places: Vec<(String, Uri)> = snapshot
+            .objects
+            .iter()
+            .filter_map(|entry| Some((entry.key.name.to_string(), entry.value.clone()?)))
+            .collect();
+        self.histories().retain(|name, _| places.iter().any(|(node, _)| node == name));
+        self.clients().retain(|known, _| places.iter().any(|(_, place)| place == known));
+        let mut running = JoinSet::new();
+        for (node, place) in places {
+            if running.len() >= AT_ONCE {
+                self.heard(running.join_next().await);
+            }
+            let scraper = self.clone();
+            running.spawn(async move {
+                let reading = scraper.ask(&place).await;
+                (node, reading)
+            });
+        }
+        while let Some(ended) = running.join_next().await {
+            self.heard(Some(ended));
+        }
+    }
+
+    fn heard(&self, ended: Option<Result<Answered, tokio::task::JoinError>>) {
+        match ended {
+            Some(Ok((node, Ok(reading)))) => {
+                let resolution = i64::try_from(self.0.resolution.as_nanos()).unwrap_or(i64::MAX);
+                let resolution = machinery::time::Duration::from_nanos(resolution);
+                self.histories().entry(node).or_default().add(reading, resolution);
+            }
+            Some(Ok((node, Err(problem)))) => tracing::warn!(node, problem, "a kubelet does not say what is used"),
+            _ => {}
+        }
+    }
+
+    async fn ask(&self, place: &Uri) -> Result<Reading, String> {
+        let client = self.client(place)?;
+        let request = Request::get("/metrics/resource").body(Bytes::new()).map_err(|error| error.to_string())?;
+        let asking = async {
+            let answer = client.raw(request).await.map_err(|error| chain(&error))?;
+            if !answer.status().is_success() {
+                return Err(format!("it answers {}", answer.status()));
+            }
+            let (mut body, mut bytes) = (answer.into_body(), Vec::new());
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else { continue };
+                bytes.extend_from_slice(&data);
+                if bytes.len() > ANSWER_BYTES_MAX {
+                    return Err(format!("its answer is larger than {ANSWER_BYTES_MAX} bytes"));
+                }
+            }
+            Ok(bytes)
+        };
+        let answered = tokio::time::timeout(self.0.kubelets.timeout, asking).await;
+        let bytes = answered.map_err(|_| format!("no answer in {:?}", self.0.kubelets.timeout))??;
+        Ok(Reading::parse(&String::from_utf8_lossy(&bytes), clock::now()))
+    }
+
+    fn client(&self, place: &Uri) -> Result<Client, String> {
+        let mut clients = self.clients();
+        if let Some(known) = clients.get(place) {
+            return Ok(known.clone());
+        }
+        let config = Config { server: place.clone(), ..self.0.kubelets.config.clone() };
+        let settings = Settings { user_agent: "metrics-server".to_owned(), attempts_max: 1, ..Settings::default() };
+        let made = Client::connect(&config, settings).map_err(|error| chain(&error))?;
+        clients.insert(place.clone(), made.clone());
+        Ok(made)
+    }
+
+    fn histories(&self) -> MutexGuard<'_, BTreeMap<String, History>> {
+        self.0.histories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Uri, Client>> {
+        self.0.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where a node's kubelet is; nowhere before it has said so.
+fn place(node: &Value, types: &[String], port: Option<u16>) -> Option<Uri> {
+    let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
+    let of_type = |ty: &String| addresses.iter().find(|address| address.str_at(&["type"]) == Some(ty.as_str()));
+    let address = types.iter().find_map(of_type)?.str_at(&["address"])?;
+    let said = node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_int);
+    let port = port.map(i64::from).or(said).filter(|port| *port > 0)?;
+    let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    format!("https://{host}:{port}").parse().ok()
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn a_kubelet_is_where_its_node_says() {
+        let node = value!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}, "addresses": [
+            {"type": "Hostname", "address": "a"}, {"type": "InternalIP", "address": "fd00::1"}]}});
+        let check = |node: &Value, types: &[&str], port: Option<u16>, expect: Option<&str>| {
+            let types: Vec<String> = types.iter().map(|ty| (*ty).to_owned()).collect();
+            assert_eq!(place(node, &types, port).map(|place| place.to_string()).as_deref(), expect);
+        };
+        check(&node, &["InternalIP", "Hostname"], None, Some("https://[fd00::1]:10250/"));
+        check(&node, &["ExternalIP", "Hostname"], Some(7), Some("https://a:7/"));
+        check(&node, &["ExternalIP"], None, None);
+        check(&value!({}), &["Hostname"], Some(7), None);
+    }
+}
