@@ -450,11 +450,13 @@ impl Member {
         self.raft.store().bytes()
     }
 
-    /// The voter that would make the best next leader, if there is another one that follows closely.
-    pub fn successor(&self) -> Option<u64> {
+    /// The voter that would make the best next leader, if there is another one that follows closely and is fit for it.
+    pub fn successor(&self, is_fit: impl Fn(u64) -> bool) -> Option<u64> {
         let progress = self.raft.raft.prs();
         let voter = |id: u64| self.group.member(id).is_some_and(|peer| !peer.learner);
-        let others = progress.iter().filter(|(id, seen)| **id != self.config.id && voter(**id) && seen.recent_active);
+        let others = progress
+            .iter()
+            .filter(|(id, seen)| **id != self.config.id && voter(**id) && seen.recent_active && is_fit(**id));
         others.max_by_key(|(id, seen)| (seen.matched, **id)).map(|(id, _)| *id)
     }
 
@@ -536,7 +538,7 @@ impl Member {
         if !leaves || !self.is_leader() || self.group.is_sole_voter(self.config.id) {
             return false;
         }
-        if let Some(successor) = self.successor() {
+        if let Some(successor) = self.successor(|_| true) {
             self.transfer(successor);
         }
         true

@@ -6,8 +6,8 @@ use ::store::client::Members;
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
+use crate::up::Options;
 use crate::up::plan::{Layout, Store};
-use crate::up::{Options, preflight};
 
 /// Members of the store of this machine's cluster.
 #[derive(Args, Debug)]
@@ -43,21 +43,24 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         data_dir.display()
     );
     let store = Store::Member { initial: Vec::new(), via: None };
-    let layout = Layout::of(&Options { data_dir, store, ..Options::default() }, preflight::address_or(None)?)?;
+    let layout = Layout::of(&Options { data_dir, store, ..Options::default() }, std::net::Ipv4Addr::LOCALHOST.into())?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         let members = Members::new(&layout.store_at("127.0.0.1"))?;
         let known = members.list().await.context("the store of this machine does not answer")?;
         let Some(What::Rm { name }) = what else {
             let leader = members.leader().await?;
-            println!("{:<18} {:<24} {:<10} PEERS", "ID", "NAME", "ROLE");
+            let alarmed = members.alarmed().await?;
+            println!("{:<18} {:<24} {:<10} {:<10} PEERS", "ID", "NAME", "ROLE", "ALARM");
             for member in known {
                 let role = match (member.id == leader, member.learner) {
                     (true, _) => "leader",
                     (false, true) => "learner",
                     (false, false) => "follower",
                 };
-                println!("{:<18x} {:<24} {role:<10} {}", member.id, member.name, member.peer_urls.join(","));
+                let alarm = if alarmed.contains(&member.id) { "no space" } else { "none" };
+                let peers = member.peer_urls.join(",");
+                println!("{:<18x} {:<24} {role:<10} {alarm:<10} {peers}", member.id, member.name);
             }
             return Ok(());
         };

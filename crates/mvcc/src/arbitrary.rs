@@ -94,7 +94,7 @@ fn txn() -> impl Strategy<Value = Txn> {
 }
 
 pub(crate) fn command() -> impl Strategy<Value = Command> {
-    let alarm = prop::sample::select(vec![Alarm::NoSpace, Alarm::Corrupt]);
+    let alarm = prop::sample::select(vec![Alarm::NoSpace, Alarm::Corrupt, Alarm::Low, Alarm::Full]);
     let change = prop::sample::select(vec![AlarmChange::Raise, AlarmChange::Lower, AlarmChange::Lower]);
     prop_oneof![
         8 => put().prop_map(Command::Put),

@@ -132,10 +132,25 @@ pub enum Target {
 /// A condition of a member that operators must act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Alarm {
-    /// The store is full: nothing may grow.
+    /// The store has used up its quota: nothing may grow.
     NoSpace,
     /// Members hold different data: nothing may be written.
     Corrupt,
+    /// The disk of this member is full: it refuses what grows, and the others go on.
+    Low,
+    /// No majority of the members has room on its disk: nothing may grow.
+    Full,
+}
+
+impl Alarm {
+    /// What operators call it: to them every want of room is one alarm.
+    #[must_use]
+    pub fn kind(self) -> Self {
+        match self {
+            Alarm::NoSpace | Alarm::Low | Alarm::Full => Alarm::NoSpace,
+            Alarm::Corrupt => Alarm::Corrupt,
+        }
+    }
 }
 
 /// What becomes of an alarm.

@@ -138,6 +138,11 @@ impl State {
         &self.alarms
     }
 
+    /// Whether nothing may grow.
+    pub fn is_full(&self) -> bool {
+        self.has_alarm(Alarm::NoSpace) || self.has_alarm(Alarm::Full)
+    }
+
     /// Whether any member raised the alarm.
     pub fn has_alarm(&self, alarm: Alarm) -> bool {
         self.alarms.iter().any(|(_, raised)| *raised == alarm)

@@ -344,6 +344,7 @@ impl Replica {
             let chosen = self.offered.iter().position(|(index, _)| *index == meta.index);
             let (_, state) = self.offered.swap_remove(chosen.expect("a snapshot is offered with its state"));
             *self.state.write().expect("nobody panics while holding the state") = state.clone();
+            self.space.look_again();
             state
         });
         self.offered.clear();
@@ -383,6 +384,9 @@ impl Replica {
         let mut state = self.state.write().expect("nobody panics while holding the state");
         let outcome = state.apply_to(index, &command, &mut |value| self.shelf.place(value));
         drop(state);
+        if matches!(command, Command::Alarm { .. }) {
+            self.space.look_again();
+        }
         if let Some(lessor) = &mut self.lessor {
             lessor.observe(&command, &outcome, now_ms);
         }

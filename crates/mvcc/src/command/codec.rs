@@ -128,19 +128,23 @@ impl Command {
 }
 
 impl Alarm {
-    /// The number the wire and the log use.
+    /// The number the log uses, and of those that operators know the wire.
     pub fn number(self) -> u8 {
         match self {
             Alarm::NoSpace => 1,
             Alarm::Corrupt => 2,
+            Alarm::Low => 3,
+            Alarm::Full => 4,
         }
     }
 
-    /// The alarm with a number of the wire.
+    /// The alarm with a number.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Alarm::NoSpace),
             2 => Some(Alarm::Corrupt),
+            3 => Some(Alarm::Low),
+            4 => Some(Alarm::Full),
             _ => None,
         }
     }

@@ -131,7 +131,7 @@ impl State {
         if self.has_alarm(Alarm::Corrupt) {
             return Err(Error::Corrupt);
         }
-        if command.grows() && self.has_alarm(Alarm::NoSpace) { Err(Error::NoSpace) } else { Ok(()) }
+        if command.grows() && self.is_full() { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     fn check_put(&self, put: &Put) -> Result<(), Error> {
@@ -202,7 +202,9 @@ impl State {
                 vec![(member, alarm)]
             }
             AlarmChange::Lower => {
-                let lowered = |(of, raised): &(u64, Alarm)| *raised == alarm && (member == 0 || *of == member);
+                // An operator who lowers the one that they know means all of its kind.
+                let is_meant = |raised: Alarm| raised == alarm || raised.kind() == alarm;
+                let lowered = |(of, raised): &(u64, Alarm)| is_meant(*raised) && (member == 0 || *of == member);
                 let changed = alarms.iter().filter(|entry| lowered(entry)).copied().collect();
                 alarms.retain(|entry| !lowered(entry));
                 changed

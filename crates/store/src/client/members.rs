@@ -62,6 +62,17 @@ impl Members {
         self.cluster.clone().member_remove(pb::MemberRemoveRequest { id }).await.map(drop).map_err(refused)
     }
 
+    /// The numbers of those that say that they have no space, on their disk or by their quota.
+    pub async fn alarmed(&self) -> Result<Vec<u64>, MembersError> {
+        let request = pb::AlarmRequest {
+            action: pb::alarm_request::AlarmAction::Get.into(),
+            member_id: 0,
+            alarm: pb::AlarmType::Nospace.into(),
+        };
+        let answer = self.maintenance.clone().alarm(request).await.map_err(refused)?.into_inner();
+        Ok(answer.alarms.into_iter().map(|alarm| alarm.member_id).collect())
+    }
+
     /// The number of the one that leads; 0 if none does.
     pub async fn leader(&self) -> Result<u64, MembersError> {
         let answer = self.maintenance.clone().status(pb::StatusRequest {}).await.map_err(refused)?;

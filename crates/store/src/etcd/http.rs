@@ -39,7 +39,7 @@ async fn ready<B: Backend>(Shared(server): Shared<Server<B>>) -> impl IntoRespon
 
 /// Why a client should go elsewhere. The words are etcd's and need no escaping.
 async fn unhealthy<B: Backend>(server: &Server<B>) -> Option<&'static str> {
-    if server.backend.view(|state| state.has_alarm(Alarm::NoSpace)) {
+    if server.backend.view(mvcc::State::is_full) {
         return Some("ALARM NOSPACE");
     }
     if server.backend.view(|state| state.has_alarm(Alarm::Corrupt)) {

@@ -1,5 +1,6 @@
 //! The Maintenance service: status, alarms, hashes, snapshots, leadership.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::pin::Pin;
 
@@ -27,7 +28,8 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
 
     async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
         let request = request.into_inner();
-        let wanted = u8::try_from(request.alarm).ok().and_then(Alarm::from_number);
+        let wanted =
+            u8::try_from(request.alarm).ok().and_then(Alarm::from_number).filter(|alarm| alarm.kind() == *alarm);
         let change = match request.action() {
             AlarmAction::Get => None,
             AlarmAction::Activate => Some(AlarmChange::Raise),
@@ -41,11 +43,11 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
             (Some(_), None) => Vec::new(),
             (None, wanted) => self.backend.view(|state| {
                 let all = state.alarms().iter().copied();
-                all.filter(|(_, alarm)| wanted.is_none_or(|wanted| wanted == *alarm)).collect()
+                all.filter(|(_, alarm)| wanted.is_none_or(|wanted| wanted == alarm.kind())).collect()
             }),
         };
         let alarms =
-            alarms.into_iter().map(|(member_id, alarm)| pb::AlarmMember { member_id, alarm: alarm.number().into() });
+            known(alarms).map(|(member_id, alarm)| pb::AlarmMember { member_id, alarm: alarm.number().into() });
         Ok(Response::new(pb::AlarmResponse { header: self.header_now(), alarms: alarms.collect() }))
     }
 
@@ -55,7 +57,7 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
             let alarms: Vec<_> = state.alarms().iter().copied().collect();
             (state.revision(), state.size_bytes(), alarms)
         });
-        let mut errors: Vec<String> = alarms.into_iter().map(alarm_text).collect();
+        let mut errors: Vec<String> = known(alarms).map(alarm_text).collect();
         if member.leader == 0 {
             errors.insert(0, "etcdserver: no leader".to_owned());
         }
@@ -123,10 +125,15 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
     }
 }
 
+/// Alarms as operators know them, each once.
+fn known(alarms: Vec<(u64, Alarm)>) -> impl Iterator<Item = (u64, Alarm)> {
+    alarms.into_iter().map(|(member, alarm)| (member, alarm.kind())).collect::<BTreeSet<_>>().into_iter()
+}
+
 fn alarm_text((member, alarm): (u64, Alarm)) -> String {
-    let name = match alarm {
-        Alarm::NoSpace => "NOSPACE",
+    let name = match alarm.kind() {
         Alarm::Corrupt => "CORRUPT",
+        _ => "NOSPACE",
     };
     format!("memberID:{member} alarm:{name} ")
 }

@@ -335,7 +335,7 @@ impl Task {
         let election = self.config.heartbeat * u32::try_from(self.config.election_ticks).unwrap_or(u32::MAX);
         let mut patience = Duration::ZERO;
         if self.replica.member().status().role == Role::Leader
-            && let Some(successor) = self.replica.member().successor()
+            && let Some(successor) = self.replica.member().successor(|_| true)
         {
             self.replica.transfer(successor);
             patience = election;

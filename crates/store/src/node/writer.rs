@@ -120,7 +120,9 @@ impl<D: Disk> Writer<D> {
         match room {
             Room::Ample => tracing::info!("the disk of the log has room again"),
             Room::Low => {
-                tracing::error!("the disk of the log is full: the store is read-only until there is room on it");
+                tracing::error!(
+                    "the disk of the log is full: this member takes nothing that grows until there is room on it"
+                );
             }
             Room::None => tracing::error!("the disk of the log is full to the last: this member waits for room on it"),
         }

@@ -1,5 +1,7 @@
-//! What a disk that fills up means for the cluster: an alarm that every member hears, and no growth until there is room again.
+//! What a disk that fills up means for the cluster. Its member says so to all, leads no longer and refuses what grows; the others go on
+//! as long as a majority of them has room. When none has, nothing grows until there is room again.
 
+use consensus::Role;
 use mvcc::{Alarm, AlarmChange, Command, State};
 
 use super::Replica;
@@ -17,22 +19,37 @@ pub enum Room {
 }
 
 /// What this member knows of its disk, and has said of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Space {
     room: Room,
-    /// Whether the alarm that is raised, or about to be, is for want of room. One that was raised for a quota is for an operator to lower.
-    alarmed: bool,
+    /// Whether what was said may not be what is so. At first nobody knows what was said before.
+    is_unsettled: bool,
     /// Ticks until the alarm is spoken of again: what was said may have been lost.
     silent_ticks: u32,
 }
 
+impl Default for Space {
+    fn default() -> Self {
+        Self { room: Room::Ample, is_unsettled: true, silent_ticks: 0 }
+    }
+}
+
+impl Space {
+    /// Somebody may have said something else of this member's disk.
+    pub(super) fn look_again(&mut self) {
+        self.is_unsettled = true;
+    }
+}
+
+/// What a member says of its disk; it lowers them itself.
+const OWN: [Alarm; 2] = [Alarm::Low, Alarm::Full];
 const REPEAT_TICKS: u32 = 10;
 
 impl Replica {
     /// How much room the log has, from now on.
     pub fn set_room(&mut self, room: Room) {
         self.space.room = room;
-        self.space.alarmed |= room != Room::Ample;
+        self.space.look_again();
         self.space.silent_ticks = 0;
         self.tell_space();
     }
@@ -44,28 +61,60 @@ impl Replica {
 
     /// Whether an alarm is to be raised or lowered: time must go on for it.
     pub fn minds_space(&self) -> bool {
-        self.space.alarmed
+        self.space.is_unsettled
     }
 
-    /// Raises the alarm of this member while its disk is full, and lowers it when it is not anymore.
-    // DEVIATION: a member that raised the alarm for want of room on its disk lowers it itself; etcd does not survive a full disk.
+    /// Raises the alarms of this member while its disk is full, and lowers them when it is not anymore.
+    // DEVIATION: a member whose disk is full says so by an alarm that stops nobody else while a majority has room, and lowers it itself; etcd does not survive a full disk.
     pub(super) fn tell_space(&mut self) {
-        if !self.space.alarmed || self.space.silent_ticks > 0 {
+        if !self.space.is_unsettled || self.space.silent_ticks > 0 {
             self.space.silent_ticks = self.space.silent_ticks.saturating_sub(1);
             return;
         }
         let id = self.id;
-        let is_raised = self.view(|state: &State| state.alarms().contains(&(id, Alarm::NoSpace)));
-        let change = match (self.space.room, is_raised) {
-            (Room::Ample, true) => AlarmChange::Lower,
-            (Room::Low | Room::None, false) => AlarmChange::Raise,
-            (Room::Low | Room::None, true) => return,
-            (Room::Ample, false) => {
-                self.space.alarmed = false;
-                return;
-            }
-        };
+        let changes: Vec<(AlarmChange, Alarm)> = self.view(|state| {
+            let wanted = self.wanted(state);
+            let differs = |alarm: &Alarm| wanted.contains(alarm) != state.alarms().contains(&(id, *alarm));
+            let change =
+                |alarm: Alarm| (if wanted.contains(&alarm) { AlarmChange::Raise } else { AlarmChange::Lower }, alarm);
+            OWN.into_iter().filter(differs).map(change).collect()
+        });
+        if changes.is_empty() && !self.must_hand_over() {
+            self.space.is_unsettled = self.space.room != Room::Ample;
+            return;
+        }
         self.space.silent_ticks = REPEAT_TICKS;
-        self.propose(Command::Alarm { change, alarm: Alarm::NoSpace, member: id }.encode());
+        for (change, alarm) in changes {
+            self.propose(Command::Alarm { change, alarm, member: id }.encode());
+        }
+        self.hand_over();
+    }
+
+    /// The alarms that should be raised: that this disk is full, and if it takes the last of a majority, that nothing may grow.
+    fn wanted(&self, state: &State) -> &'static [Alarm] {
+        if self.space.room == Room::Ample {
+            return &[];
+        }
+        let has_room = |id: u64| id != self.id && !state.alarms().contains(&(id, Alarm::Low));
+        let voters = self.member.group().members().filter(|peer| !peer.learner);
+        let (all, roomy) = voters.fold((0, 0), |(all, roomy), peer| (all + 1, roomy + usize::from(has_room(peer.id))));
+        if roomy > all / 2 { &OWN[..1] } else { &OWN }
+    }
+
+    fn must_hand_over(&self) -> bool {
+        self.space.room != Room::Ample && self.member.status().role == Role::Leader && self.fit_successor().is_some()
+    }
+
+    /// Who cannot write does not lead, if somebody else can.
+    fn hand_over(&mut self) {
+        if self.must_hand_over()
+            && let Some(successor) = self.fit_successor()
+        {
+            self.transfer(successor);
+        }
+    }
+
+    fn fit_successor(&self) -> Option<u64> {
+        self.view(|state| self.member.successor(|id| !state.alarms().contains(&(id, Alarm::Low))))
     }
 }

@@ -151,7 +151,9 @@ impl Model {
             match change {
                 AlarmChange::Raise => drop(self.alarms.insert((*member, *alarm))),
                 AlarmChange::Lower => {
-                    self.alarms.retain(|(of, raised)| raised != alarm || (*member != 0 && of != member));
+                    let spares =
+                        |raised: &Alarm| raised != alarm && (*alarm != Alarm::NoSpace || *raised == Alarm::Corrupt);
+                    self.alarms.retain(|(of, raised)| spares(raised) || (*member != 0 && of != member));
                 }
             }
             return Ok(Answer::Other);
@@ -159,7 +161,7 @@ impl Model {
         if self.raised(Alarm::Corrupt) {
             return Err(Error::Corrupt);
         }
-        let full = self.raised(Alarm::NoSpace);
+        let full = self.raised(Alarm::NoSpace) || self.raised(Alarm::Full);
         let txn = match command {
             Command::Put(put) => Txn { success: vec![Operation::Put(put.clone())], ..Txn::default() },
             Command::Delete(delete) => Txn { success: vec![Operation::Delete(delete.clone())], ..Txn::default() },
