@@ -14,6 +14,11 @@ use client::{Client, Config, Https, Settings, Transport};
 /// A start takes a second; after this it is over, whatever else the machine does.
 const START: Duration = Duration::from_secs(5);
 
+/// A component that led does not anymore. What it had in mind may be wrong: it must begin anew.
+#[derive(Debug, thiserror::Error)]
+#[error("leadership is lost; start again to be a candidate once more")]
+pub struct LeadershipLost;
+
 /// An API server in the same process, once it has started, and who asks it.
 #[derive(Clone)]
 pub struct Inside {

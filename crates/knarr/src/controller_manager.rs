@@ -77,7 +77,7 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) ->
     failure?;
     match ended {
         Ended::Released => Ok(()),
-        Ended::Lost => bail!("leadership is lost; start again to be a candidate once more"),
+        Ended::Lost => Err(component::LeadershipLost.into()),
     }
 }
 

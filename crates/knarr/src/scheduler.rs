@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ::scheduler::config::Configuration;
 use ::scheduling::events::Recorder;
 use ::scheduling::{Extenders, Metrics, Shell};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
 use driver::Caches;
@@ -83,7 +83,7 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
     failure?;
     match ended {
         Ended::Released => Ok(()),
-        Ended::Lost => bail!("leadership is lost; start again to be a candidate once more"),
+        Ended::Lost => Err(component::LeadershipLost.into()),
     }
 }
 

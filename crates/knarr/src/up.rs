@@ -212,7 +212,17 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
 pub fn start(row: &'static Row, flags: Vec<String>, inside: Option<Inside>, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
     let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {}", row.name))?;
-    running.spawn(async move { (row.name, (row.run)(matches, inside).await) });
+    running.spawn(async move {
+        loop {
+            let ended = (row.run)(matches.clone(), inside.clone()).await;
+            match &ended {
+                Err(error) if error.is::<component::LeadershipLost>() => {
+                    tracing::warn!(component = row.name, "begins anew as a candidate");
+                }
+                _ => return (row.name, ended),
+            }
+        }
+    });
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The store as the API server uses it: in this process, or a real etcd over the network. The caller does not know which it has.
 
+mod choice;
 mod local;
 mod members;
 mod remote;

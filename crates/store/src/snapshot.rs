@@ -55,7 +55,7 @@ pub enum SnapshotError {
 /// Saves a snapshot of a cluster; the file appears whole or not at all. Returns its size.
 pub async fn save(cluster: &RemoteConfig, path: &Path) -> Result<u64, SnapshotError> {
     let unusable = |source| SnapshotError::File { path: path.to_owned(), source };
-    let mut maintenance = Remote::new(cluster)?.maintenance;
+    let mut maintenance = Remote::new(cluster)?.maintenance();
     let broken = |status| SnapshotError::Stream(Box::new(status));
     let mut parts = maintenance.snapshot(pb::SnapshotRequest {}).await.map_err(broken)?.into_inner();
     let unfinished = path.with_added_extension("part");

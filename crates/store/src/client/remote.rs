@@ -1,14 +1,16 @@
 //! A cluster that is reached by etcd's protocol.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mvcc::{Event, LeaseId, Range, RangeReply, Revision, Span, Txn};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, ConnectError, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
+use super::choice::{Choice, Effect};
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch, request};
 use crate::etcd::proto::etcdserverpb as pb;
 use pb::watch_request::RequestUnion;
@@ -51,63 +53,61 @@ pub enum RemoteError {
 /// A remote cluster. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Remote {
-    servers: usize,
-    kv: pb::kv_client::KvClient<Channel>,
-    watch: pb::watch_client::WatchClient<Channel>,
-    lease: pb::lease_client::LeaseClient<Channel>,
-    pub(crate) maintenance: pb::maintenance_client::MaintenanceClient<Channel>,
+    members: Arc<Choice>,
 }
 
 impl Remote {
     /// A cluster; connections are made when they are needed and again when they break.
     pub fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
-        let endpoints = endpoints(config)?;
-        let servers = endpoints.len();
-        let channel = Channel::balance_list(endpoints.into_iter());
-        Ok(Self {
-            servers,
-            kv: pb::kv_client::KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
-            watch: pb::watch_client::WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
-            lease: pb::lease_client::LeaseClient::new(channel.clone()),
-            maintenance: pb::maintenance_client::MaintenanceClient::new(channel),
-        })
+        let channels = endpoints(config)?.iter().map(Endpoint::connect_lazy).collect();
+        Ok(Self { members: Arc::new(Choice::new(channels)) })
+    }
+
+    /// For what is asked of one member, whichever it is.
+    pub(crate) fn maintenance(&self) -> pb::maintenance_client::MaintenanceClient<Channel> {
+        pb::maintenance_client::MaintenanceClient::new(self.members.channel())
     }
 
     pub(super) async fn range(&self, range: Range, freshness: Freshness) -> Result<RangeReply, ClientError> {
         let (keys_only, revision) = (range.keys_only, range.revision);
         let request = request::range(range, freshness);
-        let response = retry(self.servers, Effect::None, || {
-            let (mut kv, request) = (self.kv.clone(), request.clone());
+        let response = self.members.ask(Effect::None, |channel| {
+            let (mut kv, request) = (kv(channel), request.clone());
             async move { kv.range(request).await }
         });
-        let response = response.await.map_err(|status| refused(&status, revision))?;
+        let (_, response) = response.await.map_err(|status| refused(&status, revision))?;
         Ok(request::range_reply(response.get_ref(), keys_only))
     }
 
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnOutcome, ClientError> {
         let request = request::txn(txn);
-        let response = retry(self.servers, Effect::Write, || {
-            let (mut kv, request) = (self.kv.clone(), request.clone());
+        let response = self.members.ask(Effect::Write, |channel| {
+            let (mut kv, request) = (kv(channel), request.clone());
             async move { kv.txn(request).await }
         });
-        let response = response.await.map_err(|status| refused(&status, 0))?.into_inner();
+        let (_, response) = response.await.map_err(|status| refused(&status, 0))?;
+        let response = response.into_inner();
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
         Ok(TxnOutcome { revision, reply: request::txn_reply(&response) })
     }
 
     pub(super) async fn compact(&self, revision: Revision) -> Result<(), ClientError> {
         let request = pb::CompactionRequest { revision, physical: false };
-        self.kv.clone().compact(request).await.map_err(|status| refused(&status, revision))?;
+        let compacted = self.members.ask(Effect::Write, |channel| {
+            let mut kv = kv(channel);
+            async move { kv.compact(request).await }
+        });
+        compacted.await.map_err(|status| refused(&status, revision))?;
         Ok(())
     }
 
     pub(super) async fn lease(&self, ttl_seconds: i64) -> Result<LeaseId, ClientError> {
         let request = pb::LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
-        let granted = retry(self.servers, Effect::Write, || {
-            let mut lease = self.lease.clone();
+        let granted = self.members.ask(Effect::Write, |channel| {
+            let mut lease = pb::lease_client::LeaseClient::new(channel);
             async move { lease.lease_grant(request).await }
         });
-        let granted = granted.await.map_err(|status| refused(&status, 0))?;
+        let (_, granted) = granted.await.map_err(|status| refused(&status, 0))?;
         Ok(granted.get_ref().id)
     }
 
@@ -121,52 +121,34 @@ impl Remote {
             fragment: true,
             ..pb::WatchCreateRequest::default()
         };
-        let (requests, receiver) = mpsc::channel(4);
-        let send = |union| pb::WatchRequest { request_union: Some(union) };
-        let ended = |_| ClientError::Remote { code: Code::Unavailable, message: "the watch has ended".to_owned() };
-        requests.send(send(RequestUnion::CreateRequest(create))).await.map_err(ended)?;
-        let responses = self.watch.clone().watch(ReceiverStream::new(receiver)).await;
-        let responses = responses.map_err(|status| refused(&status, from))?.into_inner();
-        Ok(RemoteWatch { requests, responses, fragments: Vec::new() })
-    }
-}
-
-/// What a request does to the store.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    None,
-    Write,
-}
-
-/// Asks again while the member at hand cannot be reached: another one may. A write is asked again only if it never left.
-async fn retry<T, F>(servers: usize, effect: Effect, ask: impl Fn() -> F) -> Result<T, Status>
-where
-    F: Future<Output = Result<T, Status>>,
-{
-    // Members are drawn by chance: so many tries miss a reachable one less than once in a thousand times.
-    let tries = if servers > 1 { 10 } else { 1 };
-    let mut last = None;
-    for _ in 0..tries {
-        match ask().await {
-            Err(status) if never_left(&status) || (effect == Effect::None && status.code() == Code::Unavailable) => {
-                last = Some(status);
+        let create = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        let opened = self.members.ask(Effect::None, |channel| {
+            let mut watch = pb::watch_client::WatchClient::new(channel).max_decoding_message_size(usize::MAX);
+            let create = create.clone();
+            async move {
+                let (requests, receiver) = mpsc::channel(4);
+                let ended = |_| Status::unavailable("the watch has ended");
+                requests.send(create).await.map_err(ended)?;
+                Ok((requests, watch.watch(ReceiverStream::new(receiver)).await?.into_inner()))
             }
-            answer => return answer,
-        }
+        });
+        let (member, (requests, responses)) = opened.await.map_err(|status| refused(&status, from))?;
+        let chosen = self.members.chosen.subscribe();
+        Ok(RemoteWatch { requests, responses, member, chosen, fragments: Vec::new() })
     }
-    Err(last.expect("there is at least one try"))
 }
 
-/// Whether there was no connection to send a request on.
-fn never_left(status: &Status) -> bool {
-    let first = std::error::Error::source(status);
-    std::iter::successors(first, |error| error.source()).any(<dyn std::error::Error>::is::<ConnectError>)
+fn kv(channel: Channel) -> pb::kv_client::KvClient<Channel> {
+    pb::kv_client::KvClient::new(channel).max_decoding_message_size(usize::MAX)
 }
 
 /// A watch of a remote cluster.
 pub struct RemoteWatch {
     requests: mpsc::Sender<pb::WatchRequest>,
     responses: Streaming<pb::WatchResponse>,
+    /// The member that is watched, and the one that all requests go to.
+    member: usize,
+    chosen: watch::Receiver<usize>,
     /// Events of a response that was cut and is not whole yet.
     fragments: Vec<Event>,
 }
@@ -174,7 +156,12 @@ pub struct RemoteWatch {
 impl RemoteWatch {
     pub(super) async fn next(&mut self) -> Result<WatchBatch, ClientError> {
         loop {
-            let response = self.responses.message().await.map_err(|status| refused(&status, 0))?;
+            let member = self.member;
+            let response = tokio::select! {
+                response = self.responses.message() => response.map_err(|status| refused(&status, 0))?,
+                // One that answers no request may not tell of changes either, and would never say so.
+                _ = self.chosen.wait_for(|chosen| *chosen != member) => None,
+            };
             let response = response.ok_or_else(|| refused(&Status::unavailable("the watch has ended"), 0))?;
             if response.canceled {
                 return Err(canceled(&response));
@@ -232,7 +219,7 @@ pub(super) fn endpoints(config: &RemoteConfig) -> Result<Vec<Endpoint>, RemoteEr
         let failed = |source| RemoteError::Server { url: url.clone(), source };
         let endpoint = Endpoint::from_shared(url.clone()).map_err(failed)?;
         let endpoint = endpoint
-            .connect_timeout(Duration::from_secs(20))
+            .connect_timeout(Duration::from_secs(2))
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10))
             .initial_stream_window_size(1 << 20)
