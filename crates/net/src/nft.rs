@@ -373,6 +373,14 @@ impl Table<'_> {
         self.send(9, CREATE, |it| write_set(it, set, id))
     }
 
+    /// Takes all elements out of a set, which must be there.
+    pub fn flush_set(&mut self, set: &str) -> &mut Self {
+        let fill = |it: &mut Attributes<'_>| {
+            it.put_str(2, set);
+        };
+        self.send(14, 0, fill)
+    }
+
     /// Puts elements into a set.
     pub fn add_elements<'e>(&mut self, set: &str, elements: impl IntoIterator<Item = &'e Element>) -> &mut Self {
         self.elements(12, CREATE, set, elements)

@@ -62,7 +62,12 @@ impl Engine {
     /// Makes all rules true, whatever was there before.
     pub async fn everything(&mut self, settings: Settings, changes: Changes) -> Result<(), Error> {
         match self {
-            Self::Nftables(writer) => commit(writer.everything(settings, &changes)).await,
+            Self::Nftables(writer) => {
+                match commit(writer.everything(nftables::Ground::Ours, settings.clone(), &changes)).await {
+                    Ok(()) => Ok(()),
+                    Err(_) => commit(writer.everything(nftables::Ground::New, settings, &changes)).await,
+                }
+            }
             Self::Iptables(writer) => iptables(writer, move |writer| writer.everything(settings, &changes)).await,
             Self::Userspace(proxy) => Ok(proxy.everything(settings, &changes).await?),
         }

@@ -42,6 +42,8 @@ const GUARDED: &str = "guarded";
 const ALLOWED: &str = "allowed";
 const ITSELF: &str = "itself";
 const NODE_ADDRESSES: &str = "node-addresses";
+/// A set that is in tables that are laid out like this, and in no others. Whoever changes chains or sets gives it another name.
+const LAYOUT: &str = "knarr-1";
 /// The chain that refuses.
 const REJECT: &str = "reject";
 /// Where addresses are translated, and just before.
@@ -60,6 +62,15 @@ pub struct Writer {
     itself: BTreeMap<IpAddr, usize>,
 }
 
+/// What all rules are written onto.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// A table of the same layout that an earlier run left.
+    Ours,
+    /// Nothing, or something else.
+    New,
+}
+
 /// The elements of one family, by set.
 type Elements = BTreeMap<&'static str, BTreeSet<Element>>;
 
@@ -70,11 +81,14 @@ impl Writer {
     }
 
     /// All rules, whatever was there before.
-    pub fn everything(&mut self, settings: Settings, changes: &Changes) -> Batch {
+    ///
+    /// The kernel has no chain for a packet that came into one of a table as that table was taken away, though another took its
+    /// place in the same moment: so the chains that packets come into stay, if they are ours. The kernel refuses if they are not.
+    pub fn everything(&mut self, ground: Ground, settings: Settings, changes: &Changes) -> Batch {
         *self = Self::new(settings);
         let mut batch = Batch::new();
         for family in [Family::Ip, Family::Ip6] {
-            base(&mut batch.table(family, TABLE), family, &self.settings);
+            base(&mut batch.table(family, TABLE), family, ground, &self.settings);
         }
         self.write(&mut batch, changes);
         batch
@@ -193,12 +207,40 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
 }
 
 /// The sets, and the chains that every packet passes.
-fn base(table: &mut Table<'_>, family: Family, settings: &Settings) {
-    table.replace();
+fn base(table: &mut Table<'_>, family: Family, ground: Ground, settings: &Settings) {
+    match ground {
+        Ground::Ours => {
+            for set in [
+                LAYOUT,
+                SERVICES,
+                SERVICES_INSIDE,
+                REFUSED,
+                ENDPOINTS,
+                STICKY,
+                GUARDED,
+                ALLOWED,
+                ITSELF,
+                NODE_ADDRESSES,
+            ] {
+                table.flush_set(set);
+            }
+        }
+        Ground::New => sets(table.replace(), family),
+    }
+    let addresses = settings.node_addresses.iter().filter(|ip| Family::of(**ip) == family);
+    let addresses: Vec<Element> = addresses.map(|ip| Element::member(Key::new().ip(*ip))).collect();
+    table.add_elements(NODE_ADDRESSES, &addresses);
+    translate(table, family, settings);
+    filter(table, family);
+    postrouting(table, family, settings.mark);
+}
+
+fn sets(table: &mut Table<'_>, family: Family) {
     let front = || vec![Field::Protocol, family.address(), Field::Port];
     let place = || vec![family.address(), Field::Port];
     let plus = |more: &[Field]| [front().as_slice(), more].concat();
     let set = |name, key, holds| Set { name, key, holds, ranges: false, dynamic: false };
+    table.set(&set(LAYOUT, vec![Field::Port], Holds::Nothing));
     table.set(&set(SERVICES, front(), Holds::Verdicts));
     table.set(&set(SERVICES_INSIDE, front(), Holds::Verdicts));
     table.set(&set(REFUSED, front(), Holds::Verdicts));
@@ -209,12 +251,6 @@ fn base(table: &mut Table<'_>, family: Family, settings: &Settings) {
     table.set(&Set { ranges: true, ..set(ALLOWED, plus(&[family.address()]), Holds::Nothing) });
     table.set(&set(ITSELF, vec![family.address(), family.address()], Holds::Nothing));
     table.set(&set(NODE_ADDRESSES, vec![family.address()], Holds::Nothing));
-    let addresses = settings.node_addresses.iter().filter(|ip| Family::of(**ip) == family);
-    let addresses: Vec<Element> = addresses.map(|ip| Element::member(Key::new().ip(*ip))).collect();
-    table.add_elements(NODE_ADDRESSES, &addresses);
-    translate(table, family, settings);
-    filter(table, family);
-    postrouting(table, family, settings.mark);
 }
 
 /// What a rule loads first: the key of a frontend into the first registers.
@@ -244,8 +280,9 @@ fn decide(table: &mut Table<'_>, chain: &str, family: Family, map: &'static str,
 }
 
 fn translate(table: &mut Table<'_>, family: Family, settings: &Settings) {
-    table.base_chain("nat-prerouting", ChainKind::Nat, Hook::Prerouting, PRIORITY_DNAT);
-    table.base_chain("nat-output", ChainKind::Nat, Hook::Output, PRIORITY_DNAT);
+    for (chain, hook) in [("nat-prerouting", Hook::Prerouting), ("nat-output", Hook::Output)] {
+        table.base_chain(chain, ChainKind::Nat, hook, PRIORITY_DNAT).flush_chain(chain);
+    }
     for pods in settings.pods.iter().filter(|pods| Family::of(pods.base()) == family) {
         let from_pods = within(family, Side::Source, pods, Compare::Equal);
         decide(table, "nat-prerouting", family, SERVICES_INSIDE, &from_pods);
@@ -257,7 +294,7 @@ fn translate(table: &mut Table<'_>, family: Family, settings: &Settings) {
 }
 
 fn filter(table: &mut Table<'_>, family: Family) {
-    table.chain(REJECT);
+    table.chain(REJECT).flush_chain(REJECT);
     table.rule(REJECT, &[Expression::Reject(family, Reject::PortUnreachable)]);
     let state = STATE_NEW.to_ne_bytes().to_vec();
     let first = [
@@ -268,12 +305,12 @@ fn filter(table: &mut Table<'_>, family: Family) {
     for (chain, hook) in
         [("filter-input", Hook::Input), ("filter-forward", Hook::Forward), ("filter-output", Hook::Output)]
     {
-        table.base_chain(chain, ChainKind::Filter, hook, PRIORITY_FILTER);
+        table.base_chain(chain, ChainKind::Filter, hook, PRIORITY_FILTER).flush_chain(chain);
         decide(table, chain, family, REFUSED, &first);
     }
     let chain = "filter-prerouting";
     let (offset, length, words) = source(family);
-    table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_FILTER);
+    table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_FILTER).flush_chain(chain);
     let mut rule = first.to_vec();
     rule.extend(load_key(family, false));
     rule.push(Expression::Member { set: GUARDED, key: Reg(0), present: true });
@@ -287,7 +324,7 @@ fn postrouting(table: &mut Table<'_>, family: Family, mark: u32) {
     let chain = "nat-postrouting";
     let (from, length, words) = source(family);
     let (to, ..) = destination(family);
-    table.base_chain(chain, ChainKind::Nat, Hook::Postrouting, PRIORITY_SNAT);
+    table.base_chain(chain, ChainKind::Nat, Hook::Postrouting, PRIORITY_SNAT).flush_chain(chain);
     // An endpoint that came to itself would not take an answer from itself.
     table.rule(
         chain,
@@ -317,7 +354,7 @@ fn postrouting(table: &mut Table<'_>, family: Family, mark: u32) {
 /// A chain that picks one of so many endpoints.
 fn add_chain(table: &mut Table<'_>, family: Family, settings: &Settings, picking: Picking) {
     let name = picking.name();
-    table.chain(&name);
+    table.chain(&name).flush_chain(&name);
     let pods: Vec<Cidr> = settings.pods.iter().filter(|pods| Family::of(pods.base()) == family).copied().collect();
     match picking.masquerade {
         Masquerade::Never => {}
