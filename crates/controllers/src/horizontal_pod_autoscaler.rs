@@ -12,9 +12,7 @@ use machinery::labels::Selector;
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
 use machinery::{Key, Object, Value, value};
-use reconcile::{
-    Action, Answer, Ask, Cache, Controller, EventType, Patch, Plan, Preconditions, Refusal, Regarding, kinds,
-};
+use reconcile::{Action, Answer, Ask, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
 
 use crate::{condition, scale_target};
 use limits::Memory;
@@ -200,13 +198,14 @@ fn size(observed: &Observed<'_>, scale: &Value, report: &mut Report<'_>, memory:
         report.scaled = true;
     }
     memory.resized(report.now, desired - current);
-    plan.push(Action::Patch {
-        resource: observed.target.resource.clone(),
-        key: observed.target.key.clone(),
-        subresource: "scale",
-        only_if: Preconditions { uid: None, resource_version: Some(Meta::of(scale).resource_version().into()) },
-        patch: Patch::Merge(value!({"spec": {"replicas": desired}})),
-    });
+    // Its role may replace scales and not patch them; the version that was observed is in there.
+    let mut resized = scale.clone();
+    if let Some(spec) =
+        resized.as_object_mut().and_then(|scale| scale.get_or_insert_with("spec", Value::object).as_object_mut())
+    {
+        spec.insert("replicas", desired);
+    }
+    plan.push(Action::UpdatePart { resource: observed.target.resource.clone(), subresource: "scale", object: resized });
     report.tell(EventType::Normal, "SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
 }
 

@@ -6,8 +6,12 @@
 //!            wake, retry   ^                          │ add
 //!   later ─────────────────┘<── done, if changed ─────┘
 //! ```
+//!
+//! A key that took long rests before it is looked at again, however much happens meanwhile: one that concerns thousands of objects must
+//! not take a processor for itself while each of them changes.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
 use client::backoff::Backoff;
 use machinery::Key;
@@ -18,6 +22,7 @@ pub struct Queue {
     backoff: Backoff,
     ready: VecDeque<Key>,
     later: BTreeSet<(Instant, Key)>,
+    resting: BTreeSet<(Instant, Key)>,
     states: HashMap<Key, State>,
 }
 
@@ -25,7 +30,8 @@ pub struct Queue {
 struct State {
     ready: bool,
     running: bool,
-    /// Something happened while it was running.
+    rests: bool,
+    /// Something happened while it was running or rested.
     changed: bool,
     failures: u32,
     later: Option<Instant>,
@@ -43,13 +49,19 @@ pub enum Outcome {
 impl Queue {
     /// An empty queue that waits so after failures.
     pub fn new(backoff: Backoff) -> Self {
-        Self { backoff, ready: VecDeque::new(), later: BTreeSet::new(), states: HashMap::new() }
+        Self {
+            backoff,
+            ready: VecDeque::new(),
+            later: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            states: HashMap::new(),
+        }
     }
 
     /// Something happened to a key.
     pub fn add(&mut self, key: Key) {
         let state = self.states.entry(key.clone()).or_default();
-        if state.running {
+        if state.running || state.rests {
             state.changed = true;
         } else if !state.ready {
             state.ready = true;
@@ -71,13 +83,13 @@ impl Queue {
         Some(key)
     }
 
-    /// The time at which a key becomes ready by itself.
+    /// The time at which a key may become ready by itself.
     pub fn next_wake(&self) -> Option<Instant> {
-        self.later.first().map(|(at, _)| *at)
+        [&self.later, &self.resting].into_iter().filter_map(|keys| keys.first().map(|(at, _)| *at)).min()
     }
 
-    /// A key is no longer running. `random` is from 0 to 1.
-    pub fn done(&mut self, key: &Key, outcome: Outcome, now: Instant, random: f64) {
+    /// A key is no longer running, and rests so long. `random` is from 0 to 1.
+    pub fn done(&mut self, key: &Key, outcome: Outcome, rest: Duration, now: Instant, random: f64) {
         let Some(state) = self.states.get_mut(key) else { return };
         state.running = false;
         let later = match outcome {
@@ -91,14 +103,25 @@ impl Queue {
                 Some(now + wait)
             }
         };
-        if state.changed {
-            state.changed = false;
-            state.ready = true;
-            self.ready.push_back(key.clone());
-        }
         if let Some(at) = later {
             state.later = Some(at);
             self.later.insert((at, key.clone()));
+        }
+        if rest.is_zero() {
+            self.rested(key);
+        } else {
+            state.rests = true;
+            self.resting.insert((now + rest, key.clone()));
+        }
+    }
+
+    /// Whatever happened to a key until now is looked at, and one to which nothing did costs nothing.
+    fn rested(&mut self, key: &Key) {
+        let Some(state) = self.states.get_mut(key) else { return };
+        state.rests = false;
+        if std::mem::take(&mut state.changed) {
+            state.ready = true;
+            self.ready.push_back(key.clone());
         }
         if !state.ready && state.later.is_none() {
             self.states.remove(key);
@@ -116,10 +139,10 @@ impl Queue {
     }
 
     fn wake(&mut self, now: Instant) {
-        while let Some((at, key)) = self.later.first().cloned()
-            && at <= now
-        {
-            self.later.pop_first();
+        while let Some((_, key)) = due(&mut self.resting, now) {
+            self.rested(&key);
+        }
+        while let Some((_, key)) = due(&mut self.later, now) {
             if let Some(state) = self.states.get_mut(&key) {
                 state.later = None;
             }
@@ -128,10 +151,12 @@ impl Queue {
     }
 }
 
+fn due(keys: &mut BTreeSet<(Instant, Key)>, now: Instant) -> Option<(Instant, Key)> {
+    if keys.first()?.0 <= now { keys.pop_first() } else { None }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -162,9 +187,9 @@ mod tests {
         queue.take(now);
         queue.add(key("a"));
         assert_eq!(queue.take(now), None);
-        queue.done(&key("a"), Outcome::Done(None), now, 0.0);
+        queue.done(&key("a"), Outcome::Done(None), Duration::ZERO, now, 0.0);
         assert_eq!(queue.take(now), Some(key("a")));
-        queue.done(&key("a"), Outcome::Done(None), now, 0.0);
+        queue.done(&key("a"), Outcome::Done(None), Duration::ZERO, now, 0.0);
         assert!(queue.is_empty(), "a key that is done costs nothing");
     }
 
@@ -174,16 +199,16 @@ mod tests {
         queue.add(key("a"));
         for wait in [1, 2, 4, 8] {
             assert_eq!(queue.take(now), Some(key("a")));
-            queue.done(&key("a"), Outcome::Failed, now, 0.0);
+            queue.done(&key("a"), Outcome::Failed, Duration::ZERO, now, 0.0);
             assert_eq!(queue.take(now), None);
             assert_eq!(queue.next_wake(), Some(now + wait * SECOND));
             now += wait * SECOND;
         }
         queue.take(now);
-        queue.done(&key("a"), Outcome::Done(None), now, 0.0);
+        queue.done(&key("a"), Outcome::Done(None), Duration::ZERO, now, 0.0);
         queue.add(key("a"));
         queue.take(now);
-        queue.done(&key("a"), Outcome::Failed, now, 0.0);
+        queue.done(&key("a"), Outcome::Failed, Duration::ZERO, now, 0.0);
         assert_eq!(queue.next_wake(), Some(now + SECOND), "a success makes good");
     }
 
@@ -192,7 +217,7 @@ mod tests {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);
-        queue.done(&key("a"), Outcome::Failed, now, 0.0);
+        queue.done(&key("a"), Outcome::Failed, Duration::ZERO, now, 0.0);
         queue.add(key("a"));
         assert_eq!(queue.take(now), Some(key("a")));
         assert_eq!(queue.next_wake(), None, "looking makes the appointment moot");
@@ -203,8 +228,22 @@ mod tests {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);
-        queue.done(&key("a"), Outcome::Done(Some(now + 5 * SECOND)), now, 0.0);
+        queue.done(&key("a"), Outcome::Done(Some(now + 5 * SECOND)), Duration::ZERO, now, 0.0);
         assert_eq!(queue.take(now + 4 * SECOND), None);
         assert_eq!(queue.take(now + 5 * SECOND), Some(key("a")));
+    }
+
+    #[test]
+    fn a_key_that_rests_is_taken_when_it_has_rested_and_only_if_something_happened() {
+        let (mut queue, now) = queue();
+        queue.add(key("a"));
+        queue.take(now);
+        queue.done(&key("a"), Outcome::Done(None), SECOND, now, 0.0);
+        queue.add(key("a"));
+        assert_eq!((queue.take(now), queue.next_wake()), (None, Some(now + SECOND)));
+        assert_eq!(queue.take(now + SECOND), Some(key("a")));
+        queue.done(&key("a"), Outcome::Done(None), SECOND, now + SECOND, 0.0);
+        assert_eq!(queue.take(now + 2 * SECOND), None);
+        assert!(queue.is_empty());
     }
 }

@@ -45,9 +45,17 @@ pub struct Driver {
     pub manager: String,
 }
 
+/// How long a key rests, in times that its decision took, so that it takes at most a tenth of a processor; decisions that take less
+/// than this are not worth it, and nobody should wait longer than that.
+const REST: u32 = 9;
+const REST_FROM: Duration = Duration::from_millis(1);
+const REST_MAX: Duration = Duration::from_millis(100);
+
 /// How it went with one key.
 pub(crate) struct Finished {
     pub outcome: Outcome,
+    /// How long the decision took.
+    pub took: Duration,
     pub effects: Vec<Effect>,
     pub refusal: Option<Refusal>,
     pub remember: Option<Value>,
@@ -141,18 +149,29 @@ impl Loop {
             // Decisions are guarded where they are made: this is a fault of the driver itself, and still one of one key.
             Err(error) => {
                 tracing::error!(controller = self.name, error = %error, "a key was dropped in the middle");
-                let nothing = Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal: None, remember: None };
+                let nothing = Finished {
+                    outcome: Outcome::Failed,
+                    took: Duration::ZERO,
+                    effects: Vec::new(),
+                    refusal: None,
+                    remember: None,
+                };
                 (error.id(), nothing)
             }
         };
         let Some(key) = self.keys.remove(&id) else { return };
+        let (outcome, took) = (finished.outcome, finished.took);
         if !finished.effects.is_empty() || finished.refusal.is_some() || finished.remember.is_some() {
             let Finished { effects, refusal, remember, .. } = finished;
             let memory = Memory { effects, refusal, remember };
             self.memories.insert(key.clone(), memory);
         }
-        self.queue.done(&key, finished.outcome, Instant::now(), client::backoff::random());
+        self.queue.done(&key, outcome, rest(took), Instant::now(), client::backoff::random());
     }
+}
+
+fn rest(took: Duration) -> Duration {
+    if took < REST_FROM { Duration::ZERO } else { (took * REST).min(REST_MAX) }
 }
 
 /// Has the keys told that a change of a kind concerns. What a controller's own code does there cannot stop the watch.
@@ -184,14 +203,16 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
     }
     let Memory { refusal, remember, .. } = memory;
     let answers = ask::<C>(&driver, &key, remember.as_ref()).await;
+    let begun = Instant::now();
     let decided = catch_unwind(AssertUnwindSafe(|| {
         let view = driver.caches.view(C::READS).refused(refusal.clone()).reminded(remember.clone()).answered(answers);
         decide::<C>(&view, &key, clock::now())
     }));
     let Ok(plan) = decided else {
         tracing::error!(controller = C::NAME, key = %key, "the decision panicked; the key is tried again later");
-        return Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal, remember };
+        return Finished { outcome: Outcome::Failed, took: Duration::ZERO, effects: Vec::new(), refusal, remember };
     };
+    let took = begun.elapsed();
     if let Some(why) = &plan.waiting {
         tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
     }
@@ -199,9 +220,9 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
     match failure {
         None => {
             let outcome = Outcome::Done(plan.wake_at.map(clock::instant));
-            Finished { outcome, effects, refusal: None, remember: plan.remember }
+            Finished { outcome, took, effects, refusal: None, remember: plan.remember }
         }
-        Some(failure) => Finished { outcome: Outcome::Failed, effects, refusal: failure.or(refusal), remember },
+        Some(failure) => Finished { outcome: Outcome::Failed, took, effects, refusal: failure.or(refusal), remember },
     }
 }
 

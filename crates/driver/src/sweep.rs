@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::cache::{Changed, Notices};
 use machinery::Key;
@@ -48,7 +49,13 @@ async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory:
     for effect in &memory.effects {
         census.seen(effect).await;
     }
-    let failed = || Finished { outcome: Outcome::Failed, effects: Vec::new(), refusal: None, remember: None };
+    let failed = || Finished {
+        outcome: Outcome::Failed,
+        took: Duration::ZERO,
+        effects: Vec::new(),
+        refusal: None,
+        remember: None,
+    };
     let everything = census.everything();
     let mut answers = Answers::new();
     for _ in 0..ROUNDS_MAX {
@@ -73,7 +80,7 @@ async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory:
             || (!everything.whole && plan.waiting.is_some());
         let outcome =
             if failure.is_some() || unsure { Outcome::Failed } else { Outcome::Done(plan.wake_at.map(clock::instant)) };
-        return Finished { outcome, effects, refusal: None, remember: None };
+        return Finished { outcome, took: Duration::ZERO, effects, refusal: None, remember: None };
     }
     tracing::warn!(controller = S::NAME, key = %key, "too many questions; the key is tried again later");
     failed()

@@ -82,7 +82,7 @@ pub fn growth(sets: &Sets<'_>, size: i64) -> i64 {
     if super::is_recreate(sets.deployment) {
         return wanted;
     }
-    let room = wanted + max_surge(sets.deployment) - sets.total();
+    let room = wanted + max_surge(sets.deployment) - sets.present();
     if room <= 0 { size } else { size + room.min(wanted - size) }
 }
 

@@ -78,8 +78,9 @@ fn shrink_old(sets: &mut Sets<'_>) {
         old.size -= less;
         spare -= less;
     }
-    let available: i64 = sets.all().map(|set| set.status("availableReplicas")).sum();
-    let mut surplus = available - min_available;
+    // A set that was told to shrink soon has no more than that, whatever it says until then.
+    let available: i64 = sets.all().map(|set| set.status("availableReplicas").min(set.size)).sum();
+    let mut surplus = (available - min_available).min(spare);
     for old in &mut sets.old {
         let less = old.size.min(surplus.max(0));
         old.size -= less;

@@ -57,6 +57,12 @@ impl<'a> Sets<'a> {
         self.all().map(|set| set.size).sum()
     }
 
+    /// How many pods there are at most: of a set that shrinks, also those that are yet to go.
+    pub fn present(&self) -> i64 {
+        let old: i64 = self.old.iter().map(|set| set.size.max(set.status("replicas"))).sum();
+        old + self.new.as_ref().map_or(0, |set| set.size)
+    }
+
     /// Gives the new set the revision, the annotations and the patience that it should have.
     pub fn annotate_new(&mut self) {
         let newest = self.old.iter().map(Set::revision).max().unwrap_or(0);

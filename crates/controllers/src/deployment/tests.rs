@@ -110,6 +110,49 @@ fn within_bounds(world: &World, available_min: usize, total_max: usize) {
     assert!(ready >= available_min, "{ready} ready");
 }
 
+/// A step of the Deployment alone: nobody else has done anything yet.
+fn step(world: &mut World) {
+    let plan = decide::<Deployment>(&world.cache::<Deployment>(), &key(), world.now);
+    plan.actions.iter().for_each(|action| drop(world.execute(action)));
+}
+
+/// The number of pods that the set of an image is to have.
+fn size_of(world: &World, image: &str) -> i64 {
+    let all = world.of("replicasets.apps");
+    let is = |set: &Value| set.at(&["spec", "template", "spec"]).unwrap()["containers"][0]["image"] == image.into();
+    all.iter().find(|entry| is(&entry.value)).map_or(0, |entry| replicas(&entry.value))
+}
+
+#[test]
+fn what_a_set_says_before_it_shrank_does_not_break_bounds() {
+    let mut world = world(deployment(8, "v1"));
+    settle::<Deployment>(&mut world, cluster);
+    set_image(&mut world, "v2");
+    for _ in 0..3 {
+        step(&mut world);
+    }
+    // The old set still says that it has all eight.
+    assert_eq!((size_of(&world, "v1"), size_of(&world, "v2")), (6, 2), "ten at most, and six are enough");
+    let names: Vec<(String, bool)> = world
+        .of("replicasets.apps")
+        .iter()
+        .map(|entry| (entry.key.name.to_string(), replicas(&entry.value) == 2))
+        .collect();
+    let new = names.iter().find(|(_, is_new)| *is_new).unwrap().0.clone();
+    change(
+        &mut world,
+        &kinds::REPLICA_SETS,
+        &new,
+        value!({"status": {"replicas": 2, "readyReplicas": 2, "availableReplicas": 2}}),
+    );
+    for _ in 0..3 {
+        step(&mut world);
+    }
+    let (old, new) = (size_of(&world, "v1"), size_of(&world, "v2"));
+    assert!(old >= 4, "two new ones serve, so four old ones must: {old}");
+    assert!(new <= 2, "eight old ones are still there, so there is room for two new ones: {new}");
+}
+
 #[test]
 fn a_rollout_goes_step_by_step_and_never_breaks_its_bounds() {
     let mut world = world(deployment(3, "v1"));

@@ -66,7 +66,7 @@ impl Scene {
         drop(cache);
         for action in &plan.actions {
             match action {
-                Action::Patch { patch, .. } => self.replicas = patch.value()["spec"]["replicas"].as_int().unwrap(),
+                Action::UpdatePart { object, .. } => self.replicas = object["spec"]["replicas"].as_int().unwrap(),
                 other => self.world.execute(other).unwrap(),
             }
         }

@@ -28,9 +28,10 @@ async fn main() -> Result<()> {
     server.ready().await?;
     say("from start to ready, s", start.elapsed().as_secs_f64());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    say("memory (RSS) idle, MiB", server.rss_mib()?);
+    say("memory (RSS) a second later, MiB", server.rss_mib()?);
     let before = server.cpu_seconds()?;
     tokio::time::sleep(IDLE).await;
+    say("memory (RSS) idle, MiB", server.rss_mib()?);
     say("CPU idle, % of a core", (server.cpu_seconds()? - before) / IDLE.as_secs_f64() * 100.0);
     for (load, connections) in
         [(Load::Create, 1), (Load::Create, 64), (Load::Get, 1), (Load::Get, 64), (Load::Patch, 1), (Load::Patch, 64)]

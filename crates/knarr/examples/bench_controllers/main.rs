@@ -2,8 +2,11 @@
 
 mod idle;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use client::cache::Notices;
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
 use machinery::meta::Meta;
@@ -12,10 +15,12 @@ use reconcile::kinds;
 use testkit::{Cluster, manage};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: sys::Allocator = sys::Allocator;
 
 const REPLICAS: i64 = 3000;
 const NODES: u32 = 30;
+/// As many keys as are never reached: who counts needs none.
+const NOTICES_MAX: usize = 1;
 
 #[tokio::main]
 async fn main() {
@@ -52,22 +57,48 @@ async fn roll(cluster: &Cluster) {
     let image = value!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "v2"}]}}}});
     let patched = cluster.patch(&kinds::DEPLOYMENTS, "web", image).await;
     let generation = Meta::of(&patched).generation();
-    let key = Key::new("default", "web");
-    let (mut low, mut high) = (i64::MAX, 0);
-    let seen = std::sync::Mutex::new((&mut low, &mut high));
-    cluster
-        .until(&kinds::DEPLOYMENTS, "rolled over", |all| {
-            let Some(found) = all.get(&key) else { return false };
-            let (replicas, available) = (number(found, "replicas"), number(found, "availableReplicas"));
-            let mut seen = seen.lock().expect("no panic");
-            *seen.0 = available.min(*seen.0);
-            *seen.1 = replicas.max(*seen.1);
-            is_settled(found, generation, REPLICAS)
-        })
-        .await;
+    let bounds = Bounds::watch(cluster);
+    settled(cluster, generation, REPLICAS).await;
+    let (low, high) = bounds.seen();
     told("rolled over", start);
     println!("  between {low} available (at least {fewest} asked for) and {high} pods (at most {most})");
     assert!(low >= fewest && high <= most, "the bounds were broken");
+}
+
+/// How many pods there were at every moment that the watch shows.
+struct Bounds {
+    counts: Arc<[AtomicI64; 4]>,
+    _notices: Notices,
+}
+
+impl Bounds {
+    /// Counts from now on, when all pods are there and serve; the watch shows those first.
+    fn watch(cluster: &Cluster) -> Self {
+        let counts = Arc::new([0, 0, REPLICAS, 0].map(AtomicI64::new));
+        let notices = Notices::new(NOTICES_MAX);
+        let counted = Arc::clone(&counts);
+        cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
+            let [serving, there, low, high] = counted.as_ref();
+            let is_there = |pod: &Value| Meta::of(pod).deletion_timestamp().is_none();
+            let serves = |pod: &Value| is_there(pod) && controllers::pod::is_ready(pod);
+            let by = |is: &dyn Fn(&Value) -> bool| {
+                i64::from(change.new.is_some_and(is)) - i64::from(change.old.is_some_and(is))
+            };
+            let serving = serving.fetch_add(by(&serves), Ordering::SeqCst) + by(&serves);
+            let there = there.fetch_add(by(&is_there), Ordering::SeqCst) + by(&is_there);
+            if by(&serves) < 0 {
+                low.fetch_min(serving, Ordering::SeqCst);
+            }
+            high.fetch_max(there, Ordering::SeqCst);
+        });
+        Self { counts, _notices: notices }
+    }
+
+    /// The fewest that served, and the most that there were.
+    fn seen(&self) -> (i64, i64) {
+        let [_, _, low, high] = self.counts.as_ref();
+        (low.load(Ordering::SeqCst), high.load(Ordering::SeqCst))
+    }
 }
 
 fn deployment() -> Value {
