@@ -44,7 +44,7 @@ use std::process::ExitCode;
 use commands::COMMANDS;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: sys::Allocator = sys::Allocator;
 
 fn main() -> ExitCode {
     let matches = cli().get_matches_from(arguments(std::env::args_os().collect()));

@@ -148,7 +148,7 @@ struct Segment<F> {
 
 /// Zeros are written ahead of the groups in pieces of this size. A write to blocks that were only allocated changes the file's
 /// metadata, and its sync then costs a second write to the disk.
-static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+const ZEROED_BYTES: usize = 1 << 20;
 /// The name under which a segment is made ready.
 const UNFINISHED: &str = "segment.tmp";
 /// The name of the reserve.
@@ -229,8 +229,8 @@ impl<D: Disk> Log<D> {
             return Ok(());
         }
         let room = usize::try_from(self.active.room.saturating_sub(end)).unwrap_or(usize::MAX);
-        let zeros = &ZEROS[..room.min(ZEROS.len())];
-        self.active.file.write_at(end, zeros).map_err(|source| classify("make room for groups", source))?;
+        let zeros = vec![0; room.min(ZEROED_BYTES)];
+        self.active.file.write_at(end, &zeros).map_err(|source| classify("make room for groups", source))?;
         self.active.zeroed = end + zeros.len() as u64;
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 
+mod allocator;
 mod apart;
 mod clock;
 mod code;
@@ -16,6 +17,7 @@ mod packet;
 mod seccomp;
 mod spill;
 
+pub use allocator::Allocator;
 pub use apart::apart;
 pub use clock::{ClockState, clock_state};
 pub use code::release_code;
