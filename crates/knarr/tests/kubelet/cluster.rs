@@ -58,11 +58,15 @@ pub async fn cluster_with_config(config: &str) -> Option<Cluster> {
 
 /// A cluster for what only the runtime inside can do.
 pub async fn cluster_with_built_in() -> Option<Cluster> {
+    cluster_with_built_in_and(&[]).await
+}
+
+pub async fn cluster_with_built_in_and(extra: &[&str]) -> Option<Cluster> {
     if is_on_containerd() {
         eprintln!("skipped: Debian's containerd does not do this");
         return None;
     }
-    make(None, &[], "").await
+    make(None, extra, "").await
 }
 
 /// A cluster over a runtime that was started for it.
@@ -117,8 +121,8 @@ fn start_server(dir: &Path, log: &Arc<Mutex<String>>) -> (Child, String) {
     let mut server = Command::new(env!("CARGO_BIN_EXE_knarr"))
         .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
         .args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"])
+        .arg("--allow-privileged=true")
         .args(["--service-cluster-ip-range", "10.96.0.0/16", "--kubelet-preferred-address-types", "InternalIP"])
-        .args(["--runtime-config", "certificates.k8s.io/v1beta1/clustertrustbundles=true"])
         .arg("--data-dir")
         .arg(dir.join("server"))
         .arg("--cert-dir")

@@ -9,6 +9,7 @@ mod containerd;
 mod devices;
 mod drivers;
 mod features;
+mod host;
 mod kubectl;
 mod life;
 mod nearness;

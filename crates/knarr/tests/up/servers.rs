@@ -1,25 +1,36 @@
 //! Three servers and an agent, each a machine of its own on one segment: what a client notices when one of them fails.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Child;
 
 use super::*;
 
+/// The numbers of the machines that have a server.
+const SERVERS: [usize; 3] = [1, 2, 3];
 /// What is not needed to see that servers fail.
 const BARE: &str = "--disable kubelet,proxy,network,dns,local-path";
+
+/// A disk on which a log's segment and its reserve fit, and not a second one beside what fills it.
+const DISK: &str = "size=400m";
+/// More of them than fit into a segment of the log.
+const BIG_BYTES: usize = 900_000;
+const BIG_COUNT: usize = 90;
 
 /// Machines on one segment. The segment is a namespace too, and clients are there.
 struct Segment {
     name: String,
     folder: tempfile::TempDir,
     machines: Vec<String>,
+    /// Flags that every server has.
+    flags: String,
 }
 
 impl Segment {
-    fn new(count: usize) -> Self {
+    fn new(count: usize, flags: &str) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("knarr-ha-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let machines = (1..=count).map(|number| format!("{name}-{number}")).collect();
-        let segment = Self { name, folder: tempfile::tempdir().unwrap(), machines };
+        let segment = Self { name, folder: tempfile::tempdir().unwrap(), machines, flags: format!("{BARE} {flags}") };
         run(Command::new("ip").args(["netns", "add", &segment.name]));
         segment.at(0, "ip link set lo up");
         segment.at(0, "ip link add segment type bridge");
@@ -64,13 +75,17 @@ impl Segment {
     }
 
     fn knarr(&self, number: usize, arguments: &str) -> String {
-        self.at(number, &format!("{KNARR} {arguments} --data-dir {}", self.data(number).display()))
+        self.at(number, &self.line(number, arguments))
+    }
+
+    fn line(&self, number: usize, arguments: &str) -> String {
+        format!("{KNARR} {arguments} --data-dir {}", self.data(number).display())
     }
 
     /// Starts a server, or starts it again.
     fn server(&self, number: usize, token: Option<&str>) {
         let join = token.map_or_else(String::new, |token| format!("--join https://203.0.113.1:6443 --token {token}"));
-        let line = format!("server -d --node-name s{number} --node-ip 203.0.113.{number} {BARE} {join}");
+        let line = format!("server -d --node-name s{number} --node-ip 203.0.113.{number} {} {join}", self.flags.trim());
         self.knarr(number, line.trim());
     }
 
@@ -97,25 +112,30 @@ impl Segment {
 
     /// The number of the server whose member leads the store.
     fn leader(&self, asked: usize) -> usize {
-        let line = format!("{KNARR} members --data-dir {}", self.data(asked).display());
-        let said = self.eventually(asked, &line, |said| said.contains("leader"));
+        let said = self.eventually(asked, &self.line(asked, "members"), |said| said.contains("leader"));
         let leader = said.lines().find(|line| line.contains("leader")).unwrap();
         let name = leader.split_whitespace().nth(1).unwrap();
         name.trim_start_matches('s').parse().unwrap()
     }
 
-    /// Writes an object by whichever of these servers takes it.
-    fn write(&self, servers: &[usize], name: &str) -> bool {
+    /// Writes an object by whichever server takes it.
+    fn write(&self, name: &str, bytes: usize) -> bool {
         let pki = self.data(1).join("pki");
-        let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
-        servers.iter().any(|server| {
+        let data = "v".repeat(bytes);
+        let body = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"v":"{data}"}}}}"#
+        );
+        SERVERS.into_iter().any(|server| {
             let mut curl =
                 self.command(0, "curl -s -o /dev/null -w %{http_code} --max-time 2 -H Content-Type:application/json");
             curl.arg("--cacert").arg(pki.join("ca.crt")).arg("--cert").arg(pki.join("admin.crt"));
-            curl.arg("--key").arg(pki.join("admin.key")).arg("-d").arg(&body);
+            curl.arg("--key").arg(pki.join("admin.key")).args(["-d", "@-"]);
             curl.arg(format!("https://203.0.113.{server}:6443/api/v1/namespaces/default/configmaps"));
+            let mut curl = curl.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            // A server that does not listen does not read either.
+            let _ = curl.stdin.take().unwrap().write_all(body.as_bytes());
             // What was taken before its answer got lost is there already.
-            matches!(text(&curl.output().unwrap()).as_str(), "201" | "409")
+            matches!(text(&curl.wait_with_output().unwrap()).as_str(), "201" | "409")
         })
     }
 }
@@ -125,9 +145,10 @@ impl Drop for Segment {
         for number in 1..=self.machines.len() {
             if self.data(number).join("knarr.lock").is_file() {
                 let _ = Command::new("kill").args(["-CONT", &self.process(number)]).output();
-                let down = format!("{KNARR} down --purge --data-dir {}", self.data(number).display());
-                let _ = self.command(number, &down).output();
+                let _ = self.command(number, &self.line(number, "down --purge")).output();
             }
+            // Only servers have a disk of their own.
+            let _ = Command::new("umount").arg(self.data(number)).output();
         }
         for name in self.machines.iter().chain([&self.name]) {
             let _ = Command::new("ip").args(["netns", "delete", name]).output();
@@ -135,39 +156,66 @@ impl Drop for Segment {
     }
 }
 
-/// Writes one object after the other for as long as something else is done, and gives the names of those that were taken and
-/// the longest time between two of them.
-fn under_load(segment: &Segment, servers: &[usize], meanwhile: impl FnOnce()) -> (BTreeSet<String>, Duration) {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let (stop, taken) = (AtomicBool::new(false), Mutex::new((BTreeSet::new(), Duration::ZERO)));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut last = Instant::now();
-            while !stop.load(Ordering::Relaxed) {
-                let name = format!("written-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-                if segment.write(servers, &name) {
+/// Everything that was taken so far.
+#[derive(Default)]
+struct Taken(BTreeSet<String>);
+
+impl Taken {
+    /// Writes one object after the other while something fails, and until so many were taken after that.
+    fn while_failing(&mut self, segment: &Segment, what: &str, (count, bytes): (usize, usize), fail: impl FnOnce()) {
+        let (stop, taken) = (AtomicBool::new(false), Mutex::new((Vec::new(), Duration::ZERO)));
+        let first = self.0.len();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut last = Instant::now();
+                for number in first.. {
+                    let name = format!("written-{number}");
+                    while !segment.write(&name, bytes) && !stop.load(Ordering::Relaxed) {}
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
                     let mut taken = taken.lock().unwrap();
-                    taken.0.insert(name);
+                    taken.0.push(name);
                     taken.1 = taken.1.max(last.elapsed());
                     last = Instant::now();
                 }
-            }
+            });
+            let written = || taken.lock().unwrap().0.len();
+            let wait_for = |more: usize| {
+                let mut last = (written(), Instant::now());
+                let wanted = last.0 + more;
+                while last.0 < wanted {
+                    let now = written();
+                    if now > last.0 {
+                        last = (now, Instant::now());
+                    }
+                    assert!(last.1.elapsed() < DEADLINE, "{what}: nothing is taken any more");
+                    std::thread::yield_now();
+                }
+            };
+            wait_for(3);
+            fail();
+            wait_for(count);
+            stop.store(true, Ordering::Relaxed);
         });
-        let written = || taken.lock().unwrap().0.len();
-        let wait_for = |more: usize| {
-            let (from, start) = (written(), Instant::now());
-            while written() < from + more {
-                assert!(start.elapsed() < DEADLINE, "nothing is taken any more");
-                std::thread::yield_now();
-            }
-        };
-        wait_for(3);
-        meanwhile();
-        wait_for(10);
-        stop.store(true, Ordering::Relaxed);
-    });
-    taken.into_inner().unwrap()
+        let (taken, gap) = taken.into_inner().unwrap();
+        println!("{what}: {} taken, none for {gap:?}", taken.len());
+        self.0.extend(taken);
+    }
+
+    /// Every server has all of it.
+    fn are_everywhere(&self, segment: &Segment) {
+        for server in SERVERS {
+            segment.eventually(server, "kubectl get configmaps -o jsonpath={.items[*].metadata.name}", |seen| {
+                let seen: BTreeSet<&str> = seen.split(' ').collect();
+                self.0.iter().all(|name| seen.contains(name.as_str()))
+            });
+        }
+    }
 }
+
+/// What is written while something fails, if it matters not how much.
+const FEW: (usize, usize) = (10, 1);
 
 #[test]
 fn servers_fail_one_after_the_other_and_nothing_is_lost() {
@@ -175,7 +223,11 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
         println!("skipped: network namespaces need root");
         return;
     }
-    let segment = Segment::new(4);
+    let segment = Segment::new(4, "");
+    for server in SERVERS {
+        std::fs::create_dir(segment.data(server)).unwrap();
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(segment.data(server)));
+    }
     segment.server(1, None);
     let token = segment.knarr(1, "token create --server");
     segment.server(2, Some(&token));
@@ -197,45 +249,148 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
     segment.eventually(1, available, |count| count == "5");
     let pods = segment.at(1, "kubectl get pods -l app=web -o jsonpath={.items[*].metadata.uid}");
 
-    let mut all = BTreeSet::new();
+    let mut taken = Taken::default();
     // The leader is killed, and comes back by itself.
     let leader = segment.leader(1);
-    let (taken, gap) = under_load(&segment, &[1, 2, 3], || segment.signal(leader, "-9"));
-    println!("the leader was killed: nothing was taken for {gap:?}");
-    all.extend(taken);
+    taken.while_failing(&segment, "the leader was killed", FEW, || segment.signal(leader, "-9"));
     segment.server(leader, None);
 
     // One is cut off, and returns.
     let lost = segment.leader(leader);
-    let (taken, gap) =
-        under_load(&segment, &[1, 2, 3], || drop(segment.at(0, &format!("ip link set port{lost} down"))));
-    println!("one was cut off: nothing was taken for {gap:?}");
-    all.extend(taken);
+    let cut = || drop(segment.at(0, &format!("ip link set port{lost} down")));
+    taken.while_failing(&segment, "one was cut off", FEW, cut);
     segment.at(0, &format!("ip link set port{lost} up"));
 
     // One stands still, and goes on.
-    let other = (1..=3).find(|number| *number != lost).unwrap();
-    let still = segment.leader(other);
-    let (taken, gap) = under_load(&segment, &[1, 2, 3], || segment.signal(still, "-STOP"));
-    println!("one stood still: nothing was taken for {gap:?}");
-    all.extend(taken);
+    let still = segment.leader(other_than(lost));
+    taken.while_failing(&segment, "one stood still", FEW, || segment.signal(still, "-STOP"));
     segment.signal(still, "-CONT");
+    taken.are_everywhere(&segment);
 
-    let names = "kubectl get configmaps -o jsonpath={.items[*].metadata.name}";
-    for server in 1..=3 {
-        segment.eventually(server, names, |seen| {
-            let seen: BTreeSet<&str> = seen.split(' ').collect();
-            all.iter().all(|name| seen.contains(name.as_str()))
-        });
+    // The disk of one is full, and has room again.
+    let full = segment.leader(other_than(still));
+    let filler = segment.data(full).join("filler");
+    // Whatever room its log makes is filled at once.
+    let mut fill = Command::new("sh");
+    fill.args(["-c", "while :; do cat /dev/zero >> $0; sleep 0.05; done"]).arg(&filler).stderr(Stdio::null());
+    let mut filling = None;
+    let fail = || filling = Some(fill.spawn().unwrap());
+    taken.while_failing(&segment, "the disk of one was full", (BIG_COUNT, BIG_BYTES), fail);
+    let members = segment.knarr(other_than(full), "members");
+    let of_full = members.lines().find(|line| line.contains(&format!(" s{full} "))).unwrap();
+    assert!(of_full.contains("no space") && !of_full.contains("leader"), "{members}");
+    let mut filling = filling.unwrap();
+    filling.kill().unwrap();
+    filling.wait().unwrap();
+    std::fs::remove_file(filler).unwrap();
+    segment.eventually(full, &segment.line(full, "members"), |members| !members.contains("no space"));
+
+    taken.are_everywhere(&segment);
+    for server in SERVERS {
         segment.eventually(server, ready, |status| status == "True");
     }
-    assert_eq!(
-        segment.at(2, "kubectl get pods -l app=web -o jsonpath={.items[*].metadata.uid}"),
-        pods,
-        "no work was done twice"
-    );
+    let still_there = segment.at(2, "kubectl get pods -l app=web -o jsonpath={.items[*].metadata.uid}");
+    assert_eq!(still_there, pods, "no work was done twice");
     segment.at(3, "kubectl scale deployment web --replicas=7");
     segment.eventually(1, available, |count| count == "7");
+
+    // One does not come back.
+    let gone = segment.leader(1);
+    segment.knarr(gone, "down");
+    let rest = other_than(gone);
+    segment.knarr(rest, &format!("members rm s{gone}"));
+    let members = segment.knarr(rest, "members");
+    assert!(members.lines().count() == 3 && !members.contains(&format!(" s{gone} ")), "{members}");
+    segment.at(rest, "kubectl scale deployment web --replicas=8");
+    segment.eventually(rest, available, |count| count == "8");
     run(Command::new("kill").arg(agent.id().to_string()));
     agent.wait().unwrap();
+}
+
+fn other_than(server: usize) -> usize {
+    SERVERS.into_iter().find(|number| *number != server).unwrap()
+}
+
+/// Members of Debian's etcd, one on each server's machine.
+struct Etcd<'a> {
+    segment: &'a Segment,
+    processes: BTreeMap<usize, Child>,
+}
+
+impl Etcd<'_> {
+    fn start(&mut self, number: usize) {
+        let host = format!("http://203.0.113.{number}");
+        let all = SERVERS.map(|number| format!("e{number}=http://203.0.113.{number}:2380")).join(",");
+        let line = format!(
+            "etcd --logger zap --log-level error --name e{number} --data-dir {} --listen-client-urls {host}:2379,http://127.0.0.1:2379 \
+             --advertise-client-urls {host}:2379 --listen-peer-urls {host}:2380 --initial-advertise-peer-urls {host}:2380 --initial-cluster {all}",
+            self.segment.folder.path().join(format!("etcd{number}")).display(),
+        );
+        let mut command = self.segment.command(number, &line.split_whitespace().collect::<Vec<_>>().join(" "));
+        self.processes.insert(number, command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    }
+
+    fn signal(&mut self, number: usize, signal: &str) {
+        run(Command::new("kill").args([signal, &self.processes[&number].id().to_string()]));
+    }
+
+    /// The number of the member that leads, as one that runs knows it.
+    fn leader(&self, asked: usize) -> usize {
+        let endpoints = SERVERS.map(|number| format!("http://203.0.113.{number}:2379")).join(",");
+        let line = format!("etcdctl --endpoints {endpoints} endpoint status --write-out=simple");
+        let leads = |line: &&str| line.split(", ").nth(4) == Some("true");
+        let said = self.segment.eventually(asked, &line, |said| said.lines().any(|line| leads(&line)));
+        let leader = said.lines().find(leads).unwrap();
+        SERVERS.into_iter().find(|number| leader.contains(&format!("203.0.113.{number}:"))).unwrap()
+    }
+}
+
+impl Drop for Etcd<'_> {
+    fn drop(&mut self) {
+        for process in self.processes.values_mut() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+#[test]
+fn servers_over_an_etcd_outlive_its_members_and_each_other() {
+    if !is_root() {
+        println!("skipped: network namespaces need root");
+        return;
+    }
+    let endpoints = SERVERS.map(|number| format!("http://203.0.113.{number}:2379")).join(",");
+    let segment = Segment::new(3, &format!("--etcd-servers {endpoints}"));
+    let mut etcd = Etcd { segment: &segment, processes: BTreeMap::new() };
+    for number in SERVERS {
+        etcd.start(number);
+    }
+    segment.eventually(1, "etcdctl endpoint health", |said| said.contains("is healthy"));
+    segment.server(1, None);
+    let token = segment.knarr(1, "token create --server");
+    segment.server(2, Some(&token));
+    segment.server(3, Some(&token));
+    segment.at(1, "kubectl create deployment web --image=knarr.local/pause --replicas=5");
+    let uids = "kubectl get pods -l app=web -o jsonpath={.items[*].metadata.uid}";
+    let pods = segment.eventually(1, uids, |uids| uids.split(' ').count() == 5);
+
+    let mut taken = Taken::default();
+    let leader = etcd.leader(1);
+    taken.while_failing(&segment, "the leader of etcd was killed", FEW, || etcd.signal(leader, "-9"));
+    etcd.start(leader);
+    let still = etcd.leader(other_than(leader));
+    taken.while_failing(&segment, "the leader of etcd stood still", FEW, || etcd.signal(still, "-STOP"));
+    etcd.signal(still, "-CONT");
+    taken.while_failing(&segment, "a server was killed", FEW, || segment.signal(1, "-9"));
+    segment.server(1, None);
+    let lost = etcd.leader(1);
+    let cut = || drop(segment.at(0, &format!("ip link set port{lost} down")));
+    taken.while_failing(&segment, "a server and its member were cut off", FEW, cut);
+    segment.at(0, &format!("ip link set port{lost} up"));
+
+    taken.are_everywhere(&segment);
+    assert_eq!(segment.at(2, uids), pods, "no work was done twice");
+    segment.at(3, "kubectl scale deployment web --replicas=6");
+    segment.eventually(1, uids, |uids| uids.split(' ').count() == 6);
 }

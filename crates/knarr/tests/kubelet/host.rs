@@ -1,0 +1,299 @@
+//! What pods share with their machine, and what they have from outside it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use image::{Name, Store};
+use machinery::{Resource, Value, value};
+
+use crate::cluster::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_in_the_namespaces_of_its_machine_if_it_asks_for_them() {
+    let Some(cluster) = cluster().await else { return };
+    let spaces = ["pid", "ipc", "uts", "mnt"];
+    let ours = spaces.map(|space| fs::read_link(format!("/proc/self/ns/{space}")).unwrap().display().to_string());
+    let script = "for s in pid ipc uts mnt; do readlink /proc/self/ns/$s; done";
+    let mut shares = pod("shares", script);
+    let mut keeps = pod("keeps", script);
+    for pod in [&mut shares, &mut keeps] {
+        set(pod, "restartPolicy", "Never");
+    }
+    set(&mut shares, "hostPID", true);
+    set(&mut shares, "hostIPC", true);
+    let seen = |said: String| -> Vec<bool> { said.lines().zip(&ours).map(|(line, ours)| line == ours).collect() };
+    assert_eq!(seen(cluster.output(&shares).await), [true, true, false, false]);
+    assert_eq!(seen(cluster.output(&keeps).await), [false; 4]);
+    cluster.finish().await;
+}
+
+/// A folder that is a mount of its own which others may follow; it is gone with the value.
+struct Shared(PathBuf);
+
+impl Shared {
+    fn new(path: PathBuf) -> Self {
+        fs::create_dir(&path).unwrap();
+        let shared = Self(path);
+        shared.mount(&["--bind"], &shared.0.clone(), &shared.0.clone());
+        assert!(Command::new("mount").arg("--make-shared").arg(&shared.0).status().unwrap().success());
+        shared
+    }
+
+    fn mount(&self, how: &[&str], what: &Path, place: &Path) {
+        assert!(Command::new("mount").args(how).arg(what).arg(place).status().unwrap().success());
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--recursive").arg(&self.0).output();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mounts_travel_and_are_protected_as_a_container_asks() {
+    let Some(cluster) = cluster().await else { return };
+    let shared = Shared::new(cluster.path("shared"));
+    fs::create_dir(shared.0.join("later")).unwrap();
+    let asks = |name: &str, script: &str, mount: Value| {
+        let mut pod = pod(name, script);
+        set(&mut pod, "restartPolicy", "Never");
+        set(&mut pod, "volumes", value!([{"name": "v", "hostPath": {"path": (shared.0.display().to_string())}}]));
+        let mut mount = mount;
+        let fields = mount.as_object_mut().unwrap();
+        fields.insert("name", "v");
+        fields.insert("mountPath", "/v");
+        set_container(&mut pod, "volumeMounts", Value::Array(vec![mount]));
+        pod
+    };
+    let follows = asks(
+        "follows",
+        "echo waits; while ! test -e /v/later/file; do sleep 0.1; done; echo seen",
+        value!({"mountPropagation": "HostToContainer"}),
+    );
+    cluster.create(&PODS, &follows).await;
+    cluster.wait(&PODS, "follows", "there", |pod| phase(pod) == "Running").await;
+    cluster.logged("follows", "c", 0, "waits").await;
+    shared.mount(&["-t", "tmpfs"], Path::new("tmpfs"), &shared.0.join("later"));
+    fs::write(shared.0.join("later/file"), "").unwrap();
+    cluster.logged("follows", "c", 0, "seen").await;
+
+    // What a container mounts is seen by the machine if both agree to it.
+    let mut gives = asks(
+        "gives",
+        "mkdir /v/given && mount -t tmpfs tmpfs /v/given && echo 1 >/v/given/file && echo done && exec sleep 1000",
+        value!({"mountPropagation": "Bidirectional"}),
+    );
+    set_container(&mut gives, "securityContext", value!({"privileged": true}));
+    cluster.create(&PODS, &gives).await;
+    cluster.wait(&PODS, "gives", "there", |pod| phase(pod) == "Running").await;
+    cluster.logged("gives", "c", 0, "done").await;
+    assert_eq!(fs::read_to_string(shared.0.join("given/file")).unwrap(), "1\n");
+
+    let tries = "touch /v/x 2>/dev/null && echo written; touch /v/later/x 2>/dev/null && echo written below; echo over";
+    let flat = asks("flat", tries, value!({"readOnly": true}));
+    assert_eq!(cluster.output(&flat).await, "written below\nover\n", "read-only is the mount alone");
+    let node = cluster.get(&NODES, NODE).await;
+    let handlers = node["status"]["runtimeHandlers"].as_array().unwrap_or_default();
+    if handlers.iter().any(|one| one["features"]["recursiveReadOnlyMounts"] == Value::Bool(true)) {
+        let deep = asks("deep", tries, value!({"readOnly": true, "recursiveReadOnly": "Enabled"}));
+        assert_eq!(cluster.output(&deep).await, "over\n", "and all below it where that is asked for");
+    } else {
+        println!("not tried: this runtime does not protect what is mounted below");
+    }
+    cluster.delete("gives").await;
+    drop(shared);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_of_pods_runs_by_another_runtime() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, log) = (dir.path().join("runc"), dir.path().join("log"));
+    fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> {}\nexec runc \"$@\"\n", log.display())).unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let handler = format!("other={}", program.display());
+    let Some(cluster) = cluster_with_built_in_and(&["--runtime-handler", &handler]).await else { return };
+    static CLASSES: Resource = Resource::cluster("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
+    let class = |name: &str| value!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name});
+    cluster.create(&CLASSES, &class("other")).await;
+    cluster.create(&CLASSES, &class("missing")).await;
+    let mut runs = pod("runs", "echo ran");
+    set(&mut runs, "restartPolicy", "Never");
+    let mut plain = runs.clone();
+    set(&mut runs, "runtimeClassName", "other");
+    assert_eq!(cluster.output(&runs).await, "ran\n");
+    let calls = fs::read_to_string(&log).unwrap();
+    assert!(calls.contains("create") && calls.contains("start"), "{calls}");
+    plain.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", "plain");
+    assert_eq!(cluster.output(&plain).await, "ran\n");
+    assert_eq!(fs::read_to_string(&log).unwrap().matches("create").count(), calls.matches("create").count());
+    let mut lost = pod("lost", "echo ran");
+    set(&mut lost, "runtimeClassName", "missing");
+    cluster.create(&PODS, &lost).await;
+    let event = cluster.event("FailedCreatePodSandBox").await;
+    assert!(event.str_at(&["message"]).unwrap().contains("missing"), "{event:?}");
+    cluster.delete("lost").await;
+    cluster.finish().await;
+}
+
+/// A server of gRPC's health checks that answers with what it holds.
+async fn health(status: Arc<AtomicU8>) -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let status = Arc::clone(&status);
+            let service = hyper::service::service_fn(move |_| {
+                let body = Bytes::from(vec![0, 0, 0, 0, 2, 0x08, status.load(Ordering::SeqCst)]);
+                let trailers = async {
+                    Some(Ok(http::HeaderMap::from_iter([(
+                        http::HeaderName::from_static("grpc-status"),
+                        http::HeaderValue::from_static("0"),
+                    )])))
+                };
+                let answer = http::Response::builder().header("content-type", "application/grpc");
+                async move { answer.body(Full::new(body).with_trailers(trailers)) }
+            });
+            let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(async move { drop(serving.serve_connection(TokioIo::new(stream), service).await) });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_ready_when_its_grpc_server_says_so() {
+    let Some(cluster) = cluster().await else { return };
+    let status = Arc::new(AtomicU8::new(2));
+    let port = health(Arc::clone(&status)).await;
+    let mut probed = pod("probed", "exec sleep 1000");
+    set(&mut probed, "hostNetwork", true);
+    let probe = value!({"grpc": {"port": (i64::from(port)), "service": "s"}, "periodSeconds": 1});
+    set_container(&mut probed, "readinessProbe", probe);
+    cluster.create(&PODS, &probed).await;
+    cluster.event("Unhealthy: Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")").await;
+    assert!(!is_ready(&cluster.get(&PODS, "probed").await));
+    status.store(1, Ordering::SeqCst);
+    cluster.wait(&PODS, "probed", "ready", is_ready).await;
+    cluster.finish().await;
+}
+
+/// A registry of one image that lets only those in who know the password.
+fn registry(blobs: PathBuf, manifest: String) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (blobs, manifest) = (blobs.clone(), manifest.clone());
+            std::thread::spawn(move || drop(answer(&stream, &blobs, &manifest)));
+        }
+    });
+    port
+}
+
+fn answer(mut stream: &std::net::TcpStream, blobs: &Path, manifest: &str) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut first = String::new();
+        if reader.read_line(&mut first)? == 0 {
+            return Ok(());
+        }
+        let mut headers = BTreeMap::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            let Some((name, value)) = line.trim().split_once(": ") else { break };
+            headers.insert(name.to_lowercase(), value.to_owned());
+        }
+        let mut words = first.split(' ');
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let found = match path.trim_matches('/').rsplit_once('/') {
+            _ if headers.get("authorization").map(String::as_str) != Some("Basic bWU6c2VjcmV0") => {
+                Err("401 Unauthorized")
+            }
+            Some((kind, reference)) if kind.ends_with("/manifests") || kind.ends_with("/blobs") => {
+                let digest = reference.strip_prefix("sha256:").unwrap_or(manifest);
+                fs::read(blobs.join(digest)).map_err(|_| "404 Not Found")
+            }
+            _ => Ok(Vec::new()),
+        };
+        let (status, body) = found.map_or_else(|status| (status, Vec::new()), |body| ("200 OK", body));
+        let kind = if path.contains("/manifests/") {
+            "application/vnd.oci.image.manifest.v1+json"
+        } else {
+            "application/octet-stream"
+        };
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\ncontent-type: {kind}\r\n", body.len())?;
+        write!(stream, "docker-content-digest: sha256:{manifest}\r\nwww-authenticate: Basic realm=\"test\"\r\n\r\n")?;
+        if method != "HEAD" {
+            stream.write_all(&body)?;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_behind_a_password_is_pulled_with_the_pods_secret() {
+    let Some(cluster) = cluster().await else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let image = store.build(&Name::parse("test.local/private:1").unwrap(), &busybox()).await.unwrap();
+    let manifest = image.manifest.to_string().trim_start_matches("sha256:").to_owned();
+    let host = format!("127.0.0.1:{}", registry(dir.path().join("blobs/sha256"), manifest));
+    let mut reads = pod("reads", "echo inside");
+    set(&mut reads, "restartPolicy", "Never");
+    set_container(&mut reads, "image", format!("{host}/test/private:1"));
+    let mut refused = reads.clone();
+    refused.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", "refused");
+    cluster.create(&PODS, &refused).await;
+    cluster.event("Failed: Failed to pull image").await;
+    cluster.delete("refused").await;
+
+    let config = format!(r#"{{"auths": {{"{host}": {{"username": "me", "password": "secret"}}}}}}"#);
+    let secret = value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login", "namespace": "default"},
+        "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": config}});
+    cluster.create(&SECRETS, &secret).await;
+    set(&mut reads, "imagePullSecrets", value!([{"name": "login"}]));
+    assert_eq!(cluster.output(&reads).await, "inside\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_machine_does_not_have_is_refused() {
+    let Some(cluster) = cluster().await else { return };
+    let node = cluster.get(&NODES, NODE).await;
+    let pages = node["status"]["capacity"]["hugepages-2Mi"].as_str().unwrap_or("0");
+    if pages == "0" {
+        let mut huge = pod("huge", "true");
+        let amounts = value!({"hugepages-2Mi": "2Mi", "memory": "16Mi"});
+        set_container(&mut huge, "resources", value!({"limits": amounts}));
+        let refused = cluster.run(&huge, "refused", |pod| phase(pod) == "Failed").await;
+        assert_eq!(refused.str_at(&["status", "reason"]), Some("OutOfhugepages-2Mi"));
+    } else {
+        println!("not tried: this machine has huge pages");
+    }
+    let enforces =
+        fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with('Y'));
+    let mut confined = pod("confined", "echo confined");
+    set(&mut confined, "restartPolicy", "Never");
+    set(
+        &mut confined,
+        "securityContext",
+        value!({"appArmorProfile": {"type": "Localhost", "localhostProfile": "none-of-this-name"}}),
+    );
+    let refused =
+        cluster.run(&confined, "refused", |pod| phase(pod) != "Running" && (enforces || phase(pod) == "Failed")).await;
+    if !enforces {
+        assert_eq!(refused.str_at(&["status", "reason"]), Some("AppArmor"));
+    }
+    cluster.finish().await;
+}

@@ -1,0 +1,173 @@
+//! The README's own commands, in their order, on a machine that has nothing: what it says they print is what they print.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, ChildStdout};
+
+use super::*;
+
+const README: &str = include_str!("../../../../README.md");
+/// What stands for anything in what the README says is printed.
+const ANYTHING: char = '…';
+
+/// A command of the README, and what it says of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    command: String,
+    prints: Vec<String>,
+}
+
+/// The commands of the shell blocks under a heading; lines that begin with `#` are what the command before prints.
+fn told(readme: &str, heading: &str) -> Vec<Told> {
+    let section = readme.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+    let blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut all: Vec<Told> = Vec::new();
+    for line in blocks.flat_map(str::lines) {
+        match line.strip_prefix("# ") {
+            Some(printed) => all.last_mut().unwrap().prints.push(printed.to_owned()),
+            None => all.push(Told { command: line.to_owned(), prints: Vec::new() }),
+        }
+    }
+    all
+}
+
+/// Whether a line is as the README says, which leaves some parts open.
+fn is_as_told(line: &str, told: &str) -> bool {
+    let mut parts = told.split(ANYTHING);
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
+    for part in between {
+        let Some(place) = rest.find(part) else { return false };
+        rest = &rest[place + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// A shell on a machine, as a user has it before them.
+struct Terminal {
+    shell: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+const MARK: &str = "-- ended with ";
+
+impl Terminal {
+    /// Opens one in the mounts of a process, if there is one already, or in mounts of its own.
+    fn open(machine: &Machine, beside: Option<u32>) -> Self {
+        let shell = match beside {
+            Some(process) => format!("nsenter --mount=/proc/{process}/ns/mnt sh"),
+            None => "unshare --mount sh".to_owned(),
+        };
+        let mut command = machine.command(&shell);
+        command.env_remove("KUBECONFIG").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = command.spawn().unwrap();
+        let (input, output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        let mut terminal = Self { shell, input, output };
+        let folder = machine.folder.path().display().to_string();
+        terminal.types(&format!("cd {folder} && exec 2>&1 && export PATH={folder}/bin:$PATH"));
+        terminal
+    }
+
+    fn types(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.output.read_line(&mut line).unwrap() > 0, "the shell has ended");
+        line.trim_end().to_owned()
+    }
+
+    /// Runs a command to its end; what it prints.
+    fn run(&mut self, line: &str) -> Vec<String> {
+        self.types(&format!("{line}\necho \"{MARK}$?\""));
+        let mut printed = Vec::new();
+        loop {
+            let next = self.next_line();
+            if let Some((rest, code)) = next.split_once(MARK) {
+                printed.extend((!rest.is_empty()).then(|| rest.to_owned()));
+                assert_eq!(code, "0", "{line} printed {printed:?}");
+                return printed;
+            }
+            printed.push(next);
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+#[test]
+fn the_readme_is_read_as_it_is_written() {
+    let text =
+        "# A\n\n## Run\n\n```sh\nfirst\n# one\n# two\nsecond\n```\nand\n```sh\nthird\n```\n\n## More\n```sh\nno\n```\n";
+    let told = told(text, "Run");
+    let row = |command: &str, prints: &[&str]| Told {
+        command: command.to_owned(),
+        prints: prints.iter().map(|line| (*line).to_owned()).collect(),
+    };
+    assert_eq!(told, [row("first", &["one", "two"]), row("second", &[]), row("third", &[])]);
+    for (line, told, expect) in [
+        ("Hello from web-1", "Hello from web-…", true),
+        ("Hello from web-1", "Hello from …-1", true),
+        ("ready in 1.2 s, at once", "ready in … s, …", true),
+        ("Hello", "Hello from …", false),
+        ("same", "same", true),
+        ("same as", "same", false),
+    ] {
+        assert_eq!(is_as_told(line, told), expect, "{line} as {told}");
+    }
+}
+
+#[test]
+fn the_readme_says_what_happens() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    if std::path::Path::new("/var/lib/knarr").exists() {
+        println!("skipped: this machine has a cluster of its own, with the names that the README's would have");
+        return;
+    }
+    let machine = Machine::new();
+    let folder = machine.folder.path();
+    std::fs::create_dir_all(folder.join("target/release")).unwrap();
+    std::fs::create_dir_all(folder.join("bin")).unwrap();
+    std::os::unix::fs::symlink(KNARR, folder.join("target/release/knarr")).unwrap();
+    std::os::unix::fs::symlink(KNARR, folder.join("bin/knarr")).unwrap();
+    // Who is root already needs none, and may have none.
+    std::os::unix::fs::symlink("/usr/bin/env", folder.join("bin/sudo")).unwrap();
+
+    let commands = told(README, "Run");
+    let [build, up, tour @ ..] = commands.as_slice() else { panic!("{commands:?}") };
+    assert!(build.command.starts_with("cargo build --release"), "the first command builds: {build:?}");
+    let mut first = Terminal::open(&machine, None);
+    first.run("mount -t tmpfs tmpfs /var/lib");
+    first.types(&up.command);
+    let [ready] = up.prints.as_slice() else { panic!("{up:?} is to say when it is ready") };
+    loop {
+        let line = first.next_line();
+        assert!(!line.starts_with("Error"), "{line}");
+        if is_as_told(&line, ready) {
+            break;
+        }
+    }
+    let mut second = Terminal::open(&machine, Some(first.shell.id()));
+    for Told { command, prints } in tour {
+        let printed = second.run(command);
+        let is_told = |lines: &[String]| lines.iter().zip(prints).all(|(line, told)| is_as_told(line, told));
+        let is_somewhere = prints.is_empty() || printed.windows(prints.len()).any(is_told);
+        assert!(is_somewhere, "{command}: the README says {prints:?}, it was {printed:?}");
+    }
+    second.run("knarr down --purge");
+    let mut rest = String::new();
+    first.types("exit");
+    first.output.read_to_string(&mut rest).unwrap();
+    assert_eq!(second.run("ls -A /var/lib"), Vec::<String>::new(), "nothing is left; at the end it said {rest}");
+}
