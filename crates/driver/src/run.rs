@@ -170,6 +170,11 @@ impl Loop {
     }
 }
 
+/// Whether an action does more than to tell.
+const fn is_work(action: &Action) -> bool {
+    !matches!(action, Action::UpdateStatus { .. } | Action::Event { .. })
+}
+
 fn rest(took: Duration) -> Duration {
     if took < REST_FROM { Duration::ZERO } else { (took * REST).min(REST_MAX) }
 }
@@ -212,7 +217,8 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
         tracing::error!(controller = C::NAME, key = %key, "the decision panicked; the key is tried again later");
         return Finished { outcome: Outcome::Failed, took: Duration::ZERO, effects: Vec::new(), refusal, remember };
     };
-    let took = begun.elapsed();
+    // What is under way goes on at once; only looking without an end waits.
+    let took = if plan.actions.iter().any(is_work) { Duration::ZERO } else { begun.elapsed() };
     if let Some(why) = &plan.waiting {
         tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
     }
