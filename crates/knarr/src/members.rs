@@ -1,9 +1,9 @@
 //! `knarr members`: who keeps the cluster's state.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ::store::client::Members;
-use anyhow::{Context, Result, ensure};
+use ::store::client::{Member, Members};
+use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
 use crate::up::Options;
@@ -37,37 +37,61 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Lists or removes.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Asked { data_dir, what } = Asked::from_arg_matches(matches)?;
-    ensure!(
-        data_dir.join("etcd").is_dir(),
-        "the cluster in {} has no replicated store: `knarr up` keeps its state alone, `knarr server` does not",
-        data_dir.display()
-    );
-    let store = Store::Member { initial: Vec::new(), via: None };
-    let layout = Layout::of(&Options { data_dir, store, ..Options::default() }, std::net::Ipv4Addr::LOCALHOST.into())?;
+    let members = of(&data_dir)?.with_context(|| {
+        let folder = data_dir.display();
+        format!(
+            "the cluster in {folder} has no replicated store: `knarr up` keeps its state alone, `knarr server` does not"
+        )
+    })?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
-        let members = Members::new(&layout.store_at("127.0.0.1"))?;
-        let known = members.list().await.context("the store of this machine does not answer")?;
+        let known = rows(&members).await?;
         let Some(What::Rm { name }) = what else {
-            let leader = members.leader().await?;
-            let alarmed = members.alarmed().await?;
             println!("{:<18} {:<24} {:<10} {:<10} PEERS", "ID", "NAME", "ROLE", "ALARM");
-            for member in known {
-                let role = match (member.id == leader, member.learner) {
-                    (true, _) => "leader",
-                    (false, true) => "learner",
-                    (false, false) => "follower",
-                };
-                let alarm = if alarmed.contains(&member.id) { "no space" } else { "none" };
+            for Row { member, role, alarm } in known {
                 let peers = member.peer_urls.join(",");
                 println!("{:<18x} {:<24} {role:<10} {alarm:<10} {peers}", member.id, member.name);
             }
             return Ok(());
         };
-        let member = known.iter().find(|member| member.name == name);
-        let member = member.with_context(|| format!("there is no member {name}"))?;
-        members.remove(member.id).await.with_context(|| format!("member {name} stays"))?;
+        let row = known.iter().find(|row| row.member.name == name);
+        let row = row.with_context(|| format!("there is no member {name}"))?;
+        members.remove(row.member.id).await.with_context(|| format!("member {name} stays"))?;
         println!("member {name} is removed");
         Ok(())
     })
+}
+
+/// A member as people are told of it.
+pub struct Row {
+    pub member: Member,
+    pub role: &'static str,
+    pub alarm: &'static str,
+}
+
+/// The members of a cluster's store, as that of this machine knows them; none if it keeps its state otherwise.
+pub fn of(data_dir: &Path) -> Result<Option<Members>> {
+    if !data_dir.join("etcd").is_dir() {
+        return Ok(None);
+    }
+    let store = Store::Member { initial: Vec::new(), via: None };
+    let options = Options { data_dir: data_dir.to_owned(), store, ..Options::default() };
+    let layout = Layout::of(&options, std::net::Ipv4Addr::LOCALHOST.into())?;
+    Ok(Some(Members::new(&layout.store_at("127.0.0.1"))?))
+}
+
+/// Asks for all of them.
+pub async fn rows(members: &Members) -> Result<Vec<Row>> {
+    let known = members.list().await.context("the store of this machine does not answer")?;
+    let (leader, alarmed) = (members.leader().await?, members.alarmed().await?);
+    let row = |member: Member| Row {
+        role: match (member.id == leader, member.learner) {
+            (true, _) => "leader",
+            (false, true) => "learner",
+            (false, false) => "follower",
+        },
+        alarm: if alarmed.contains(&member.id) { "no space" } else { "none" },
+        member,
+    };
+    Ok(known.into_iter().map(row).collect())
 }

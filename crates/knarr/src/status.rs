@@ -11,8 +11,8 @@ use machinery::time::Time;
 use machinery::{Resource, Value, json};
 use pki::{Pki, days_left};
 
-use crate::ask;
 use crate::up::Instance;
+use crate::{ask, members};
 
 /// How a cluster is.
 #[derive(Args, Debug)]
@@ -46,7 +46,7 @@ async fn ask(data_dir: &Path) -> Result<()> {
     let kubernetes = version.str_at(&["gitVersion"]).unwrap_or("unknown");
     say("version", &format!("knarr {}, Kubernetes {kubernetes} at {}", env!("CARGO_PKG_VERSION"), config.server));
     components(data_dir, &client).await?;
-    store(data_dir);
+    store(data_dir).await?;
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     for node in client.list_all(&Target::all(&nodes), &ListOptions::default()).await?.items {
         let readiness = match ask::is_ready(&node) {
@@ -86,13 +86,18 @@ async fn components(data_dir: &Path, client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The member in this process, by what it has on disk.
-fn store(data_dir: &Path) {
+/// The store in this process by what it has on disk, and all members of a replicated one.
+async fn store(data_dir: &Path) -> Result<()> {
     let folder = data_dir.join("store");
     if let Ok(files) = std::fs::read_dir(&folder) {
         let bytes: u64 = files.flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
         say("store", &format!("a member in this process, {} MiB in {}", bytes >> 20, folder.display()));
     }
+    let Some(members) = members::of(data_dir)? else { return Ok(()) };
+    for members::Row { member, role, alarm } in members::rows(&members).await? {
+        say("store", &format!("member {} is {role}, alarm: {alarm}, at {}", member.name, member.peer_urls.join(",")));
+    }
+    Ok(())
 }
 
 fn certificates(data_dir: &Path) -> Result<()> {

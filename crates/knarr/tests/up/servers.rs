@@ -235,6 +235,9 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
     let members = segment.knarr(3, "members");
     assert_eq!(members.lines().count(), 4, "{members}");
     assert!(!members.contains("learner"), "{members}");
+    let status = segment.knarr(2, "status");
+    assert_eq!(status.matches("member s").count(), 3, "{status}");
+    assert_eq!(status.matches("is leader").count(), 1, "{status}");
 
     let token = segment.knarr(2, "token create");
     let agent = format!(

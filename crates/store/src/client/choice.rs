@@ -1,5 +1,6 @@
 //! Which member of a remote cluster is asked: one, until it does not answer.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -48,7 +49,9 @@ impl Choice {
         let mut last = None;
         for _ in 0..self.channels.len() {
             let member = *self.chosen.borrow();
-            match self.minded(member, effect, ask(self.channels[member].clone())).await {
+            // A request is large, and a future of whoever waits for one is as large as all that it may wait for.
+            let request = Box::pin(ask(self.channels[member].clone()));
+            match self.minded(member, effect, request).await {
                 Err(status) if status.code() == Code::Unavailable => {
                     self.leave(member);
                     if effect == Effect::Write && !never_left(&status) {
@@ -67,16 +70,15 @@ impl Choice {
         &self,
         member: usize,
         effect: Effect,
-        request: impl Future<Output = Result<T, Status>>,
+        mut request: Pin<Box<impl Future<Output = Result<T, Status>>>>,
     ) -> Result<T, Status> {
         if self.channels.len() == 1 {
             return request.await;
         }
-        tokio::pin!(request);
         tokio::select! {
             biased;
             answer = &mut request => return answer,
-            () = self.silence(member) => {}
+            () = Box::pin(self.silence(member)) => {}
         }
         let silent = || Status::unavailable("the member does not answer");
         if effect == Effect::None {
