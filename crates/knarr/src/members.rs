@@ -37,14 +37,12 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Lists or removes.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Asked { data_dir, what } = Asked::from_arg_matches(matches)?;
-    let members = of(&data_dir)?.with_context(|| {
-        let folder = data_dir.display();
-        format!(
-            "the cluster in {folder} has no replicated store: `knarr up` keeps its state alone, `knarr server` does not"
-        )
-    })?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
+        let members = of(&data_dir)?.with_context(|| {
+            let folder = data_dir.display();
+            format!("the cluster in {folder} has no replicated store: `knarr up` keeps its state alone, `knarr server` does not")
+        })?;
         let known = rows(&members).await?;
         let Some(What::Rm { name }) = what else {
             println!("{:<18} {:<24} {:<10} {:<10} PEERS", "ID", "NAME", "ROLE", "ALARM");
@@ -69,7 +67,7 @@ pub struct Row {
     pub alarm: &'static str,
 }
 
-/// The members of a cluster's store, as that of this machine knows them; none if it keeps its state otherwise.
+/// The members of a cluster's store, as that of this machine knows them; none if it keeps its state otherwise. Needs an executor.
 pub fn of(data_dir: &Path) -> Result<Option<Members>> {
     if !data_dir.join("etcd").is_dir() {
         return Ok(None);
