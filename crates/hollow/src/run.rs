@@ -19,7 +19,7 @@ use crate::life::{Step, step};
 use crate::node::{self, Size};
 
 /// Requests under way at once.
-const REQUESTS_MAX: usize = 16;
+const REQUESTS_MAX: usize = 64;
 /// Pods that are remembered one by one before all are looked at again.
 const NOTICES_MAX: usize = 200_000;
 /// Waits after a request that failed.

@@ -82,8 +82,8 @@ impl Writer {
 
     /// All rules, whatever was there before.
     ///
-    /// The kernel has no chain for a packet that came into one of a table as that table was taken away, though another took its
-    /// place in the same moment: so the chains that packets come into stay, if they are ours. The kernel refuses if they are not.
+    /// A packet that is on its way through the chains of a table as that table is taken away may find no rules, though another takes
+    /// its place in the same moment: so the chains that packets come into stay, if they are ours. The kernel refuses if they are not.
     pub fn everything(&mut self, ground: Ground, settings: Settings, changes: &Changes) -> Batch {
         *self = Self::new(settings);
         let mut batch = Batch::new();

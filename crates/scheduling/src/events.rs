@@ -19,8 +19,8 @@ static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", 
 const WAITING_MAX: usize = 4096;
 /// Events that are remembered; beyond it a repetition becomes a new event.
 const REMEMBERED_MAX: usize = 16_384;
-/// Requests at once: few, because pods that wait for their node come first.
-const REQUESTS_MAX: usize = 2;
+/// Requests at once.
+const REQUESTS_MAX: usize = 16;
 /// The reason of the event that a pod has its node.
 pub const SCHEDULED: &str = "Scheduled";
 /// A series ends when nothing was added for so long.

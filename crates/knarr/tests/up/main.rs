@@ -371,3 +371,15 @@ fn what_is_wrong_is_said_in_one_sentence() {
     let output = Command::new(KNARR).args(["down", "--data-dir", "/proc"]).output().unwrap();
     assert!(text(&output).contains("has never been the folder of a cluster"), "{}", text(&output));
 }
+
+#[test]
+fn a_machine_that_no_pod_could_reach_is_told_so() {
+    if !is_root() {
+        return;
+    }
+    let machine = Machine::new();
+    machine.succeed("ip route del default");
+    let said = machine.said(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
+    assert!(said.contains("has no address that pods could reach") && said.contains("--node-ip"), "{said}");
+    assert!(!machine.data().join("pki").exists(), "nothing is written before it is known that a cluster can start");
+}

@@ -19,7 +19,7 @@ pub fn of(secrets: &[Value], image: &str) -> Vec<v1::AuthConfig> {
         for registries in modern.iter().chain(&old) {
             for (registry, entry) in registries.as_object().into_iter().flat_map(Object::iter) {
                 if let Some(exactness) = fit(registry, &host, &path) {
-                    found.push((exactness, read(entry, &host)));
+                    found.push((exactness, read(entry)));
                 }
             }
         }
@@ -59,13 +59,13 @@ fn wildcard(pattern: &str, host: &str) -> bool {
     pattern.len() == host.len() && pattern.iter().zip(&host).all(part)
 }
 
-fn read(entry: &Value, host: &str) -> v1::AuthConfig {
+fn read(entry: &Value) -> v1::AuthConfig {
     let text = |field: &str| entry.str_at(&[field]).unwrap_or_default().to_owned();
     let mut auth = v1::AuthConfig {
         username: text("username"),
         password: text("password"),
         identity_token: text("identitytoken"),
-        server_address: host.to_owned(),
+        // Whose it is was decided here; containerd cannot read a host with a port and then uses nothing.
         ..Default::default()
     };
     let decoded = STANDARD.decode(text("auth")).ok().and_then(|bytes| String::from_utf8(bytes).ok());

@@ -160,7 +160,7 @@ impl RemoteWatch {
             let response = tokio::select! {
                 response = self.responses.message() => response.map_err(|status| refused(&status, 0))?,
                 // One that answers no request may not tell of changes either, and would never say so.
-                _ = self.chosen.wait_for(|chosen| *chosen != member) => None,
+                Ok(_) = self.chosen.wait_for(|chosen| *chosen != member) => None,
             };
             let response = response.ok_or_else(|| refused(&Status::unavailable("the watch has ended"), 0))?;
             if response.canceled {

@@ -71,23 +71,29 @@ impl Replica {
             self.space.silent_ticks = self.space.silent_ticks.saturating_sub(1);
             return;
         }
-        let id = self.id;
-        let changes: Vec<(AlarmChange, Alarm)> = self.view(|state| {
-            let wanted = self.wanted(state);
-            let differs = |alarm: &Alarm| wanted.contains(alarm) != state.alarms().contains(&(id, *alarm));
-            let change =
-                |alarm: Alarm| (if wanted.contains(&alarm) { AlarmChange::Raise } else { AlarmChange::Lower }, alarm);
-            OWN.into_iter().filter(differs).map(change).collect()
-        });
-        if changes.is_empty() && !self.must_hand_over() {
+        let (changes, successor) = self.view(|state| (self.changes(state), self.successor(state)));
+        if changes.is_empty() && successor.is_none() {
             self.space.is_unsettled = self.space.room != Room::Ample;
             return;
         }
         self.space.silent_ticks = REPEAT_TICKS;
         for (change, alarm) in changes {
-            self.propose(Command::Alarm { change, alarm, member: id }.encode());
+            self.propose(Command::Alarm { change, alarm, member: self.id }.encode());
         }
-        self.hand_over();
+        if let Some(successor) = successor {
+            self.transfer(successor);
+        }
+    }
+
+    /// What must be said for the alarms that are raised to be those that should be.
+    fn changes(&self, state: &State) -> Vec<(AlarmChange, Alarm)> {
+        let wanted = self.wanted(state);
+        let decide = |alarm: Alarm| match (wanted.contains(&alarm), state.alarms().contains(&(self.id, alarm))) {
+            (true, false) => Some((AlarmChange::Raise, alarm)),
+            (false, true) => Some((AlarmChange::Lower, alarm)),
+            _ => None,
+        };
+        OWN.into_iter().filter_map(decide).collect()
     }
 
     /// The alarms that should be raised: that this disk is full, and if it takes the last of a majority, that nothing may grow.
@@ -101,20 +107,11 @@ impl Replica {
         if roomy > all / 2 { &OWN[..1] } else { &OWN }
     }
 
-    fn must_hand_over(&self) -> bool {
-        self.space.room != Room::Ample && self.member.status().role == Role::Leader && self.fit_successor().is_some()
-    }
-
-    /// Who cannot write does not lead, if somebody else can.
-    fn hand_over(&mut self) {
-        if self.must_hand_over()
-            && let Some(successor) = self.fit_successor()
-        {
-            self.transfer(successor);
+    /// Who should lead in place of this member: one that cannot write does not, if somebody else can.
+    fn successor(&self, state: &State) -> Option<u64> {
+        if self.space.room == Room::Ample || self.member.status().role != Role::Leader {
+            return None;
         }
-    }
-
-    fn fit_successor(&self) -> Option<u64> {
-        self.view(|state| self.member.successor(|id| !state.alarms().contains(&(id, Alarm::Low))))
+        self.member.successor(|id| !state.alarms().contains(&(id, Alarm::Low)))
     }
 }
