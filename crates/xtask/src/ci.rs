@@ -70,18 +70,14 @@ fn test() -> anyhow::Result<()> {
     }
 }
 
-/// The test that does not pass over Debian's containerd yet: terminals of `kubectl attach` hang.
-const NOT_OVER_CONTAINERD: &str = "kubectl_follows_logs";
-
 /// The node's tests once more, with Debian's containerd and runc in place of the runtime inside.
 fn test_over_containerd() -> anyhow::Result<()> {
     let containerd = [("KNARR_TEST_RUNTIME", "containerd")];
     if succeeds("cargo", &["nextest", "--version"]) {
-        let which = format!("binary(kubelet) - test({NOT_OVER_CONTAINERD})");
-        cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "-E", &which], &containerd)
-    } else {
-        let args = ["test", "--workspace", "--locked", "--test", "kubelet", "--", "--skip", NOT_OVER_CONTAINERD];
+        let args = ["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "-E", "binary(kubelet)"];
         cargo(&args, &containerd)
+    } else {
+        cargo(&["test", "--workspace", "--locked", "--test", "kubelet"], &containerd)
     }
 }
 

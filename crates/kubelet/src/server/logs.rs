@@ -22,6 +22,8 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 const PIECES_MAX: usize = 16;
 /// How much is read at once.
 const BLOCK: usize = 64 << 10;
+/// How often a runtime is asked whether a silent container still runs: some close its log before they know that it ended.
+const STATE_PERIOD: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What is wanted of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -154,6 +156,7 @@ impl Reader {
             }
             tokio::select! {
                 changed = changes.next() => changed?,
+                () = tokio::time::sleep(STATE_PERIOD) => {}
                 () = self.sender.closed() => return Ok(()),
             }
             if let Some(rotated) = reopened(&file, &self.path).await {
