@@ -213,14 +213,19 @@ impl Overload {
 
     /// How many steps a call takes at least.
     pub fn steps(&self, args: &[Val<'_>]) -> usize {
-        let bytes = args.iter().map(|arg| match arg {
-            Val::String(text) => text.len(),
-            Val::Bytes(bytes) => bytes.len(),
+        let long = args.iter().map(|arg| match arg {
+            Val::String(text) => text.len() / self.bytes_a_step,
+            Val::Bytes(bytes) => bytes.len() / self.bytes_a_step,
+            // A list knows how long it is; all others look at every item.
+            Val::List(list) if self.name != "size" => list.len() / ITEMS_A_STEP,
             _ => 0,
         });
-        self.steps + bytes.sum::<usize>() / self.bytes_a_step
+        self.steps + long.sum::<usize>()
     }
 }
+
+/// How many items of a list are looked at or made in the time of one step.
+pub const ITEMS_A_STEP: usize = 4;
 
 fn fits(param: &Type, value: &Val<'_>) -> bool {
     match param {

@@ -195,17 +195,16 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
 /// Makes every certificate and kubeconfig that is missing or ends soon.
 fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
     let now = SystemTime::now();
-    for subject in layout.certificates() {
-        pki.certificate(&subject, now).with_context(|| format!("the certificate {}", subject.name))?;
-    }
-    for (file, user, group) in layout.kubeconfigs() {
+    pki::at_once(layout.certificates().into_iter(), |subject| {
+        pki.certificate(&subject, now).map(drop).with_context(|| format!("the certificate {}", subject.name))
+    })?;
+    pki::at_once(layout.kubeconfigs().into_iter(), |(file, user, group)| {
         let name = file.file_stem().and_then(|name| name.to_str()).context("a kubeconfig has a name")?;
         let pair = pki.certificate(&Subject::client(name, &user, &group), now)?;
         // People copy theirs; components notice when the files that theirs names are renewed.
         let write = if name == "admin" { pki::kubeconfig } else { pki::kubeconfig_of_files };
-        write(pki, &file, &layout.server(), &user, &pair)?;
-    }
-    Ok(())
+        Ok(write(pki, &file, &layout.server(), &user, &pair)?)
+    })
 }
 
 /// Starts a component.

@@ -135,6 +135,7 @@ impl<'a> Run<'_, 'a> {
     /// `accu + [item]` in place: the accumulator is taken out of its slot, so that nothing else holds it.
     fn append(&mut self, accu: u16, filter: Option<OpId>, item: OpId) -> Result<Val<'a>> {
         self.meter.charge(1)?;
+        self.meter.work(1)?;
         if !self.passes(filter)? {
             return self.take(accu);
         }
@@ -152,6 +153,7 @@ impl<'a> Run<'_, 'a> {
 
     fn insert(&mut self, accu: u16, filter: Option<OpId>, args: &[OpId]) -> Result<Val<'a>> {
         self.meter.charge(1)?;
+        self.meter.work(1)?;
         if !self.passes(filter)? {
             return self.take(accu);
         }

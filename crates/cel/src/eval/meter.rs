@@ -58,7 +58,7 @@ const BYTES_MAX: usize = 32 << 20;
 // dear ones end with the resource limit where upstream goes on.
 /// How many iterations, calls, comparisons and visits an evaluation may make in all. Upstream's costs do not bound the time that these take: values
 /// can share parts, and one unit may stand for a text of any length. A step is about 20 ns.
-const STEPS_MAX: usize = 400_000;
+const STEPS_MAX: usize = 300_000;
 /// How many bytes are compared in the time of one step.
 const BYTES_A_STEP: usize = 256;
 /// Patterns kept while running.

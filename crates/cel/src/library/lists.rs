@@ -214,6 +214,8 @@ fn sorted<'a>(args: Args<'_, 'a>, items: Vec<Val<'a>>, keys: Vec<Val<'a>>) -> Re
 
 fn range<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     let end = args.int(0)?.max(0);
-    args.meter.allocate(usize::try_from(end).unwrap_or(usize::MAX).saturating_mul(size_of::<Val<'_>>()))?;
+    let count = usize::try_from(end).unwrap_or(usize::MAX);
+    args.meter.allocate(count.saturating_mul(size_of::<Val<'_>>()))?;
+    args.meter.work(count / super::ITEMS_A_STEP)?;
     Ok(Val::list((0..end).map(Val::Int).collect()))
 }

@@ -120,11 +120,11 @@ fn add<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
         [Val::Uint(a), Val::Uint(b)] => Val::Uint(a.checked_add(*b).ok_or_else(uint_overflow)?),
         [Val::Double(a), Val::Double(b)] => Val::Double(a + b),
         [Val::String(a), Val::String(b)] => {
-            args.meter.allocate(a.len() + b.len())?;
+            made(a.len() + b.len(), args.meter)?;
             Val::String(a.followed_by(b))
         }
         [Val::Bytes(a), Val::Bytes(b)] => {
-            args.meter.allocate(a.len() + b.len())?;
+            made(a.len() + b.len(), args.meter)?;
             Val::Bytes([&**a, &**b].concat().into())
         }
         [Val::List(a), Val::List(b)] => concat(a, b, args.meter)?,
@@ -134,9 +134,16 @@ fn add<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     })
 }
 
+/// Something new of so many bytes, which costs a unit however much it is.
+fn made(bytes: usize, meter: &Meter<'_>) -> Result<()> {
+    const STEPS: usize = 4;
+    meter.work(STEPS)?;
+    meter.allocate(bytes)
+}
+
 /// Lists that a schema calls sets or maps are united or merged instead of put one behind the other.
 fn concat<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<Val<'a>> {
-    meter.allocate((a.len() + b.len()).saturating_mul(size_of::<Val<'_>>()))?;
+    made((a.len() + b.len()).saturating_mul(size_of::<Val<'_>>()), meter)?;
     let mut items = a.to_vec()?;
     match list_kind(a) {
         ListKind::Atomic => items.extend(b.to_vec()?),

@@ -120,8 +120,8 @@ fn compile_steps(pattern: &str) -> usize {
     const BASE: usize = 400;
     const A_BYTE: usize = 8;
     const UNICODE: usize = 64;
-    // What `SIZE_MAX` lets a pattern become takes about a millisecond or two.
-    const MOST: usize = 80_000;
+    // What `SIZE_MAX` lets a pattern become takes three or four milliseconds.
+    const MOST: usize = 160_000;
     let repeated = pattern.split('{').skip(1).map(|bounds| {
         let bounds = bounds.split('}').next().unwrap_or_default();
         bounds.split(',').filter_map(|bound| bound.parse::<usize>().ok()).max().unwrap_or(1).max(1)

@@ -12,6 +12,13 @@ use client::{Client, Settings};
 /// Set in the process that measures.
 const INSIDE: &str = "KNARR_BENCH_INSIDE";
 
+/// Where Debian keeps the plug-ins that give containerd's pods their network.
+const PLUGINS: &str = "/usr/lib/cni";
+/// A bridge, as the built-in network makes one.
+const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bench", "plugins": [{"type": "bridge", "bridge": "bench0",
+"isGateway": true, "ipMasq": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.99.0.0/16"}]],
+"dataDir": "DATA"}}]}"#;
+
 /// Who runs containers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
@@ -97,7 +104,7 @@ impl Cluster {
         ]);
         up.arg(&data);
         if engine == Engine::Containerd {
-            if !Path::new("/usr/bin/containerd").exists() {
+            if !["/usr/bin/containerd", PLUGINS].iter().all(|path| Path::new(path).exists()) {
                 return Ok(None);
             }
             cluster.start_containerd()?;
@@ -131,11 +138,16 @@ impl Cluster {
         let config = format!(
             "version = 2\nroot = {:?}\nstate = {:?}\noom_score = 0\n[grpc]\n  address = {:?}\n\
              [plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"knarr.local/pause:latest\"\n  \
-             restrict_oom_score_adj = true\n  stream_server_port = \"0\"\n",
+             restrict_oom_score_adj = true\n  stream_server_port = \"0\"\n  \
+             [plugins.\"io.containerd.grpc.v1.cri\".cni]\n    bin_dir = {PLUGINS:?}\n    conf_dir = {:?}\n",
             self.at("root"),
             self.at("state"),
-            self.at("containerd.sock")
+            self.at("containerd.sock"),
+            self.at("net.d")
         );
+        fs::create_dir(self.at("net.d"))?;
+        let bridge = BRIDGE.replace("DATA", &self.at("addresses").display().to_string());
+        fs::write(self.at("net.d").join("10-bench.conflist"), bridge)?;
         fs::write(self.at("containerd.toml"), config)?;
         let mut daemon = Command::new("/usr/bin/containerd");
         let mut daemon = daemon.arg("--config").arg(self.at("containerd.toml")).stderr(Stdio::piped()).spawn()?;

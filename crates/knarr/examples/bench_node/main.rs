@@ -27,7 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What was measured of one runtime.
 struct Figures {
-    name: String,
     alone_p50: Duration,
     alone_p95: Duration,
     crowd: Duration,
@@ -41,22 +40,17 @@ fn main() -> Result<()> {
         return cluster::run_inside();
     }
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut all = Vec::new();
-    for (engine, host_network) in [(Engine::Inside, false), (Engine::Inside, true), (Engine::Containerd, true)] {
-        let Some(cluster) = Cluster::start(engine)? else {
-            println!("containerd is not installed: nothing to compare with");
-            continue;
-        };
-        let network = if host_network { "the machine's network" } else { "pod network" };
-        let name = format!("{}, {network}", engine.name());
-        all.push(executor.block_on(measure(&cluster, engine, name, host_network))?);
-    }
     println!("| runtime | POST to Running, p50 | p95 | {CROWD} pods | shim, private | idle with {IDLE} pods |");
     println!("|---|---|---|---|---|---|");
-    for one in all {
+    for engine in [Engine::Inside, Engine::Containerd] {
+        let Some(cluster) = Cluster::start(engine)? else {
+            println!("containerd or its network plug-ins are not installed: nothing to compare with");
+            continue;
+        };
+        let one = executor.block_on(measure(&cluster, engine))?;
         println!(
             "| {} | {:.0} ms | {:.0} ms | {:.1} s | {} KiB | {:.2} % of a core |",
-            one.name,
+            engine.name(),
             one.alone_p50.as_secs_f64() * 1e3,
             one.alone_p95.as_secs_f64() * 1e3,
             one.crowd.as_secs_f64(),
@@ -67,30 +61,30 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-async fn measure(cluster: &Cluster, engine: Engine, name: String, host_network: bool) -> Result<Figures> {
+async fn measure(cluster: &Cluster, engine: Engine) -> Result<Figures> {
     let client = cluster.client()?;
     let mut alone = Vec::with_capacity(ROUNDS);
     for n in 0..ROUNDS {
-        alone.push(start(&client, &[format!("alone-{n}")], host_network).await?);
+        alone.push(start(&client, &[format!("alone-{n}")]).await?);
         clear(&client).await?;
     }
     alone.sort();
     let names: Vec<String> = (0..CROWD).map(|n| format!("crowd-{n}")).collect();
-    let crowd = start(&client, &names, host_network).await?;
+    let crowd = start(&client, &names).await?;
     clear(&client).await?;
     let names: Vec<String> = (0..IDLE).map(|n| format!("idle-{n}")).collect();
-    start(&client, &names, host_network).await?;
+    start(&client, &names).await?;
     let shim_kib = processes::private_kib(engine.shim())?;
     let before = Sample::of(&cluster.parts());
     tokio::time::sleep(IDLE_SPAN).await;
     let idle_percent = Sample::of(&cluster.parts()).since(before).as_secs_f64() / IDLE_SPAN.as_secs_f64() * 100.0;
     clear(&client).await?;
     let at = |percent: usize| alone[(ROUNDS - 1) * percent / 100];
-    Ok(Figures { name, alone_p50: at(50), alone_p95: at(95), crowd, shim_kib, idle_percent })
+    Ok(Figures { alone_p50: at(50), alone_p95: at(95), crowd, shim_kib, idle_percent })
 }
 
 /// Makes pods and waits until all of them run.
-async fn start(client: &Client, names: &[String], host_network: bool) -> Result<Duration> {
+async fn start(client: &Client, names: &[String]) -> Result<Duration> {
     let target = Target::within(&PODS, "default");
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
     let mut watch = client.watch(&target, &options).await?;
@@ -98,7 +92,7 @@ async fn start(client: &Client, names: &[String], host_network: bool) -> Result<
     for name in names {
         let pod = value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": (name.as_str()), "namespace": "default"},
             "spec": {"containers": [{"name": "c", "image": "knarr.local/pause", "imagePullPolicy": "IfNotPresent"}],
-                "hostNetwork": host_network, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5}});
+                "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5}});
         client.create(&target, &pod, &WriteOptions::default()).await?;
     }
     let mut left: std::collections::BTreeSet<&str> = names.iter().map(String::as_str).collect();
