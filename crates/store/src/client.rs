@@ -3,6 +3,7 @@
 mod choice;
 mod local;
 mod members;
+mod once;
 mod remote;
 mod request;
 

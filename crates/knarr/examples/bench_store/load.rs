@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use store::etcd::proto::etcdserverpb as pb;
-use store::etcd::proto::etcdserverpb::kv_client::KvClient;
 use store::etcd::proto::etcdserverpb::watch_client::WatchClient;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::wire::Wire;
 use crate::{KEYS, VALUE_BYTES};
 
 /// Connections that clients share when there are more of them.
@@ -19,8 +19,6 @@ const CONNECTIONS: usize = 16;
 /// Ten thousand of the keys that [`fill`] writes.
 const RANGE_PREFIX: &str = "k/01";
 const START: Duration = Duration::from_secs(30);
-
-type Kv = KvClient<Channel>;
 
 /// What a client does over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +44,7 @@ pub struct Measured {
 }
 
 struct Client {
-    kv: Kv,
+    kv: Wire,
     value: Bytes,
     random: u64,
     own_key: String,
@@ -128,14 +126,17 @@ pub async fn fill(url: &str, keys: usize) -> Result<Duration> {
 /// Waits until a linearizable read is answered.
 pub async fn answers(url: &str) -> Result<()> {
     let began = Instant::now();
-    let mut client = Client::new(Endpoint::from_shared(url.to_owned())?.connect_lazy(), 0);
-    while let Err(error) = client.get("k/000000".into(), Bytes::new()).await {
+    while let Err(error) = answer(url).await {
         if began.elapsed() > START {
             return Err(error.context("the server does not answer"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
+}
+
+async fn answer(url: &str) -> Result<()> {
+    Client::new(Wire::connect(url).await?, 0).get("k/000000".into(), Bytes::new()).await.map(drop)
 }
 
 /// Runs every client until the time is over; reads and writes apart.
@@ -174,22 +175,23 @@ async fn channels(url: &str, count: usize) -> Result<Vec<Channel>> {
     let mut channels = Vec::new();
     for _ in 0..count {
         let endpoint = Endpoint::from_shared(url.to_owned())?;
-        // Large windows, so that a range is not measured by round trips.
-        let endpoint = endpoint.initial_stream_window_size(4 << 20).initial_connection_window_size(16 << 20);
         channels.push(endpoint.connect().await?);
     }
     Ok(channels)
 }
 
 async fn connect(url: &str, clients: usize) -> Result<Vec<Client>> {
-    let channels = channels(url, clients.min(CONNECTIONS)).await?;
-    Ok((0..clients).map(|index| Client::new(channels[index % channels.len()].clone(), index)).collect())
+    let mut wires = Vec::new();
+    for _ in 0..clients.min(CONNECTIONS) {
+        wires.push(Wire::connect(url).await?);
+    }
+    Ok((0..clients).map(|index| Client::new(wires[index % wires.len()].clone(), index)).collect())
 }
 
 impl Client {
-    fn new(channel: Channel, index: usize) -> Self {
+    fn new(kv: Wire, index: usize) -> Self {
         Self {
-            kv: KvClient::new(channel).max_decoding_message_size(usize::MAX),
+            kv,
             value: Bytes::from(vec![b'v'; VALUE_BYTES]),
             random: 0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 1),
             own_key: format!("t/{index:06}"),
@@ -220,13 +222,12 @@ impl Client {
 
     async fn put(&mut self, key: String) -> Result<()> {
         let put = pb::PutRequest { key: key.into(), value: self.value.clone(), ..pb::PutRequest::default() };
-        self.kv.put(put).await?;
-        Ok(())
+        self.kv.call::<pb::PutResponse>(|methods| &methods.put, &put).await.map(drop)
     }
 
     async fn get(&mut self, key: Bytes, range_end: Bytes) -> Result<pb::RangeResponse> {
         let range = pb::RangeRequest { key, range_end, ..pb::RangeRequest::default() };
-        Ok(self.kv.range(range).await?.into_inner())
+        self.kv.call(|methods| &methods.range, &range).await
     }
 
     async fn swap(&mut self) -> Result<()> {
@@ -248,7 +249,7 @@ impl Client {
             success: vec![pb::RequestOp { request: Some(Request::RequestPut(put)) }],
             failure: vec![pb::RequestOp { request: Some(Request::RequestRange(get)) }],
         };
-        let answer = self.kv.txn(txn).await?.into_inner();
+        let answer: pb::TxnResponse = self.kv.call(|methods| &methods.txn, &txn).await?;
         self.own_revision = match answer.responses.into_iter().next().and_then(|response| response.response) {
             Some(Response::ResponsePut(_)) => answer.header.map_or(0, |header| header.revision),
             // Left by an earlier cell.

@@ -3,6 +3,7 @@
 mod load;
 mod server;
 mod table;
+mod wire;
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use load::Load;
 use server::Server;
 use table::Table;
 
-/// Every value, as the issue of the store's goals has it.
+/// The length of every value.
 const VALUE_BYTES: usize = 1024;
 /// Keys that are there before anything is measured.
 const KEYS: usize = 100_000;

@@ -131,7 +131,7 @@ fn the_readme_says_what_happens() {
         println!("skipped: a cluster needs root");
         return;
     }
-    if std::path::Path::new("/var/lib/knarr").exists() {
+    if Path::new("/var/lib/knarr").exists() {
         println!("skipped: this machine has a cluster of its own, with the names that the README's would have");
         return;
     }

@@ -12,6 +12,13 @@ const BARE: &str = "--disable kubelet,proxy,network,dns,local-path";
 
 /// A disk on which a log's segment and its reserve fit, and not a second one beside what fills it.
 const DISK: &str = "size=400m";
+/// How long a server stands still: longer than any lease that it holds.
+const STILL: Duration = Duration::from_secs(60);
+/// How long a client waits for one server before it asks the next: longer than members need to elect, so that it does not leave one that is about to answer.
+const PATIENCE: &str = "1.6";
+/// For a network such as this: etcd's own time-outs are for wider ones, and nothing is written until its members have elected.
+const SOON: &str = "--heartbeat-interval 50 --election-timeout 500";
+
 /// More of them than fit into a segment of the log.
 const BIG_BYTES: usize = 900_000;
 const BIG_COUNT: usize = 90;
@@ -23,6 +30,8 @@ struct Segment {
     machines: Vec<String>,
     /// Flags that every server has.
     flags: String,
+    /// The server that took the last write, as a client remembers it.
+    asked: AtomicUsize,
 }
 
 impl Segment {
@@ -30,7 +39,8 @@ impl Segment {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("knarr-ha-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let machines = (1..=count).map(|number| format!("{name}-{number}")).collect();
-        let segment = Self { name, folder: tempfile::tempdir().unwrap(), machines, flags: format!("{BARE} {flags}") };
+        let (folder, flags) = (tempfile::tempdir().unwrap(), format!("{BARE} {flags}"));
+        let segment = Self { name, folder, machines, flags, asked: AtomicUsize::new(0) };
         run(Command::new("ip").args(["netns", "add", &segment.name]));
         segment.at(0, "ip link set lo up");
         segment.at(0, "ip link add segment type bridge");
@@ -118,16 +128,18 @@ impl Segment {
         name.trim_start_matches('s').parse().unwrap()
     }
 
-    /// Writes an object by whichever server takes it.
+    /// Writes an object by whichever server takes it, the last one that did first.
     fn write(&self, name: &str, bytes: usize) -> bool {
         let pki = self.data(1).join("pki");
         let data = "v".repeat(bytes);
         let body = format!(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"v":"{data}"}}}}"#
         );
-        SERVERS.into_iter().any(|server| {
-            let mut curl =
-                self.command(0, "curl -s -o /dev/null -w %{http_code} --max-time 2 -H Content-Type:application/json");
+        let first = self.asked.load(Ordering::Relaxed);
+        let taken = (first..first + SERVERS.len()).find(|turn| {
+            let server = SERVERS[turn % SERVERS.len()];
+            let mut curl = self.command(0, "curl -s -o /dev/null -w %{http_code} -H Content-Type:application/json");
+            curl.args(["--connect-timeout", "0.5", "--max-time", if bytes == BIG_BYTES { "2" } else { PATIENCE }]);
             curl.arg("--cacert").arg(pki.join("ca.crt")).arg("--cert").arg(pki.join("admin.crt"));
             curl.arg("--key").arg(pki.join("admin.key")).args(["-d", "@-"]);
             curl.arg(format!("https://203.0.113.{server}:6443/api/v1/namespaces/default/configmaps"));
@@ -136,7 +148,9 @@ impl Segment {
             let _ = curl.stdin.take().unwrap().write_all(body.as_bytes());
             // What was taken before its answer got lost is there already.
             matches!(text(&curl.wait_with_output().unwrap()).as_str(), "201" | "409")
-        })
+        });
+        self.asked.store(taken.unwrap_or(first), Ordering::Relaxed);
+        taken.is_some()
     }
 }
 
@@ -161,6 +175,15 @@ impl Drop for Segment {
 struct Taken(BTreeSet<String>);
 
 impl Taken {
+    /// Writes one object after the other while something fails and until a time has passed.
+    fn for_long(&mut self, segment: &Segment, what: &str, fail: impl FnOnce()) {
+        self.while_failing(segment, what, FEW, || {
+            let since = Instant::now();
+            fail();
+            std::thread::sleep(STILL.saturating_sub(since.elapsed()));
+        });
+    }
+
     /// Writes one object after the other while something fails, and until so many were taken after that.
     fn while_failing(&mut self, segment: &Segment, what: &str, (count, bytes): (usize, usize), fail: impl FnOnce()) {
         let (stop, taken) = (AtomicBool::new(false), Mutex::new((Vec::new(), Duration::ZERO)));
@@ -211,6 +234,39 @@ impl Taken {
                 self.0.iter().all(|name| seen.contains(name.as_str()))
             });
         }
+    }
+}
+
+/// Fills a disk: whatever room is made on it is gone at once.
+struct Filler {
+    file: PathBuf,
+    process: Option<Child>,
+}
+
+impl Filler {
+    fn of(disk: &Path) -> Self {
+        Self { file: disk.join("filler"), process: None }
+    }
+
+    fn begin(&mut self) {
+        let mut fill = Command::new("sh");
+        fill.args(["-c", "while :; do cat /dev/zero >> $0; sleep 0.05; done"]).arg(&self.file).stderr(Stdio::null());
+        self.process = Some(fill.spawn().unwrap());
+    }
+
+    /// Makes room again.
+    fn end(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+            std::fs::remove_file(&self.file).unwrap();
+        }
+    }
+}
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -266,26 +322,18 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
 
     // One stands still, and goes on.
     let still = segment.leader(other_than(lost));
-    taken.while_failing(&segment, "one stood still", FEW, || segment.signal(still, "-STOP"));
+    taken.for_long(&segment, "one stood still", || segment.signal(still, "-STOP"));
     segment.signal(still, "-CONT");
     taken.are_everywhere(&segment);
 
     // The disk of one is full, and has room again.
     let full = segment.leader(other_than(still));
-    let filler = segment.data(full).join("filler");
-    // Whatever room its log makes is filled at once.
-    let mut fill = Command::new("sh");
-    fill.args(["-c", "while :; do cat /dev/zero >> $0; sleep 0.05; done"]).arg(&filler).stderr(Stdio::null());
-    let mut filling = None;
-    let fail = || filling = Some(fill.spawn().unwrap());
-    taken.while_failing(&segment, "the disk of one was full", (BIG_COUNT, BIG_BYTES), fail);
+    let mut filler = Filler::of(&segment.data(full));
+    taken.while_failing(&segment, "the disk of one was full", (BIG_COUNT, BIG_BYTES), || filler.begin());
     let members = segment.knarr(other_than(full), "members");
     let of_full = members.lines().find(|line| line.contains(&format!(" s{full} "))).unwrap();
     assert!(of_full.contains("no space") && !of_full.contains("leader"), "{members}");
-    let mut filling = filling.unwrap();
-    filling.kill().unwrap();
-    filling.wait().unwrap();
-    std::fs::remove_file(filler).unwrap();
+    filler.end();
     segment.eventually(full, &segment.line(full, "members"), |members| !members.contains("no space"));
 
     taken.are_everywhere(&segment);
@@ -321,13 +369,17 @@ struct Etcd<'a> {
 }
 
 impl Etcd<'_> {
+    fn disk(&self, number: usize) -> PathBuf {
+        self.segment.folder.path().join(format!("etcd{number}"))
+    }
+
     fn start(&mut self, number: usize) {
         let host = format!("http://203.0.113.{number}");
         let all = SERVERS.map(|number| format!("e{number}=http://203.0.113.{number}:2380")).join(",");
         let line = format!(
-            "etcd --logger zap --log-level error --name e{number} --data-dir {} --listen-client-urls {host}:2379,http://127.0.0.1:2379 \
+            "etcd {SOON} --logger zap --log-level error --name e{number} --data-dir {} --listen-client-urls {host}:2379,http://127.0.0.1:2379 \
              --advertise-client-urls {host}:2379 --listen-peer-urls {host}:2380 --initial-advertise-peer-urls {host}:2380 --initial-cluster {all}",
-            self.segment.folder.path().join(format!("etcd{number}")).display(),
+            self.disk(number).display(),
         );
         let mut command = self.segment.command(number, &line.split_whitespace().collect::<Vec<_>>().join(" "));
         self.processes.insert(number, command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
@@ -354,6 +406,9 @@ impl Drop for Etcd<'_> {
             let _ = process.kill();
             let _ = process.wait();
         }
+        for number in SERVERS {
+            let _ = Command::new("umount").arg(self.disk(number)).output();
+        }
     }
 }
 
@@ -367,6 +422,8 @@ fn servers_over_an_etcd_outlive_its_members_and_each_other() {
     let segment = Segment::new(3, &format!("--etcd-servers {endpoints}"));
     let mut etcd = Etcd { segment: &segment, processes: BTreeMap::new() };
     for number in SERVERS {
+        std::fs::create_dir(etcd.disk(number)).unwrap();
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(etcd.disk(number)));
         etcd.start(number);
     }
     segment.eventually(1, "etcdctl endpoint health", |said| said.contains("is healthy"));
@@ -383,7 +440,7 @@ fn servers_over_an_etcd_outlive_its_members_and_each_other() {
     taken.while_failing(&segment, "the leader of etcd was killed", FEW, || etcd.signal(leader, "-9"));
     etcd.start(leader);
     let still = etcd.leader(other_than(leader));
-    taken.while_failing(&segment, "the leader of etcd stood still", FEW, || etcd.signal(still, "-STOP"));
+    taken.for_long(&segment, "the leader of etcd stood still", || etcd.signal(still, "-STOP"));
     etcd.signal(still, "-CONT");
     taken.while_failing(&segment, "a server was killed", FEW, || segment.signal(1, "-9"));
     segment.server(1, None);
@@ -391,6 +448,14 @@ fn servers_over_an_etcd_outlive_its_members_and_each_other() {
     let cut = || drop(segment.at(0, &format!("ip link set port{lost} down")));
     taken.while_failing(&segment, "a server and its member were cut off", FEW, cut);
     segment.at(0, &format!("ip link set port{lost} up"));
+    // An etcd does not survive a full disk: the others go on, and it does when it is started again.
+    let full = etcd.leader(1);
+    let mut filler = Filler::of(&etcd.disk(full));
+    taken.while_failing(&segment, "the disk of a member was full", (BIG_COUNT, BIG_BYTES), || filler.begin());
+    filler.end();
+    if etcd.processes.get_mut(&full).unwrap().try_wait().unwrap().is_some() {
+        etcd.start(full);
+    }
 
     taken.are_everywhere(&segment);
     assert_eq!(segment.at(2, uids), pods, "no work was done twice");

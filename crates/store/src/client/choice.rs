@@ -18,7 +18,16 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     None,
+    /// What it does, it does once, however often it is asked for.
+    Once,
     Write,
+}
+
+/// What became of a request.
+enum Waited<T> {
+    Answer(Result<T, Status>),
+    /// It has no answer yet, though its member is there.
+    Slow,
 }
 
 /// The members of a cluster, and the one that is asked.
@@ -40,65 +49,69 @@ impl Choice {
         self.channels[*self.chosen.borrow()].clone()
     }
 
-    /// Asks the chosen member, and others while that cannot be reached. A write is asked again only if it never left.
+    /// Asks the chosen member, and others while that cannot be reached. A write that may be done twice is asked again only if it never left;
+    /// one that cannot is also asked of another while its member only lets it wait: what a member passed on to a leader that is dead is lost.
     /// Gives the member that answered with its answer.
     pub(super) async fn ask<T, F>(&self, effect: Effect, ask: impl Fn(Channel) -> F) -> Result<(usize, T), Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
         let mut last = None;
-        for _ in 0..self.channels.len() {
-            let member = *self.chosen.borrow();
+        let mut slow = 0;
+        for tries_left in (0..self.channels.len()).rev() {
+            let member = (*self.chosen.borrow() + slow) % self.channels.len();
             // A request is large, and a future of whoever waits for one is as large as all that it may wait for.
             let request = Box::pin(ask(self.channels[member].clone()));
-            match self.minded(member, effect, request).await {
-                Err(status) if status.code() == Code::Unavailable => {
+            match self.minded(member, (effect, tries_left), request).await {
+                Waited::Answer(Err(status)) if status.code() == Code::Unavailable => {
                     self.leave(member);
                     if effect == Effect::Write && !never_left(&status) {
                         return Err(status);
                     }
                     last = Some(status);
                 }
-                answer => return answer.map(|answer| (member, answer)),
+                Waited::Answer(answer) => return answer.map(|answer| (member, answer)),
+                Waited::Slow => slow += 1,
             }
         }
-        Err(last.expect("there is at least one try"))
+        Err(last.expect("the last try is waited for"))
     }
 
     /// Waits for an answer, unless its member does not answer at all.
     async fn minded<T>(
         &self,
         member: usize,
-        effect: Effect,
+        (effect, tries_left): (Effect, usize),
         mut request: Pin<Box<impl Future<Output = Result<T, Status>>>>,
-    ) -> Result<T, Status> {
+    ) -> Waited<T> {
         if self.channels.len() == 1 {
-            return request.await;
+            return Waited::Answer(request.await);
         }
-        tokio::select! {
-            biased;
-            answer = &mut request => return answer,
-            () = Box::pin(self.silence(member)) => {}
-        }
-        let silent = || Status::unavailable("the member does not answer");
-        if effect == Effect::None {
-            return Err(silent());
+        loop {
+            let is_there = tokio::select! {
+                biased;
+                answer = &mut request => return Waited::Answer(answer),
+                is_there = Box::pin(self.is_there(member)) => is_there,
+            };
+            match (effect, is_there) {
+                (Effect::Once, true) if tries_left > 0 => return Waited::Slow,
+                (_, true) => {}
+                (Effect::Write, false) => break,
+                (Effect::None | Effect::Once, false) => return Waited::Answer(Err(silent())),
+            }
         }
         // Others go elsewhere from now on.
         self.leave(member);
-        tokio::time::timeout(WRITE_PATIENCE, request).await.unwrap_or_else(|_| Err(silent()))
+        let answer = tokio::time::timeout(WRITE_PATIENCE, request).await;
+        Waited::Answer(answer.unwrap_or_else(|_| Err(silent())))
     }
 
-    /// Ends when a member does not even say that it is there.
-    async fn silence(&self, member: usize) {
+    /// Whether a member says that it is there, after a while.
+    async fn is_there(&self, member: usize) -> bool {
         let mut maintenance = pb::maintenance_client::MaintenanceClient::new(self.channels[member].clone());
-        loop {
-            tokio::time::sleep(PATIENCE).await;
-            let status = tokio::time::timeout(PATIENCE, maintenance.status(pb::StatusRequest {})).await;
-            if !matches!(status, Ok(Ok(_))) {
-                return;
-            }
-        }
+        tokio::time::sleep(PATIENCE).await;
+        let status = tokio::time::timeout(PATIENCE, maintenance.status(pb::StatusRequest {})).await;
+        matches!(status, Ok(Ok(_)))
     }
 
     /// Chooses the next one, unless somebody did.
@@ -115,6 +128,10 @@ impl Choice {
             tracing::warn!(member, next, "a member of the store does not answer; another one is asked");
         }
     }
+}
+
+fn silent() -> Status {
+    Status::unavailable("the member does not answer")
 }
 
 /// Whether there was no connection to send a request on.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mvcc::{Event, LeaseId, Range, RangeReply, Revision, Span, Txn};
@@ -11,6 +12,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Status, Streaming};
 
 use super::choice::{Choice, Effect};
+use super::once::{self, Written};
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch, request};
 use crate::etcd::proto::etcdserverpb as pb;
 use pb::watch_request::RequestUnion;
@@ -81,14 +83,36 @@ impl Remote {
 
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnOutcome, ClientError> {
         let request = request::txn(txn);
-        let response = self.members.ask(Effect::Write, |channel| {
+        let written = once::written(&request);
+        let effect = if written.is_some() { Effect::Once } else { Effect::Write };
+        let tries = AtomicUsize::new(0);
+        let response = self.members.ask(effect, |channel| {
+            tries.fetch_add(1, Ordering::Relaxed);
             let (mut kv, request) = (kv(channel), request.clone());
             async move { kv.txn(request).await }
         });
         let (_, response) = response.await.map_err(|status| refused(&status, 0))?;
         let response = response.into_inner();
+        if let Some(written) = written.filter(|_| !response.succeeded && tries.into_inner() > 1)
+            && let Some(revision) = self.done_before(&written).await?
+        {
+            return Ok(once::outcome(revision, written.len()));
+        }
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
         Ok(TxnOutcome { revision, reply: request::txn_reply(&response) })
+    }
+
+    /// The revision at which all of this was written, if it was.
+    async fn done_before(&self, written: &[Written]) -> Result<Option<Revision>, ClientError> {
+        let mut at = None;
+        for one in written {
+            let there = self.range(Range::of(Span::key(one.key.clone())), Freshness::Linearizable).await?;
+            let Some(revision) = one.done_at(there.records.first().map(AsRef::as_ref)) else { return Ok(None) };
+            if *at.get_or_insert(revision) != revision {
+                return Ok(None);
+            }
+        }
+        Ok(at)
     }
 
     pub(super) async fn compact(&self, revision: Revision) -> Result<(), ClientError> {
