@@ -226,7 +226,7 @@ impl Taken {
         self.0.extend(taken);
     }
 
-    /// Every server has all of it.
+    /// Every server has all of it: whoever failed is back, and another one may.
     fn are_everywhere(&self, segment: &Segment) {
         for server in SERVERS {
             segment.eventually(server, "kubectl get configmaps -o jsonpath={.items[*].metadata.name}", |seen| {
@@ -313,12 +313,14 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
     let leader = segment.leader(1);
     taken.while_failing(&segment, "the leader was killed", FEW, || segment.signal(leader, "-9"));
     segment.server(leader, None);
+    taken.are_everywhere(&segment);
 
     // One is cut off, and returns.
     let lost = segment.leader(leader);
     let cut = || drop(segment.at(0, &format!("ip link set port{lost} down")));
     taken.while_failing(&segment, "one was cut off", FEW, cut);
     segment.at(0, &format!("ip link set port{lost} up"));
+    taken.are_everywhere(&segment);
 
     // One stands still, and goes on.
     let still = segment.leader(other_than(lost));
