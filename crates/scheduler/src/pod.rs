@@ -29,9 +29,10 @@ use crate::resources::{self, Resources};
 /// Labels sorted by key.
 pub type Labels = Box<[(Str, Str)]>;
 
-/// Which pod, whatever becomes of it: a hash of namespace and name.
+/// Which pod, whatever becomes of it: a hash of namespace and name. Bytes, because beside a number of four a number of sixteen would
+/// take up twelve more than it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PodId(u128);
+pub struct PodId([u8; 16]);
 
 /// A port of the node that a pod wants for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -162,7 +163,7 @@ pub enum Error {
 impl PodId {
     /// The pod of this namespace and name.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self(hash::wide(&[namespace, name]))
+        Self(hash::wide(&[namespace, name]).to_be_bytes())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Election waits drawn from a seed, in place of the `raft` crate's own randomness.
+//! How long a member waits for a leader, in place of the `raft` crate's own draw: first in turn, then by lot from a seed.
 
 use raft::StateRole;
 
@@ -25,26 +25,39 @@ impl Draws {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).expect("less than the end")
+    }
 }
 
-/// Waits are drawn below this. Half as wide as Raft's usual range: two members draw the same wait a little more often, and a dead
-/// leader is replaced sooner.
+/// Waits are below this. Half as wide as Raft's usual range: a dead leader is replaced sooner.
 pub(super) fn ticks_end(election_ticks: usize) -> usize {
     election_ticks + (election_ticks / 2).max(2)
 }
 
 impl Member {
     /// Raft draws a wait whenever it changes term or role; ours takes its place then, and is put back at any other time.
+    ///
+    /// Followers fall silent together, so they stand in turn, a tick apart, and their votes do not split. Whoever stood and was not
+    /// elected draws lots: the turn may be of one that cannot win.
     pub(super) fn draw_election(&mut self, timed_out: bool) {
         let standing = (self.raft.raft.term, self.raft.raft.state);
         if timed_out || self.election.drawn_for != Some(standing) {
             let ticks = self.config.election_ticks;
-            let width = (ticks_end(ticks) - ticks) as u64;
-            let drawn = usize::try_from(self.election.next() % width).expect("less than the width");
-            self.election.wait = ticks + drawn;
+            let width = ticks_end(ticks) - ticks;
+            let in_turn = !timed_out && standing.1 == StateRole::Follower;
+            let more = if in_turn { self.voters_before(None) } else { self.election.below(width) };
+            self.election.wait = ticks + more % width;
             self.election.drawn_for = Some(standing);
         }
         self.raft.raft.set_randomized_election_timeout(self.election.wait);
+    }
+
+    /// How many voters have an earlier turn than this one.
+    fn voters_before(&self, gone: Option<u64>) -> usize {
+        let own = self.config.id;
+        self.group.members().filter(|other| !other.learner && other.id < own && Some(other.id) != gone).count()
     }
 
     /// A peer has closed its connection, as the kernel does for a process that dies. If it led, its silence need not be waited for:
@@ -55,12 +68,10 @@ impl Member {
         if self.removed || raft.leader_id != peer || raft.state != StateRole::Follower {
             return;
         }
-        let own = self.config.id;
-        let earlier = self.group.members().filter(|other| !other.learner && other.id != peer && other.id < own).count();
         let ticks = self.config.election_ticks;
         raft.election_elapsed = ticks;
-        self.election.wait = (ticks + 1 + earlier).min(ticks_end(ticks) - 1);
-        raft.set_randomized_election_timeout(self.election.wait);
+        self.election.wait = (ticks + 1 + self.voters_before(Some(peer))).min(ticks_end(ticks) - 1);
+        self.raft.raft.set_randomized_election_timeout(self.election.wait);
     }
 
     /// Raft asserts that a candidate's whole log is durable when it wins, and looks into the log for pending changes when it

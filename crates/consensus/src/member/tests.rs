@@ -233,6 +233,23 @@ fn a_dead_leader_is_replaced_and_a_silent_one_steps_down() {
 }
 
 #[test]
+fn a_leader_that_falls_silent_is_replaced_when_its_time_is_over_and_votes_do_not_split() {
+    for count in [3, 5] {
+        let mut cluster = Cluster::new(1..=count);
+        cluster.ticks(30);
+        for _ in 0..count / 2 {
+            let (leader, term) = (cluster.leader(), cluster.members[&cluster.leader()].status().term);
+            cluster.cut.push(leader);
+            // As many ticks as the time has, and a turn for each.
+            cluster.ticks(config(1).election_ticks + usize::try_from(count).expect("few"));
+            let first = (1..=count).find(|id| !cluster.cut.contains(id)).expect("a majority is there");
+            let status = cluster.members[&(first + 1)].status();
+            assert_eq!((status.leader, status.term), (first, term + 1));
+        }
+    }
+}
+
+#[test]
 fn a_leader_that_hangs_up_is_replaced_in_two_ticks_and_votes_do_not_split() {
     let mut cluster = Cluster::new(1..=5);
     cluster.ticks(30);

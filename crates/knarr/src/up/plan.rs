@@ -368,6 +368,8 @@ fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("advertise-client-urls", client_url),
         ("listen-peer-urls", layout.peer_url()),
         ("initial-advertise-peer-urls", layout.peer_url()),
+        // Of a second, which is etcd's own, as much as leaves time for clients to ask another server within two.
+        ("election-timeout", "800".into()),
         ("cert-file", file("etcd-server.crt")),
         ("key-file", file("etcd-server.key")),
         ("trusted-ca-file", authority.clone()),

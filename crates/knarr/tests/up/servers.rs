@@ -15,7 +15,7 @@ const DISK: &str = "size=400m";
 /// How long a server stands still: longer than any lease that it holds.
 const STILL: Duration = Duration::from_secs(60);
 /// How long a client waits for one server before it asks the next: longer than members need to elect, so that it does not leave one that is about to answer.
-const PATIENCE: &str = "1.6";
+const PATIENCE: &str = "1.3";
 /// For a network such as this: etcd's own time-outs are for wider ones, and nothing is written until its members have elected.
 const SOON: &str = "--heartbeat-interval 50 --election-timeout 500";
 
