@@ -10,6 +10,7 @@ use std::time::Duration;
 use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::{Bytes, BytesMut};
+use client::held::Lean;
 use futures_util::FutureExt;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
@@ -53,6 +54,8 @@ pub struct Asked {
     pub info: Info,
     /// Where it came from, if over a network.
     pub from: Option<IpAddr>,
+    /// Whether objects may be told as they are, to somebody in this process.
+    pub lean: Option<Lean>,
 }
 
 /// Why a request goes no further.
@@ -370,7 +373,8 @@ impl Asked {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = Info::of(parts.method.as_str(), parts.uri.path(), &query);
-        (Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info, from: None }, body)
+        let lean = parts.extensions.get().copied();
+        (Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info, from: None, lean }, body)
     }
 
     /// Drops headers that were read and that nobody behind may see.

@@ -18,7 +18,7 @@ mod reflector;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use machinery::collection::{Collection, IndexBy};
+use machinery::collection::{Collection, Entry, IndexBy};
 use machinery::{Key, Resource, Str, Value};
 use tokio::sync::watch;
 
@@ -27,6 +27,7 @@ pub use reflector::Reflector;
 
 use crate::Client;
 use crate::backoff::Backoff;
+use crate::held::{Held, Lean};
 
 /// What to keep a copy of.
 #[derive(Clone)]
@@ -100,6 +101,13 @@ struct Shared<T> {
     subscribers: Mutex<Vec<Subscriber<T>>>,
 }
 
+/// What a cache keeps of each object.
+struct Keep<T> {
+    /// Whether objects may be those that others hold.
+    lean: Option<Lean>,
+    make: Box<dyn Fn(Held) -> Arc<Entry<T>> + Send + Sync>,
+}
+
 /// Says which keys a change concerns.
 type Route<T> = Box<dyn Fn(&Change<'_, T>, &mut Vec<Key>) + Send + Sync>;
 
@@ -133,11 +141,30 @@ pub fn new<T: Send + Sync + 'static>(
     index_by: Vec<IndexBy<T>>,
     keep: impl Fn(Value) -> T + Send + Sync + 'static,
 ) -> (Reflector<T>, Reader<T>) {
+    let keep = move |held| {
+        let Entry { key, revision, value } = Arc::unwrap_or_clone(held);
+        Arc::new(Entry { key, revision, value: keep(value) })
+    };
+    halves(source, settings, index_by, Keep { lean: None, make: Box::new(keep) })
+}
+
+/// Makes a cache that holds objects without who manages their fields; with a server in this process, the same ones as every other such
+/// cache.
+pub fn lean(source: Source, settings: Settings, index_by: Vec<IndexBy<Value>>) -> (Reflector<Value>, Reader<Value>) {
+    halves(source, settings, index_by, Keep { lean: Some(Lean), make: Box::new(|held| held) })
+}
+
+fn halves<T: Send + Sync + 'static>(
+    source: Source,
+    settings: Settings,
+    index_by: Vec<IndexBy<T>>,
+    keep: Keep<T>,
+) -> (Reflector<T>, Reader<T>) {
     let state = RwLock::new(Snapshot { objects: Collection::new(index_by), revision: 0 });
     let shared = Arc::new(Shared { state, subscribers: Mutex::new(Vec::new()) });
     let (sender, progress) = watch::channel(Progress::default());
     let reader = Reader { shared: Arc::clone(&shared), progress };
-    (Reflector::new(source, settings, Box::new(keep), shared, sender), reader)
+    (Reflector::new(source, settings, keep, shared, sender), reader)
 }
 
 impl<T> Reader<T> {

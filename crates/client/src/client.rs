@@ -18,6 +18,7 @@ use crate::error::{AnswerError, Error};
 use crate::limit::Limit;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
 use crate::target::Target;
+use crate::held::{Lean, Objects};
 use crate::transport::{Body, Https, LongLived, Transport, TransportError};
 use crate::watch::Watch;
 
@@ -199,16 +200,30 @@ impl Client {
 
     /// Starts a watch.
     pub async fn watch(&self, target: &Target<'_>, options: &WatchOptions) -> Result<Watch, Error> {
+        self.watch_as(target, options, None).await
+    }
+
+    /// Starts a watch whose objects may come as they are.
+    pub(crate) async fn watch_as(
+        &self,
+        target: &Target<'_>,
+        options: &WatchOptions,
+        lean: Option<Lean>,
+    ) -> Result<Watch, Error> {
         let path = options.query().after(target.path()?);
         let mut request = self.reading(path, false)?;
         request.extensions_mut().insert(LongLived);
+        if let Some(lean) = lean {
+            request.extensions_mut().insert(lean);
+        }
         let deadline = Instant::now() + self.0.settings.request_timeout;
         let response = self.send(request).await?;
         if !response.status().is_success() {
             return Err(self.refusal(response, &Method::GET, target, deadline).await);
         }
         let ends = options.timeout.map(|timeout| Instant::now() + timeout + WATCH_GRACE);
-        Ok(Watch::new(response.into_body(), self.0.settings.event_bytes_max, ends))
+        let objects = response.extensions().get::<Objects>().and_then(Objects::take);
+        Ok(Watch::new(response.into_body(), self.0.settings.event_bytes_max, ends).with_objects(objects))
     }
 
     /// Creates an object, or posts to a subresource such as `binding`, `eviction` and `token`.

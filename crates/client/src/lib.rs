@@ -10,6 +10,7 @@ mod client;
 pub mod config;
 pub mod discovery;
 mod error;
+pub mod held;
 mod limit;
 mod options;
 mod target;

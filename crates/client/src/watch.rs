@@ -5,9 +5,11 @@ use http_body_util::BodyExt;
 use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::{Value, json};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::{AnswerError, Error};
+use crate::held::{Held, News};
 use crate::transport::{Body, TransportError};
 
 /// The annotation of the bookmark after which a watch tells changes, not what was there before.
@@ -38,11 +40,33 @@ pub struct Watch {
     /// A peer that vanished without a word ends no stream: we do, some time after the server should have.
     deadline: Option<Instant>,
     ended: bool,
+    /// Where objects come as they are; the body then only tells what failed.
+    objects: Option<mpsc::Receiver<News>>,
 }
 
 impl Watch {
     pub(crate) fn new(body: Body, event_bytes_max: usize, deadline: Option<Instant>) -> Self {
-        Self { body, frames: Frames::new(event_bytes_max), deadline, ended: false }
+        Self { body, frames: Frames::new(event_bytes_max), deadline, ended: false, objects: None }
+    }
+
+    pub(crate) fn with_objects(self, objects: Option<mpsc::Receiver<News>>) -> Self {
+        Self { objects, ..self }
+    }
+
+    /// The next event for a cache, its object made by `make` unless it came as it is; otherwise as [`Watch::next`].
+    pub(crate) async fn news(&mut self, make: impl FnOnce(Value) -> Held) -> Option<Result<News, Error>> {
+        if let Some(objects) = &mut self.objects {
+            let news = match self.deadline {
+                Some(deadline) => timeout_at(deadline, objects.recv()).await.ok().flatten(),
+                None => objects.recv().await,
+            };
+            if let Some(news) = news {
+                return Some(Ok(news));
+            }
+            // What is left is why there are no more.
+            self.objects = None;
+        }
+        self.next().await.map(|event| event.map(|event| News::of(event, make)))
     }
 
     /// The next event; `None` when the server has ended the watch. After an error there is nothing more.
@@ -68,7 +92,7 @@ impl Watch {
     async fn more(&mut self) -> Result<Option<Bytes>, crate::transport::BoxError> {
         loop {
             let frame = match self.deadline {
-                Some(deadline) => match tokio::time::timeout_at(deadline, self.body.frame()).await {
+                Some(deadline) => match timeout_at(deadline, self.body.frame()).await {
                     Ok(frame) => frame,
                     Err(_) => return Ok(None),
                 },

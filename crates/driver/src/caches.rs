@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use client::Client;
 use client::cache::{self, Ended, Reader, Snapshot, Source};
 use machinery::Value;
-use machinery::meta::MetaMut;
 use reconcile::{Cache, Configs, Objects, Shown, index_by, kinds};
 use tokio::task::JoinSet;
 
@@ -52,7 +51,7 @@ impl Caches {
             }
             let resource = kinds::by_name(name).ok_or_else(|| UnknownKind(name.to_owned()))?;
             let source = Source::all(client.clone(), resource.clone());
-            let (reflector, reader) = cache::new(source, settings.clone(), index_by(), without_managed_fields);
+            let (reflector, reader) = cache::lean(source, settings.clone(), index_by());
             watches.spawn(reflector.run());
             readers.insert(name.to_owned(), reader);
         }
@@ -105,12 +104,4 @@ impl Caches {
         });
         view.configured(self.configs.clone())
     }
-}
-
-/// Who set which field is a third of an object, and no controller's business.
-fn without_managed_fields(mut object: Value) -> Value {
-    if let Some(mut meta) = MetaMut::of(&mut object) {
-        meta.remove("managedFields");
-    }
-    object
 }

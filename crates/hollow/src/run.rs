@@ -57,7 +57,7 @@ impl Nodes {
         let shared = Arc::new(Shared { client, nodes, settings, room: Semaphore::new(REQUESTS_MAX) });
         register_all(&shared).await?;
         let source = Source::all(shared.client.clone(), kinds::PODS.clone());
-        let (reflector, pods) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
+        let (reflector, pods) = cache::lean(source, cache::Settings::default(), Vec::new());
         let notices = Notices::new(NOTICES_MAX);
         pods.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
         let mut tasks = JoinSet::new();

@@ -24,7 +24,7 @@ pub struct Key {
 }
 
 /// An object as a collection holds it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry<T> {
     /// Which object it is.
     pub key: Key,
@@ -54,6 +54,14 @@ struct Shared<T>(Arc<Entry<T>>);
 struct Pointer<T> {
     value: Arc<str>,
     entry: Arc<Entry<T>>,
+}
+
+impl Entry<Value> {
+    /// An object by what it says of itself.
+    pub fn of(object: Value) -> Self {
+        let revision = Meta::of(&object).resource_version().parse().unwrap_or(0);
+        Self { key: Key::of(&object), revision, value: object }
+    }
 }
 
 impl Key {

@@ -1,7 +1,11 @@
 //! One object in the cache.
 
+use std::sync::{Arc, Mutex, Weak};
+
 use api::kind::Selectable;
 use bytes::Bytes;
+use client::held::{self, Held};
+use machinery::collection;
 use machinery::meta::Meta;
 use machinery::{Str, Value};
 use mvcc::Revision;
@@ -21,6 +25,8 @@ pub struct Entry {
     pub revision: Revision,
     labels: Box<[(Str, Str)]>,
     fields: Box<[Str]>,
+    /// The object as others in this process hold it, for as long as any of them does.
+    held: Mutex<Weak<collection::Entry<Value>>>,
 }
 
 impl Entry {
@@ -32,7 +38,7 @@ impl Entry {
         let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect();
         let fields = selectable.iter().map(|field| field.of(&object)).collect();
         let head = u32::try_from(head).map_err(|_| Unreadable::NotAnObject)?;
-        Ok(Self { key: key.into(), bytes, head, revision, labels, fields })
+        Ok(Self { key: key.into(), bytes, head, revision, labels, fields, held: Mutex::default() })
     }
 
     /// The namespace, empty for a cluster-wide object.
@@ -63,6 +69,16 @@ impl Entry {
     /// The object as a tree, with its version.
     pub fn object(&self) -> Value {
         storage::decode(&self.bytes, self.revision).expect("it was read when it came")
+    }
+
+    /// The object as it may be held: read once for all who hold it at the same time.
+    pub fn held(&self) -> Held {
+        let mut held = self.held.lock().expect("no holder panics");
+        held.upgrade().unwrap_or_else(|| {
+            let object = held::held(self.object());
+            *held = Arc::downgrade(&object);
+            object
+        })
     }
 
     /// Appends the object as JSON with a version: its own, or that of its deletion.

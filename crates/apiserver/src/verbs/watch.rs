@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use api::kind::{Shape, Version};
 use bytes::Bytes;
+use client::held::{self, Held, News, Objects};
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use machinery::status::Status;
 use machinery::table::{self, IncludeObject};
-use machinery::{Object, Value, json};
+use machinery::{Key, Object, Value, json};
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
 use registry::conversion::from_stored;
@@ -47,6 +48,8 @@ struct Watching {
     include: IncludeObject,
     bookmarks: bool,
     pieces: mpsc::Sender<Bytes>,
+    /// Where objects go as they are, if the client is in this process and wants them so. Failures go into pieces all the same.
+    objects: Option<mpsc::Sender<News>>,
     /// Everything up to here was sent.
     at: Revision,
     /// What it counts under.
@@ -77,6 +80,8 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         None => {}
     }
     let (pieces, received) = mpsc::channel(PIECES_MAX);
+    let as_they_are = call.asked.lean.filter(|_| call.accepted.form == Form::Whole).map(|_| Objects::channel());
+    let (objects, coming) = as_they_are.unzip();
     let encoding = if call.accepted.encoding == Encoding::Yaml { Encoding::Json } else { call.accepted.encoding };
     let watching = Watching {
         state: call.state.clone(),
@@ -90,6 +95,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         include: shown::include(call)?,
         bookmarks: options.allow_watch_bookmarks,
         pieces,
+        objects,
         at: from.unwrap_or_default(),
         events: call.state.metrics.events(&call.kind, &call.resource.version),
         described: false,
@@ -100,6 +106,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let first = initial.then_some(options.send_initial_events.is_some());
     tokio::spawn(watching.run(first, name, end));
     let mut answer = Response::new(Body::Stream(received));
+    coming.map(|coming| answer.extensions_mut().insert(coming));
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(encoding.stream_type()));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
@@ -172,7 +179,12 @@ impl Watching {
             }
         };
         for (at, entry) in entries.iter().enumerate() {
-            let frame = self.frame(What::Added, entry, entry.revision, converted.get(at));
+            let converted = converted.get(at);
+            if self.objects.is_some() {
+                self.tell(News::Is(self.held(entry, converted)), entry.size()).await?;
+                continue;
+            }
+            let frame = self.frame(What::Added, entry, entry.revision, converted);
             self.send(frame).await?;
         }
         self.at = self.at.max(reached).max(revision);
@@ -197,6 +209,11 @@ impl Watching {
                         return Ok(false);
                     }
                 };
+                if self.objects.is_some() {
+                    let news = self.news(what, entry, change.revision, converted.as_deref());
+                    self.tell(news, entry.size()).await?;
+                    continue;
+                }
                 let key = self.key(what);
                 let make = || self.frame(what, entry, change.revision, converted.as_deref());
                 let frame = match self.form == Form::Table && !self.described {
@@ -244,7 +261,36 @@ impl Watching {
         sent.map_err(|_| Gone)?.map_err(|_| Gone)
     }
 
+    /// One change for a client that holds objects.
+    fn news(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> News {
+        match what {
+            What::Added | What::Modified => News::Is(self.held(entry, converted)),
+            What::Deleted => {
+                let key = Key { namespace: entry.namespace().into(), name: entry.name().into() };
+                News::Gone { key, revision: revision.unsigned_abs() }
+            }
+        }
+    }
+
+    fn held(&self, entry: &Entry, converted: Option<&Value>) -> Held {
+        if converted.is_none() && conversion::is_servable(&self.kind, self.version(), &entry.bytes) {
+            return entry.held();
+        }
+        held::held(self.object(entry, entry.revision, converted))
+    }
+
+    async fn tell(&mut self, news: News, bytes: usize) -> Result<(), Gone> {
+        let Some(objects) = &self.objects else { return Ok(()) };
+        self.events.sent(bytes);
+        let told = tokio::time::timeout(STALLED, objects.send(news)).await;
+        told.map_err(|_| Gone)?.map_err(|_| Gone)
+    }
+
     async fn send_bookmark(&mut self, initial: bool) -> Result<(), Gone> {
+        if self.objects.is_some() {
+            let resource_version = self.at.to_string();
+            return self.tell(News::Bookmark { resource_version, initial_events_end: initial }, 0).await;
+        }
         let mut metadata = Object::new();
         metadata.insert("resourceVersion", self.at.to_string().as_str());
         if initial {
@@ -299,11 +345,7 @@ impl Watching {
             out.extend_from_slice(b"}\n");
             return Bytes::from(out);
         }
-        let mut object = converted.cloned().unwrap_or_else(|| entry.object());
-        if let Some(mut meta) = machinery::meta::MetaMut::of(&mut object) {
-            meta.set_resource_version(revision.unsigned_abs());
-        }
-        from_stored(&mut object, &self.kind, version);
+        let object = self.object(entry, revision, converted);
         let mut object = match self.form {
             Form::Whole => return self.event(what.name(), object),
             Form::Table => self.as_table(&object),
@@ -311,6 +353,16 @@ impl Watching {
         };
         shown::hide_field_annotations(&self.kind, &mut object);
         self.event(what.name(), object)
+    }
+
+    /// An object in the version that is watched.
+    fn object(&self, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Value {
+        let mut object = converted.cloned().unwrap_or_else(|| entry.object());
+        if let Some(mut meta) = machinery::meta::MetaMut::of(&mut object) {
+            meta.set_resource_version(revision.unsigned_abs());
+        }
+        from_stored(&mut object, &self.kind, self.version());
+        object
     }
 
     fn as_table(&self, object: &Value) -> Value {

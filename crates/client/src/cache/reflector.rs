@@ -4,17 +4,17 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use machinery::collection::{Collection, Entry};
-use machinery::meta::Meta;
-use machinery::{Key, Value};
+use machinery::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Change, Progress, Settings, Shared, Snapshot, Source};
+use super::{Change, Keep, Progress, Settings, Shared, Snapshot, Source};
 use crate::backoff::random;
 use crate::error::Error;
+use crate::held::{Held, News, held};
 use crate::options::{ListOptions, WatchOptions};
 use crate::target::Target;
-use crate::watch::{Event, Watch};
+use crate::watch::Watch;
 
 /// A shorter watch counts as one that failed.
 const WATCH_MIN: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 pub struct Reflector<T> {
     source: Source,
     settings: Settings,
-    keep: Box<dyn Fn(Value) -> T + Send + Sync>,
+    keep: Keep<T>,
     shared: Arc<Shared<T>>,
     progress: watch::Sender<Progress>,
     /// The version to watch from; `None` if everything must be listed.
@@ -38,7 +38,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     pub(super) fn new(
         source: Source,
         settings: Settings,
-        keep: Box<dyn Fn(Value) -> T + Send + Sync>,
+        keep: Keep<T>,
         shared: Arc<Shared<T>>,
         progress: watch::Sender<Progress>,
     ) -> Self {
@@ -111,7 +111,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             field_selector: self.source.field_selector.clone(),
             timeout: Some(self.settings.watch_timeout.mul_f64(1.0 + random())),
         };
-        self.source.client.watch(&self.target(), &options).await
+        self.source.client.watch_as(&self.target(), &options, self.keep.lean).await
     }
 
     fn target(&self) -> Target<'_> {
@@ -123,15 +123,15 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let mut watch = self.watch(String::new()).await?;
         let mut fresh = self.snapshot().objects.emptied();
         loop {
-            let Some(event) = watch.next().await else {
+            let Some(news) = watch.news(self.make()).await else {
                 let text = "the watch ended before it had told everything".to_owned();
                 return Err(crate::AnswerError::Unexpected(text).into());
             };
-            match event? {
-                Event::Added(object) | Event::Modified(object) => self.collect(&mut fresh, object),
-                Event::Deleted(object) => drop(fresh.remove(&Key::of(&object))),
-                Event::Bookmark { initial_events_end: false, .. } => {}
-                Event::Bookmark { resource_version, initial_events_end: true } => {
+            match news? {
+                News::Is(object) => self.collect(&mut fresh, object),
+                News::Gone { key, .. } => drop(fresh.remove(&key)),
+                News::Bookmark { initial_events_end: false, .. } => {}
+                News::Bookmark { resource_version, initial_events_end: true } => {
                     self.replace(&fresh, resource_version);
                     return Ok(watch);
                 }
@@ -161,7 +161,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Err(error) => return Err(error),
             };
             for object in page.items {
-                self.collect(&mut fresh, object);
+                self.collect(&mut fresh, self.make()(object));
             }
             if page.continue_token.is_empty() {
                 self.replace(&fresh, page.resource_version);
@@ -172,23 +172,22 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     async fn apply_all(&mut self, mut watch: Watch) -> Result<(), Error> {
-        while let Some(event) = watch.next().await {
-            match event? {
-                Event::Added(object) | Event::Modified(object) => {
-                    let entry = Arc::new(self.entry(object));
+        while let Some(news) = watch.news(self.make()).await {
+            match news? {
+                News::Is(object) => {
+                    let entry = (self.keep.make)(object);
                     let version = entry.revision;
                     let old = self.change(version, |objects| objects.insert(Arc::clone(&entry)));
                     let old = old.as_ref().map(|old| &old.value);
                     self.tell(&[Change { key: &entry.key, old, new: Some(&entry.value) }]);
                 }
-                Event::Deleted(object) => {
-                    let key = Key::of(&object);
-                    let old = self.change(revision(&object), |objects| objects.remove(&key));
+                News::Gone { key, revision } => {
+                    let old = self.change(revision, |objects| objects.remove(&key));
                     if let Some(old) = old {
                         self.tell(&[Change { key: &key, old: Some(&old.value), new: None }]);
                     }
                 }
-                Event::Bookmark { resource_version, .. } => {
+                News::Bookmark { resource_version, .. } => {
                     self.change(resource_version.parse().unwrap_or(0), |_| {});
                 }
             }
@@ -197,16 +196,17 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     /// Takes an object up into a collection that is not yet seen, from the one that is if it did not change.
-    fn collect(&self, fresh: &mut Collection<T>, object: Value) {
-        let (key, version) = (Key::of(&object), revision(&object));
+    fn collect(&self, fresh: &mut Collection<T>, object: Held) {
+        let (key, version) = (&object.key, object.revision);
         let state = self.shared.state.read().unwrap_or_else(PoisonError::into_inner);
-        let known = state.objects.entry(&key).filter(|have| version != 0 && have.revision == version).cloned();
+        let known = state.objects.entry(key).filter(|have| version != 0 && have.revision == version).cloned();
         drop(state);
-        fresh.insert(known.unwrap_or_else(|| Arc::new(self.entry(object))));
+        fresh.insert(known.unwrap_or_else(|| (self.keep.make)(object)));
     }
 
-    fn entry(&self, object: Value) -> Entry<T> {
-        Entry { key: Key::of(&object), revision: revision(&object), value: (self.keep)(object) }
+    /// How an object that was read becomes one that can be kept.
+    fn make(&self) -> fn(Value) -> Held {
+        if self.keep.lean.is_some() { held } else { |object| Arc::new(Entry::of(object)) }
     }
 
     /// Makes a change that readers see at once, and says how far the cache is now.
@@ -266,10 +266,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     fn snapshot(&self) -> Snapshot<T> {
         self.shared.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
-
-fn revision(object: &Value) -> u64 {
-    Meta::of(object).resource_version().parse().unwrap_or(0)
 }
 
 /// Whether the server knows no initial events: it calls the request invalid.
