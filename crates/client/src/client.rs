@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::config::{Config, Impersonate};
 use crate::error::{AnswerError, Error};
+use crate::held::{Lean, Objects};
 use crate::limit::Limit;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
 use crate::target::Target;
-use crate::held::{Lean, Objects};
 use crate::transport::{Body, Https, LongLived, Transport, TransportError};
 use crate::watch::Watch;
 

@@ -4,9 +4,12 @@
 
 mod cluster;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::cache::Settings as Keeping;
 use client::{DeleteOptions, ListOptions, Patch, Target, WriteOptions};
+use driver::Caches;
 use driver::election::{Election, Settings};
 use machinery::meta::Meta;
 use machinery::{Key, Value, value};
@@ -51,6 +54,51 @@ async fn settled(cluster: &Cluster, generation: i64, replicas: i64) -> Value {
         .get(&key)
         .unwrap()
         .clone()
+}
+
+/// Waits until a cache shows an object of the namespace `default` as wanted.
+async fn shown(caches: &Caches, name: &str, wanted: impl Fn(Option<&Value>) -> bool) {
+    let mut reader = caches.reader("configmaps").unwrap().clone();
+    let waiting = async {
+        while !wanted(reader.snapshot().objects.get(&Key::new("default", name))) {
+            reader.advanced().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the cache follows");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caches_of_one_process_hold_the_same_objects_as_others_have_copies_of() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let follow = |client| Caches::start(client, &Keeping::default(), ["configmaps"]).unwrap();
+    let map = |data: &str| {
+        value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map", "namespace": "default"},
+            "data": {"is": data}})
+    };
+    let target = Target::within(&kinds::CONFIG_MAPS, "default");
+    let named = Target::named(&kinds::CONFIG_MAPS, "default", "map");
+    // One that follows from before the object is, and one that finds it.
+    let early = follow(&admin);
+    admin.create(&target, &map("made"), &WriteOptions::default()).await.unwrap();
+    let (late, remote) = (follow(&admin), follow(&cluster.remote()));
+    for data in ["made", "changed"] {
+        admin.update(&named, &map(data), &WriteOptions::default()).await.unwrap();
+        for caches in [&early, &late, &remote] {
+            shown(caches, "map", |object| object.is_some_and(|object| object["data"]["is"] == data.into())).await;
+        }
+        let [early, late, remote] = [&early, &late, &remote].map(|caches| {
+            let objects = caches.reader("configmaps").unwrap().snapshot().objects;
+            Arc::clone(objects.entry(&Key::new("default", "map")).unwrap())
+        });
+        assert!(Arc::ptr_eq(&early, &late), "it is held twice");
+        assert_eq!((&early.value, early.revision), (&remote.value, remote.revision));
+        assert!(early.value["metadata"].get("managedFields").is_none());
+    }
+    admin.delete(&named, &DeleteOptions::default()).await.unwrap();
+    for caches in [&early, &late, &remote] {
+        shown(caches, "map", |object| object.is_none()).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
