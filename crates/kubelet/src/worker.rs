@@ -161,6 +161,9 @@ impl Worker {
     fn wanted(&mut self, desired: Desired) {
         let now = clock::now();
         let known = desired.mirror.as_ref().filter(|mirror| !Pod(mirror).is_ended() || self.local.ending.is_some());
+        if shows_otherwise(Pod(&self.pod), Pod(&desired.pod)) {
+            self.refresh_at = Some(now);
+        }
         self.pod = match known {
             // A static pod's status is its copy's, unless that is about an earlier life: a pod of a file begins anew.
             Some(mirror) => {
@@ -571,6 +574,32 @@ impl Worker {
     }
 }
 
+/// Whether volumes that show something of their pod may show something else now: its metadata, or amounts of its specification.
+fn shows_otherwise(before: Pod<'_>, now: Pod<'_>) -> bool {
+    let shown = |pod: Pod<'_>| (pod.meta().labels().cloned(), pod.meta().annotations().cloned(), pod.meta().generation());
+    shown(before) != shown(now)
+}
+
 fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     a.into_iter().chain(b).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn what_volumes_show_of_a_pod_changes_with_its_metadata_and_specification_and_not_with_its_status() {
+        let before = value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "1"}, "status": {}});
+        let check = |now: Value, expect: bool| {
+            assert_eq!(shows_otherwise(Pod(&before), Pod(&now)), expect, "{now:?}");
+        };
+        check(value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "2"}, "status": {"phase": "Running"}}), false);
+        check(value!({"metadata": {"labels": {"a": "2"}}}), true);
+        check(value!({"metadata": {"labels": {"a": "1"}, "annotations": {"b": "1"}}}), true);
+        check(value!({"metadata": {"labels": {"a": "1"}, "generation": 2}}), true);
+        check(value!({"metadata": {}}), true);
+    }
 }

@@ -61,6 +61,37 @@ async fn a_service_account_token_is_there_and_a_changed_map_shows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn changed_labels_and_annotations_show_in_volumes() {
+    let Some(cluster) = cluster().await else { return };
+    let script = "for f in /down/labels /down/one /all/annotations; do until grep -q new $f; do sleep 0.1; done; cat $f; echo; done";
+    let mut pod = pod("shown", script);
+    set(&mut pod, "restartPolicy", "Never");
+    let metadata = pod.get_mut("metadata").unwrap().as_object_mut().unwrap();
+    metadata.insert("labels", value!({"a": "old"}));
+    metadata.insert("annotations", value!({"b": "old"}));
+    let file = |path: &str, field: &str| value!({"path": path, "fieldRef": {"fieldPath": field}});
+    let down = [file("labels", "metadata.labels"), file("one", "metadata.labels['a']")];
+    let all = [file("annotations", "metadata.annotations['b']")];
+    set(
+        &mut pod,
+        "volumes",
+        value!([{"name": "down", "downwardAPI": {"items": (down.to_vec())}},
+        {"name": "all", "projected": {"sources": [{"downwardAPI": {"items": (all.to_vec())}}]}}]),
+    );
+    set_container(
+        &mut pod,
+        "volumeMounts",
+        value!([{"name": "down", "mountPath": "/down"}, {"name": "all", "mountPath": "/all"}]),
+    );
+    cluster.run(&pod, "running", |pod| phase(pod) == "Running").await;
+    let patch = Patch::Merge(value!({"metadata": {"labels": {"a": "new"}, "annotations": {"b": "new"}}}));
+    cluster.client.patch(&Target::named(&PODS, "default", "shown"), &patch, &WriteOptions::default()).await.unwrap();
+    let ended = cluster.wait(&PODS, "shown", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "a=\"new\"\nnew\nnew\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
     let Some(cluster) = cluster().await else { return };
     let mut pod = pod("waits", "cat /v/k");
