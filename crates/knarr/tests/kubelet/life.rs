@@ -1,5 +1,6 @@
 //! Nodes and pods from their making to their end.
 
+use client::{Patch, Target, WriteOptions};
 use machinery::{Value, value};
 
 use crate::cluster::*;
@@ -32,6 +33,25 @@ async fn a_node_registers_with_what_it_has_and_keeps_its_lease() {
     );
     let lease = cluster.wait_in(&LEASES, "kube-node-lease", NODE, "held", |_| true).await;
     assert_eq!(lease["spec"]["holderIdentity"], Value::from(NODE));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_keeps_the_resources_that_others_give_it() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.wait(&NODES, NODE, "ready", is_ready).await;
+    let target = Target::named(&NODES, "", NODE).subresource("status");
+    let give = async |amount: Value| {
+        let patch = Patch::Merge(value!({"status": {"capacity": {"example.com/fakecpu": amount}}}));
+        cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    };
+    give("1k".into()).await;
+    let found = |node: &Value, field: &str| node["status"][field].get("example.com/fakecpu").cloned();
+    let both = |node: &Value| (found(node, "capacity"), found(node, "allocatable"));
+    let given = (Some(Value::from("1k")), Some(Value::from("1k")));
+    cluster.wait(&NODES, NODE, "given something", |node| both(node) == given).await;
+    give(Value::Null).await;
+    cluster.wait(&NODES, NODE, "without it again", |node| both(node) == (None, None)).await;
     cluster.finish().await;
 }
 
