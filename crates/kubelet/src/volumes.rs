@@ -168,7 +168,11 @@ impl Volumes {
         let dir =
             |plugin: &str| self.pod_dir(pod.uid()).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name);
         match kind {
-            "emptyDir" => self.empty_dir(pod, source, &dir("empty-dir")).map(Place::Path),
+            "emptyDir" => {
+                let dir = dir("empty-dir");
+                empty_dir(pod, source, &dir, &self.mark(pod, "empty-dir", name))?;
+                Ok(Place::Path(dir))
+            }
             "hostPath" => hostpath::check(source).map(Place::Path),
             "configMap" | "secret" | "downwardAPI" | "projected" => {
                 tokens.renew(&self.client, pod, volume, now).await?;
@@ -198,24 +202,6 @@ impl Volumes {
             "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name())).await,
             other => Err(VolumeError::Unsupported(other.to_owned())),
         }
-    }
-
-    fn empty_dir(&self, pod: Pod<'_>, source: &Value, dir: &Path) -> Result<PathBuf, VolumeError> {
-        make_dir(dir, 0o777)?;
-        let medium = source.str_at(&["medium"]).unwrap_or_default();
-        let mounted = medium.is_empty() || is_mount_point(dir);
-        if medium == "Memory" && !mounted {
-            mount_tmpfs(dir, source.get("sizeLimit").map(|limit| quantity(limit).value()))?;
-        } else if let Some(size) = medium.strip_prefix("HugePages").filter(|_| !mounted) {
-            mount_hugepages(dir, &page_size(pod, size)?)?;
-        }
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
-            .map_err(VolumeError::io("open an emptyDir to all"))?;
-        if let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() {
-            ownership::give(dir, group, ownership_policy(pod))
-                .map_err(VolumeError::io("give an emptyDir to its group"))?;
-        }
-        Ok(dir.to_owned())
     }
 
     /// A claim leads to a volume that is on this node.
@@ -249,10 +235,7 @@ impl Volumes {
             let kind = spec.as_object().and_then(|spec| spec.keys().find(|key| PLUGINS.contains(key)));
             return Err(VolumeError::Unsupported(kind.unwrap_or("an unknown kind").to_owned()));
         };
-        if let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() {
-            let give = ownership::give(&path, group, ownership_policy(pod));
-            give.map_err(VolumeError::io("give a volume to its group"))?;
-        }
+        once(&self.mark(pod, "local-volume", volume), || give(pod, &path))?;
         Ok(Place::Path(path))
     }
 
@@ -270,17 +253,21 @@ impl Volumes {
 
     async fn of_driver(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Place, VolumeError> {
         let published = self.csi.publish(pod, wanted).await?;
-        let group = pod.spec()["securityContext"]["fsGroup"].as_int();
-        if let Some(group) = group.filter(|_| published.give_to_group) {
-            let give = ownership::give(&published.path, group, ownership_policy(pod));
-            give.map_err(VolumeError::io("give a volume to its group"))?;
+        if published.give_to_group {
+            once(&self.mark(pod, "csi", wanted.name), || give(pod, &published.path))?;
         }
         Ok(Place::Path(published.path))
+    }
+
+    /// The file that says that a volume of a pod was set up.
+    fn mark(&self, pod: Pod<'_>, plugin: &str, name: &str) -> PathBuf {
+        self.pod_dir(pod.uid()).join("plugins").join(format!("kubernetes.io~{plugin}")).join(name).join("ready")
     }
 
     /// Takes the volumes of a pod away that has ended; the last words of its containers stay.
     pub async fn release(&self, uid: &str) -> Result<(), VolumeError> {
         self.csi.unpublish(uid).await?;
+        take_away(uid, &self.pod_dir(uid).join("plugins"))?;
         take_away(uid, &self.pod_dir(uid).join("volumes"))?;
         take_away(uid, &self.pod_dir(uid).join("volume-subpaths"))
     }
@@ -290,6 +277,43 @@ impl Volumes {
         self.csi.unpublish(uid).await?;
         take_away(uid, &self.pod_dir(uid))
     }
+}
+
+fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path) -> Result<(), VolumeError> {
+    make_dir(dir, 0o777)?;
+    let medium = source.str_at(&["medium"]).unwrap_or_default();
+    if !medium.is_empty() && !is_mount_point(dir) {
+        // What was there before went with the mount.
+        let _ = fs::remove_file(mark);
+        match medium.strip_prefix("HugePages") {
+            Some(size) => mount_hugepages(dir, &page_size(pod, size)?)?,
+            None => mount_tmpfs(dir, source.get("sizeLimit").map(|limit| quantity(limit).value()))?,
+        }
+    }
+    once(mark, || {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
+            .map_err(VolumeError::io("open an emptyDir to all"))?;
+        give(pod, dir)
+    })
+}
+
+/// Sets a volume up when it is new: whatever containers make of its modes and owners afterwards stays, and none of them ever
+/// sees it half set up.
+fn once(mark: &Path, set_up: impl FnOnce() -> Result<(), VolumeError>) -> Result<(), VolumeError> {
+    if mark.exists() {
+        return Ok(());
+    }
+    set_up()?;
+    if let Some(parent) = mark.parent() {
+        make_dir(parent, 0o750)?;
+    }
+    fs::write(mark, "").map_err(VolumeError::io(format!("write {}", mark.display())))
+}
+
+/// Gives a volume to the group of its pod, if it has one.
+fn give(pod: Pod<'_>, path: &Path) -> Result<(), VolumeError> {
+    let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() else { return Ok(()) };
+    ownership::give(path, group, ownership_policy(pod)).map_err(VolumeError::io("give a volume to its group"))
 }
 
 fn take_away(uid: &str, dir: &Path) -> Result<(), VolumeError> {
@@ -380,6 +404,22 @@ mod tests {
     use machinery::value;
 
     use super::*;
+
+    #[test]
+    fn what_a_container_makes_of_its_volumes_mode_stays() {
+        let top = tempfile::tempdir().unwrap();
+        let (dir, mark) = (top.path().join("v"), top.path().join("plugins/v/ready"));
+        let (pod, source) = (value!({"spec": {}}), value!({}));
+        let check = |expect: u32| {
+            empty_dir(Pod(&pod), &source, &dir, &mark).unwrap();
+            assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o7777, expect);
+        };
+        check(0o777);
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        check(0o700);
+        fs::remove_file(&mark).unwrap();
+        check(0o777);
+    }
 
     #[test]
     fn the_pages_of_a_volume_are_those_it_names_or_the_only_ones_of_its_pod() {

@@ -92,6 +92,33 @@ async fn changed_labels_and_annotations_show_in_volumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn modes_that_a_container_sets_outlive_it_and_changes_of_other_volumes() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}, "data": {"k": "old"}})).await;
+    // The second life of the container ends after the other volume has changed.
+    let script = "stat -c %a /v; if [ ! -e /v/once ]; then touch /v/once; chmod 700 /v; chmod 600 /v/once; exit 1; fi; \
+        stat -c %a /v/once; until grep -q new /other/k; do sleep 0.1; done; stat -c %a /v";
+    let mut pod = pod("modes", script);
+    set(&mut pod, "restartPolicy", "OnFailure");
+    set(&mut pod, "securityContext", value!({"fsGroup": 777}));
+    set(&mut pod, "volumes", value!([{"name": "v", "emptyDir": {}}, {"name": "other", "configMap": {"name": "other"}}]));
+    set_container(
+        &mut pod,
+        "volumeMounts",
+        value!([{"name": "v", "mountPath": "/v"}, {"name": "other", "mountPath": "/other"}]),
+    );
+    cluster.create(&PODS, &pod).await;
+    cluster.logged("modes", "c", 1, "600").await;
+    let patch = Patch::Merge(value!({"data": {"k": "new"}}));
+    let target = Target::named(&CONFIG_MAPS, "default", "other");
+    cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    let ended = cluster.wait(&PODS, "modes", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "2777\n");
+    assert_eq!(cluster.printed(&ended, "c", 1), "2700\n600\n2700\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
     let Some(cluster) = cluster().await else { return };
     let mut pod = pod("waits", "cat /v/k");
