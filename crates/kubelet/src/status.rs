@@ -24,10 +24,12 @@ pub struct Facts {
 pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
     let pod = observed.pod;
     let statuses = containers::all(observed, facts);
-    let phase = phase(observed, &statuses);
+    let reached = phase(observed, &statuses);
+    let phase = told(observed, &statuses, reached);
     let mut status = Object::new();
     status.insert("phase", phase);
-    if let Some(Cause::Failed { reason, message }) = observed.local.ending.as_ref().map(|ending| &ending.cause) {
+    let cause = observed.local.ending.as_ref().map(|ending| &ending.cause);
+    if let (Some(Cause::Failed { reason, message }), "Failed") = (cause, phase) {
         status.insert("reason", reason.as_str());
         status.insert("message", message.as_str());
     }
@@ -48,11 +50,11 @@ pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
             status.insert(field, list.clone());
         }
     }
-    status.insert("conditions", conditions::all(observed, phase, &statuses));
-    // What others wrote stays; what this kubelet wrote once and no longer does goes.
+    status.insert("conditions", conditions::all(observed, reached, &statuses));
+    // What others wrote stays; why the pod is in a phase stays with the phase.
     for (field, value) in known.as_object().into_iter().flat_map(Object::iter) {
-        let ours = ["reason", "message"].contains(&field);
-        if !ours && !status.contains_key(field) {
+        let past = ["reason", "message"].contains(&field) && pod.phase() != phase;
+        if !past && !status.contains_key(field) {
             status.insert(field, value.clone());
         }
     }
@@ -76,9 +78,32 @@ pub fn keep_times(status: &mut Value, told: &Value) {
     }
 }
 
-/// Whether a status says that the pod has ended for good.
-pub fn is_terminal(status: &Value) -> bool {
-    matches!(status.str_at(&["phase"]), Some("Succeeded" | "Failed"))
+/// Whether a pod is to end for good, even if something of it still runs.
+pub fn is_over(observed: &Observed<'_>, facts: &Facts) -> bool {
+    is_terminal(phase(observed, &containers::all(observed, facts)))
+}
+
+fn is_terminal(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+/// The phase that is told: whoever hears that a pod is over may start another in its place, so that is told only when nothing
+/// of it runs any more.
+fn told(observed: &Observed<'_>, statuses: &containers::Statuses, reached: &'static str) -> &'static str {
+    let runs = observed.runtime.running().next().is_some() || observed.local.starting;
+    if !is_terminal(reached) || observed.pod.is_ended() || !runs {
+        return reached;
+    }
+    if has_begun(statuses) { "Running" } else { "Pending" }
+}
+
+/// Whether one of the main containers has ever run.
+fn has_begun(statuses: &containers::Statuses) -> bool {
+    statuses.app.iter().any(|status| {
+        status["state"].get("running").is_some()
+            || status["state"].get("terminated").is_some()
+            || status["lastState"].get("terminated").is_some()
+    })
 }
 
 fn addresses(observed: &Observed<'_>, facts: &Facts, status: &mut Object) {
@@ -172,11 +197,7 @@ fn initialization(pod: Pod<'_>, statuses: &containers::Statuses) -> (bool, bool)
         }
     }
     // Once one of the others was made, initialization is over.
-    let past = statuses.app.iter().any(|status| {
-        status["state"].get("running").is_some()
-            || status["state"].get("terminated").is_some()
-            || status["lastState"].get("terminated").is_some()
-    });
+    let past = has_begun(statuses);
     (pending && !past, failed && !past)
 }
 

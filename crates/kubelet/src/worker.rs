@@ -253,7 +253,7 @@ impl Worker {
             let (now, grace_seconds) = (observed.now, observed.pod.grace_seconds());
             let cause = match &plan.end {
                 Some(cause) => cause.clone(),
-                None if self.local.ending.is_none() && status::is_terminal(&status) => Cause::Completed,
+                None if self.local.ending.is_none() && status::is_over(&observed, &self.context.facts) => Cause::Completed,
                 None => {
                     self.told = status.clone();
                     return (plan, status);

@@ -155,6 +155,27 @@ async fn init_containers_and_sidecars_come_first_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_hears_that_a_pod_is_over_finds_nothing_of_it_running() {
+    let Some(cluster) = cluster().await else { return };
+    let slow = "trap 'sleep 2; exit 0' TERM; while :; do sleep 0.1; done";
+    let mut late = pod("late", slow);
+    set(&mut late, "activeDeadlineSeconds", 1);
+    set(&mut late, "terminationGracePeriodSeconds", 20);
+    let over = |pod: &Value| matches!(phase(pod), "Succeeded" | "Failed");
+    let found = cluster.run(&late, "over", over).await;
+    assert_eq!((phase(&found), &found["status"]["reason"]), ("Failed", &Value::from("DeadlineExceeded")));
+    assert!(found["status"]["containerStatuses"][0]["state"].get("terminated").is_some(), "{:?}", found["status"]);
+    let mut sidecar = container("side", slow);
+    sidecar.as_object_mut().unwrap().insert("restartPolicy", "Always");
+    let spec = value!({"restartPolicy": "Never", "initContainers": [sidecar], "containers": [(container("c", "true"))],
+        "terminationGracePeriodSeconds": 20});
+    let found = cluster.run(&with("job", spec), "over", over).await;
+    assert_eq!(phase(&found), "Succeeded");
+    assert!(found["status"]["initContainerStatuses"][0]["state"].get("terminated").is_some(), "{:?}", found["status"]);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_container_sees_its_variables_its_hosts_and_its_names() {
     let Some(cluster) = cluster().await else { return };
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": {"KEY": "from-map"}})).await;

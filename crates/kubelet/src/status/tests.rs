@@ -80,6 +80,38 @@ fn the_phase_follows_the_containers_and_the_restart_policy() {
 }
 
 #[test]
+fn nobody_hears_that_a_pod_is_over_while_something_of_it_runs() {
+    let put_out = || {
+        let cause = Cause::Failed { reason: "Evicted".into(), message: "why".into() };
+        Local { ending: Some(Ending { cause, since: NOW, grace_seconds: 5 }), ..Local::default() }
+    };
+    let ending = || {
+        let ending = Ending { cause: Cause::Completed, since: NOW, grace_seconds: 5 };
+        Local { ending: Some(ending), ..Local::default() }
+    };
+    let mut sidecar = pod("Never", true);
+    let spec = sidecar.get_mut("spec").unwrap().as_object_mut().unwrap();
+    spec.insert("initContainers", value!([{"name": "i", "restartPolicy": "Always"}]));
+    let check = |pod: &Value, have: &str, local: &Local, phase: &str, reason: &str| {
+        let status = of(pod, &runtime(have), local);
+        let found = (status.str_at(&["phase"]), status.str_at(&["reason"]).unwrap_or_default());
+        assert_eq!(found, (Some(phase), reason), "{have}");
+        status
+    };
+    let plain = pod("Always", false);
+    let status = check(&plain, "a:run", &put_out(), "Running", "");
+    assert_eq!((condition(&status, "Ready"), condition(&status, "DisruptionTarget")), ("False", "True"));
+    check(&plain, "a:137", &put_out(), "Failed", "Evicted");
+    check(&plain, "", &Local { starting: true, ..put_out() }, "Pending", "");
+    check(&plain, "", &put_out(), "Failed", "Evicted");
+    check(&sidecar, "i:run a:0", &ending(), "Running", "");
+    check(&sidecar, "i:0 a:0", &ending(), "Succeeded", "");
+    let mut ended = plain.clone();
+    ended.as_object_mut().unwrap().insert("status", value!({"phase": "Failed", "reason": "Evicted"}));
+    check(&ended, "a:137", &ending(), "Failed", "Evicted");
+}
+
+#[test]
 fn a_running_pod_has_its_conditions_addresses_and_containers() {
     let status = of(&pod("Always", false), &runtime("a:1 a:run"), &Local::default());
     for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
