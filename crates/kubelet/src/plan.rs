@@ -35,6 +35,13 @@ pub struct Observed<'a> {
     pub now: Time,
 }
 
+impl Observed<'_> {
+    /// Whether the newest container of a name was killed so that it starts again.
+    pub fn is_forced(&self, container: Container<'_>) -> bool {
+        self.runtime.latest(container.name()).is_some_and(|known| self.local.forced.contains(&known.id))
+    }
+}
+
 /// What a worker remembers of its pod; all of it can be lost.
 #[derive(Clone, Debug, Default)]
 pub struct Local {
@@ -340,7 +347,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
             });
         }
         State::Exited(exit) => {
-            if container.restarts_after(pod, exit.code.into()) || local.forced.contains(&known.id) {
+            if container.restarts_after(pod, exit.code.into()) || observed.is_forced(container) {
                 start(observed, container, plan);
             }
         }

@@ -170,7 +170,7 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
         let status = statuses.app_of(container.name());
         let ended = ["state", "lastState"].into_iter().find_map(|field| status[field].get("terminated"));
         let code = ended.and_then(|ended| ended.get("exitCode")?.as_int()).unwrap_or(0);
-        container.restarts_after(pod, code)
+        observed.is_forced(container) || container.restarts_after(pod, code)
     });
     match (restarts, counts.stopped == counts.succeeded) {
         (true, _) => "Running",

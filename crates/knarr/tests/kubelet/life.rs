@@ -176,6 +176,23 @@ async fn whoever_hears_that_a_pod_is_over_finds_nothing_of_it_running() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_a_probe_condemns_runs_again_although_it_ended_well() {
+    let Some(cluster) = cluster().await else { return };
+    let script = "test -e /v/once && touch /v/well; touch /v/once; trap 'exit 0' TERM; while :; do sleep 0.1; done";
+    let mut ill = pod("ill", script);
+    set(&mut ill, "restartPolicy", "OnFailure");
+    set(&mut ill, "volumes", value!([{"name": "v", "emptyDir": {}}]));
+    set_container(&mut ill, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    let probe = value!({"exec": {"command": ["test", "-e", "/v/well"]}, "periodSeconds": 1, "failureThreshold": 1});
+    set_container(&mut ill, "livenessProbe", probe);
+    let again = |pod: &Value| is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == Value::Int(1);
+    let found = cluster.run(&ill, "running again", again).await;
+    let last = &found["status"]["containerStatuses"][0]["lastState"]["terminated"];
+    assert_eq!((phase(&found), &last["exitCode"]), ("Running", &Value::Int(0)));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_container_sees_its_variables_its_hosts_and_its_names() {
     let Some(cluster) = cluster().await else { return };
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": {"KEY": "from-map"}})).await;

@@ -112,6 +112,24 @@ fn nobody_hears_that_a_pod_is_over_while_something_of_it_runs() {
 }
 
 #[test]
+fn a_container_that_was_killed_to_start_again_waits_and_has_not_ended() {
+    let check = |policy: &str, have: &str, forced: &str, phase: &str, state: &str, last: Option<i64>| {
+        let local = Local { forced: [forced.to_owned()].into(), ..Local::default() };
+        let status = of(&pod(policy, false), &runtime(have), &local);
+        let container = &status["containerStatuses"][0];
+        assert_eq!(status.str_at(&["phase"]), Some(phase), "{policy} {have}");
+        assert!(container["state"].get(state).is_some(), "{policy} {have}: {container:?}");
+        let code = container["lastState"].at(&["terminated", "exitCode"]).and_then(Value::as_int);
+        assert_eq!(code, last, "{policy} {have}");
+    };
+    check("Never", "a:0", "0", "Running", "waiting", Some(0));
+    check("OnFailure", "a:0", "0", "Running", "waiting", Some(0));
+    check("Never", "a:0 a:run", "0", "Running", "running", Some(0));
+    check("Never", "a:run", "0", "Running", "running", None);
+    check("Never", "a:0", "", "Succeeded", "terminated", None);
+}
+
+#[test]
 fn a_running_pod_has_its_conditions_addresses_and_containers() {
     let status = of(&pod("Always", false), &runtime("a:1 a:run"), &Local::default());
     for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
