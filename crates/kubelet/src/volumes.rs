@@ -78,7 +78,12 @@ pub struct Prepared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A directory or file of the node.
-    Path(PathBuf),
+    Path {
+        /// Which one.
+        path: PathBuf,
+        /// Whether containers may only read it, whatever their mounts say.
+        read_only: bool,
+    },
     /// An image, mounted by the runtime.
     Image {
         /// Which one.
@@ -93,6 +98,12 @@ pub struct Volumes {
     client: Client,
     pods: PathBuf,
     csi: Csi,
+}
+
+impl Place {
+    const fn writable(path: PathBuf) -> Self {
+        Self::Path { path, read_only: false }
+    }
 }
 
 impl VolumeError {
@@ -171,9 +182,9 @@ impl Volumes {
             "emptyDir" => {
                 let dir = dir("empty-dir");
                 empty_dir(pod, source, &dir, &self.mark(pod, "empty-dir", name))?;
-                Ok(Place::Path(dir))
+                Ok(Place::writable(dir))
             }
-            "hostPath" => hostpath::check(source).map(Place::Path),
+            "hostPath" => hostpath::check(source).map(Place::writable),
             "configMap" | "secret" | "downwardAPI" | "projected" => {
                 tokens.renew(&self.client, pod, volume, now).await?;
                 let files = payload::of_volume(pod, volume, sources, tokens)?;
@@ -190,22 +201,27 @@ impl Volumes {
                 }
                 let group = pod.spec()["securityContext"]["fsGroup"].as_int();
                 atomic::write(&dir, &files, group).map_err(VolumeError::io(format!("write volume {name}")))?;
-                Ok(Place::Path(dir))
+                Ok(Place::Path { path: dir, read_only: true })
             }
             "image" => Ok(Place::Image {
                 reference: source.str_at(&["reference"]).unwrap_or_default().to_owned(),
                 pull_policy: source.str_at(&["pullPolicy"]).unwrap_or_default().to_owned(),
             }),
-            "nfs" => self.of_server(pod, name, Export::read(source, None)).await,
-            "csi" => self.of_driver(pod, &Wanted { name, source, persistent: None }).await,
-            "persistentVolumeClaim" => self.claim(pod, source.str_at(&["claimName"]).unwrap_or_default()).await,
-            "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name())).await,
+            "nfs" => self.of_server(pod, name, Export::read(source, None), is_read_only(source)).await,
+            "csi" => {
+                self.of_driver(pod, &Wanted { name, source, persistent: None, read_only: is_read_only(source) }).await
+            }
+            "persistentVolumeClaim" => {
+                let claim = source.str_at(&["claimName"]).unwrap_or_default();
+                self.claim(pod, claim, is_read_only(source)).await
+            }
+            "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name()), false).await,
             other => Err(VolumeError::Unsupported(other.to_owned())),
         }
     }
 
     /// A claim leads to a volume that is on this node.
-    async fn claim(&self, pod: Pod<'_>, name: &str) -> Result<Place, VolumeError> {
+    async fn claim(&self, pod: Pod<'_>, name: &str, read_only: bool) -> Result<Place, VolumeError> {
         let ask = async |resource: &'static Resource, namespace: &str, name: &str| {
             let answer = self.client.get(&Target::named(resource, namespace, name)).await;
             answer.map_err(|error| VolumeError::Api { what: format!("{resource} {name:?}"), source: Box::new(error) })
@@ -218,10 +234,12 @@ impl Volumes {
         let object = ask(&kinds::PERSISTENT_VOLUMES, "", volume).await?;
         let spec = &object["spec"];
         if let Some(source) = spec.get("csi") {
-            return self.of_driver(pod, &Wanted { name: volume, source, persistent: Some(spec) }).await;
+            let read_only = read_only || is_read_only(source);
+            return self.of_driver(pod, &Wanted { name: volume, source, persistent: Some(spec), read_only }).await;
         }
         if let Some(source) = spec.get("nfs") {
-            return self.of_server(pod, volume, Export::read(source, Some(spec))).await;
+            let read_only = read_only || is_read_only(source);
+            return self.of_server(pod, volume, Export::read(source, Some(spec)), read_only).await;
         }
         let path = if let Some(source) = spec.get("hostPath") {
             hostpath::check(source)?
@@ -235,11 +253,19 @@ impl Volumes {
             let kind = spec.as_object().and_then(|spec| spec.keys().find(|key| PLUGINS.contains(key)));
             return Err(VolumeError::Unsupported(kind.unwrap_or("an unknown kind").to_owned()));
         };
-        once(&self.mark(pod, "local-volume", volume), || give(pod, &path))?;
-        Ok(Place::Path(path))
+        if !read_only {
+            once(&self.mark(pod, "local-volume", volume), || give(pod, &path))?;
+        }
+        Ok(Place::Path { path, read_only })
     }
 
-    async fn of_server(&self, pod: Pod<'_>, name: &str, export: Export) -> Result<Place, VolumeError> {
+    async fn of_server(
+        &self,
+        pod: Pod<'_>,
+        name: &str,
+        export: Export,
+        read_only: bool,
+    ) -> Result<Place, VolumeError> {
         let dir = self.pod_dir(pod.uid()).join("volumes/kubernetes.io~nfs").join(name);
         make_dir(&dir, 0o750)?;
         if !is_mount_point(&dir) {
@@ -248,15 +274,15 @@ impl Volumes {
             let mounted = mounting.await.expect("mounting does not panic");
             mounted.map_err(VolumeError::io(format!("mount NFS volume {name}")))?;
         }
-        Ok(Place::Path(dir))
+        Ok(Place::Path { path: dir, read_only })
     }
 
     async fn of_driver(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Place, VolumeError> {
         let published = self.csi.publish(pod, wanted).await?;
-        if published.give_to_group {
+        if published.give_to_group && !wanted.read_only {
             once(&self.mark(pod, "csi", wanted.name), || give(pod, &published.path))?;
         }
-        Ok(Place::Path(published.path))
+        Ok(Place::Path { path: published.path, read_only: wanted.read_only })
     }
 
     /// The file that says that a volume of a pod was set up.
@@ -335,6 +361,10 @@ const PLUGINS: &[&str] = &["iscsi", "fc", "cephfs", "rbd", "azureFile", "awsElas
 
 fn kind_of(volume: &Value) -> Option<(&str, &Value)> {
     volume.as_object()?.iter().find(|(field, value)| *field != "name" && !value.is_null())
+}
+
+fn is_read_only(source: &Value) -> bool {
+    source["readOnly"].as_bool().unwrap_or(false)
 }
 
 fn ownership_policy(pod: Pod<'_>) -> ownership::Policy {

@@ -1,9 +1,33 @@
 //! What containers find in their volumes.
 
 use client::{Patch, Target, WriteOptions};
-use machinery::{Value, value};
+use machinery::{Resource, Value, value};
 
 use crate::cluster::*;
+
+static CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
+static PERSISTENT: Resource = Resource::cluster("", "v1", "persistentvolumes", "PersistentVolume");
+
+/// Makes a volume of the node and a claim of the same name that has it, as controllers would.
+async fn bound(cluster: &Cluster, name: &str, kind: &str) {
+    let path = cluster.path(name);
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("file"), "of the node\n").unwrap();
+    let path = path.display().to_string();
+    let here = value!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}]);
+    let mut spec = value!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "storageClassName": "by-hand",
+        "claimRef": {"namespace": "default", "name": name}, "nodeAffinity": {"required": {"nodeSelectorTerms": here}}});
+    spec.as_object_mut().unwrap().insert(kind, value!({"path": path}));
+    let volume = value!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec});
+    cluster.create(&PERSISTENT, &volume).await;
+    let claim = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}, "volumeName": name,
+            "storageClassName": "by-hand"}});
+    cluster.create(&CLAIMS, &claim).await;
+    let target = Target::named(&CLAIMS, "default", name).subresource("status");
+    let patch = Patch::Merge(value!({"status": {"phase": "Bound"}}));
+    cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_hold_what_they_should_with_modes_and_groups() {
@@ -115,6 +139,33 @@ async fn modes_that_a_container_sets_outlive_it_and_changes_of_other_volumes() {
     let ended = cluster.wait(&PODS, "modes", "over", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(cluster.printed(&ended, "c", 0), "2777\n");
     assert_eq!(cluster.printed(&ended, "c", 1), "2700\n600\n2700\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_from_objects_and_claims_for_reading_cannot_be_written() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"}, "data": {"k": "v"}})).await;
+    cluster.create(&SECRETS, &value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}, "data": {"k": "dg=="}})).await;
+    bound(&cluster, "claimed", "hostPath").await;
+    let script = "for d in map secret down all read; do touch /$d/x 2>/dev/null && echo $d; done; cat /read/file; echo y >/write/file";
+    let mut pod = pod("reads", script);
+    set(&mut pod, "restartPolicy", "Never");
+    let name = value!({"path": "name", "fieldRef": {"fieldPath": "metadata.name"}});
+    set(
+        &mut pod,
+        "volumes",
+        value!([{"name": "map", "configMap": {"name": "m"}}, {"name": "secret", "secret": {"secretName": "s"}},
+        {"name": "down", "downwardAPI": {"items": [(name.clone())]}},
+        {"name": "all", "projected": {"sources": [{"downwardAPI": {"items": [name]}}]}},
+        {"name": "read", "persistentVolumeClaim": {"claimName": "claimed", "readOnly": true}},
+        {"name": "write", "persistentVolumeClaim": {"claimName": "claimed"}}]),
+    );
+    let at = |name: &&str| value!({"name": (*name), "mountPath": (format!("/{name}"))});
+    let mounts: Vec<Value> = ["map", "secret", "down", "all", "read", "write"].iter().map(at).collect();
+    set_container(&mut pod, "volumeMounts", mounts);
+    assert_eq!(cluster.output(&pod).await, "of the node\n");
+    assert_eq!(std::fs::read_to_string(cluster.path("claimed/file")).unwrap(), "y\n");
     cluster.finish().await;
 }
 

@@ -59,6 +59,8 @@ pub struct Wanted<'a> {
     pub source: &'a Value,
     /// The PersistentVolume's specification, unless the pod itself says everything.
     pub persistent: Option<&'a Value>,
+    /// Whether the pod may only read it.
+    pub read_only: bool,
 }
 
 /// A volume that is there.
@@ -130,7 +132,7 @@ impl Csi {
             staging_target_path: staging.map(|path| path.display().to_string()).unwrap_or_default(),
             target_path: published.path.display().to_string(),
             volume_capability: Some(capability),
-            readonly: wanted.source["readOnly"].as_bool().unwrap_or(false),
+            readonly: wanted.read_only,
             secrets: self.secrets(&wanted.source["nodePublishSecretRef"], pod).await?,
             volume_context,
         };
@@ -400,7 +402,7 @@ mod tests {
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"securityContext": {"fsGroup": 5}}});
         let source = value!({"driver": "d", "fsType": "ext4"});
         let check = |spec: Value, mode: Mode, block: bool| {
-            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec) };
+            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec), read_only: false };
             let found = capability(&wanted, Pod(&pod));
             assert_eq!(found.access_mode.unwrap().mode(), mode, "{spec:?}");
             assert_eq!(matches!(found.access_type, Some(AccessType::Block(_))), block, "{spec:?}");
@@ -415,7 +417,7 @@ mod tests {
         let check = |policy: &str, mode: &str, kind: &str, expect: bool| {
             let source = value!({"fsType": kind});
             let spec = value!({"accessModes": [mode]});
-            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec) };
+            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec), read_only: false };
             let about = About::read(&value!({"fsGroupPolicy": policy}));
             assert_eq!(about.give_to_group(&wanted), expect, "{policy} {mode} {kind}");
         };

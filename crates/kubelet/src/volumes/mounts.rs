@@ -82,12 +82,12 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
             readonly: true,
             ..Default::default()
         },
-        Place::Path(volume) => {
+        Place::Path { path: volume, read_only } => {
             let source = match sub_path.as_str() {
                 "" => volume.clone(),
                 part => part_of(volume, part, inputs.pod_dir, name, container.name(), n)?,
             };
-            bind(&path, &source, readonly)
+            bind(&path, &source, readonly || *read_only)
         }
     };
     made.set_propagation(match text("mountPropagation") {
@@ -166,4 +166,33 @@ fn prepare_target(target: &Path, directory: bool) -> std::io::Result<()> {
         fs::remove_dir(target)?;
     }
     fs::File::create(target).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::pod::Role;
+
+    /// The mounts of a container with one volume at `/v`, and with variables `A=a` and `EMPTY=`.
+    fn mounted(mount: &Value, volume: &Path, read_only: bool) -> Result<v1::Mount, String> {
+        let spec = value!({"name": "c", "terminationMessagePath": "", "volumeMounts": [(mount.clone())]});
+        let places = BTreeMap::from([("v".to_owned(), Place::Path { path: volume.to_owned(), read_only })]);
+        let environment = [("A".to_owned(), "a".to_owned()), ("EMPTY".to_owned(), String::new())];
+        let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &environment, attempt: 0 };
+        let mounts = all(Container { spec: &spec, role: Role::App }, &inputs).map_err(|error| error.describe())?;
+        Ok(mounts.into_iter().next().unwrap())
+    }
+
+    #[test]
+    fn a_volume_that_can_only_be_read_is_mounted_so_whatever_its_mount_says() {
+        let check = |said: bool, must: bool, expect: bool| {
+            let mount = value!({"name": "v", "mountPath": "/v", "readOnly": said});
+            assert_eq!(mounted(&mount, Path::new("/v"), must).unwrap().readonly, expect, "{said} {must}");
+        };
+        check(false, false, false);
+        check(true, false, true);
+        check(false, true, true);
+    }
 }
