@@ -85,7 +85,16 @@ async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
         "volumeMounts",
         value!([{"name": "v", "mountPath": "/part", "subPathExpr": "$(NAME)"}, {"name": "v", "mountPath": "/whole"}]),
     );
+    // Whoever may write to the volume may write to the part that is made of it.
+    set(&mut parts, "securityContext", value!({"runAsUser": 33}));
     assert_eq!(cluster.output(&parts).await, "mine\n");
+
+    let mut hole = parts.clone();
+    hole.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", "hole");
+    set_container(&mut hole, "env", value!([{"name": "NAME", "value": ""}]));
+    let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    let found = cluster.run(&hole, "refused", |pod| waiting(pod)["reason"] == Value::from("CreateContainerConfigError")).await;
+    assert_eq!(waiting(&found)["message"], Value::from("missing value for NAME"));
 
     let mut listens = pod("listens", "sleep 1; exec httpd -f -p 127.0.0.1:8098 -h /tmp");
     set(&mut listens, "hostNetwork", true);

@@ -1,8 +1,10 @@
 //! What is mounted in a container: volumes, parts of volumes, its hosts file and the file for its last word.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cri::v1;
@@ -12,6 +14,9 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use super::{Place, VolumeError, make_dir};
 use crate::environment::expand;
 use crate::pod::Container;
+
+/// Of a volume's mode, what its parts share: who may do what, and that new files belong to the group.
+const SHARED_BITS: u32 = 0o2777;
 
 /// What mounts depend on.
 pub struct Inputs<'a> {
@@ -44,8 +49,7 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
         let failed = || VolumeError::io(format!("make {}", file.display()));
         fs::write(&file, "").map_err(failed())?;
         // Whoever the container runs as writes it.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        fs::set_permissions(&file, open).map_err(failed())?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).map_err(failed())?;
         mounts.push(bind(path, &file, false));
     }
     Ok(mounts)
@@ -64,10 +68,9 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
     let text = |field: &str| mount.str_at(&[field]).unwrap_or_default();
     let name = text("name");
     let place = inputs.places.get(name).ok_or_else(|| VolumeError::Invalid(format!("there is no volume {name}")))?;
-    let known = |name: &str| inputs.environment.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
     let sub_path = match text("subPathExpr") {
         "" => text("subPath").to_owned(),
-        expression => expand(expression, known),
+        expression => expanded(expression, inputs.environment)?,
     };
     let readonly = mount["readOnly"].as_bool().unwrap_or(false);
     let path = match text("mountPath") {
@@ -99,6 +102,20 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
     Ok(made)
 }
 
+/// The part that an expression names. One with a hole in it would name another part, or all of the volume.
+fn expanded(expression: &str, environment: &[(String, String)]) -> Result<String, VolumeError> {
+    let missing = RefCell::new(BTreeSet::new());
+    let part = expand(expression, |name| {
+        let found = environment.iter().find(|(have, value)| have == name && !value.is_empty());
+        if found.is_none() {
+            missing.borrow_mut().insert(name.to_owned());
+        }
+        found.map(|(_, value)| value.clone())
+    });
+    let missing: Vec<String> = missing.into_inner().into_iter().collect();
+    if missing.is_empty() { Ok(part) } else { Err(VolumeError::Invalid(format!("missing value for {}", missing.join(", ")))) }
+}
+
 /// A part of a volume, bound to a place of its own: whatever a container does to the links in its volume afterwards, the
 /// mount shows what was checked.
 fn part_of(
@@ -122,7 +139,8 @@ fn part_of(
     };
     let found = match open() {
         Err(rustix::io::Errno::NOENT) => {
-            make_below(&root, &parts).map_err(failed("make"))?;
+            let mode = fs::metadata(volume).map_err(failed("find the mode for"))?.permissions().mode();
+            make_below(&root, &parts, mode & SHARED_BITS).map_err(failed("make"))?;
             open()
         }
         other => other,
@@ -135,17 +153,23 @@ fn part_of(
     Ok(target)
 }
 
-/// Makes directories one by one, each below the one before, never through a link.
-fn make_below(root: &rustix::fd::OwnedFd, parts: &[&str]) -> std::io::Result<()> {
+/// Makes directories one by one, each below the one before, never through a link. The last one, which the container sees, has
+/// exactly the mode of its volume, so that whoever may write there may write here.
+fn make_below(root: &rustix::fd::OwnedFd, parts: &[&str], mode: u32) -> std::io::Result<()> {
     let mut at = rustix::io::dup(root)?;
+    let mut made = false;
     for part in parts {
-        match rustix::fs::mkdirat(&at, *part, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        made = match rustix::fs::mkdirat(&at, *part, Mode::from_raw_mode(mode)) {
+            Ok(()) => true,
+            Err(rustix::io::Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         at =
             rustix::fs::openat2(&at, *part, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)?;
+    }
+    if made {
+        rustix::fs::fchmod(&at, Mode::from_raw_mode(mode))?;
     }
     Ok(())
 }
@@ -175,12 +199,11 @@ mod tests {
     use super::*;
     use crate::pod::Role;
 
-    /// The mounts of a container with one volume at `/v`, and with variables `A=a` and `EMPTY=`.
+    /// The mount of a container's one volume.
     fn mounted(mount: &Value, volume: &Path, read_only: bool) -> Result<v1::Mount, String> {
         let spec = value!({"name": "c", "terminationMessagePath": "", "volumeMounts": [(mount.clone())]});
         let places = BTreeMap::from([("v".to_owned(), Place::Path { path: volume.to_owned(), read_only })]);
-        let environment = [("A".to_owned(), "a".to_owned()), ("EMPTY".to_owned(), String::new())];
-        let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &environment, attempt: 0 };
+        let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &[], attempt: 0 };
         let mounts = all(Container { spec: &spec, role: Role::App }, &inputs).map_err(|error| error.describe())?;
         Ok(mounts.into_iter().next().unwrap())
     }
@@ -194,5 +217,29 @@ mod tests {
         check(false, false, false);
         check(true, false, true);
         check(false, true, true);
+    }
+
+    #[test]
+    fn an_expression_with_a_hole_names_no_part() {
+        let check = |expression: &str, expect: Result<&str, &str>| {
+            let environment = [("A".to_owned(), "a".to_owned()), ("EMPTY".to_owned(), String::new())];
+            let found = expanded(expression, &environment).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), expect, "{expression}");
+        };
+        check("$(A)/x", Ok("a/x"));
+        check("$$(B)", Ok("$(B)"));
+        check("x/$(EMPTY)", Err("missing value for EMPTY"));
+        check("$(C)/$(A)/$(B)", Err("missing value for B, C"));
+    }
+
+    #[test]
+    fn a_part_that_is_made_has_its_volumes_mode() {
+        let volume = tempfile::tempdir().unwrap();
+        let mode = |path: &str| fs::metadata(volume.path().join(path)).unwrap().permissions().mode() & 0o7777;
+        let root = rustix::fs::openat(CWD, volume.path(), OFlags::PATH, Mode::empty()).unwrap();
+        make_below(&root, &["a", "b"], 0o2777).unwrap();
+        assert_eq!(mode("a/b"), 0o2777);
+        make_below(&root, &["a", "b"], 0o700).unwrap();
+        assert_eq!(mode("a/b"), 0o2777, "what is there already stays as it is");
     }
 }
