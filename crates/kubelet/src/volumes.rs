@@ -241,18 +241,18 @@ impl Volumes {
             let read_only = read_only || is_read_only(source);
             return self.of_server(pod, volume, Export::read(source, Some(spec)), read_only).await;
         }
-        let path = if let Some(source) = spec.get("hostPath") {
-            hostpath::check(source)?
-        } else if let Some(local) = spec.get("local") {
-            let path = PathBuf::from(local.str_at(&["path"]).unwrap_or_default());
-            if !path.exists() {
-                return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
-            }
-            path
-        } else {
+        if let Some(source) = spec.get("hostPath") {
+            // Paths of the node are shared with the node, and stay whose they are.
+            return Ok(Place::Path { path: hostpath::check(source)?, read_only });
+        }
+        let Some(local) = spec.get("local") else {
             let kind = spec.as_object().and_then(|spec| spec.keys().find(|key| PLUGINS.contains(key)));
             return Err(VolumeError::Unsupported(kind.unwrap_or("an unknown kind").to_owned()));
         };
+        let path = PathBuf::from(local.str_at(&["path"]).unwrap_or_default());
+        if !path.exists() {
+            return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
+        }
         if !read_only {
             once(&self.mark(pod, "local-volume", volume), || give(pod, &path))?;
         }

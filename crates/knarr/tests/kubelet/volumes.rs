@@ -170,6 +170,22 @@ async fn what_is_made_from_objects_and_claims_for_reading_cannot_be_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pods_group_gets_local_volumes_and_not_paths_of_the_node() {
+    let Some(cluster) = cluster().await else { return };
+    bound(&cluster, "host", "hostPath").await;
+    bound(&cluster, "local", "local").await;
+    let mut pod = pod("group", "stat -c '%g %a' /host/file /local/file; stat -c %g /local");
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "securityContext", value!({"fsGroup": 777}));
+    let claim = |name: &str| value!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    set(&mut pod, "volumes", value!([(claim("host")), (claim("local"))]));
+    let at = |name: &str| value!({"name": name, "mountPath": (format!("/{name}"))});
+    set_container(&mut pod, "volumeMounts", value!([(at("host")), (at("local"))]));
+    assert_eq!(cluster.output(&pod).await, "0 644\n777 664\n777\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
     let Some(cluster) = cluster().await else { return };
     let mut pod = pod("waits", "cat /v/k");
