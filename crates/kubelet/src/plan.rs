@@ -21,6 +21,8 @@ use crate::resources;
 
 /// How many containers of a name are kept.
 const KEPT: usize = 2;
+/// Containers that start again because another one ended get no more than a moment, whatever their pod says: nothing goes away.
+const RESTART_GRACE_SECONDS: i64 = 1;
 
 /// Everything that the decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +37,41 @@ pub struct Observed<'a> {
     pub now: Time,
 }
 
-impl Observed<'_> {
-    /// Whether the newest container of a name was killed so that it starts again.
-    pub fn is_forced(&self, container: Container<'_>) -> bool {
-        self.runtime.latest(container.name()).is_some_and(|known| self.local.forced.contains(&known.id))
+impl<'a> Observed<'a> {
+    /// Whether the newest container of a name starts again however it ended: it was killed for that, or another took all with it.
+    pub fn starts_again(&self, container: Container<'_>) -> bool {
+        let known = self.runtime.latest(container.name());
+        known.is_some_and(|known| self.local.forced.contains(&known.id) || self.is_past(container, known))
+    }
+
+    /// The newest container of a name, unless all have to start again since it was made.
+    fn current(&self, container: Container<'_>) -> Option<&'a observed::Container> {
+        self.runtime.latest(container.name()).filter(|known| !self.is_past(container, known))
+    }
+
+    /// What runs still of what must start again because another container ended as it did.
+    pub fn past_running(&self) -> impl Iterator<Item = &'a observed::Container> {
+        let past = |known: &&observed::Container| {
+            self.pod.container(&known.name).is_some_and(|container| self.is_past(container, known))
+        };
+        self.runtime.running().filter(past)
+    }
+
+    fn is_past(&self, container: Container<'_>, known: &observed::Container) -> bool {
+        let Some(at) = self.all_ended_at().filter(|_| container.role != Role::Ephemeral) else { return false };
+        // What was just being started when all had to end is made later, but not after what must come before it.
+        let first = self.pod.init_containers().next().and_then(|first| self.runtime.latest(first.name()));
+        known.created_at.min(first.map_or(i64::MAX, |first| first.created_at)) <= at
+    }
+
+    /// When a container last ended in the way after which all start again, in nanoseconds.
+    fn all_ended_at(&self) -> Option<i64> {
+        let ends = self.runtime.containers.iter().filter_map(|known| {
+            let (exit, container) = (known.exit()?, self.pod.container(&known.name)?);
+            let at = exit.finished_at.since(Time::from_unix(0, 0)).nanos();
+            container.restarts_all_after(exit.code.into()).then_some(at)
+        });
+        ends.max()
     }
 }
 
@@ -259,6 +292,9 @@ fn replace_sandbox(observed: &Observed<'_>, plan: &mut PodPlan) {
 
 fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
     let Observed { pod, runtime, .. } = *observed;
+    if !cleared(observed, plan) {
+        return;
+    }
     for container in pod.ephemeral_containers() {
         if runtime.latest(container.name()).is_none() {
             start(observed, container, plan);
@@ -268,7 +304,7 @@ fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
         return;
     }
     for container in pod.app_containers() {
-        let Some(known) = runtime.latest(container.name()) else {
+        let Some(known) = observed.current(container) else {
             start(observed, container, plan);
             continue;
         };
@@ -276,14 +312,32 @@ fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
     }
 }
 
+/// When one container takes all with it, they end before any starts again; says whether they have.
+fn cleared(observed: &Observed<'_>, plan: &mut PodPlan) -> bool {
+    let mut clear = true;
+    for known in observed.past_running() {
+        clear = false;
+        if !observed.local.killing.contains_key(&known.id) {
+            plan.actions.push(Action::Kill {
+                id: known.id.clone(),
+                name: known.name.clone(),
+                grace_seconds: RESTART_GRACE_SECONDS,
+                message: format!("Container {} will be restarted with all containers of its pod", known.name),
+                restart: true,
+            });
+        }
+    }
+    clear
+}
+
 /// Brings init containers and sidecars on; says whether the others may run.
 fn initialized(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) -> bool {
-    let Observed { pod, runtime, local, .. } = *observed;
-    let in_sandbox = |name: &str| runtime.latest(name).filter(|container| container.sandbox == sandbox);
+    let Observed { pod, local, .. } = *observed;
+    let in_sandbox = |container: Container<'_>| observed.current(container).filter(|known| known.sandbox == sandbox);
     // Once one of the others was made, everything before it is done, even if it was removed since.
-    let past = pod.app_containers().any(|container| in_sandbox(container.name()).is_some());
+    let past = pod.app_containers().any(|container| in_sandbox(container).is_some());
     for container in pod.init_containers() {
-        let known = in_sandbox(container.name());
+        let known = in_sandbox(container);
         match (container.role, known) {
             (Role::Sidecar, Some(known)) => {
                 keep(observed, container, known, plan);
@@ -347,7 +401,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
             });
         }
         State::Exited(exit) => {
-            if container.restarts_after(pod, exit.code.into()) || observed.is_forced(container) {
+            if container.restarts_after(pod, exit.code.into()) || observed.starts_again(container) {
                 start(observed, container, plan);
             }
         }

@@ -8,7 +8,7 @@ use machinery::time::Time;
 use machinery::{Object, Value, value};
 
 use crate::plan::{Cause, Observed};
-use crate::pod::{Pod, RestartPolicy, Role};
+use crate::pod::Role;
 
 /// What is the same for all pods of a node.
 #[derive(Clone, Debug, Default)]
@@ -148,8 +148,8 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
         return "Failed";
     }
     let ended = ending.is_some() && observed.runtime.running().next().is_none();
-    let (pending, failed) = initialization(pod, statuses);
-    if failed && pod.restart_policy() == RestartPolicy::Never {
+    let (pending, failed) = initialization(observed, statuses);
+    if failed {
         return "Failed";
     }
     let counts = counts(statuses);
@@ -170,7 +170,7 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
         let status = statuses.app_of(container.name());
         let ended = ["state", "lastState"].into_iter().find_map(|field| status[field].get("terminated"));
         let code = ended.and_then(|ended| ended.get("exitCode")?.as_int()).unwrap_or(0);
-        observed.is_forced(container) || container.restarts_after(pod, code)
+        observed.starts_again(container) || container.restarts_after(pod, code)
     });
     match (restarts, counts.stopped == counts.succeeded) {
         (true, _) => "Running",
@@ -179,20 +179,22 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
     }
 }
 
-/// Whether init containers are still to do their part, and whether one has failed.
-fn initialization(pod: Pod<'_>, statuses: &containers::Statuses) -> (bool, bool) {
+/// Whether init containers are still to do their part, and whether one has failed for good.
+fn initialization(observed: &Observed<'_>, statuses: &containers::Statuses) -> (bool, bool) {
     let (mut pending, mut failed) = (false, false);
-    for container in pod.init_containers() {
+    for container in observed.pod.init_containers() {
+        let gives_up =
+            |code: i64| !observed.starts_again(container) && !container.restarts_after(observed.pod, code) && code != 0;
         let status = statuses.init_of(container.name());
         let code = status.at(&["state", "terminated", "exitCode"]).and_then(Value::as_int);
         let last = status.at(&["lastState", "terminated", "exitCode"]).and_then(Value::as_int);
         match (container.role, code) {
             (Role::Sidecar, _) => pending |= status["started"].as_bool() != Some(true) && code.is_none(),
             (_, Some(0)) => {}
-            (_, Some(_)) => (pending, failed) = (true, true),
+            (_, Some(code)) => (pending, failed) = (true, failed || gives_up(code)),
             (_, None) => {
                 pending = true;
-                failed |= status["state"].get("waiting").is_some() && last.is_some_and(|code| code != 0);
+                failed |= status["state"].get("waiting").is_some() && last.is_some_and(gives_up);
             }
         }
     }

@@ -37,6 +37,7 @@ pub fn all(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Vec<Val
         .map(|condition| shown(condition, known, generation, observed.now))
         .collect();
     list.extend(disruption(observed, known));
+    list.extend(restarting(observed, known));
     let has = |list: &[Value], kind: Option<&str>| list.iter().any(|condition| condition.str_at(&["type"]) == kind);
     for other in known {
         if !has(&list, other.str_at(&["type"])) {
@@ -144,6 +145,18 @@ fn disruption(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
     }
     let condition =
         Condition { kind: "DisruptionTarget", holds: true, reason: "TerminationByKubelet", message: message.clone() };
+    Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
+}
+
+/// A pod says when all its containers make way for new ones, and when they have.
+fn restarting(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
+    let kind = "AllContainersRestarting";
+    let holds = observed.past_running().next().is_some() && observed.local.ending.is_none();
+    if !holds && find(known, kind).is_none() {
+        return None;
+    }
+    let reason = if holds { "ContainerExited" } else { "" };
+    let condition = Condition { kind, holds, reason, message: String::new() };
     Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
 }
 

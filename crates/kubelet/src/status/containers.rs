@@ -59,7 +59,7 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
     };
     let pause = latest
         .and_then(observed::Container::exit)
-        .filter(|exit| container.restarts_after(pod, exit.code.into()) || observed.is_forced(container))
+        .filter(|exit| container.restarts_after(pod, exit.code.into()) || observed.starts_again(container))
         .filter(|exit| !local.backoffs.was_tried(container.name(), exit.finished_at))
         .and_then(|exit| local.backoffs.waiting(container.name(), exit.finished_at, now));
     let why = local.waiting.get(container.name()).map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
@@ -68,8 +68,8 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
         let (name, pod) = (container.name(), pod.described());
         Some(("CrashLoopBackOff".to_owned(), format!("back-off {wait} restarting failed container={name} pod={pod}")))
     });
-    // One that was killed to start again has not ended as far as others are concerned: what has ended may not run again.
-    let starts_again = observed.is_forced(container) && local.ending.is_none();
+    // One that starts again in any case has not ended as far as others are concerned: what has ended may not run again.
+    let starts_again = observed.starts_again(container) && local.ending.is_none();
     let why = why.or_else(|| starts_again.then(|| (waiting_reason(pod, container).to_owned(), String::new())));
     if let (Some((reason, message)), false) = (why, latest.is_some_and(observed::Container::is_running)) {
         if state.get("terminated").is_some() {

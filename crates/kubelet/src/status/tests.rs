@@ -130,6 +130,21 @@ fn a_container_that_was_killed_to_start_again_waits_and_has_not_ended() {
 }
 
 #[test]
+fn an_init_container_that_may_try_again_by_its_own_rules_has_not_failed() {
+    let check = |own: Value, have: &str, expect: &str| {
+        let mut pod = pod("Never", true);
+        pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("initContainers", value!([(own.clone())]));
+        let status = of(&pod, &runtime(have), &Local::default());
+        assert_eq!(status.str_at(&["phase"]), Some(expect), "{own:?} {have}");
+    };
+    let rules = value!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    check(value!({"name": "i"}), "i:1", "Failed");
+    check(value!({"name": "i", "restartPolicy": "OnFailure"}), "i:1", "Pending");
+    check(value!({"name": "i", "restartPolicy": "Never", "restartPolicyRules": (rules.clone())}), "i:42", "Pending");
+    check(value!({"name": "i", "restartPolicy": "Never", "restartPolicyRules": rules}), "i:1", "Failed");
+}
+
+#[test]
 fn a_running_pod_has_its_conditions_addresses_and_containers() {
     let status = of(&pod("Always", false), &runtime("a:1 a:run"), &Local::default());
     for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
