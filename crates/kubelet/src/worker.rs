@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::backoff::Backoffs;
 use crate::context::Context;
-use crate::observed::RuntimePod;
+use crate::observed::{self, RuntimePod, State};
 use crate::plan::{self, Action, Cause, Ending, Local, Observed, PodPlan, Waiting};
 use crate::pod::Pod;
 use crate::probe::{self, Prober, Verdict};
@@ -303,7 +303,7 @@ impl Worker {
             true => host.cloned(),
             false => sandbox.and_then(|sandbox| sandbox.ips.first().cloned()),
         };
-        let mut started = Vec::new();
+        let (mut started, now) = (Vec::new(), clock::now());
         for known in self.runtime.running() {
             let Some(container) = Pod(&self.pod).container(&known.name) else { continue };
             let verdicts = self.local.probes.get(&known.id).cloned().unwrap_or_default();
@@ -317,6 +317,7 @@ impl Worker {
                         id: known.id.clone(),
                         spec: container.spec.clone(),
                         role: container.role,
+                        age: age(known, now),
                         pod_ip: pod_ip.clone().unwrap_or_default(),
                         runtime: self.context.runtime.clone(),
                         teller: self.context.teller(Pod(&self.pod)),
@@ -578,6 +579,12 @@ impl Worker {
 fn shows_otherwise(before: Pod<'_>, now: Pod<'_>) -> bool {
     let shown = |pod: Pod<'_>| (pod.meta().labels().cloned(), pod.meta().annotations().cloned(), pod.meta().generation());
     shown(before) != shown(now)
+}
+
+/// How long a container runs already.
+fn age(container: &observed::Container, now: Time) -> std::time::Duration {
+    let State::Running { since } = container.state else { return std::time::Duration::ZERO };
+    std::time::Duration::from_nanos(now.since(since).nanos().max(0).unsigned_abs())
 }
 
 fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
