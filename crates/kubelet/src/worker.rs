@@ -80,6 +80,8 @@ struct Worker {
     verdicts: (mpsc::Sender<Verdict>, mpsc::Receiver<Verdict>),
     probers: BTreeMap<(String, probe::Kind), AbortHandle>,
     reports: watch::Sender<Option<Report>>,
+    /// Told to what is being started when the pod is to end.
+    ending: watch::Sender<bool>,
 }
 
 /// What a task of a worker comes back with.
@@ -134,6 +136,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, w
         verdicts: mpsc::channel(VERDICTS_MAX),
         probers: BTreeMap::new(),
         reports,
+        ending: watch::Sender::new(false),
         context,
     };
     worker.wanted(first);
@@ -226,6 +229,9 @@ impl Worker {
         let mut wake_at = self.tell_of_waiting_images();
         self.tell_of_crashes();
         let (plan, status) = self.decide();
+        if self.local.ending.is_some() {
+            self.ending.send_replace(true);
+        }
         self.report(status);
         for action in &plan.actions {
             tracing::debug!(pod = self.pod().described(), %action, "acts");

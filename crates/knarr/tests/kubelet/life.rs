@@ -302,6 +302,20 @@ async fn a_killed_container_starts_again_and_a_killed_shim_costs_only_its_own_po
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pod_goes_although_its_image_never_comes() {
+    let Some(cluster) = cluster().await else { return };
+    // A registry that takes calls and says nothing; the runtime gives it a minute.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stuck = pod("stuck", "true");
+    set_container(&mut stuck, "image", format!("{}/absent:1", silent.local_addr().unwrap()));
+    cluster.create(&PODS, &stuck).await;
+    cluster.event("Pulling: Pulling image").await;
+    let short = std::time::Duration::from_secs(20);
+    tokio::time::timeout(short, cluster.delete("stuck")).await.expect("nobody waits for the image");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_start_says_why() {
     let Some(cluster) = cluster().await else { return };
     let mut never = pod("never", "true");

@@ -9,7 +9,7 @@ use driver::clock;
 use machinery::Value;
 use machinery::time::Time;
 use reconcile::EventType;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use super::{Done, Message, RETRY, Worker};
 use crate::context::Context;
@@ -45,6 +45,8 @@ struct Making {
     pod_ips: Vec<String>,
     /// The runtime's names of what runs already, by the pod's.
     running: Vec<(String, String)>,
+    /// Whether the pod is to end.
+    ending: watch::Receiver<bool>,
 }
 
 impl Worker {
@@ -62,6 +64,7 @@ impl Worker {
             sandbox: sandbox.map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
             pod_ips: ips,
             running: self.runtime.running().map(|one| (one.name.clone(), one.id.clone())).collect(),
+            ending: self.ending.subscribe(),
         }
     }
 
@@ -88,7 +91,12 @@ impl Worker {
         let making = self.making();
         self.tasks.spawn(async move {
             for (name, attempt) in names {
-                let message = match making.container(&name, attempt).await {
+                let outcome = making.container(&name, attempt).await;
+                // Why a container of a pod that ends did not start is of no interest, and the others are not to start.
+                if *making.ending.borrow() {
+                    break;
+                }
+                let message = match outcome {
                     Ok(()) => Message::Started { name },
                     Err(Failure { reason, message, image }) => Message::Failed { name, reason, message, image },
                 };
@@ -276,12 +284,12 @@ impl Making {
         let prepared = prepared.inspect_err(|failure| tell(EventType::Warning, "FailedMount", &failure.message))?;
         let found =
             self.image(container.image(), container.spec.str_at(&["imagePullPolicy"]).unwrap_or_default(), &tell);
-        let found = found.await.inspect_err(|failure| {
+        let found = self.unless_ending(found).await?.inspect_err(|failure| {
             tell(EventType::Warning, "Failed", &format!("Error: {}", failure.reason));
         })?;
         for place in prepared.places.values() {
             if let Place::Image { reference, pull_policy } = place {
-                self.image(reference, pull_policy, &tell).await?;
+                self.unless_ending(self.image(reference, pull_policy, &tell)).await??;
             }
         }
         let config = self.config(container, attempt, &prepared, &found).await.inspect_err(|failure| {
@@ -335,6 +343,16 @@ impl Making {
             tracing::warn!(id, status = status.message(), "a container does not end");
         }
         Err(Failure::new("PostStartHookError", message))
+    }
+
+    /// Waits for what may take long, but no longer than the pod is wanted.
+    async fn unless_ending<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut ending = self.ending.clone();
+        tokio::select! {
+            done = work => Ok(done),
+            // A worker that has gone has nothing to start either.
+            _ = ending.wait_for(|ending| *ending) => Err(Failure::new("ContainerCreating", "the pod is to end")),
+        }
     }
 
     async fn image(
