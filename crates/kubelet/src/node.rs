@@ -299,8 +299,16 @@ mod tests {
         let shown = |known: &Value| {
             let now = Time::from_unix(1, 0);
             let (addresses, port) = (&[][..], 10250);
-            let observed =
-                Observed { config: &config, machine: &machine, runtime: &runtime, situation: &situation, addresses, port, known, now };
+            let observed = Observed {
+                config: &config,
+                machine: &machine,
+                runtime: &runtime,
+                situation: &situation,
+                addresses,
+                port,
+                known,
+                now,
+            };
             let status = status(&observed);
             let of = |field: &str| {
                 let mut amounts = resources::amounts(&status[field]);
@@ -315,7 +323,11 @@ mod tests {
         let known = value!({"capacity": {"example.com/foo": "5", "example.com/device": "9", "cpu": "77", "hugepages-3Mi": "3Mi",
             "kubernetes.io/own": "1"}, "allocatable": {"example.com/foo": "1", "example.com/gone": "4"}});
         check(&known, "example.com/device=2 example.com/foo=5", "example.com/device=1 example.com/foo=5");
-        check(&without_extended(&known), "example.com/device=2 example.com/foo=0", "example.com/device=1 example.com/foo=0");
+        check(
+            &without_extended(&known),
+            "example.com/device=2 example.com/foo=0",
+            "example.com/device=1 example.com/foo=0",
+        );
         check(&value!({"allocatable": {"example.com/foo": "1"}}), "example.com/device=2", "example.com/device=1");
     }
 

@@ -17,6 +17,7 @@ use machinery::time::Time;
 use crate::backoff::Backoffs;
 use crate::observed::{self, RuntimePod, State};
 use crate::pod::{Container, Pod, RestartPolicy, Role};
+use crate::resize::Pending;
 use crate::resources;
 
 /// How many containers of a name are kept.
@@ -92,10 +93,21 @@ pub struct Local {
     pub probes: BTreeMap<String, Verdicts>,
     /// Why containers, by name, do not start.
     pub waiting: BTreeMap<String, Waiting>,
-    /// Containers, by id, whose resources could not be changed, and when it is tried again.
-    pub resizing: BTreeMap<String, Time>,
+    /// Containers, by id, whose resources are being changed.
+    pub resizing: BTreeMap<String, Resizing>,
+    /// Why the pod has less or more than it should.
+    pub resize: Option<Pending>,
     /// Why there is no sandbox.
     pub sandbox_failure: Option<Waiting>,
+}
+
+/// A change of what a container may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resizing {
+    /// When it is tried again.
+    pub retry_at: Time,
+    /// Why it failed, if it did.
+    pub problem: Option<String>,
 }
 
 /// Why and how a pod ends.
@@ -433,7 +445,7 @@ fn resize(
         return Some((format!("Container {} resize requires restart", container.name()), true));
     }
     match observed.local.resizing.get(&known.id) {
-        Some(at) if *at > observed.now => plan.wake(*at),
+        Some(resizing) if resizing.retry_at > observed.now => plan.wake(resizing.retry_at),
         _ => plan.actions.push(Action::Resize { id: known.id.clone(), name: known.name.clone() }),
     }
     None

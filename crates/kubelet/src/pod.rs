@@ -294,7 +294,8 @@ mod tests {
             let container = Container { spec: &spec, role: Role::App };
             assert_eq!(container.restarts_all_after(code), expect, "{rules:?} {code}");
         };
-        let rule = |action: &str, code: i64| value!({"action": action, "exitCodes": {"operator": "In", "values": [code]}});
+        let rule =
+            |action: &str, code: i64| value!({"action": action, "exitCodes": {"operator": "In", "values": [code]}});
         check(value!([(rule("RestartAllContainers", 1))]), 1, true);
         check(value!([(rule("RestartAllContainers", 1))]), 2, false);
         check(value!([(rule("Restart", 1)), (rule("RestartAllContainers", 1))]), 1, false);

@@ -259,13 +259,7 @@ impl Volumes {
         Ok(Place::Path { path, read_only })
     }
 
-    async fn of_server(
-        &self,
-        pod: Pod<'_>,
-        name: &str,
-        export: Export,
-        read_only: bool,
-    ) -> Result<Place, VolumeError> {
+    async fn of_server(&self, pod: Pod<'_>, name: &str, export: Export, read_only: bool) -> Result<Place, VolumeError> {
         let dir = self.pod_dir(pod.uid()).join("volumes/kubernetes.io~nfs").join(name);
         make_dir(&dir, 0o750)?;
         if !is_mount_point(&dir) {

@@ -17,9 +17,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::backoff::Backoffs;
 use crate::context::Context;
 use crate::observed::{self, RuntimePod, State};
-use crate::plan::{self, Action, Cause, Ending, Local, Observed, PodPlan, Waiting};
+use crate::plan::{self, Action, Cause, Ending, Local, Observed, PodPlan, Resizing, Waiting};
 use crate::pod::Pod;
 use crate::probe::{self, Prober, Verdict};
+use crate::resize::Pending;
 use crate::status;
 use crate::volumes::Tokens;
 use report::Report;
@@ -42,6 +43,8 @@ pub struct Desired {
     pub gone: bool,
     /// The node puts it out.
     pub end: Option<(Cause, i64)>,
+    /// Why the pod has less or more than it should.
+    pub resize: Option<Pending>,
 }
 
 /// What wakes a worker apart from what is wanted.
@@ -92,8 +95,8 @@ enum Done {
     Started,
     /// A container has ended.
     Killed(String),
-    /// A container may use what it should, or could not be changed.
-    Resized(String, bool),
+    /// A container may use what it should, or could not be changed for this reason.
+    Resized(String, Result<(), String>),
     /// A sandbox has stopped.
     Stopped,
     /// Volumes are up to date, or could not be brought so; when to look again.
@@ -179,6 +182,7 @@ impl Worker {
             None => desired.pod,
         };
         self.mirror = desired.mirror;
+        self.local.resize = desired.resize;
         self.gone |= desired.gone;
         let pod = Pod(&self.pod);
         let meta = pod.meta();
@@ -259,7 +263,9 @@ impl Worker {
             let (now, grace_seconds) = (observed.now, observed.pod.grace_seconds());
             let cause = match &plan.end {
                 Some(cause) => cause.clone(),
-                None if self.local.ending.is_none() && status::is_over(&observed, &self.context.facts) => Cause::Completed,
+                None if self.local.ending.is_none() && status::is_over(&observed, &self.context.facts) => {
+                    Cause::Completed
+                }
                 None => {
                     self.told = status.clone();
                     return (plan, status);
@@ -533,8 +539,11 @@ impl Worker {
             }
             Done::Started => self.local.starting = false,
             Done::Killed(id) => drop(self.local.killing.remove(&id)),
-            Done::Resized(id, true) => drop(self.local.resizing.remove(&id)),
-            Done::Resized(id, false) => drop(self.local.resizing.insert(id, clock::now().plus(RETRY))),
+            Done::Resized(id, Ok(())) => drop(self.local.resizing.remove(&id)),
+            Done::Resized(id, Err(problem)) => {
+                let retry_at = clock::now().plus(RETRY);
+                self.local.resizing.insert(id, Resizing { retry_at, problem: Some(problem) });
+            }
             Done::Stopped => {}
             Done::Refreshed(at) => {
                 self.refreshing = false;
@@ -583,7 +592,8 @@ impl Worker {
 
 /// Whether volumes that show something of their pod may show something else now: its metadata, or amounts of its specification.
 fn shows_otherwise(before: Pod<'_>, now: Pod<'_>) -> bool {
-    let shown = |pod: Pod<'_>| (pod.meta().labels().cloned(), pod.meta().annotations().cloned(), pod.meta().generation());
+    let shown =
+        |pod: Pod<'_>| (pod.meta().labels().cloned(), pod.meta().annotations().cloned(), pod.meta().generation());
     shown(before) != shown(now)
 }
 
@@ -609,7 +619,10 @@ mod tests {
         let check = |now: Value, expect: bool| {
             assert_eq!(shows_otherwise(Pod(&before), Pod(&now)), expect, "{now:?}");
         };
-        check(value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "2"}, "status": {"phase": "Running"}}), false);
+        check(
+            value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "2"}, "status": {"phase": "Running"}}),
+            false,
+        );
         check(value!({"metadata": {"labels": {"a": "2"}}}), true);
         check(value!({"metadata": {"labels": {"a": "1"}, "annotations": {"b": "1"}}}), true);
         check(value!({"metadata": {"labels": {"a": "1"}, "generation": 2}}), true);

@@ -83,9 +83,11 @@ async fn a_container_takes_all_others_with_it_and_init_containers_decide_for_the
     };
     let rule = |action: &str| value!([{"action": action, "exitCodes": {"operator": "In", "values": [42]}}]);
     let own = |action: &str| value!({"restartPolicy": "Never", "restartPolicyRules": (rule(action))});
-    let first = mounted("first", "echo first >>/v/log; test -e /v/tried && exit 0; touch /v/tried; exit 42", own("Restart"));
+    let first =
+        mounted("first", "echo first >>/v/log; test -e /v/tried && exit 0; touch /v/tried; exit 42", own("Restart"));
     let main = mounted("c", "test -e /v/once && exec cat /v/log; touch /v/once; exit 42", own("RestartAllContainers"));
-    let other = mounted("other", "echo other >>/v/log; until grep -c first /v/log | grep -q 3; do sleep 0.1; done", value!({}));
+    let other =
+        mounted("other", "echo other >>/v/log; until grep -c first /v/log | grep -q 3; do sleep 0.1; done", value!({}));
     let spec = value!({"restartPolicy": "Never", "initContainers": [first], "containers": [main, other],
         "volumes": [{"name": "v", "emptyDir": {}}], "terminationGracePeriodSeconds": 1});
     let ended = cluster.run(&with("all", spec), "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
@@ -124,7 +126,8 @@ async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
     hole.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", "hole");
     set_container(&mut hole, "env", value!([{"name": "NAME", "value": ""}]));
     let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
-    let found = cluster.run(&hole, "refused", |pod| waiting(pod)["reason"] == Value::from("CreateContainerConfigError")).await;
+    let found =
+        cluster.run(&hole, "refused", |pod| waiting(pod)["reason"] == Value::from("CreateContainerConfigError")).await;
     assert_eq!(waiting(&found)["message"], Value::from("missing value for NAME"));
 
     let mut listens = pod("listens", "sleep 1; exec httpd -f -p 127.0.0.1:8098 -h /tmp");

@@ -125,7 +125,11 @@ async fn modes_that_a_container_sets_outlive_it_and_changes_of_other_volumes() {
     let mut pod = pod("modes", script);
     set(&mut pod, "restartPolicy", "OnFailure");
     set(&mut pod, "securityContext", value!({"fsGroup": 777}));
-    set(&mut pod, "volumes", value!([{"name": "v", "emptyDir": {}}, {"name": "other", "configMap": {"name": "other"}}]));
+    set(
+        &mut pod,
+        "volumes",
+        value!([{"name": "v", "emptyDir": {}}, {"name": "other", "configMap": {"name": "other"}}]),
+    );
     set_container(
         &mut pod,
         "volumeMounts",

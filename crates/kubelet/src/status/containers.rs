@@ -130,7 +130,7 @@ fn details(container: Container<'_>, latest: Option<&observed::Container>, statu
             Some(actual) if latest.is_running() => crate::resources::actual(wanted, actual),
             _ => wanted.clone(),
         };
-        if let Some(requests) = resources.get("requests") {
+        if let Some(requests) = wanted.get("requests") {
             status.insert("allocatedResources", requests.clone());
         }
         status.insert("resources", if resources.is_null() { Value::object() } else { resources });

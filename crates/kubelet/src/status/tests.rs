@@ -5,7 +5,8 @@ use machinery::{Value, value};
 
 use super::*;
 use crate::observed::{Container, Exit, RuntimePod, Sandbox, State};
-use crate::plan::{Ending, Local, Waiting};
+use crate::plan::{Ending, Local, Resizing, Waiting};
+use crate::resize::Pending;
 
 const NOW: Time = Time::from_unix(100, 0);
 
@@ -142,6 +143,38 @@ fn an_init_container_that_may_try_again_by_its_own_rules_has_not_failed() {
     check(value!({"name": "i", "restartPolicy": "OnFailure"}), "i:1", "Pending");
     check(value!({"name": "i", "restartPolicy": "Never", "restartPolicyRules": (rules.clone())}), "i:42", "Pending");
     check(value!({"name": "i", "restartPolicy": "Never", "restartPolicyRules": rules}), "i:1", "Failed");
+}
+
+#[test]
+fn a_change_of_resources_is_told_while_it_waits_and_while_it_is_made() {
+    let mut pod = pod("Always", false);
+    let known =
+        value!([{"type": "PodResizePending", "status": "True"}, {"type": "PodResizeInProgress", "status": "True"}]);
+    pod.as_object_mut().unwrap().insert("status", value!({"conditions": known}));
+    let mut runtime = runtime("a:run");
+    let check = |runtime: &RuntimePod, local: &Local, expect: &[(&str, &str, &str)]| {
+        let status = of(&pod, runtime, local);
+        let found: Vec<_> = status["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| ["type", "reason", "message"].map(|field| one.str_at(&[field]).unwrap_or_default()))
+            .filter(|[kind, ..]| kind.starts_with("PodResize"))
+            .map(|[kind, reason, message]| (kind, reason, message))
+            .collect();
+        assert_eq!(found, expect);
+    };
+    check(&runtime, &Local::default(), &[]);
+    let pending = Pending { reason: "Deferred", message: "no room".into() };
+    let mut local = Local { resize: Some(pending), ..Local::default() };
+    check(&runtime, &local, &[("PodResizePending", "Deferred", "no room")]);
+    local.resize = None;
+    let old = cri::v1::LinuxContainerResources { cpu_shares: 512, cpu_quota: -1, ..Default::default() };
+    runtime.containers[0].resources = Some(old);
+    check(&runtime, &local, &[("PodResizeInProgress", "", "")]);
+    let problem = Some("no".to_owned());
+    local.resizing.insert("0".into(), Resizing { retry_at: NOW, problem });
+    check(&runtime, &local, &[("PodResizeInProgress", "Error", "no")]);
 }
 
 #[test]

@@ -113,7 +113,11 @@ fn expanded(expression: &str, environment: &[(String, String)]) -> Result<String
         found.map(|(_, value)| value.clone())
     });
     let missing: Vec<String> = missing.into_inner().into_iter().collect();
-    if missing.is_empty() { Ok(part) } else { Err(VolumeError::Invalid(format!("missing value for {}", missing.join(", ")))) }
+    if missing.is_empty() {
+        Ok(part)
+    } else {
+        Err(VolumeError::Invalid(format!("missing value for {}", missing.join(", "))))
+    }
 }
 
 /// A part of a volume, bound to a place of its own: whatever a container does to the links in its volume afterwards, the

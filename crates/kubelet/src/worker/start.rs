@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::environment::{self, Sources};
 use crate::images::ImageError;
 use crate::objects::Kind;
-use crate::plan::Waiting;
+use crate::plan::{Resizing, Waiting};
 use crate::pod::{Container, Pod};
 use crate::volumes::{Place, Prepared, Tokens, VolumeError, make_dir, mounts};
 use crate::{container, dns, hooks, resources, sandbox, security, users};
@@ -113,36 +113,21 @@ impl Worker {
         let (context, pod, id, name) =
             (Arc::clone(&self.context), Arc::clone(&self.pod), id.to_owned(), name.to_owned());
         // Nothing else is begun for it meanwhile.
-        self.local.resizing.insert(id.clone(), clock::now().plus(RETRY));
+        let known = self.local.resizing.remove(&id).and_then(|known| known.problem);
+        let resizing = Resizing { retry_at: clock::now().plus(RETRY), problem: known.clone() };
+        self.local.resizing.insert(id.clone(), resizing);
         self.tasks.spawn(async move {
             let pod = Pod(&pod);
-            let Some(container) = pod.container(&name) else { return Done::Resized(id, true) };
-            // More for the pod comes before more for its container, less after; each is refused where it is out of order.
-            let grown = context.config.cgroups_per_qos.then(|| context.groups.update(pod));
-            let mut linux = resources::of_container(pod, container, context.memory_capacity);
-            context.swap.add(pod, container, &mut linux);
-            let request = v1::UpdateContainerResourcesRequest {
-                container_id: id.clone(),
-                linux: Some(linux),
-                ..Default::default()
-            };
-            let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
-            if let Some(Err(_)) = grown
-                && let Err(error) = context.groups.update(pod)
-            {
-                tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
-            }
+            let Some(container) = pod.container(&name) else { return Done::Resized(id, Ok(())) };
+            let outcome = change(&context, pod, container, &id).await;
             let teller = context.teller(pod);
-            match outcome {
-                Ok(_) => {
-                    teller.container(container, EventType::Normal, "ResizeCompleted", "Pod resize completed");
-                    Done::Resized(id, true)
-                }
-                Err(status) => {
-                    teller.container(container, EventType::Warning, "ResizeError", status.message());
-                    Done::Resized(id, false)
-                }
+            match &outcome {
+                Ok(()) => teller.container(container, EventType::Normal, "ResizeCompleted", "Pod resize completed"),
+                // A failure is told once, however often it is tried again.
+                Err(problem) if known.as_ref() == Some(problem) => {}
+                Err(problem) => teller.container(container, EventType::Warning, "ResizeError", problem),
             }
+            Done::Resized(id, outcome)
         });
     }
 
@@ -171,6 +156,31 @@ impl Worker {
         });
         None
     }
+}
+
+/// Changes what a running container may use. More for the pod comes before more for its container, less after; each is refused
+/// where it is out of order.
+async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &str) -> Result<(), String> {
+    let mut linux = resources::of_container(pod, container, context.memory_capacity);
+    context.swap.add(pod, container, &mut linux);
+    let (limit, used) = (linux.memory_limit_in_bytes, context.runtime.memory_used(id).await);
+    // The kernel would end the container rather than have it use more than it may.
+    if limit > 0 && used > limit.unsigned_abs() {
+        let name = container.name();
+        return Err(format!(
+            "attempting to set container {name:?} memory limit ({limit}) below current usage ({used})"
+        ));
+    }
+    let grown = context.config.cgroups_per_qos.then(|| context.groups.update(pod));
+    let request =
+        v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(linux), ..Default::default() };
+    let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
+    if let Some(Err(_)) = grown
+        && let Err(error) = context.groups.update(pod)
+    {
+        tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+    }
+    outcome.map(drop).map_err(|status| status.message().to_owned())
 }
 
 impl Making {
@@ -308,6 +318,13 @@ impl Making {
             config: Some(config),
             sandbox_config: Some(sandbox::config(pod, &sandbox_inputs)),
         };
+        // One that starts again may get more or less than the one before it.
+        if attempt > 0
+            && self.context.config.cgroups_per_qos
+            && let Err(error) = self.context.groups.update(pod)
+        {
+            tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+        }
         let id = match runtime.create_container(request).await {
             Ok(answer) => answer.into_inner().container_id,
             Err(status) => {
