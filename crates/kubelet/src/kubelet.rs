@@ -220,7 +220,8 @@ impl Parts {
     fn assemble(self) -> Context {
         let (config, client) = (self.config, self.client);
         let machine = Machine::read(&config.root_dir);
-        let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name);
+        let situation = Arc::clone(&self.situation);
+        let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name, situation);
         Context {
             images: Images::new(self.runtime.clone(), config.parallel_pulls),
             objects: Objects::new(client.clone(), self.notices),

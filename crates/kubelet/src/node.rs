@@ -160,6 +160,11 @@ pub fn status(observed: &Observed<'_>) -> Value {
         "containerRuntimeVersion": (format!("{}://{}", runtime.name, runtime.version)),
         "kubeletVersion": VERSION, "kubeProxyVersion": "", "swap": {"capacity": (machine.swap_bytes)}}),
     );
+    let in_use: Vec<Value> = observed.situation.volumes_in_use.iter().map(|name| name.as_str().into()).collect();
+    match in_use.is_empty() {
+        true => drop(status.remove("volumesInUse")),
+        false => drop(status.insert("volumesInUse", in_use)),
+    }
     status.insert("images", images(config, runtime));
     if !runtime.handlers.is_empty() {
         status.insert("runtimeHandlers", runtime.handlers.clone());

@@ -1,6 +1,6 @@
 //! The node's object in the API: made if it is not there, and its status kept true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub struct Situation {
     pub shutting_down: bool,
     /// The devices of its plug-ins, by resource.
     pub devices: BTreeMap<String, Counts>,
+    /// The volumes that it uses and that must stay attached to it, by their unique names.
+    pub volumes_in_use: BTreeSet<String>,
 }
 
 /// What keeping a node registered takes.
