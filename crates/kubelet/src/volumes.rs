@@ -26,6 +26,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::drivers::csi::{Csi, Wanted};
 use crate::environment::Sources;
 use crate::pod::Pod;
+use crate::resources::{self, Amounts};
 use nfs::Export;
 use payload::PayloadError;
 pub use token::Tokens;
@@ -181,7 +182,8 @@ impl Volumes {
         match kind {
             "emptyDir" => {
                 let dir = dir("empty-dir");
-                empty_dir(pod, source, &dir, &self.mark(pod, "empty-dir", name))?;
+                let bytes = memory_bytes(pod, source, sources.allocatable);
+                empty_dir(pod, source, &dir, &self.mark(pod, "empty-dir", name), bytes)?;
                 Ok(Place::writable(dir))
             }
             "hostPath" => hostpath::check(source).map(Place::writable),
@@ -299,7 +301,7 @@ impl Volumes {
     }
 }
 
-fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path) -> Result<(), VolumeError> {
+fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path, memory: Option<i64>) -> Result<(), VolumeError> {
     make_dir(dir, 0o777)?;
     let medium = source.str_at(&["medium"]).unwrap_or_default();
     if !medium.is_empty() && !is_mount_point(dir) {
@@ -307,7 +309,7 @@ fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path) -> Result<()
         let _ = fs::remove_file(mark);
         match medium.strip_prefix("HugePages") {
             Some(size) => mount_hugepages(dir, &page_size(pod, size)?)?,
-            None => mount_tmpfs(dir, source.get("sizeLimit").map(|limit| quantity(limit).value()))?,
+            None => mount_tmpfs(dir, memory)?,
         }
     }
     once(mark, || {
@@ -315,6 +317,14 @@ fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path) -> Result<()
             .map_err(VolumeError::io("open an emptyDir to all"))?;
         give(pod, dir)
     })
+}
+
+/// The memory that a volume may take: what it says, but no more than its pod may use or the node has to give.
+fn memory_bytes(pod: Pod<'_>, source: &Value, allocatable: &Amounts) -> Option<i64> {
+    let said = source.get("sizeLimit").map(quantity);
+    let of_pod = resources::pod_limits(pod).get("memory").copied();
+    let limits = [said, of_pod, allocatable.get("memory").copied()];
+    limits.into_iter().flatten().map(Quantity::value).filter(|bytes| *bytes > 0).min()
 }
 
 /// Sets a volume up when it is new: whatever containers make of its modes and owners afterwards stays, and none of them ever
@@ -390,7 +400,7 @@ fn page_size(pod: Pod<'_>, said: &str) -> Result<Quantity, VolumeError> {
     if let Some(size) = said.strip_prefix('-') {
         return size.parse().map_err(|_| VolumeError::Invalid(format!("{size:?} is no size of pages")));
     }
-    let asked = crate::resources::pod_requests(pod);
+    let asked = resources::pod_requests(pod);
     let mut sizes = asked.keys().filter_map(|name| name.strip_prefix("hugepages-"));
     match (sizes.next().and_then(|size| size.parse().ok()), sizes.next()) {
         (Some(size), None) => Ok(size),
@@ -435,7 +445,7 @@ mod tests {
         let (dir, mark) = (top.path().join("v"), top.path().join("plugins/v/ready"));
         let (pod, source) = (value!({"spec": {}}), value!({}));
         let check = |expect: u32| {
-            empty_dir(Pod(&pod), &source, &dir, &mark).unwrap();
+            empty_dir(Pod(&pod), &source, &dir, &mark, None).unwrap();
             assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o7777, expect);
         };
         check(0o777);
@@ -443,6 +453,20 @@ mod tests {
         check(0o700);
         fs::remove_file(&mark).unwrap();
         check(0o777);
+    }
+
+    #[test]
+    fn a_volume_in_memory_takes_no_more_than_its_pod_may_use_or_the_node_has() {
+        let allocatable = Amounts::from([("memory".to_owned(), "1Gi".parse().unwrap())]);
+        let check = |source: Value, limit: &str, expect: i64| {
+            let limits = if limit.is_empty() { value!({}) } else { value!({"memory": limit}) };
+            let pod = value!({"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}});
+            assert_eq!(memory_bytes(Pod(&pod), &source, &allocatable), Some(expect << 20), "{source:?} {limit}");
+        };
+        check(value!({}), "", 1024);
+        check(value!({"sizeLimit": "0"}), "64Mi", 64);
+        check(value!({"sizeLimit": "8Mi"}), "64Mi", 8);
+        check(value!({"sizeLimit": "2Gi"}), "", 1024);
     }
 
     #[test]
