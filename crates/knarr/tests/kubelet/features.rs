@@ -103,6 +103,20 @@ async fn a_container_takes_all_others_with_it_and_init_containers_decide_for_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_init_container_writes_variables_for_those_after_it() {
+    let Some(cluster) = cluster().await else { return };
+    let mut writes = container("writes", "echo \"WORD='from the first'\" >/v/words");
+    writes.as_object_mut().unwrap().insert("volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    let mut reads = container("c", "echo $SAID");
+    let from = value!({"fileKeyRef": {"volumeName": "v", "path": "words", "key": "WORD"}});
+    reads.as_object_mut().unwrap().insert("env", value!([{"name": "SAID", "valueFrom": from}]));
+    let spec = value!({"restartPolicy": "Never", "initContainers": [writes], "containers": [reads],
+        "volumes": [{"name": "v", "emptyDir": {}}]});
+    assert_eq!(cluster.output(&with("words", spec)).await, "from the first\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
     let Some(cluster) = cluster().await else { return };
     let mut parts = pod("parts", "echo mine >/part/file; cat /whole/parts/file");

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use crate::pod::Container;
 
 /// Of a volume's mode, what its parts share: who may do what, and that new files belong to the group.
 const SHARED_BITS: u32 = 0o2777;
+
+/// The largest file that variables are taken from.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What mounts depend on.
 pub struct Inputs<'a> {
@@ -53,6 +57,20 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
         mounts.push(bind(path, &file, false));
     }
     Ok(mounts)
+}
+
+/// The text of a file of a volume, wherever links in the volume lead, but never out of it; nothing if it cannot be read.
+pub fn text_of(places: &BTreeMap<String, Place>, volume: &str, path: &str) -> Option<String> {
+    let Place::Path { path: volume, .. } = places.get(volume)? else { return None };
+    let root = rustix::fs::openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    // A pipe would be waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = fs::File::from(rustix::fs::openat2(&root, path, flags, Mode::empty(), within).ok()?);
+    file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn bind(container_path: &str, host_path: &Path, readonly: bool) -> v1::Mount {
@@ -221,6 +239,25 @@ mod tests {
         check(false, false, false);
         check(true, false, true);
         check(false, true, true);
+    }
+
+    #[test]
+    fn a_file_of_a_volume_is_read_and_nothing_outside_of_it() {
+        let top = tempfile::tempdir().unwrap();
+        let volume = top.path().join("v");
+        fs::create_dir(&volume).unwrap();
+        fs::write(volume.join("file"), "text").unwrap();
+        fs::write(top.path().join("secret"), "hidden").unwrap();
+        std::os::unix::fs::symlink("../secret", volume.join("link")).unwrap();
+        let places = BTreeMap::from([("v".to_owned(), Place::Path { path: volume, read_only: false })]);
+        let check = |path: &str, expect: Option<&str>| {
+            assert_eq!(text_of(&places, "v", path).as_deref(), expect, "{path}");
+        };
+        check("file", Some("text"));
+        check("link", None);
+        check("../secret", None);
+        check("absent", None);
+        check(".", None);
     }
 
     #[test]

@@ -263,6 +263,7 @@ impl Making {
             config_maps: objects.get(&Kind::ConfigMap).unwrap_or(&none),
             secrets: objects.get(&Kind::Secret).unwrap_or(&none),
             trust_bundles: objects.get(&Kind::TrustBundle).unwrap_or(&none),
+            files: &environment::Files::new(),
             services: &services,
             pod_ips: &self.pod_ips,
             host_ips: &self.context.facts.host_ips,
@@ -401,8 +402,17 @@ impl Making {
     ) -> Result<v1::ContainerConfig, Failure> {
         let pod = self.pod();
         let bad = |message: String| Failure::new("CreateContainerConfigError", message);
+        let variables = container.spec["env"].as_array().unwrap_or_default().iter();
+        let files = variables.filter_map(environment::file_of);
+        let files = files.map(|(volume, path)| {
+            let text = mounts::text_of(&prepared.places, &volume, &path);
+            ((volume, path), text)
+        });
+        let files: environment::Files = files.collect();
         let environment = self
-            .with_sources(async |sources| environment::environment(pod, container, sources))
+            .with_sources(async |sources| {
+                environment::environment(pod, container, &Sources { files: &files, ..*sources })
+            })
             .await
             .map_err(|error| bad(error.to_string()))?;
         let pod_dir = self.context.volumes.pod_dir(pod.uid());
