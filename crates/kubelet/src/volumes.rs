@@ -12,7 +12,7 @@ mod trust;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use api::field_rules::quantity;
@@ -83,6 +83,13 @@ pub enum Place {
         /// Which one.
         path: PathBuf,
         /// Whether containers may only read it, whatever their mounts say.
+        read_only: bool,
+    },
+    /// A device of the node, as it is.
+    Device {
+        /// Which one.
+        path: PathBuf,
+        /// Whether containers may only read it.
         read_only: bool,
     },
     /// An image, mounted by the runtime.
@@ -235,25 +242,34 @@ impl Volumes {
         }
         let object = ask(&kinds::PERSISTENT_VOLUMES, "", volume).await?;
         let spec = &object["spec"];
+        let is_block = spec.str_at(&["volumeMode"]) == Some("Block");
         if let Some(source) = spec.get("csi") {
             let read_only = read_only || is_read_only(source);
-            return self.of_driver(pod, &Wanted { name: volume, source, persistent: Some(spec), read_only }).await;
+            let wanted = Wanted { name: volume, source, persistent: Some(spec), read_only };
+            if is_block {
+                return Ok(Place::Device { path: self.csi.publish(pod, &wanted).await?.path, read_only });
+            }
+            return self.of_driver(pod, &wanted).await;
         }
-        if let Some(source) = spec.get("nfs") {
+        if let Some(source) = spec.get("nfs").filter(|_| !is_block) {
             let read_only = read_only || is_read_only(source);
             return self.of_server(pod, volume, Export::read(source, Some(spec)), read_only).await;
         }
-        if let Some(source) = spec.get("hostPath") {
+        if let Some(source) = spec.get("hostPath").filter(|_| !is_block) {
             // Paths of the node are shared with the node, and stay whose they are.
             return Ok(Place::Path { path: hostpath::check(source)?, read_only });
         }
         let Some(local) = spec.get("local") else {
             let kind = spec.as_object().and_then(|spec| spec.keys().find(|key| PLUGINS.contains(key)));
+            let kind = if is_block { Some("block device outside of local and csi") } else { kind };
             return Err(VolumeError::Unsupported(kind.unwrap_or("an unknown kind").to_owned()));
         };
         let path = PathBuf::from(local.str_at(&["path"]).unwrap_or_default());
         if !path.exists() {
             return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
+        }
+        if is_block {
+            return local_device(path, read_only);
         }
         if !read_only {
             once(&self.mark(pod, "local-volume", volume), || give(pod, &path))?;
@@ -344,6 +360,14 @@ fn once(mark: &Path, set_up: impl FnOnce() -> Result<(), VolumeError>) -> Result
 fn give(pod: Pod<'_>, path: &Path) -> Result<(), VolumeError> {
     let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() else { return Ok(()) };
     ownership::give(path, group, ownership_policy(pod)).map_err(VolumeError::io("give a volume to its group"))
+}
+
+fn local_device(path: PathBuf, read_only: bool) -> Result<Place, VolumeError> {
+    let is_device = fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    if is_device {
+        return Ok(Place::Device { path, read_only });
+    }
+    Err(VolumeError::Invalid(format!("{} is not a block device", path.display())))
 }
 
 fn take_away(uid: &str, dir: &Path) -> Result<(), VolumeError> {

@@ -8,21 +8,25 @@ use crate::cluster::*;
 static CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
 static PERSISTENT: Resource = Resource::cluster("", "v1", "persistentvolumes", "PersistentVolume");
 
-/// Makes a volume of the node and a claim of the same name that has it, as controllers would.
+/// Makes a volume of a directory of the node and a claim of the same name that has it, as controllers would.
 async fn bound(cluster: &Cluster, name: &str, kind: &str) {
     let path = cluster.path(name);
     std::fs::create_dir(&path).unwrap();
     std::fs::write(path.join("file"), "of the node\n").unwrap();
-    let path = path.display().to_string();
+    bound_as(cluster, name, kind, "Filesystem").await;
+}
+
+async fn bound_as(cluster: &Cluster, name: &str, kind: &str, mode: &str) {
+    let path = cluster.path(name).display().to_string();
     let here = value!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}]);
     let mut spec = value!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "storageClassName": "by-hand",
-        "claimRef": {"namespace": "default", "name": name}, "nodeAffinity": {"required": {"nodeSelectorTerms": here}}});
+        "volumeMode": mode, "claimRef": {"namespace": "default", "name": name}, "nodeAffinity": {"required": {"nodeSelectorTerms": here}}});
     spec.as_object_mut().unwrap().insert(kind, value!({"path": path}));
     let volume = value!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec});
     cluster.create(&PERSISTENT, &volume).await;
     let claim = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}, "volumeName": name,
-            "storageClassName": "by-hand"}});
+            "volumeMode": mode, "storageClassName": "by-hand"}});
     cluster.create(&CLAIMS, &claim).await;
     let target = Target::named(&CLAIMS, "default", name).subresource("status");
     let patch = Patch::Merge(value!({"status": {"phase": "Bound"}}));
@@ -186,6 +190,22 @@ async fn a_pods_group_gets_local_volumes_and_not_paths_of_the_node() {
     let at = |name: &str| value!({"name": name, "mountPath": (format!("/{name}"))});
     set_container(&mut pod, "volumeMounts", value!([(at("host")), (at("local"))]));
     assert_eq!(cluster.output(&pod).await, "0 644\n777 664\n777\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_device_is_that_device() {
+    let Some(cluster) = cluster().await else { return };
+    // There need not be anything behind the device to see that it is the one.
+    let device = cluster.path("disk");
+    let made = std::process::Command::new("mknod").arg(&device).args(["b", "7", "222"]).status().unwrap();
+    assert!(made.success());
+    bound_as(&cluster, "disk", "local", "Block").await;
+    let mut pod = pod("raw", "test -b /dev/it && stat -c '%t %T' /dev/it");
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "volumes", value!([{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}]));
+    set_container(&mut pod, "volumeDevices", value!([{"name": "v", "devicePath": "/dev/it"}]));
+    assert_eq!(cluster.output(&pod).await, "7 de\n");
     cluster.finish().await;
 }
 

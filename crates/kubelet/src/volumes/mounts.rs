@@ -59,6 +59,25 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
     Ok(mounts)
 }
 
+/// The volumes that a container gets as devices.
+pub fn devices(container: Container<'_>, places: &BTreeMap<String, Place>) -> Result<Vec<v1::Device>, VolumeError> {
+    let list = container.spec["volumeDevices"].as_array().unwrap_or_default().iter();
+    let one = |wanted: &Value| {
+        let text = |field: &str| wanted.str_at(&[field]).unwrap_or_default();
+        let name = text("name");
+        let Some(Place::Device { path, read_only }) = places.get(name) else {
+            let message = format!("volume {name} has volumeMode Filesystem, but is specified in volumeDevices");
+            return Err(VolumeError::Invalid(message));
+        };
+        Ok(v1::Device {
+            container_path: text("devicePath").to_owned(),
+            host_path: path.display().to_string(),
+            permissions: if *read_only { "r" } else { "mrw" }.to_owned(),
+        })
+    };
+    list.map(one).collect()
+}
+
 /// The text of a file of a volume, wherever links in the volume lead, but never out of it; nothing if it cannot be read.
 pub fn text_of(places: &BTreeMap<String, Place>, volume: &str, path: &str) -> Option<String> {
     let Place::Path { path: volume, .. } = places.get(volume)? else { return None };
@@ -103,6 +122,10 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
             readonly: true,
             ..Default::default()
         },
+        Place::Device { .. } => {
+            let message = format!("volume {name} has volumeMode Block, but is specified in volumeMounts");
+            return Err(VolumeError::Invalid(message));
+        }
         Place::Path { path: volume, read_only } => {
             let source = match sub_path.as_str() {
                 "" => volume.clone(),
@@ -258,6 +281,30 @@ mod tests {
         check("../secret", None);
         check("absent", None);
         check(".", None);
+    }
+
+    #[test]
+    fn a_volume_is_a_device_or_a_mount_as_its_mode_says() {
+        let path = PathBuf::from("/dev/disk");
+        let places = BTreeMap::from([
+            ("disk".to_owned(), Place::Device { path: path.clone(), read_only: false }),
+            ("reads".to_owned(), Place::Device { path: path.clone(), read_only: true }),
+            ("files".to_owned(), Place::Path { path, read_only: false }),
+        ]);
+        let check = |name: &str, expect: Result<&str, &str>| {
+            let spec = value!({"name": "c", "volumeDevices": [{"name": name, "devicePath": "/dev/it"}]});
+            let found = devices(Container { spec: &spec, role: Role::App }, &places).map_err(|error| error.to_string());
+            let shown = |one: &v1::Device| format!("{} {} {}", one.host_path, one.container_path, one.permissions);
+            let found = found.map(|list| list.iter().map(shown).collect::<String>());
+            assert_eq!(found.as_deref().map_err(String::as_str), expect, "{name}");
+        };
+        check("disk", Ok("/dev/disk /dev/it mrw"));
+        check("reads", Ok("/dev/disk /dev/it r"));
+        check("files", Err("volume files has volumeMode Filesystem, but is specified in volumeDevices"));
+        let spec = value!({"name": "c", "volumeMounts": [{"name": "disk", "mountPath": "/v"}]});
+        let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &[], attempt: 0 };
+        let refused = all(Container { spec: &spec, role: Role::App }, &inputs).unwrap_err().to_string();
+        assert_eq!(refused, "volume disk has volumeMode Block, but is specified in volumeMounts");
     }
 
     #[test]

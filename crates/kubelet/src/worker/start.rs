@@ -436,6 +436,7 @@ impl Making {
         let inputs =
             container::Inputs { attempt, image_ref: found.reference.clone(), environment, mounts, security, resources };
         let mut config = container::config(pod, container, inputs);
+        config.devices = mounts::devices(container, &prepared.places).map_err(|error| bad(error.describe()))?;
         container::add_devices(&mut config, needs);
         let claimed = self.context.claims.devices(pod, container).into_iter();
         config.cdi_devices.extend(claimed.map(|name| v1::CdiDevice { name }));
