@@ -1,5 +1,6 @@
 //! Whether a pod that was sent here can be here: by what the node has left and by the ports that others hold.
 
+use controllers::placement;
 use machinery::Value;
 use machinery::quantity::Quantity;
 
@@ -60,6 +61,16 @@ fn tolerates(pod: Pod<'_>, taint: &str) -> bool {
         let key = text("key") == taint || text("key").is_empty() && text("operator") == "Exists";
         key && matches!(text("effect"), "" | "NoSchedule") && (text("operator") == "Exists" || text("value").is_empty())
     })
+}
+
+/// Whether a pod that has not begun wants a node like this one. One that has begun stays, whatever became of its node's labels.
+pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
+    let has_begun = pod.0.at(&["status", "startTime"]).is_some();
+    if has_begun || node.is_none_or(|node| placement::fits_node(pod.spec(), node)) {
+        return Ok(());
+    }
+    let message = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    Err(Refusal { reason: "NodeAffinity".to_owned(), message: message.to_owned() })
 }
 
 /// Whether a pod sets only what it may: what is safe, and what the node allows besides.
@@ -231,6 +242,20 @@ mod tests {
         check("kernel/shm_rmid_forced", "", true);
         check("kernel.msgmax", "", false);
         check("kernel.msgmax", "kernel.msg*", true);
+    }
+
+    #[test]
+    fn a_pod_that_wants_another_node_is_refused_unless_it_has_begun() {
+        let here = value!({"metadata": {"name": "n", "labels": {"disk": "fast"}}});
+        let check = |spec: Value, status: Value, expect: bool| {
+            let pod = value!({"spec": (spec.clone()), "status": (status.clone())});
+            assert_eq!(node(Pod(&pod), Some(&here)).is_ok(), expect, "{spec:?} {status:?}");
+            assert!(node(Pod(&pod), None).is_ok(), "nothing is known of the node");
+        };
+        check(value!({}), value!({}), true);
+        check(value!({"nodeSelector": {"disk": "fast"}}), value!({}), true);
+        check(value!({"nodeSelector": {"disk": "slow"}}), value!({}), false);
+        check(value!({"nodeSelector": {"disk": "slow"}}), value!({"startTime": "2026-01-01T00:00:00Z"}), true);
     }
 
     #[test]

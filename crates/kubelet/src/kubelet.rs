@@ -140,7 +140,8 @@ impl Kubelet {
             evictions: evict.clone(),
             situation: Arc::clone(&situation),
         };
-        let feeds = Feeds { pods, objects: notices, statics, evictions, situation: situated.clone() };
+        let feeds =
+            Feeds { pods, objects: notices, statics, evictions, situation: situated.clone(), node: own_node.clone() };
         let (address, serving) = server::open(Arc::clone(&context), known.clone()).await?;
         tasks.spawn(serving);
         if config.healthz_port > 0 {

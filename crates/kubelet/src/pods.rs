@@ -72,6 +72,8 @@ pub struct Feeds {
     pub evictions: mpsc::Receiver<Eviction>,
     /// How the node is.
     pub situation: watch::Receiver<Situation>,
+    /// The node as the API server has it.
+    pub node: Reader<Value>,
 }
 
 struct Handle {
@@ -310,7 +312,10 @@ impl Pods {
         }
         let held = self.held(Pod(pod).uid());
         let others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
+        let node = self.feeds.node.snapshot();
+        let node = node.objects.iter().next().map(|entry| &entry.value);
         let judged = admission::situation(Pod(pod), &self.feeds.situation.borrow())
+            .and_then(|()| admission::node(Pod(pod), node))
             .and_then(|()| admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls))
             .and_then(|()| admission::app_armor(Pod(pod), has_app_armor()))
             .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable))

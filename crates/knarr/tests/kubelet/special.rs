@@ -141,6 +141,10 @@ async fn time_room_and_gates_are_kept() {
     set(&mut brief, "activeDeadlineSeconds", 1);
     let found = cluster.run(&brief, "over", |pod| phase(pod) == "Failed").await;
     assert_eq!(found["status"]["reason"], Value::from("DeadlineExceeded"));
+    let mut elsewhere = pod("elsewhere", "true");
+    set(&mut elsewhere, "nodeSelector", value!({"kubernetes.io/hostname": "another"}));
+    let found = cluster.run(&elsewhere, "refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(found["status"]["reason"], Value::from("NodeAffinity"));
     let mut large = pod("large", "true");
     set_container(&mut large, "resources", value!({"requests": {"cpu": "1000"}}));
     let found = cluster.run(&large, "refused", |pod| phase(pod) == "Failed").await;
