@@ -52,7 +52,7 @@ impl<'a> Observed<'a> {
 
     /// What runs still of what must start again because another container ended as it did.
     pub fn past_running(&self) -> impl Iterator<Item = &'a observed::Container> {
-        let past = |known: &&observed::Container| {
+        let past = move |known: &&observed::Container| {
             self.pod.container(&known.name).is_some_and(|container| self.is_past(container, known))
         };
         self.runtime.running().filter(past)

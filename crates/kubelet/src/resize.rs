@@ -19,7 +19,7 @@ pub struct Pending {
 }
 
 /// What a pod was given of its node: its own resources under no name, those of its containers by theirs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Allocation(Object);
 
 impl Allocation {

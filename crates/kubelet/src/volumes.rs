@@ -75,6 +75,13 @@ pub struct Prepared {
     pub refresh_at: Option<Time>,
 }
 
+/// Whose claim may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Anybody,
+    Pod,
+}
+
 /// Where a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -222,20 +229,26 @@ impl Volumes {
             }
             "persistentVolumeClaim" => {
                 let claim = source.str_at(&["claimName"]).unwrap_or_default();
-                self.claim(pod, claim, is_read_only(source)).await
+                self.claim(pod, claim, Owner::Anybody, is_read_only(source)).await
             }
-            "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name()), false).await,
+            "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name()), Owner::Pod, false).await,
             other => Err(VolumeError::Unsupported(other.to_owned())),
         }
     }
 
     /// A claim leads to a volume that is on this node.
-    async fn claim(&self, pod: Pod<'_>, name: &str, read_only: bool) -> Result<Place, VolumeError> {
+    async fn claim(&self, pod: Pod<'_>, name: &str, owner: Owner, read_only: bool) -> Result<Place, VolumeError> {
         let ask = async |resource: &'static Resource, namespace: &str, name: &str| {
             let answer = self.client.get(&Target::named(resource, namespace, name)).await;
             answer.map_err(|error| VolumeError::Api { what: format!("{resource} {name:?}"), source: Box::new(error) })
         };
         let claim = ask(&kinds::PERSISTENT_VOLUME_CLAIMS, pod.namespace(), name).await?;
+        if owner == Owner::Pod && !is_controlled(&claim, pod) {
+            let (namespace, pod) = (pod.namespace(), pod.name());
+            let message =
+                format!("PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)");
+            return Err(VolumeError::Invalid(message));
+        }
         let volume = claim.str_at(&["spec", "volumeName"]).unwrap_or_default();
         if claim.str_at(&["status", "phase"]) != Some("Bound") || volume.is_empty() {
             return Err(VolumeError::Invalid(format!("PVC {}/{name} is not bound", pod.namespace())));
@@ -389,6 +402,12 @@ const PLUGINS: &[&str] = &["iscsi", "fc", "cephfs", "rbd", "azureFile", "awsElas
 
 fn kind_of(volume: &Value) -> Option<(&str, &Value)> {
     volume.as_object()?.iter().find(|(field, value)| *field != "name" && !value.is_null())
+}
+
+fn is_controlled(object: &Value, pod: Pod<'_>) -> bool {
+    let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).unwrap_or_default();
+    let is_pod = |owner: &Value| owner.str_at(&["uid"]) == Some(pod.uid());
+    owners.iter().any(|owner| owner["controller"].as_bool() == Some(true) && is_pod(owner))
 }
 
 fn is_read_only(source: &Value) -> bool {

@@ -592,9 +592,10 @@ impl Worker {
 
 /// Whether volumes that show something of their pod may show something else now: its metadata, or amounts of its specification.
 fn shows_otherwise(before: Pod<'_>, now: Pod<'_>) -> bool {
-    let shown =
-        |pod: Pod<'_>| (pod.meta().labels().cloned(), pod.meta().annotations().cloned(), pod.meta().generation());
-    shown(before) != shown(now)
+    let (before, now) = (before.meta(), now.meta());
+    before.labels() != now.labels()
+        || before.annotations() != now.annotations()
+        || before.generation() != now.generation()
 }
 
 /// How long a container runs already.

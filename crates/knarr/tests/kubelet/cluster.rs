@@ -411,6 +411,11 @@ impl Cluster {
         self.client.get(&Target::named(resource, namespace, name)).await.unwrap()
     }
 
+    /// An object of the default namespace, if it is there.
+    pub async fn find(&self, resource: &'static Resource, name: &str) -> Option<Value> {
+        self.client.get(&Target::named(resource, "default", name)).await.ok()
+    }
+
     /// Deletes a pod and waits for it to be gone.
     pub async fn delete(&self, name: &str) {
         let target = Target::named(&PODS, "default", name);

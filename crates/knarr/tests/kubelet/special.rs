@@ -23,6 +23,17 @@ async fn a_pod_from_a_file_runs_and_is_shown_until_the_file_goes() {
     assert_eq!(annotations["kubernetes.io/config.source"], Value::from("file"));
     assert_eq!(annotations["kubernetes.io/config.mirror"], annotations["kubernetes.io/config.hash"]);
     assert_eq!(mirror["metadata"]["ownerReferences"][0]["kind"], Value::from("Node"));
+    // Another file of the same name is another pod: the copy says what runs.
+    let changed = json::to_string(&manifest).replace("echo static", "echo changed");
+    fs::write(manifests.path().join("pod.yaml"), changed).unwrap();
+    let hash = annotations["kubernetes.io/config.hash"].clone();
+    let is_new = |pod: &Value| pod["metadata"]["annotations"]["kubernetes.io/config.hash"] != hash && is_ready(pod);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    // The old copy goes before the new one comes.
+    while !cluster.find(&PODS, &name).await.is_some_and(|pod| is_new(&pod)) {
+        assert!(tokio::time::Instant::now() < deadline, "the old pod is still shown");
+        tokio::task::yield_now().await;
+    }
     fs::remove_file(manifests.path().join("pod.yaml")).unwrap();
     cluster.gone(&name).await;
     cluster.finish().await;

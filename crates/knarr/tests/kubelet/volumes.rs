@@ -194,6 +194,50 @@ async fn a_pods_group_gets_local_volumes_and_not_paths_of_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_its_groups_already_is_left_alone_if_the_pod_says_so() {
+    let Some(cluster) = cluster().await else { return };
+    bound(&cluster, "local", "local").await;
+    let dir = cluster.path("local");
+    std::os::unix::fs::chown(&dir, None, Some(777)).unwrap();
+    std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o2770)).unwrap();
+    let of = |name: &str, policy: &str| {
+        let mut pod = pod(name, "stat -c %g /v/file");
+        set(&mut pod, "restartPolicy", "Never");
+        set(&mut pod, "securityContext", value!({"fsGroup": 777, "fsGroupChangePolicy": policy}));
+        set(&mut pod, "volumes", value!([{"name": "v", "persistentVolumeClaim": {"claimName": "local"}}]));
+        set_container(&mut pod, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+        pod
+    };
+    assert_eq!(cluster.output(&of("trusts", "OnRootMismatch")).await, "0\n");
+    assert_eq!(cluster.output(&of("checks", "Always")).await, "777\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_for_one_pod_comes_from_a_claim_that_was_made_for_it() {
+    let Some(cluster) = cluster().await else { return };
+    bound(&cluster, "brief-v", "hostPath").await;
+    let mut brief = pod("brief", "cat /v/file");
+    set(&mut brief, "restartPolicy", "Never");
+    let template = value!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
+    set(&mut brief, "volumes", value!([{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}]));
+    set_container(&mut brief, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    let made = cluster.create(&PODS, &brief).await;
+    // Somebody else's claim of that name is not used.
+    cluster
+        .event("FailedMount: MountVolume.SetUp failed for volume: PVC default/brief-v was not created for pod")
+        .await;
+    let owner = value!([{"apiVersion": "v1", "kind": "Pod", "name": "brief", "controller": true,
+        "uid": (made.str_at(&["metadata", "uid"]).unwrap())}]);
+    let patch = Patch::Merge(value!({"metadata": {"ownerReferences": owner}}));
+    let target = Target::named(&CLAIMS, "default", "brief-v");
+    cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    let ended = cluster.wait(&PODS, "brief", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "of the node\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_a_device_is_that_device() {
     let Some(cluster) = cluster().await else { return };
     // There need not be anything behind the device to see that it is the one.
