@@ -311,7 +311,15 @@ impl Pods {
             return None;
         }
         let held = self.held(Pod(pod).uid());
-        let others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
+        let mut others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
+        for victim in admission::preempted(Pod(pod), &others, &self.context.allocatable) {
+            let message = "Preempted in order to admit critical pod".to_owned();
+            self.context.teller(victim).pod(reconcile::EventType::Warning, "Preempting", &message);
+            let cause = Cause::Failed { reason: "Preempting".to_owned(), message };
+            let (uid, grace_seconds) = (victim.uid().to_owned(), victim.grace_seconds());
+            others.retain(|other| other.uid() != uid);
+            self.evict(Eviction { uid, cause, grace_seconds, ended: None });
+        }
         let node = self.feeds.node.snapshot();
         let node = node.objects.iter().next().map(|entry| &entry.value);
         let judged = admission::situation(Pod(pod), &self.feeds.situation.borrow())

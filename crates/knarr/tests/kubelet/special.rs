@@ -220,3 +220,25 @@ async fn a_pod_has_only_as_many_processes_as_the_node_allows() {
     assert!(said.contains("can't fork") && !said.contains("all"), "{said}");
     cluster.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_the_cluster_cannot_do_without_gets_the_room_of_another() {
+    let Some(cluster) = cluster().await else { return };
+    let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
+    let all: i64 = node.str_at(&["status", "capacity", "cpu"]).unwrap().parse().unwrap();
+    let most = format!("{}m", all * 1000 - 500);
+    let asking = |name: &str| {
+        let mut pod = pod(name, "sleep 1000");
+        set_container(&mut pod, "resources", value!({"requests": {"cpu": (most.as_str())}}));
+        pod
+    };
+    cluster.run(&asking("plain"), "ready", is_ready).await;
+    let refused = cluster.run(&asking("late"), "refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(refused["status"]["reason"], Value::from("OutOfcpu"));
+    let mut vital = asking("vital");
+    set(&mut vital, "priorityClassName", "system-node-critical");
+    cluster.run(&vital, "ready", is_ready).await;
+    let found = cluster.wait(&PODS, "plain", "put out", |pod| phase(pod) == "Failed").await;
+    assert_eq!(found["status"]["reason"], Value::from("Preempting"));
+    cluster.finish().await;
+}
