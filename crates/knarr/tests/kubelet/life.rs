@@ -273,7 +273,7 @@ async fn a_pod_that_goes_while_its_kubelet_is_away_leaves_nothing() {
     cluster.logged("goes", "c", 0, "words").await;
     cluster.terminate();
     let now = client::DeleteOptions { grace_seconds: Some(0), ..Default::default() };
-    cluster.client.delete(&client::Target::named(&PODS, "default", "goes"), &now).await.unwrap();
+    cluster.client.delete(&Target::named(&PODS, "default", "goes"), &now).await.unwrap();
     cluster.restart();
     cluster.finish().await;
 }

@@ -129,7 +129,7 @@ async fn a_change_that_the_node_has_no_room_for_waits_also_for_another_kubelet()
             conditions.iter().any(held) && pod["status"]["containerStatuses"][0]["resources"] == old
         }
     };
-    resize(&cluster, "sized", &resources("1000", "1000", "64Mi")).await;
+    resize(&cluster, "sized", &resources("1000", "1001", "64Mi")).await;
     cluster.wait(&PODS, "sized", "refused", pending("Infeasible")).await;
     cluster.event("ResizeInfeasible: Node didn't have enough capacity: cpu, requested: 1000000, capacity: ").await;
     let wanted = resources("600m", "700m", "64Mi");

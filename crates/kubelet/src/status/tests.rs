@@ -6,6 +6,7 @@ use machinery::{Value, value};
 use super::*;
 use crate::observed::{Container, Exit, RuntimePod, Sandbox, State};
 use crate::plan::{Ending, Local, Resizing, Waiting};
+use crate::pod::Pod;
 use crate::resize::Pending;
 
 const NOW: Time = Time::from_unix(100, 0);
