@@ -315,7 +315,10 @@ impl Cluster {
         let pod = self.get(&PODS, name).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while !self.printed(&pod, container, attempt).contains(text) {
-            assert!(tokio::time::Instant::now() < deadline, "{text:?} is not printed\n{}", self.log.lock().unwrap());
+            if tokio::time::Instant::now() > deadline {
+                let events = self.events().await.join("\n");
+                panic!("{text:?} is not printed\n{events}\n{}", self.log.lock().unwrap());
+            }
             tokio::task::yield_now().await;
         }
     }

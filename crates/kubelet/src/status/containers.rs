@@ -57,12 +57,15 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
         Some(latest) => (state_of(latest, facts), before.map(|before| state_of(before, facts))),
         None => missing(pod, container, known),
     };
-    let pause = latest
-        .and_then(observed::Container::exit)
-        .filter(|exit| container.restarts_after(pod, exit.code.into()) || observed.starts_again(container))
+    let restarts = |exit: &Exit| container.restarts_after(pod, exit.code.into()) || observed.starts_again(container);
+    let exit = latest.and_then(observed::Container::exit);
+    let pause = exit
+        .filter(|exit| restarts(exit))
         .filter(|exit| !local.backoffs.was_tried(container.name(), exit.finished_at))
         .and_then(|exit| local.backoffs.waiting(container.name(), exit.finished_at, now));
-    let why = local.waiting.get(container.name()).map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
+    // One that failed to start and may not try again has ended.
+    let waiting = local.waiting.get(container.name()).filter(|_| exit.is_none_or(restarts));
+    let why = waiting.map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
     let why = why.or_else(|| {
         let (wait, _) = pause.filter(|_| local.ending.is_none())?;
         let (name, pod) = (container.name(), pod.described());

@@ -209,6 +209,10 @@ fn what_waits_says_why_and_keeps_its_last_end() {
     let status = of(&pod("Always", false), &runtime(""), &local);
     let expect = value!({"waiting": {"reason": "ErrImagePull", "message": "no"}});
     assert_eq!(status["containerStatuses"][0]["state"], expect);
+    let status = of(&pod("Always", false), &runtime("a:128"), &local);
+    assert_eq!(status["containerStatuses"][0]["state"], expect);
+    let status = of(&pod("Never", false), &runtime("a:128"), &local);
+    assert!(status["containerStatuses"][0]["state"].get("terminated").is_some(), "it does not try again");
 }
 
 #[test]
