@@ -256,8 +256,7 @@ impl Pods {
     }
 
     /// A pod as it is in force: with what it should have if there is room for that, else with what it was given, and why.
-    // DEVIATION: changes that wait for room are tried again in the order in which their pods were made; upstream tries those of
-    // more important pods first.
+    // DEVIATION: changes of resources that wait for room are tried again in the order in which their pods were made; upstream tries those of more important pods first.
     fn in_force(
         &self,
         pod: &Arc<Value>,

@@ -91,6 +91,7 @@ impl Csi {
         csi
     }
 
+    // DEVIATION: a volume is mounted once it is attached and the node says that it uses it; upstream waits for the API server to have heard so.
     /// Tells which volumes this node uses that somebody attached: they must not be detached.
     fn tell(&self) {
         let pods = fs::read_dir(self.pods()).into_iter().flatten().flatten();
