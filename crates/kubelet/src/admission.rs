@@ -1,5 +1,6 @@
 //! Whether a pod that was sent here can be here: by what the node has left and by the ports that others hold.
 
+use controllers::placement;
 use machinery::Value;
 use machinery::quantity::Quantity;
 
@@ -44,10 +45,9 @@ pub fn situation(pod: Pod<'_>, situation: &Situation) -> Result<(), Refusal> {
     let pressure = &situation.pressure;
     let held = [("MemoryPressure", pressure.memory), ("DiskPressure", pressure.disk), ("PIDPressure", pressure.pids)];
     let held: Vec<&str> = held.into_iter().filter(|(_, held)| *held).map(|(name, _)| name).collect();
-    let critical = pod.spec()["priority"].as_int().unwrap_or(0) >= SYSTEM_CRITICAL;
     let modest = held == ["MemoryPressure"]
         && (resources::qos_class(pod.spec()) != "BestEffort" || tolerates(pod, "node.kubernetes.io/memory-pressure"));
-    if held.is_empty() || critical || modest {
+    if held.is_empty() || is_critical(pod) || modest {
         return Ok(());
     }
     let message = format!("The node had condition: [{}]. ", held.join(" "));
@@ -60,6 +60,16 @@ fn tolerates(pod: Pod<'_>, taint: &str) -> bool {
         let key = text("key") == taint || text("key").is_empty() && text("operator") == "Exists";
         key && matches!(text("effect"), "" | "NoSchedule") && (text("operator") == "Exists" || text("value").is_empty())
     })
+}
+
+/// Whether a pod that has not begun wants a node like this one. One that has begun stays, whatever became of its node's labels.
+pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
+    let has_begun = pod.0.at(&["status", "startTime"]).is_some();
+    if has_begun || node.is_none_or(|node| placement::fits_node(pod.spec(), node)) {
+        return Ok(());
+    }
+    let message = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    Err(Refusal { reason: "NodeAffinity".to_owned(), message: message.to_owned() })
 }
 
 /// Whether a pod sets only what it may: what is safe, and what the node allows besides.
@@ -126,6 +136,46 @@ pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<
         return Err(Refusal { reason: "NodePorts".to_owned(), message: message.to_owned() });
     }
     Ok(())
+}
+
+/// Whom a node ends to make room for a pod that its cluster cannot do without: as few and as unimportant ones as will do.
+/// Nobody, if that would not help.
+pub fn preempted<'a>(pod: Pod<'_>, others: &[Pod<'a>], allocatable: &Amounts) -> Vec<Pod<'a>> {
+    let short = admit(pod, others, allocatable).is_err_and(|refusal| refusal.reason.starts_with("OutOf"));
+    if !short || !is_critical(pod) {
+        return Vec::new();
+    }
+    let fits = |gone: &[Pod<'a>]| {
+        let stays = |other: &&Pod<'a>| !gone.iter().any(|gone| gone.uid() == other.uid());
+        let left: Vec<Pod<'a>> = others.iter().filter(stays).copied().collect();
+        admit(pod, &left, allocatable).is_ok()
+    };
+    let class = |pod: &Pod<'_>| match resources::qos_class(pod.spec()) {
+        "BestEffort" => 0,
+        "Burstable" => 1,
+        _ => 2,
+    };
+    let mut gone: Vec<Pod<'a>> = others.iter().filter(|other| !is_critical(**other)).copied().collect();
+    gone.sort_by_key(|pod| (class(pod), priority(*pod)));
+    if !fits(&gone) {
+        return Vec::new();
+    }
+    // Whoever need not go stays, the most important first.
+    for at in (0..gone.len()).rev() {
+        let spared = gone.remove(at);
+        if !fits(&gone) {
+            gone.insert(at, spared);
+        }
+    }
+    gone
+}
+
+fn priority(pod: Pod<'_>) -> i64 {
+    pod.spec()["priority"].as_int().unwrap_or(0)
+}
+
+fn is_critical(pod: Pod<'_>) -> bool {
+    pod.is_static() || pod.is_mirror() || priority(pod) >= SYSTEM_CRITICAL
 }
 
 fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Refusal {
@@ -231,6 +281,49 @@ mod tests {
         check("kernel/shm_rmid_forced", "", true);
         check("kernel.msgmax", "", false);
         check("kernel.msgmax", "kernel.msg*", true);
+    }
+
+    #[test]
+    fn a_pod_that_wants_another_node_is_refused_unless_it_has_begun() {
+        let here = value!({"metadata": {"name": "n", "labels": {"disk": "fast"}}});
+        let check = |spec: Value, status: Value, expect: bool| {
+            let pod = value!({"spec": (spec.clone()), "status": (status.clone())});
+            assert_eq!(node(Pod(&pod), Some(&here)).is_ok(), expect, "{spec:?} {status:?}");
+            assert!(node(Pod(&pod), None).is_ok(), "nothing is known of the node");
+        };
+        check(value!({}), value!({}), true);
+        check(value!({"nodeSelector": {"disk": "fast"}}), value!({}), true);
+        check(value!({"nodeSelector": {"disk": "slow"}}), value!({}), false);
+        check(value!({"nodeSelector": {"disk": "slow"}}), value!({"startTime": "2026-01-01T00:00:00Z"}), true);
+    }
+
+    #[test]
+    fn as_few_and_as_unimportant_pods_as_will_do_make_room_for_one_that_is_vital() {
+        let pod = |uid: &str, cpu: &str, priority: i64| {
+            value!({"metadata": {"uid": uid}, "spec": {"priority": priority,
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
+        };
+        let allocatable =
+            Amounts::from([("cpu".to_owned(), "4".parse().unwrap()), ("pods".to_owned(), "9".parse().unwrap())]);
+        let here = [
+            pod("idle", "0", 0),
+            pod("small", "1", 0),
+            pod("dear", "1", 9),
+            pod("large", "2", 0),
+            pod("vital", "0", 2_000_000_000),
+        ];
+        let others: Vec<Pod<'_>> = here.iter().map(Pod).collect();
+        let check = |wanted: Value, expect: &[&str]| {
+            let found = preempted(Pod(&wanted), &others, &allocatable);
+            let found: Vec<&str> = found.iter().map(|pod| pod.uid()).collect();
+            assert_eq!(found, expect, "{wanted:?}");
+        };
+        check(pod("new", "1", 0), &[]);
+        check(pod("new", "0", 2_000_000_000), &[]);
+        check(pod("new", "1", 2_000_000_000), &["small"]);
+        check(pod("new", "2", 2_000_000_000), &["large"]);
+        check(pod("new", "4", 2_000_000_000), &["small", "large", "dear"]);
+        check(pod("new", "5", 2_000_000_000), &[]);
     }
 
     #[test]

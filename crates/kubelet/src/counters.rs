@@ -2,19 +2,24 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::probe::Kind;
+use crate::probe::{Kind, Problem};
 
-/// Answers of probes: by kind, successes then failures.
-static PROBES: [[AtomicU64; 2]; 3] = [const { [const { AtomicU64::new(0) }; 2] }; 3];
+/// Answers of probes: by kind, successes, then failures, then those that nobody gave.
+static PROBES: [[AtomicU64; 3]; 3] = [const { [const { AtomicU64::new(0) }; 3] }; 3];
 
-/// A probe was answered.
-pub fn probed(kind: Kind, success: bool) {
-    PROBES[kind as usize][usize::from(!success)].fetch_add(1, Ordering::Relaxed);
+/// A probe was made.
+pub fn probed(kind: Kind, problem: Option<&Problem>) {
+    let result = match problem {
+        None => 0,
+        Some(Problem::Failed(_)) => 1,
+        Some(Problem::Unasked(_)) => 2,
+    };
+    PROBES[kind as usize][result].fetch_add(1, Ordering::Relaxed);
 }
 
 /// How often probes were answered how.
 pub fn probes() -> Vec<(&'static str, &'static str, u64)> {
-    let results = ["successful", "failed"];
+    let results = ["successful", "failed", "unknown"];
     let of = |kind: Kind| {
         results
             .into_iter()

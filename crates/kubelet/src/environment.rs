@@ -1,5 +1,7 @@
 //! The variables of a container: those of services, those it takes from others, and its own, with references expanded.
 
+mod file;
+
 use std::collections::BTreeMap;
 
 use api::field_rules::quantity;
@@ -11,7 +13,11 @@ use machinery::{Object, Value};
 use crate::pod::{Container, Pod};
 use crate::resources::{self, Amounts};
 
+/// What files hold, by volume and path; nothing if a file is not there.
+pub type Files = BTreeMap<(String, String), Option<String>>;
+
 /// What variables may refer to.
+#[derive(Clone, Copy)]
 pub struct Sources<'a> {
     /// Config maps of the pod's namespace by name.
     pub config_maps: &'a BTreeMap<String, Option<Value>>,
@@ -19,6 +25,8 @@ pub struct Sources<'a> {
     pub secrets: &'a BTreeMap<String, Option<Value>>,
     /// Trust bundles by name, if the pod has a volume of some.
     pub trust_bundles: &'a BTreeMap<String, Option<Value>>,
+    /// The files that variables are taken from.
+    pub files: &'a Files,
     /// Services of the pod's namespace, and those that everybody sees.
     pub services: &'a [Value],
     /// The pod's addresses.
@@ -51,6 +59,18 @@ pub enum EnvironmentError {
         namespace: String,
         /// Which one.
         name: String,
+    },
+    /// A file that a variable is taken from is not there, makes no sense, or does not have the key.
+    #[error("environment variable {key} cannot be taken from file {path:?} of volume {volume:?}: {problem}")]
+    File {
+        /// The key.
+        key: String,
+        /// Which file.
+        path: String,
+        /// Of which volume.
+        volume: String,
+        /// Why not.
+        problem: String,
     },
     /// A field that variables cannot show.
     #[error("unsupported fieldPath: {0}")]
@@ -197,7 +217,31 @@ fn value_from(
             None => Err(EnvironmentError::Key { key, kind: shown, namespace: pod.namespace().to_owned(), name }),
         };
     }
-    Ok(None)
+    match from.get("fileKeyRef").filter(|reference| !reference.is_null()) {
+        Some(reference) => of_file(reference, sources.files),
+        None => Ok(None),
+    }
+}
+
+/// The file that a variable is taken from, if it is from one: its volume and its path there.
+pub fn file_of(variable: &Value) -> Option<(String, String)> {
+    let reference = variable.at(&["valueFrom", "fileKeyRef"])?;
+    Some((reference.str_at(&["volumeName"])?.to_owned(), reference.str_at(&["path"])?.to_owned()))
+}
+
+fn of_file(reference: &Value, files: &Files) -> Result<Option<String>, EnvironmentError> {
+    let text = |field: &str| reference.str_at(&[field]).unwrap_or_default().to_owned();
+    let (volume, path, key) = (text("volumeName"), text("path"), text("key"));
+    let content = files.get(&(volume.clone(), path.clone())).and_then(Option::as_ref);
+    let found = content.map(|content| file::find(content, &key)).transpose();
+    let problem = match found {
+        Ok(Some(Some(value))) => return Ok(Some(value)),
+        Ok(_) if reference["optional"].as_bool() == Some(true) => return Ok(None),
+        Ok(Some(None)) => "it has no such key".to_owned(),
+        Ok(None) => "there is no such file".to_owned(),
+        Err(problem) => problem,
+    };
+    Err(EnvironmentError::File { key, path, volume, problem })
 }
 
 /// A field of the pod as text, for variables and files.

@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::node::{Pressure, threshold};
 use crate::pod::Pod;
 use crate::resources;
+use crate::usage::Taken;
 
 /// What can be watched.
 pub const SIGNALS: &[&str] = &[
@@ -52,8 +53,10 @@ pub struct Candidate<'a> {
     pub pod: Pod<'a>,
     /// Its memory.
     pub memory: u64,
-    /// Its part of the disk.
-    pub disk: u64,
+    /// Its part of the disk: its containers, their logs, its volumes.
+    pub disk: Taken,
+    /// Its processes.
+    pub processes: u64,
 }
 
 /// A level below which something must not fall.
@@ -160,29 +163,38 @@ pub fn resource(signal: &str) -> &'static str {
     match signal {
         "memory.available" => "memory",
         "pid.available" => "pids",
-        "nodefs.inodesFree" | "imagefs.inodesFree" => "inodes",
+        "nodefs.inodesFree" | "imagefs.inodesFree" | "containerfs.inodesFree" => "inodes",
         _ => "ephemeral-storage",
     }
 }
 
 /// The pod that goes first: one that uses more than it asked for, then the least important, then the one furthest above.
 pub fn victim<'a>(short: &Short, candidates: &[Candidate<'a>]) -> Option<Candidate<'a>> {
-    let by_memory = resource(&short.signal) == "memory";
-    let over = |candidate: &Candidate<'_>| {
-        let asked = resources::pod_requests(candidate.pod);
-        let (used, name) = if by_memory { (candidate.memory, "memory") } else { (candidate.disk, "ephemeral-storage") };
-        i128::from(used) - asked.get(name).map_or(0, |amount| i128::from(amount.value()))
-    };
+    let resource = resource(&short.signal);
     let spared = |candidate: &&Candidate<'_>| {
         let pod = candidate.pod;
         let critical = pod.spec()["priority"].as_int().unwrap_or(0) >= 2_000_000_000;
         !critical && !pod.is_static() && !pod.is_mirror() && !pod.is_ended() && !pod.meta().is_deleting()
     };
     let rank = |candidate: &&Candidate<'_>| {
-        let over = over(candidate);
-        (over <= 0, candidate.pod.spec()["priority"].as_int().unwrap_or(0), std::cmp::Reverse(over))
+        let asked = resources::pod_requests(candidate.pod).get(resource).map_or(0, |amount| i128::from(amount.value()));
+        let over = i128::from(candidate.used(resource)) - asked;
+        // Nobody asks for processes, so that nobody has more of them than it asked for.
+        let modest = over <= 0 || resource == "pids";
+        (modest, candidate.pod.spec()["priority"].as_int().unwrap_or(0), std::cmp::Reverse(over))
     };
     candidates.iter().filter(spared).min_by_key(rank).copied()
+}
+
+impl Candidate<'_> {
+    fn used(&self, resource: &str) -> u64 {
+        match resource {
+            "memory" => self.memory,
+            "pids" => self.processes,
+            "inodes" => self.disk.inodes,
+            _ => self.disk.bytes,
+        }
+    }
 }
 
 /// How long a pod may take that goes.
@@ -197,8 +209,10 @@ pub fn message(short: &Short, candidate: &Candidate<'_>) -> String {
         "The node was low on resource: {resource}. Threshold quantity: {}, available: {}. ",
         short.threshold, short.available
     );
-    let used = if resource == "memory" { candidate.memory } else { candidate.disk };
-    let used = Quantity::new(i64::try_from(used).unwrap_or(i64::MAX), Format::BinarySI);
+    if !["memory", "ephemeral-storage"].contains(&resource) {
+        return text;
+    }
+    let used = Quantity::new(i64::try_from(candidate.used(resource)).unwrap_or(i64::MAX), Format::BinarySI);
     let asked = resources::pod_requests(candidate.pod).get(resource).copied().unwrap_or(Quantity::ZERO);
     if used > asked {
         text.push_str(&format!("Pod was using {used}, request is {asked}, has larger consumption of {resource}. "));
@@ -303,8 +317,8 @@ mod tests {
             pod("vital", "0", 2_000_001_000),
         ];
         let used = [512 << 20, 100 << 20, 200 << 20, 900 << 20];
-        let candidates: Vec<Candidate<'_>> =
-            pods.iter().zip(used).map(|(pod, memory)| Candidate { pod: Pod(pod), memory, disk: 0 }).collect();
+        let candidate = |(pod, memory)| Candidate { pod: Pod(pod), memory, disk: Taken::default(), processes: 0 };
+        let candidates: Vec<Candidate<'_>> = pods.iter().zip(used).map(candidate).collect();
         let low = Short {
             signal: "memory.available".into(),
             threshold: "100Mi".parse().unwrap(),
@@ -320,5 +334,29 @@ mod tests {
             Pod was using 200Mi, request is 1Mi, has larger consumption of memory. ";
         assert_eq!(message(&low, &candidates[2]), expect);
         let _: &Value = &pods[0];
+    }
+    #[test]
+    fn whoever_takes_most_of_what_is_short_goes_first() {
+        let pod = |name: &str, priority: i64| {
+            let spec = value!({"priority": priority, "containers": [{"name": "c"}]});
+            value!({"metadata": {"name": name}, "spec": spec})
+        };
+        let pods = [pod("large", 0), pod("many", 0), pod("busy", 0), pod("cheap", -1)];
+        let taken = |bytes: u64, inodes: u64| Taken { bytes, inodes };
+        let disks = [taken(900, 1), taken(10, 900), taken(0, 0), taken(0, 0)];
+        let candidate = |((pod, disk), processes)| Candidate { pod: Pod(pod), memory: 0, disk, processes };
+        let candidates: Vec<Candidate<'_>> = pods.iter().zip(disks).zip([1, 1, 500, 3]).map(candidate).collect();
+        let check = |signal: &str, candidates: &[Candidate<'_>], expect: &str| {
+            let (threshold, available) = (Quantity::ZERO, Quantity::ZERO);
+            let short = Short { signal: signal.to_owned(), threshold, available, soft: false };
+            let found = victim(&short, candidates).unwrap();
+            assert_eq!(found.pod.name(), expect, "{signal}");
+            message(&short, &found)
+        };
+        check("nodefs.available", &candidates, "large");
+        check("nodefs.inodesFree", &candidates, "many");
+        check("pid.available", &candidates[..3], "busy");
+        let said = check("pid.available", &candidates, "cheap");
+        assert_eq!(said, "The node was low on resource: pids. Threshold quantity: 0, available: 0. ");
     }
 }

@@ -21,7 +21,7 @@ use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
 use crate::pods::{Eviction, Known};
-use crate::usage::{Disk, NodeUsage, disk_used};
+use crate::usage::{Disk, NodeUsage, Taken, disk_used};
 
 /// How often the node is looked at, as upstream does.
 const EVERY: Duration = Duration::from_secs(10);
@@ -49,8 +49,8 @@ pub async fn run(it: Housekeeping) {
     let mut memory = eviction::Memory::default();
     loop {
         tokio::time::sleep(EVERY).await;
-        let look = memory.look(&thresholds, &signals(&it.context), driver::clock::now());
-        let now = look.pressure;
+        let mut look = memory.look(&thresholds, &signals(&it.context), driver::clock::now());
+        let now = look.pressure.clone();
         if now != Pressure::default() {
             relieved_at = Some(Instant::now() + it.context.config.eviction_pressure_transition);
             it.tell(&now);
@@ -60,6 +60,8 @@ pub async fn run(it: Housekeeping) {
         if Instant::now() >= images_at || now.disk {
             images_at = Instant::now() + IMAGES_EVERY;
             images::collect(&it.context, &mut unused, now.disk).await;
+            // Nobody goes for room that there is now.
+            look = memory.look(&thresholds, &signals(&it.context), driver::clock::now());
         }
         if let Some(short) = look.due.first() {
             evict(&it, short).await;
@@ -112,20 +114,23 @@ fn signals(context: &Context) -> Signals {
 /// Puts one pod out; what that gives back is seen the next time.
 async fn evict(it: &Housekeeping, short: &Short) {
     let Some(stats) = pod_stats(&it.context).await else { return };
-    let used = |uid: &str| {
-        let linux = stats.get(uid).and_then(|stats| stats.linux.clone()).unwrap_or_default();
-        let memory = linux.memory.map_or(0, |memory| number(memory.working_set_bytes.as_ref()));
-        let layers = linux.containers.iter().filter_map(|container| container.writable_layer.as_ref());
-        (memory, layers.map(|layer| number(layer.used_bytes.as_ref())).sum())
-    };
+    let by_disk = ["ephemeral-storage", "inodes"].contains(&eviction::resource(&short.signal));
     let pods = it.active();
-    let candidates: Vec<Candidate<'_>> = pods
-        .iter()
-        .map(|pod| {
-            let (memory, disk) = used(Pod(pod).uid());
-            Candidate { pod: Pod(pod), memory, disk }
-        })
-        .collect();
+    let mut candidates: Vec<Candidate<'_>> = Vec::new();
+    for pod in &pods {
+        let (context, shared, of_pod) = (Arc::clone(&it.context), Arc::clone(pod), stats.get(Pod(pod).uid()).cloned());
+        let linux = of_pod.as_ref().and_then(|stats| stats.linux.clone()).unwrap_or_default();
+        // Measuring takes a walk over everything; who is short of something else does not need it.
+        let disk = if by_disk {
+            let measure = move || measure(&context, Pod(&shared), of_pod.as_ref()).total(Pod(&shared));
+            tokio::task::spawn_blocking(measure).await.expect("measuring does not panic")
+        } else {
+            Taken::default()
+        };
+        let memory = linux.memory.map_or(0, |memory| number(memory.working_set_bytes.as_ref()));
+        let processes = linux.process.map_or(0, |process| number(process.process_count.as_ref()));
+        candidates.push(Candidate { pod: Pod(pod), memory, disk, processes });
+    }
     let Some(victim) = eviction::victim(short, &candidates) else { return };
     let grace_seconds = eviction::grace_seconds(short, victim.pod, &it.context.config);
     it.put_out(victim.pod, eviction::message(short, &victim), grace_seconds).await;
@@ -154,17 +159,19 @@ fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>)
     let volumes = local::empty_dirs(pod)
         .map(|name| (name.to_owned(), disk_used(&context.volumes.empty_dir_of(pod.uid(), name))))
         .collect();
-    let roots: BTreeMap<String, u64> = stats
+    let roots: BTreeMap<String, Taken> = stats
         .and_then(|stats| stats.linux.as_ref())
         .into_iter()
         .flat_map(|linux| &linux.containers)
         .filter_map(|container| {
             let name = container.attributes.as_ref()?.metadata.as_ref()?.name.clone();
-            Some((name, number(container.writable_layer.as_ref()?.used_bytes.as_ref())))
+            let layer = container.writable_layer.as_ref()?;
+            let (bytes, inodes) = (number(layer.used_bytes.as_ref()), number(layer.inodes_used.as_ref()));
+            Some((name, Taken { bytes, inodes }))
         })
         .collect();
     let logs = context.log_dir(pod);
-    let of = |name: &str| roots.get(name).copied().unwrap_or(0) + disk_used(&logs.join(name));
+    let of = |name: &str| roots.get(name).copied().unwrap_or_default() + disk_used(&logs.join(name));
     let containers = pod.containers().map(|container| (container.name().to_owned(), of(container.name()))).collect();
     Written { volumes, containers }
 }

@@ -140,7 +140,8 @@ impl Kubelet {
             evictions: evict.clone(),
             situation: Arc::clone(&situation),
         };
-        let feeds = Feeds { pods, objects: notices, statics, evictions, situation: situated.clone() };
+        let feeds =
+            Feeds { pods, objects: notices, statics, evictions, situation: situated.clone(), node: own_node.clone() };
         let (address, serving) = server::open(Arc::clone(&context), known.clone()).await?;
         tasks.spawn(serving);
         if config.healthz_port > 0 {
@@ -220,7 +221,8 @@ impl Parts {
     fn assemble(self) -> Context {
         let (config, client) = (self.config, self.client);
         let machine = Machine::read(&config.root_dir);
-        let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name);
+        let situation = Arc::clone(&self.situation);
+        let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name, situation);
         Context {
             images: Images::new(self.runtime.clone(), config.parallel_pulls),
             objects: Objects::new(client.clone(), self.notices),

@@ -38,6 +38,7 @@ pub mod pod;
 mod pod_resources;
 mod pods;
 mod probe;
+pub mod resize;
 pub mod resources;
 mod runtime;
 pub mod sandbox;

@@ -9,7 +9,7 @@ use machinery::time::Time;
 use machinery::{Object, Value, value};
 
 use crate::config::Config;
-use crate::resources::Amounts;
+use crate::resources::{self, Amounts};
 use machine::Machine;
 
 pub use lease::keep as keep_lease;
@@ -143,6 +143,10 @@ pub fn status(observed: &Observed<'_>) -> Value {
         all.insert(resource.clone(), Quantity::new(counts.capacity, Format::DecimalSI));
         free.insert(resource.clone(), Quantity::new(counts.allocatable, Format::DecimalSI));
     }
+    for (name, amount) in extended(known) {
+        all.entry(name.clone()).or_insert(amount);
+        free.entry(name).or_insert(amount);
+    }
     status.insert("capacity", amounts(all));
     status.insert("allocatable", amounts(free));
     status.insert("addresses", addresses);
@@ -156,6 +160,11 @@ pub fn status(observed: &Observed<'_>) -> Value {
         "containerRuntimeVersion": (format!("{}://{}", runtime.name, runtime.version)),
         "kubeletVersion": VERSION, "kubeProxyVersion": "", "swap": {"capacity": (machine.swap_bytes)}}),
     );
+    let in_use: Vec<Value> = observed.situation.volumes_in_use.iter().map(|name| name.as_str().into()).collect();
+    match in_use.is_empty() {
+        true => drop(status.remove("volumesInUse")),
+        false => drop(status.insert("volumesInUse", in_use)),
+    }
     status.insert("images", images(config, runtime));
     if !runtime.handlers.is_empty() {
         status.insert("runtimeHandlers", runtime.handlers.clone());
@@ -167,6 +176,26 @@ pub fn status(observed: &Observed<'_>) -> Value {
     status.insert("features", value!({"supplementalGroupsPolicy": (runtime.supplemental_groups)}));
     status.insert("conditions", conditions(observed));
     Value::Object(status)
+}
+
+/// The resources that others gave a node in its known status: those whose names belong to a domain that is not Kubernetes' own.
+fn extended(known: &Value) -> Amounts {
+    let is_extended = |name: &str| name.contains('/') && !name.contains("kubernetes.io/");
+    let mut all = resources::amounts(&known["capacity"]);
+    all.retain(|name, _| is_extended(name));
+    all
+}
+
+/// The status of a node that was there before this kubelet: nobody vouches for the resources that others gave it until they do
+/// so again.
+pub fn without_extended(known: &Value) -> Value {
+    let mut status = known.clone();
+    for name in extended(known).keys() {
+        if let Some(capacity) = status.get_mut("capacity").and_then(Value::as_object_mut) {
+            capacity.insert(name.as_str(), "0");
+        }
+    }
+    status
 }
 
 fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<Value> {
@@ -265,6 +294,46 @@ mod tests {
         assert_eq!((shown(&all, "memory"), shown(&free, "memory")), ("8Gi".into(), "8092Mi".into()));
         assert_eq!(free["ephemeral-storage"].value(), 90 << 30);
         assert_eq!(shown(&free, "pods"), "110");
+    }
+
+    #[test]
+    fn resources_of_others_stay_until_they_take_them_away_or_the_kubelet_starts_again() {
+        let (config, machine, runtime) = (Config::new("n"), machine(), RuntimeFacts::default());
+        let devices = [("example.com/device".to_owned(), crate::devices::Counts { capacity: 2, allocatable: 1 })];
+        let situation = Situation { devices: devices.into(), ..Situation::default() };
+        let shown = |known: &Value| {
+            let now = Time::from_unix(1, 0);
+            let (addresses, port) = (&[][..], 10250);
+            let observed = Observed {
+                config: &config,
+                machine: &machine,
+                runtime: &runtime,
+                situation: &situation,
+                addresses,
+                port,
+                known,
+                now,
+            };
+            let status = status(&observed);
+            let of = |field: &str| {
+                let mut amounts = resources::amounts(&status[field]);
+                amounts.retain(|name, _| !["cpu", "memory", "ephemeral-storage", "pods"].contains(&name.as_str()));
+                amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
+            };
+            (of("capacity"), of("allocatable"))
+        };
+        let check = |known: &Value, capacity: &str, allocatable: &str| {
+            assert_eq!(shown(known), (capacity.to_owned(), allocatable.to_owned()), "{known:?}");
+        };
+        let known = value!({"capacity": {"example.com/foo": "5", "example.com/device": "9", "cpu": "77", "hugepages-3Mi": "3Mi",
+            "kubernetes.io/own": "1"}, "allocatable": {"example.com/foo": "1", "example.com/gone": "4"}});
+        check(&known, "example.com/device=2 example.com/foo=5", "example.com/device=1 example.com/foo=5");
+        check(
+            &without_extended(&known),
+            "example.com/device=2 example.com/foo=0",
+            "example.com/device=1 example.com/foo=0",
+        );
+        check(&value!({"allocatable": {"example.com/foo": "1"}}), "example.com/device=2", "example.com/device=1");
     }
 
     #[test]

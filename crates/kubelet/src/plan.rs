@@ -17,10 +17,13 @@ use machinery::time::Time;
 use crate::backoff::Backoffs;
 use crate::observed::{self, RuntimePod, State};
 use crate::pod::{Container, Pod, RestartPolicy, Role};
+use crate::resize::Pending;
 use crate::resources;
 
 /// How many containers of a name are kept.
 const KEPT: usize = 2;
+/// Containers that start again because another one ended get no more than a moment, whatever their pod says: nothing goes away.
+const RESTART_GRACE_SECONDS: i64 = 1;
 
 /// Everything that the decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,44 @@ pub struct Observed<'a> {
     pub local: &'a Local,
     /// The time.
     pub now: Time,
+}
+
+impl<'a> Observed<'a> {
+    /// Whether the newest container of a name starts again however it ended: it was killed for that, or another took all with it.
+    pub fn starts_again(&self, container: Container<'_>) -> bool {
+        let known = self.runtime.latest(container.name());
+        known.is_some_and(|known| self.local.forced.contains(&known.id) || self.is_past(container, known))
+    }
+
+    /// The newest container of a name, unless all have to start again since it was made.
+    fn current(&self, container: Container<'_>) -> Option<&'a observed::Container> {
+        self.runtime.latest(container.name()).filter(|known| !self.is_past(container, known))
+    }
+
+    /// What runs still of what must start again because another container ended as it did.
+    pub fn past_running(&self) -> impl Iterator<Item = &'a observed::Container> {
+        let past = move |known: &&observed::Container| {
+            self.pod.container(&known.name).is_some_and(|container| self.is_past(container, known))
+        };
+        self.runtime.running().filter(past)
+    }
+
+    fn is_past(&self, container: Container<'_>, known: &observed::Container) -> bool {
+        let Some(at) = self.all_ended_at().filter(|_| container.role != Role::Ephemeral) else { return false };
+        // What was just being started when all had to end is made later, but not after what must come before it.
+        let first = self.pod.init_containers().next().and_then(|first| self.runtime.latest(first.name()));
+        known.created_at.min(first.map_or(i64::MAX, |first| first.created_at)) <= at
+    }
+
+    /// When a container last ended in the way after which all start again, in nanoseconds.
+    fn all_ended_at(&self) -> Option<i64> {
+        let ends = self.runtime.containers.iter().filter_map(|known| {
+            let (exit, container) = (known.exit()?, self.pod.container(&known.name)?);
+            let at = exit.finished_at.since(Time::from_unix(0, 0)).nanos();
+            container.restarts_all_after(exit.code.into()).then_some(at)
+        });
+        ends.max()
+    }
 }
 
 /// What a worker remembers of its pod; all of it can be lost.
@@ -52,10 +93,21 @@ pub struct Local {
     pub probes: BTreeMap<String, Verdicts>,
     /// Why containers, by name, do not start.
     pub waiting: BTreeMap<String, Waiting>,
-    /// Containers, by id, whose resources could not be changed, and when it is tried again.
-    pub resizing: BTreeMap<String, Time>,
+    /// Containers, by id, whose resources are being changed.
+    pub resizing: BTreeMap<String, Resizing>,
+    /// Why the pod has less or more than it should.
+    pub resize: Option<Pending>,
     /// Why there is no sandbox.
     pub sandbox_failure: Option<Waiting>,
+}
+
+/// A change of what a container may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resizing {
+    /// When it is tried again.
+    pub retry_at: Time,
+    /// Why it failed, if it did.
+    pub problem: Option<String>,
 }
 
 /// Why and how a pod ends.
@@ -252,6 +304,9 @@ fn replace_sandbox(observed: &Observed<'_>, plan: &mut PodPlan) {
 
 fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
     let Observed { pod, runtime, .. } = *observed;
+    if !cleared(observed, plan) {
+        return;
+    }
     for container in pod.ephemeral_containers() {
         if runtime.latest(container.name()).is_none() {
             start(observed, container, plan);
@@ -261,7 +316,7 @@ fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
         return;
     }
     for container in pod.app_containers() {
-        let Some(known) = runtime.latest(container.name()) else {
+        let Some(known) = observed.current(container) else {
             start(observed, container, plan);
             continue;
         };
@@ -269,14 +324,32 @@ fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
     }
 }
 
+/// When one container takes all with it, they end before any starts again; says whether they have.
+fn cleared(observed: &Observed<'_>, plan: &mut PodPlan) -> bool {
+    let mut clear = true;
+    for known in observed.past_running() {
+        clear = false;
+        if !observed.local.killing.contains_key(&known.id) {
+            plan.actions.push(Action::Kill {
+                id: known.id.clone(),
+                name: known.name.clone(),
+                grace_seconds: RESTART_GRACE_SECONDS,
+                message: format!("Container {} will be restarted with all containers of its pod", known.name),
+                restart: true,
+            });
+        }
+    }
+    clear
+}
+
 /// Brings init containers and sidecars on; says whether the others may run.
 fn initialized(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) -> bool {
-    let Observed { pod, runtime, local, .. } = *observed;
-    let in_sandbox = |name: &str| runtime.latest(name).filter(|container| container.sandbox == sandbox);
+    let Observed { pod, local, .. } = *observed;
+    let in_sandbox = |container: Container<'_>| observed.current(container).filter(|known| known.sandbox == sandbox);
     // Once one of the others was made, everything before it is done, even if it was removed since.
-    let past = pod.app_containers().any(|container| in_sandbox(container.name()).is_some());
+    let past = pod.app_containers().any(|container| in_sandbox(container).is_some());
     for container in pod.init_containers() {
-        let known = in_sandbox(container.name());
+        let known = in_sandbox(container);
         match (container.role, known) {
             (Role::Sidecar, Some(known)) => {
                 keep(observed, container, known, plan);
@@ -340,7 +413,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
             });
         }
         State::Exited(exit) => {
-            if container.restarts_after(pod, exit.code.into()) || local.forced.contains(&known.id) {
+            if container.restarts_after(pod, exit.code.into()) || observed.starts_again(container) {
                 start(observed, container, plan);
             }
         }
@@ -372,7 +445,7 @@ fn resize(
         return Some((format!("Container {} resize requires restart", container.name()), true));
     }
     match observed.local.resizing.get(&known.id) {
-        Some(at) if *at > observed.now => plan.wake(*at),
+        Some(resizing) if resizing.retry_at > observed.now => plan.wake(resizing.retry_at),
         _ => plan.actions.push(Action::Resize { id: known.id.clone(), name: known.name.clone() }),
     }
     None

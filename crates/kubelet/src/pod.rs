@@ -186,8 +186,7 @@ impl<'a> Container<'a> {
 
     /// Whether it is started again after it ended like this.
     pub fn restarts_after(self, pod: Pod<'_>, exit_code: i64) -> bool {
-        let rules = self.spec["restartPolicyRules"].as_array().unwrap_or_default();
-        if rules.iter().any(|rule| rule_holds(rule, exit_code)) {
+        if self.rule_after(exit_code).is_some() {
             return true;
         }
         match self.restart_policy(pod) {
@@ -195,6 +194,18 @@ impl<'a> Container<'a> {
             RestartPolicy::OnFailure => exit_code != 0,
             RestartPolicy::Never => false,
         }
+    }
+
+    /// Whether all containers of its pod are started again after it ended like this.
+    pub fn restarts_all_after(self, exit_code: i64) -> bool {
+        let action = self.rule_after(exit_code).and_then(|rule| rule.str_at(&["action"]));
+        self.role != Role::Ephemeral && action == Some("RestartAllContainers")
+    }
+
+    /// The first of its rules that is about this end.
+    fn rule_after(self, exit_code: i64) -> Option<&'a Value> {
+        let rules = self.spec["restartPolicyRules"].as_array().unwrap_or_default();
+        rules.iter().find(|rule| rule_holds(rule, exit_code))
     }
 
     /// Where events place it: `spec.containers{web}`.
@@ -274,6 +285,20 @@ mod tests {
         let rules = value!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
         check("Never", value!({"restartPolicy": "Never", "restartPolicyRules": (rules.clone())}), 42, true);
         check("Never", value!({"restartPolicy": "Never", "restartPolicyRules": rules}), 1, false);
+    }
+
+    #[test]
+    fn the_first_rule_that_is_about_an_end_says_whether_all_start_again() {
+        let check = |rules: Value, code: i64, expect: bool| {
+            let spec = value!({"restartPolicy": "Never", "restartPolicyRules": (rules.clone())});
+            let container = Container { spec: &spec, role: Role::App };
+            assert_eq!(container.restarts_all_after(code), expect, "{rules:?} {code}");
+        };
+        let rule =
+            |action: &str, code: i64| value!({"action": action, "exitCodes": {"operator": "In", "values": [code]}});
+        check(value!([(rule("RestartAllContainers", 1))]), 1, true);
+        check(value!([(rule("RestartAllContainers", 1))]), 2, false);
+        check(value!([(rule("Restart", 1)), (rule("RestartAllContainers", 1))]), 1, false);
     }
 
     #[test]

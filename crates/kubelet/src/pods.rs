@@ -17,6 +17,7 @@ use crate::node::Situation;
 use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
+use crate::resize::{self, Allocation, Pending};
 use crate::static_pods::{self, StaticPods};
 use crate::worker::{self, Desired, Wakers};
 
@@ -71,6 +72,8 @@ pub struct Feeds {
     pub evictions: mpsc::Receiver<Eviction>,
     /// How the node is.
     pub situation: watch::Receiver<Situation>,
+    /// The node as the API server has it.
+    pub node: Reader<Value>,
 }
 
 struct Handle {
@@ -182,7 +185,7 @@ impl Pods {
         for (uid, pod) in order {
             let mirror =
                 Some(Pod(pod).key()).filter(|_| Pod(pod).is_static()).and_then(|key| mirrors.get(&key).cloned());
-            self.want(uid, pod, mirror);
+            self.want(uid, pod, mirror, &wanted);
         }
         // Before everything is known, nothing is known to be gone.
         for handle in
@@ -206,25 +209,38 @@ impl Pods {
         }
     }
 
-    fn want(&mut self, uid: &str, pod: &Arc<Value>, mirror: Option<Arc<Value>>) {
+    fn want(&mut self, uid: &str, pod: &Arc<Value>, mirror: Option<Arc<Value>>, wanted: &BTreeMap<String, Arc<Value>>) {
         let same = |a: &Value, b: &Value| Meta::of(a).resource_version() == Meta::of(b).resource_version();
         if let Some(handle) = self.handles.get(uid) {
-            handle.desired.send_if_modified(|desired| {
-                let mirrored = match (&desired.mirror, &mirror) {
-                    (Some(a), Some(b)) => same(a, b),
-                    (None, None) => true,
-                    _ => false,
-                };
-                if same(&desired.pod, pod) && mirrored {
-                    return false;
-                }
-                (desired.pod, desired.mirror) = (Arc::clone(pod), mirror);
-                true
-            });
+            let known = handle.desired.borrow().clone();
+            let mirrored = match (&known.mirror, &mirror) {
+                (Some(a), Some(b)) => same(a, b),
+                (None, None) => true,
+                _ => false,
+            };
+            let unchanged = same(&known.pod, pod) && mirrored;
+            if unchanged && known.resize.is_none() {
+                return;
+            }
+            let (pod, resize) = self.in_force(pod, &Allocation::of(Pod(&known.pod)), known.resize.as_ref(), wanted);
+            if !unchanged || resize != known.resize {
+                handle.desired.send_modify(|desired| {
+                    (desired.pod, desired.mirror, desired.resize) = (pod, mirror, resize);
+                });
+            }
             return;
         }
-        let end = self.refusal(pod);
-        let (desired, wants) = watch::channel(Desired { pod: Arc::clone(pod), mirror, gone: false, end });
+        let given = resize::read(&self.context.volumes.pod_dir(uid));
+        let (pod, resize) = match &given {
+            Some(given) => self.in_force(pod, given, None, wanted),
+            None => (Arc::clone(pod), None),
+        };
+        let end = self.refusal(&pod);
+        let allocation = Allocation::of(Pod(&pod));
+        if given.is_none() && end.is_none() && !allocation.is_empty() && is_active(&pod) {
+            resize::write(&self.context.volumes.pod_dir(uid), &allocation);
+        }
+        let (desired, wants) = watch::channel(Desired { pod, mirror, gone: false, end, resize });
         let wakers = Arc::new(Wakers::default());
         let work = worker::run(Arc::clone(&self.context), wants, Arc::clone(&wakers));
         let name = uid.to_owned();
@@ -239,20 +255,74 @@ impl Pods {
         self.handles.insert(uid.to_owned(), Handle { desired, wakers });
     }
 
-    /// Why a pod that is new here cannot be here, if it cannot.
-    fn refusal(&self, pod: &Value) -> Option<(Cause, i64)> {
-        if Pod(pod).is_static() || Pod(pod).is_ended() || Pod(pod).meta().is_deleting() {
-            return None;
+    /// A pod as it is in force: with what it should have if there is room for that, else with what it was given, and why.
+    // DEVIATION: changes of resources that wait for room are tried again in the order in which their pods were made; upstream tries those of more important pods first.
+    fn in_force(
+        &self,
+        pod: &Arc<Value>,
+        given: &Allocation,
+        known: Option<&Pending>,
+        wanted: &BTreeMap<String, Arc<Value>>,
+    ) -> (Arc<Value>, Option<Pending>) {
+        let should = Allocation::of(Pod(pod));
+        if should == *given || Pod(pod).is_static() {
+            return (Arc::clone(pod), None);
         }
-        let held: Vec<Arc<Value>> = self
-            .handles
-            .values()
-            .map(|handle| handle.desired.borrow().clone())
+        let as_given = Arc::new(given.in_force(pod));
+        if !is_active(pod) {
+            return (as_given, None);
+        }
+        let mut others = self.held(Pod(pod).uid());
+        // At the start of a kubelet not everybody has a worker yet.
+        let unheard = wanted.iter().filter(|(uid, other)| !self.handles.contains_key(*uid) && is_active(other));
+        others.extend(unheard.filter(|(uid, _)| *uid != Pod(pod).uid()).map(|(_, other)| Arc::clone(other)));
+        let others: Vec<Pod<'_>> = others.iter().map(|pod| Pod(pod)).collect();
+        let exclusive_cpus = self.context.config.exclusive_cpus;
+        match resize::judge(Pod(pod), &others, &self.context.allocatable, exclusive_cpus) {
+            Ok(()) => {
+                resize::write(&self.context.volumes.pod_dir(Pod(pod).uid()), &should);
+                (Arc::clone(pod), None)
+            }
+            Err(pending) => {
+                if known.is_none_or(|known| known.reason != pending.reason) {
+                    let reason = format!("Resize{}", pending.reason);
+                    self.context.teller(Pod(pod)).pod(reconcile::EventType::Warning, &reason, &pending.message);
+                }
+                (as_given, Some(pending))
+            }
+        }
+    }
+
+    /// The pods that have something of the node, but for one.
+    fn held(&self, but: &str) -> Vec<Arc<Value>> {
+        self.handles
+            .iter()
+            .filter(|(uid, _)| *uid != but)
+            .map(|(_, handle)| handle.desired.borrow().clone())
             .filter(|desired| !desired.gone && desired.end.is_none() && !Pod(&desired.pod).is_ended())
             .map(|desired| desired.pod)
-            .collect();
-        let others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
+            .collect()
+    }
+
+    /// Why a pod that is new here cannot be here, if it cannot.
+    fn refusal(&self, pod: &Value) -> Option<(Cause, i64)> {
+        if Pod(pod).is_static() || !is_active(pod) {
+            return None;
+        }
+        let held = self.held(Pod(pod).uid());
+        let mut others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
+        for victim in admission::preempted(Pod(pod), &others, &self.context.allocatable) {
+            let message = "Preempted in order to admit critical pod".to_owned();
+            self.context.teller(victim).pod(reconcile::EventType::Warning, "Preempting", &message);
+            let cause = Cause::Failed { reason: "Preempting".to_owned(), message };
+            let (uid, grace_seconds) = (victim.uid().to_owned(), victim.grace_seconds());
+            others.retain(|other| other.uid() != uid);
+            self.evict(Eviction { uid, cause, grace_seconds, ended: None });
+        }
+        let node = self.feeds.node.snapshot();
+        let node = node.objects.iter().next().map(|entry| &entry.value);
         let judged = admission::situation(Pod(pod), &self.feeds.situation.borrow())
+            .and_then(|()| admission::node(Pod(pod), node))
             .and_then(|()| admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls))
             .and_then(|()| admission::app_armor(Pod(pod), has_app_armor()))
             .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable))
@@ -340,6 +410,11 @@ impl Pods {
             self.cleaners.spawn(clean_after(Arc::clone(&self.context), uid));
         }
     }
+}
+
+/// Whether a pod is to run.
+fn is_active(pod: &Value) -> bool {
+    !Pod(pod).is_ended() && !Pod(pod).meta().is_deleting()
 }
 
 /// Removes the logs of pods that are gone: a kubelet that is killed while it cleans up after one leaves them behind.

@@ -45,6 +45,17 @@ pub struct Settings {
     failure_threshold: u32,
 }
 
+/// What became of a question.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The container gave a bad answer, or none in time.
+    #[error("failed: {0}")]
+    Failed(String),
+    /// It could not be asked, which says nothing about it.
+    #[error("errored and resulted in unknown state: {0}")]
+    Unasked(String),
+}
+
 /// Counts answers of one kind in a row.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -94,8 +105,13 @@ impl Settings {
 }
 
 impl Tally {
-    /// Takes an answer; a verdict that is new comes back.
-    pub fn push(&mut self, success: bool, settings: &Settings) -> Option<bool> {
+    /// Takes an answer; a verdict that is new comes back. A question that could not be asked is no answer.
+    pub fn push(&mut self, problem: Option<&Problem>, settings: &Settings) -> Option<bool> {
+        let success = match problem {
+            None => true,
+            Some(Problem::Failed(_)) => false,
+            Some(Problem::Unasked(_)) => return None,
+        };
         self.count = if self.last == Some(success) { self.count.saturating_add(1) } else { 1 };
         self.last = Some(success);
         let enough = if success { settings.success_threshold } else { settings.failure_threshold };
@@ -117,6 +133,8 @@ pub struct Prober {
     pub spec: Value,
     /// The container's part in its pod.
     pub role: crate::pod::Role,
+    /// How long the container runs already.
+    pub age: Duration,
     /// The address of the pod.
     pub pod_ip: String,
     /// The runtime, for commands.
@@ -133,18 +151,20 @@ impl Prober {
         let probe = self.spec[self.kind.field()].clone();
         let settings = Settings::read(&probe);
         let mut tally = Tally::default();
-        tokio::time::sleep(settings.initial_delay).await;
+        // The delay is the container's, however late this probe's turn comes.
+        tokio::time::sleep(settings.initial_delay.saturating_sub(self.age)).await;
         let mut period = tokio::time::interval(settings.period);
         period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             period.tick().await;
             let answer = self.ask(&probe, settings.timeout).await;
-            crate::counters::probed(self.kind, answer.is_ok());
-            if let Err(why) = &answer {
-                let message = format!("{} probe failed: {why}", self.kind.word());
+            let problem = answer.as_ref().err();
+            crate::counters::probed(self.kind, problem);
+            if let Some(problem) = problem {
+                let message = format!("{} probe {problem}", self.kind.word());
                 self.teller.container(self.container(), EventType::Warning, "Unhealthy", &message);
             }
-            let Some(success) = tally.push(answer.is_ok(), &settings) else { continue };
+            let Some(success) = tally.push(problem, &settings) else { continue };
             let verdict = Verdict { id: self.id.clone(), kind: self.kind, success };
             if self.verdicts.send(verdict).await.is_err() || self.kind == Kind::Startup && success {
                 return;
@@ -156,38 +176,47 @@ impl Prober {
         Container { spec: &self.spec, role: self.role }
     }
 
-    async fn ask(&self, probe: &Value, timeout: Duration) -> Result<(), String> {
+    async fn ask(&self, probe: &Value, timeout: Duration) -> Result<(), Problem> {
+        let unasked = |why: &str| Problem::Unasked(why.to_owned());
         if let Some(exec) = probe.get("exec") {
             let words = exec["command"].as_array().unwrap_or_default();
             let command = words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
-            return match self.runtime.exec(&self.id, command, timeout).await {
-                Ok((0, _)) => Ok(()),
-                Ok((_, output)) => Err(String::from_utf8_lossy(&output).into_owned()),
-                Err(status) if status.code() == tonic::Code::DeadlineExceeded => {
-                    Err(format!("command timed out: {}", status.message()))
-                }
-                Err(status) => Err(status.message().to_owned()),
-            };
+            return executed(self.runtime.exec(&self.id, command, timeout).await);
         }
         if let Some(action) = probe.get("httpGet") {
             let get = web::Get::read(action, self.container(), &self.pod_ip, "kube-probe/1.36");
-            let get = get.map_err(|error| error.to_string())?;
-            let (status, _) = web::get(&get, timeout).await.map_err(|error| error.to_string())?;
-            let good = status.as_u16() >= 200 && status.as_u16() < 400;
-            return if good { Ok(()) } else { Err(format!("HTTP probe failed with statuscode: {}", status.as_u16())) };
+            let get = get.map_err(|error| unasked(&error.to_string()))?;
+            let answer = web::get(&get, timeout).await;
+            let (status, _) = answer.map_err(|error| Problem::Failed(error.to_string()))?;
+            if (200..400).contains(&status.as_u16()) {
+                return Ok(());
+            }
+            return Err(Problem::Failed(format!("HTTP probe failed with statuscode: {}", status.as_u16())));
         }
         if let Some(action) = probe.get("tcpSocket") {
             let host = action.str_at(&["host"]).filter(|host| !host.is_empty()).unwrap_or(&self.pod_ip);
-            let port = web::port(&action["port"], self.container()).ok_or("the port is unknown")?;
-            return web::connect(host, port, timeout).await.map_err(|error| error.to_string());
+            let port = web::port(&action["port"], self.container()).ok_or_else(|| unasked("the port is unknown"))?;
+            return web::connect(host, port, timeout).await.map_err(|error| Problem::Failed(error.to_string()));
         }
         if let Some(action) = probe.get("grpc") {
-            let port =
-                action["port"].as_int().and_then(|port| u16::try_from(port).ok()).ok_or("the port is unknown")?;
+            let port = action["port"].as_int().and_then(|port| u16::try_from(port).ok());
+            let port = port.ok_or_else(|| unasked("the port is unknown"))?;
             let service = action.str_at(&["service"]).unwrap_or_default();
-            return grpc::check(&self.pod_ip, port, service, timeout).await;
+            return grpc::check(&self.pod_ip, port, service, timeout).await.map_err(Problem::Failed);
         }
         Ok(())
+    }
+}
+
+/// What a command says of its container: nothing, if the runtime could not run it.
+fn executed(outcome: Result<(i32, Vec<u8>), tonic::Status>) -> Result<(), Problem> {
+    match outcome {
+        Ok((0, _)) => Ok(()),
+        Ok((_, output)) => Err(Problem::Failed(String::from_utf8_lossy(&output).into_owned())),
+        Err(status) if status.code() == tonic::Code::DeadlineExceeded => {
+            Err(Problem::Failed(format!("command timed out: {}", status.message())))
+        }
+        Err(status) => Err(Problem::Unasked(status.message().to_owned())),
     }
 }
 
@@ -201,15 +230,32 @@ mod tests {
     fn enough_answers_in_a_row_are_a_verdict_once() {
         let settings = Settings::read(&value!({"successThreshold": 2, "failureThreshold": 3}));
         let mut tally = Tally::default();
-        let answers = "++-++---+---++";
+        let (failed, unasked) = (Problem::Failed(String::new()), Problem::Unasked(String::new()));
+        let answers = "++-++-?-?-+---++";
+        let problem = |sign: char| match sign {
+            '-' => Some(&failed),
+            '?' => Some(&unasked),
+            _ => None,
+        };
         let verdicts: String = answers
             .chars()
-            .map(|answer| match tally.push(answer == '+', &settings) {
+            .map(|sign| match tally.push(problem(sign), &settings) {
                 Some(true) => 'Y',
                 Some(false) => 'N',
                 None => '.',
             })
             .collect();
-        assert_eq!(verdicts, ".Y.....N.....Y");
+        assert_eq!(verdicts, ".Y.......N.....Y");
+    }
+    #[test]
+    fn a_command_that_could_not_be_run_says_nothing() {
+        let check = |outcome: Result<(i32, Vec<u8>), tonic::Status>, expect: &str| {
+            let said = executed(outcome).err().map(|problem| problem.to_string());
+            assert_eq!(said.unwrap_or_default(), expect);
+        };
+        check(Ok((0, b"fine".to_vec())), "");
+        check(Ok((1, b"broken".to_vec())), "failed: broken");
+        check(Err(tonic::Status::deadline_exceeded("1s")), "failed: command timed out: 1s");
+        check(Err(tonic::Status::unavailable("gone")), "errored and resulted in unknown state: gone");
     }
 }

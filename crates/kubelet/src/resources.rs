@@ -192,6 +192,18 @@ pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxConta
 /// What a running container has of what its pod says it should have.
 pub fn actual(spec: &Value, actual: &v1::LinuxContainerResources) -> Value {
     let mut shown = spec.clone();
+    // A runtime that tells shares tells everything: what it does not tell is not there yet.
+    let missing = [("cpu", actual.cpu_quota <= 0), ("memory", actual.memory_limit_in_bytes <= 0)];
+    for (name, _) in missing.into_iter().filter(|(_, missing)| *missing && actual.cpu_shares > 0) {
+        if let Some(limits) = shown.get_mut("limits").and_then(Value::as_object_mut) {
+            limits.remove(name);
+        }
+    }
+    if let Some(shown) = shown.as_object_mut()
+        && shown.get("limits").and_then(Value::as_object).is_some_and(Object::is_empty)
+    {
+        shown.remove("limits");
+    }
     let mut set = |of: &str, name: &str, amount: Quantity| {
         if let Some(entry) = shown.get_mut(of).and_then(|of| of.get_mut(name)) {
             *entry = amount.to_string().into();
@@ -306,6 +318,8 @@ mod tests {
         let shown = actual(&spec["resources"], &old);
         assert_eq!(shown["limits"], value!({"cpu": "100m", "memory": "32Mi"}));
         assert_eq!(shown["requests"], spec["resources"]["requests"]);
+        let unlimited = v1::LinuxContainerResources { cpu_quota: -1, memory_limit_in_bytes: 0, ..wanted };
+        assert!(actual(&spec["resources"], &unlimited).get("limits").is_none());
     }
 
     #[test]

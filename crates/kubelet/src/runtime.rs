@@ -104,6 +104,14 @@ impl Runtime {
         Ok((answer.exit_code, answer.stdout))
     }
 
+    /// The memory that a container uses and that cannot be had back at will; nothing if the runtime does not say.
+    pub async fn memory_used(&self, id: &str) -> u64 {
+        let mut client = self.runtime.clone();
+        let asked = client.container_stats(v1::ContainerStatsRequest { container_id: id.to_owned() }).await;
+        let memory = asked.ok().and_then(|answer| answer.into_inner().stats?.memory);
+        memory.and_then(|memory| memory.working_set_bytes).map_or(0, |bytes| bytes.value)
+    }
+
     /// Stops and removes sandboxes with everything in them.
     pub async fn remove_sandbox(&self, id: &str) -> Result<(), Status> {
         let mut client = self.runtime.clone();

@@ -19,6 +19,10 @@ use crate::pod::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Pod};
 /// The largest manifest that is read.
 const MANIFEST_BYTES_MAX: u64 = 10 << 20;
 
+/// The priority classes that every cluster has.
+const SYSTEM_PRIORITIES: &[(&str, i64)] =
+    &[("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
 /// After a failure the next attempt is not far.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -141,11 +145,13 @@ fn completed(mut pod: Value, hash: &str, source: &str, node: &str) -> Result<Val
     meta.set_annotation("kubernetes.io/config.seen", "1970-01-01T00:00:00Z");
     let spec = pod.get_mut("spec").and_then(Value::as_object_mut).ok_or("it has no spec")?;
     spec.insert("nodeName", node);
-    for (field, default) in [("restartPolicy", "Always"), ("dnsPolicy", "ClusterFirst")] {
-        spec.get_or_insert_with(field, || default.into());
-    }
-    spec.get_or_insert_with("terminationGracePeriodSeconds", || 30.into());
     spec.insert("tolerations", value!([{"operator": "Exists", "effect": "NoExecute"}]));
+    // Without an API server nobody else knows what these classes stand for.
+    let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default();
+    if let Some((_, priority)) = SYSTEM_PRIORITIES.iter().find(|(name, _)| *name == class) {
+        spec.get_or_insert_with("priority", || (*priority).into());
+    }
+    api::core::pod::kind().rules.default(&mut pod, "v1");
     if pod.at(&["spec", "containers"]).and_then(Value::as_array).is_none_or(<[Value]>::is_empty) {
         return Err("it has no containers".to_owned());
     }
@@ -272,6 +278,13 @@ mod tests {
         assert_eq!(Key::of(&pod).to_string(), "default/web-n1");
         assert!(Pod(&pod).is_static() && Pod(&pod).uid().len() == 32);
         assert_ne!(manifest(&text.replace('x', "y"), "n1").unwrap()["metadata"]["uid"], pod["metadata"]["uid"]);
+        let spec = &pod["spec"];
+        assert_eq!((&spec["restartPolicy"], &spec["dnsPolicy"]), (&"Always".into(), &"ClusterFirst".into()));
+        let container = &spec["containers"][0];
+        assert_eq!(container["terminationMessagePath"], "/dev/termination-log".into());
+        assert_eq!(container["imagePullPolicy"], "Always".into(), "without a tag the newest is meant");
+        let vital = text.replace("spec: {", "spec: {priorityClassName: system-node-critical, ");
+        assert_eq!(manifest(&vital, "n1").unwrap()["spec"]["priority"], Value::Int(2_000_001_000));
         assert_eq!(manifest("kind: Service", "n").unwrap_err(), "it is not a Pod");
         assert_eq!(manifest("kind: Pod\nspec: {}", "n").unwrap_err(), "it has no containers");
     }

@@ -8,7 +8,7 @@ use machinery::time::Time;
 use machinery::{Object, Value, value};
 
 use crate::plan::{Cause, Observed};
-use crate::pod::{Pod, RestartPolicy, Role};
+use crate::pod::Role;
 
 /// What is the same for all pods of a node.
 #[derive(Clone, Debug, Default)]
@@ -24,10 +24,12 @@ pub struct Facts {
 pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
     let pod = observed.pod;
     let statuses = containers::all(observed, facts);
-    let phase = phase(observed, &statuses);
+    let reached = phase(observed, &statuses);
+    let phase = told(observed, &statuses, reached);
     let mut status = Object::new();
     status.insert("phase", phase);
-    if let Some(Cause::Failed { reason, message }) = observed.local.ending.as_ref().map(|ending| &ending.cause) {
+    let cause = observed.local.ending.as_ref().map(|ending| &ending.cause);
+    if let (Some(Cause::Failed { reason, message }), "Failed") = (cause, phase) {
         status.insert("reason", reason.as_str());
         status.insert("message", message.as_str());
     }
@@ -48,11 +50,11 @@ pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
             status.insert(field, list.clone());
         }
     }
-    status.insert("conditions", conditions::all(observed, phase, &statuses));
-    // What others wrote stays; what this kubelet wrote once and no longer does goes.
+    status.insert("conditions", conditions::all(observed, reached, &statuses));
+    // What others wrote stays; why the pod is in a phase stays with the phase.
     for (field, value) in known.as_object().into_iter().flat_map(Object::iter) {
-        let ours = ["reason", "message"].contains(&field);
-        if !ours && !status.contains_key(field) {
+        let past = ["reason", "message"].contains(&field) && pod.phase() != phase;
+        if !past && !status.contains_key(field) {
             status.insert(field, value.clone());
         }
     }
@@ -76,9 +78,32 @@ pub fn keep_times(status: &mut Value, told: &Value) {
     }
 }
 
-/// Whether a status says that the pod has ended for good.
-pub fn is_terminal(status: &Value) -> bool {
-    matches!(status.str_at(&["phase"]), Some("Succeeded" | "Failed"))
+/// Whether a pod is to end for good, even if something of it still runs.
+pub fn is_over(observed: &Observed<'_>, facts: &Facts) -> bool {
+    is_terminal(phase(observed, &containers::all(observed, facts)))
+}
+
+fn is_terminal(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+/// The phase that is told: whoever hears that a pod is over may start another in its place, so that is told only when nothing
+/// of it runs any more.
+fn told(observed: &Observed<'_>, statuses: &containers::Statuses, reached: &'static str) -> &'static str {
+    let runs = observed.runtime.running().next().is_some() || observed.local.starting;
+    if !is_terminal(reached) || observed.pod.is_ended() || !runs {
+        return reached;
+    }
+    if has_begun(statuses) { "Running" } else { "Pending" }
+}
+
+/// Whether one of the main containers has ever run.
+fn has_begun(statuses: &containers::Statuses) -> bool {
+    statuses.app.iter().any(|status| {
+        status["state"].get("running").is_some()
+            || status["state"].get("terminated").is_some()
+            || status["lastState"].get("terminated").is_some()
+    })
 }
 
 fn addresses(observed: &Observed<'_>, facts: &Facts, status: &mut Object) {
@@ -123,8 +148,8 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
         return "Failed";
     }
     let ended = ending.is_some() && observed.runtime.running().next().is_none();
-    let (pending, failed) = initialization(pod, statuses);
-    if failed && pod.restart_policy() == RestartPolicy::Never {
+    let (pending, failed) = initialization(observed, statuses);
+    if failed {
         return "Failed";
     }
     let counts = counts(statuses);
@@ -145,7 +170,7 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
         let status = statuses.app_of(container.name());
         let ended = ["state", "lastState"].into_iter().find_map(|field| status[field].get("terminated"));
         let code = ended.and_then(|ended| ended.get("exitCode")?.as_int()).unwrap_or(0);
-        container.restarts_after(pod, code)
+        observed.starts_again(container) || container.restarts_after(pod, code)
     });
     match (restarts, counts.stopped == counts.succeeded) {
         (true, _) => "Running",
@@ -154,29 +179,27 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
     }
 }
 
-/// Whether init containers are still to do their part, and whether one has failed.
-fn initialization(pod: Pod<'_>, statuses: &containers::Statuses) -> (bool, bool) {
+/// Whether init containers are still to do their part, and whether one has failed for good.
+fn initialization(observed: &Observed<'_>, statuses: &containers::Statuses) -> (bool, bool) {
     let (mut pending, mut failed) = (false, false);
-    for container in pod.init_containers() {
+    for container in observed.pod.init_containers() {
+        let gives_up =
+            |code: i64| !observed.starts_again(container) && !container.restarts_after(observed.pod, code) && code != 0;
         let status = statuses.init_of(container.name());
         let code = status.at(&["state", "terminated", "exitCode"]).and_then(Value::as_int);
         let last = status.at(&["lastState", "terminated", "exitCode"]).and_then(Value::as_int);
         match (container.role, code) {
             (Role::Sidecar, _) => pending |= status["started"].as_bool() != Some(true) && code.is_none(),
             (_, Some(0)) => {}
-            (_, Some(_)) => (pending, failed) = (true, true),
+            (_, Some(code)) => (pending, failed) = (true, failed || gives_up(code)),
             (_, None) => {
                 pending = true;
-                failed |= status["state"].get("waiting").is_some() && last.is_some_and(|code| code != 0);
+                failed |= status["state"].get("waiting").is_some() && last.is_some_and(gives_up);
             }
         }
     }
     // Once one of the others was made, initialization is over.
-    let past = statuses.app.iter().any(|status| {
-        status["state"].get("running").is_some()
-            || status["state"].get("terminated").is_some()
-            || status["lastState"].get("terminated").is_some()
-    });
+    let past = has_begun(statuses);
     (pending && !past, failed && !past)
 }
 

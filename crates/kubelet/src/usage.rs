@@ -75,10 +75,34 @@ impl Disk {
     }
 }
 
+/// What something takes of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Room.
+    pub bytes: u64,
+    /// Files and directories.
+    pub inodes: u64,
+}
+
+impl std::ops::Add for Taken {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, inodes: self.inodes + other.inodes }
+    }
+}
+
+impl std::iter::Sum for Taken {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| sum + one)
+    }
+}
+
 /// What everything at and below a path takes on its disk; other disks mounted below it do not count.
-pub fn disk_used(path: &Path) -> u64 {
-    let Ok(root) = fs::symlink_metadata(path) else { return 0 };
-    let mut bytes = root.blocks() * 512;
+pub fn disk_used(path: &Path) -> Taken {
+    let Ok(root) = fs::symlink_metadata(path) else { return Taken::default() };
+    let one = |metadata: &fs::Metadata| Taken { bytes: metadata.blocks() * 512, inodes: 1 };
+    let mut taken = one(&root);
     let mut waiting = if root.is_dir() { vec![path.to_owned()] } else { Vec::new() };
     while let Some(dir) = waiting.pop() {
         // What goes while it is measured counts for nothing.
@@ -87,13 +111,13 @@ pub fn disk_used(path: &Path) -> u64 {
             if metadata.dev() != root.dev() {
                 continue;
             }
-            bytes += metadata.blocks() * 512;
+            taken = taken + one(&metadata);
             if metadata.is_dir() {
                 waiting.push(entry.path());
             }
         }
     }
-    bytes
+    taken
 }
 
 fn field(text: &str, name: &str) -> Option<u64> {
@@ -111,6 +135,18 @@ fn busy(stat: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_below_a_path_is_counted_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("d")).unwrap();
+        let empty = disk_used(dir.path());
+        fs::write(dir.path().join("d/f"), [7; 10_000]).unwrap();
+        let full = disk_used(dir.path());
+        assert_eq!((empty.inodes, full.inodes), (2, 3));
+        assert!(full.bytes >= empty.bytes + 10_000, "{empty:?} {full:?}");
+        assert_eq!(disk_used(&dir.path().join("absent")), Taken::default());
+    }
 
     #[test]
     fn a_machine_is_read_as_the_kernel_tells_it() {

@@ -12,7 +12,7 @@ mod trust;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use api::field_rules::quantity;
@@ -26,6 +26,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::drivers::csi::{Csi, Wanted};
 use crate::environment::Sources;
 use crate::pod::Pod;
+use crate::resources::{self, Amounts};
 use nfs::Export;
 use payload::PayloadError;
 pub use token::Tokens;
@@ -74,11 +75,30 @@ pub struct Prepared {
     pub refresh_at: Option<Time>,
 }
 
+/// Whose claim may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Anybody,
+    Pod,
+}
+
 /// Where a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A directory or file of the node.
-    Path(PathBuf),
+    Path {
+        /// Which one.
+        path: PathBuf,
+        /// Whether containers may only read it, whatever their mounts say.
+        read_only: bool,
+    },
+    /// A device of the node, as it is.
+    Device {
+        /// Which one.
+        path: PathBuf,
+        /// Whether containers may only read it.
+        read_only: bool,
+    },
     /// An image, mounted by the runtime.
     Image {
         /// Which one.
@@ -93,6 +113,12 @@ pub struct Volumes {
     client: Client,
     pods: PathBuf,
     csi: Csi,
+}
+
+impl Place {
+    const fn writable(path: PathBuf) -> Self {
+        Self::Path { path, read_only: false }
+    }
 }
 
 impl VolumeError {
@@ -168,8 +194,13 @@ impl Volumes {
         let dir =
             |plugin: &str| self.pod_dir(pod.uid()).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name);
         match kind {
-            "emptyDir" => self.empty_dir(pod, source, &dir("empty-dir")).map(Place::Path),
-            "hostPath" => hostpath::check(source).map(Place::Path),
+            "emptyDir" => {
+                let dir = dir("empty-dir");
+                let bytes = memory_bytes(pod, source, sources.allocatable);
+                empty_dir(pod, source, &dir, &self.mark(pod, "empty-dir", name), bytes)?;
+                Ok(Place::writable(dir))
+            }
+            "hostPath" => hostpath::check(source).map(Place::writable),
             "configMap" | "secret" | "downwardAPI" | "projected" => {
                 tokens.renew(&self.client, pod, volume, now).await?;
                 let files = payload::of_volume(pod, volume, sources, tokens)?;
@@ -186,77 +217,80 @@ impl Volumes {
                 }
                 let group = pod.spec()["securityContext"]["fsGroup"].as_int();
                 atomic::write(&dir, &files, group).map_err(VolumeError::io(format!("write volume {name}")))?;
-                Ok(Place::Path(dir))
+                Ok(Place::Path { path: dir, read_only: true })
             }
             "image" => Ok(Place::Image {
                 reference: source.str_at(&["reference"]).unwrap_or_default().to_owned(),
                 pull_policy: source.str_at(&["pullPolicy"]).unwrap_or_default().to_owned(),
             }),
-            "nfs" => self.of_server(pod, name, Export::read(source, None)).await,
-            "csi" => self.of_driver(pod, &Wanted { name, source, persistent: None }).await,
-            "persistentVolumeClaim" => self.claim(pod, source.str_at(&["claimName"]).unwrap_or_default()).await,
-            "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name())).await,
+            "nfs" => self.of_server(pod, name, Export::read(source, None), is_read_only(source)).await,
+            "csi" => {
+                self.of_driver(pod, &Wanted { name, source, persistent: None, read_only: is_read_only(source) }).await
+            }
+            "persistentVolumeClaim" => {
+                let claim = source.str_at(&["claimName"]).unwrap_or_default();
+                self.claim(pod, claim, Owner::Anybody, is_read_only(source)).await
+            }
+            "ephemeral" => self.claim(pod, &format!("{}-{name}", pod.name()), Owner::Pod, false).await,
             other => Err(VolumeError::Unsupported(other.to_owned())),
         }
     }
 
-    fn empty_dir(&self, pod: Pod<'_>, source: &Value, dir: &Path) -> Result<PathBuf, VolumeError> {
-        make_dir(dir, 0o777)?;
-        let medium = source.str_at(&["medium"]).unwrap_or_default();
-        let mounted = medium.is_empty() || is_mount_point(dir);
-        if medium == "Memory" && !mounted {
-            mount_tmpfs(dir, source.get("sizeLimit").map(|limit| quantity(limit).value()))?;
-        } else if let Some(size) = medium.strip_prefix("HugePages").filter(|_| !mounted) {
-            mount_hugepages(dir, &page_size(pod, size)?)?;
-        }
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
-            .map_err(VolumeError::io("open an emptyDir to all"))?;
-        if let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() {
-            ownership::give(dir, group, ownership_policy(pod))
-                .map_err(VolumeError::io("give an emptyDir to its group"))?;
-        }
-        Ok(dir.to_owned())
-    }
-
     /// A claim leads to a volume that is on this node.
-    async fn claim(&self, pod: Pod<'_>, name: &str) -> Result<Place, VolumeError> {
+    async fn claim(&self, pod: Pod<'_>, name: &str, owner: Owner, read_only: bool) -> Result<Place, VolumeError> {
         let ask = async |resource: &'static Resource, namespace: &str, name: &str| {
             let answer = self.client.get(&Target::named(resource, namespace, name)).await;
             answer.map_err(|error| VolumeError::Api { what: format!("{resource} {name:?}"), source: Box::new(error) })
         };
         let claim = ask(&kinds::PERSISTENT_VOLUME_CLAIMS, pod.namespace(), name).await?;
+        if owner == Owner::Pod && !is_controlled(&claim, pod) {
+            let (namespace, pod) = (pod.namespace(), pod.name());
+            let message =
+                format!("PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)");
+            return Err(VolumeError::Invalid(message));
+        }
         let volume = claim.str_at(&["spec", "volumeName"]).unwrap_or_default();
         if claim.str_at(&["status", "phase"]) != Some("Bound") || volume.is_empty() {
             return Err(VolumeError::Invalid(format!("PVC {}/{name} is not bound", pod.namespace())));
         }
         let object = ask(&kinds::PERSISTENT_VOLUMES, "", volume).await?;
         let spec = &object["spec"];
+        let is_block = spec.str_at(&["volumeMode"]) == Some("Block");
         if let Some(source) = spec.get("csi") {
-            return self.of_driver(pod, &Wanted { name: volume, source, persistent: Some(spec) }).await;
-        }
-        if let Some(source) = spec.get("nfs") {
-            return self.of_server(pod, volume, Export::read(source, Some(spec))).await;
-        }
-        let path = if let Some(source) = spec.get("hostPath") {
-            hostpath::check(source)?
-        } else if let Some(local) = spec.get("local") {
-            let path = PathBuf::from(local.str_at(&["path"]).unwrap_or_default());
-            if !path.exists() {
-                return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
+            let read_only = read_only || is_read_only(source);
+            let wanted = Wanted { name: volume, source, persistent: Some(spec), read_only };
+            if is_block {
+                return Ok(Place::Device { path: self.csi.publish(pod, &wanted).await?.path, read_only });
             }
-            path
-        } else {
+            return self.of_driver(pod, &wanted).await;
+        }
+        if let Some(source) = spec.get("nfs").filter(|_| !is_block) {
+            let read_only = read_only || is_read_only(source);
+            return self.of_server(pod, volume, Export::read(source, Some(spec)), read_only).await;
+        }
+        if let Some(source) = spec.get("hostPath").filter(|_| !is_block) {
+            // Paths of the node are shared with the node, and stay whose they are.
+            return Ok(Place::Path { path: hostpath::check(source)?, read_only });
+        }
+        let Some(local) = spec.get("local") else {
             let kind = spec.as_object().and_then(|spec| spec.keys().find(|key| PLUGINS.contains(key)));
+            let kind = if is_block { Some("block device outside of local and csi") } else { kind };
             return Err(VolumeError::Unsupported(kind.unwrap_or("an unknown kind").to_owned()));
         };
-        if let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() {
-            let give = ownership::give(&path, group, ownership_policy(pod));
-            give.map_err(VolumeError::io("give a volume to its group"))?;
+        let path = PathBuf::from(local.str_at(&["path"]).unwrap_or_default());
+        if !path.exists() {
+            return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
         }
-        Ok(Place::Path(path))
+        if is_block {
+            return local_device(path, read_only);
+        }
+        if !read_only {
+            once(&self.mark(pod, "local-volume", volume), || give(pod, &path))?;
+        }
+        Ok(Place::Path { path, read_only })
     }
 
-    async fn of_server(&self, pod: Pod<'_>, name: &str, export: Export) -> Result<Place, VolumeError> {
+    async fn of_server(&self, pod: Pod<'_>, name: &str, export: Export, read_only: bool) -> Result<Place, VolumeError> {
         let dir = self.pod_dir(pod.uid()).join("volumes/kubernetes.io~nfs").join(name);
         make_dir(&dir, 0o750)?;
         if !is_mount_point(&dir) {
@@ -265,22 +299,26 @@ impl Volumes {
             let mounted = mounting.await.expect("mounting does not panic");
             mounted.map_err(VolumeError::io(format!("mount NFS volume {name}")))?;
         }
-        Ok(Place::Path(dir))
+        Ok(Place::Path { path: dir, read_only })
     }
 
     async fn of_driver(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Place, VolumeError> {
         let published = self.csi.publish(pod, wanted).await?;
-        let group = pod.spec()["securityContext"]["fsGroup"].as_int();
-        if let Some(group) = group.filter(|_| published.give_to_group) {
-            let give = ownership::give(&published.path, group, ownership_policy(pod));
-            give.map_err(VolumeError::io("give a volume to its group"))?;
+        if published.give_to_group && !wanted.read_only {
+            once(&self.mark(pod, "csi", wanted.name), || give(pod, &published.path))?;
         }
-        Ok(Place::Path(published.path))
+        Ok(Place::Path { path: published.path, read_only: wanted.read_only })
+    }
+
+    /// The file that says that a volume of a pod was set up.
+    fn mark(&self, pod: Pod<'_>, plugin: &str, name: &str) -> PathBuf {
+        self.pod_dir(pod.uid()).join("plugins").join(format!("kubernetes.io~{plugin}")).join(name).join("ready")
     }
 
     /// Takes the volumes of a pod away that has ended; the last words of its containers stay.
     pub async fn release(&self, uid: &str) -> Result<(), VolumeError> {
         self.csi.unpublish(uid).await?;
+        take_away(uid, &self.pod_dir(uid).join("plugins"))?;
         take_away(uid, &self.pod_dir(uid).join("volumes"))?;
         take_away(uid, &self.pod_dir(uid).join("volume-subpaths"))
     }
@@ -290,6 +328,59 @@ impl Volumes {
         self.csi.unpublish(uid).await?;
         take_away(uid, &self.pod_dir(uid))
     }
+}
+
+fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path, memory: Option<i64>) -> Result<(), VolumeError> {
+    make_dir(dir, 0o777)?;
+    let medium = source.str_at(&["medium"]).unwrap_or_default();
+    if !medium.is_empty() && !is_mount_point(dir) {
+        // What was there before went with the mount.
+        let _ = fs::remove_file(mark);
+        match medium.strip_prefix("HugePages") {
+            Some(size) => mount_hugepages(dir, &page_size(pod, size)?)?,
+            None => mount_tmpfs(dir, memory)?,
+        }
+    }
+    once(mark, || {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
+            .map_err(VolumeError::io("open an emptyDir to all"))?;
+        give(pod, dir)
+    })
+}
+
+/// The memory that a volume may take: what it says, but no more than its pod may use or the node has to give.
+fn memory_bytes(pod: Pod<'_>, source: &Value, allocatable: &Amounts) -> Option<i64> {
+    let said = source.get("sizeLimit").map(quantity);
+    let of_pod = resources::pod_limits(pod).get("memory").copied();
+    let limits = [said, of_pod, allocatable.get("memory").copied()];
+    limits.into_iter().flatten().map(Quantity::value).filter(|bytes| *bytes > 0).min()
+}
+
+/// Sets a volume up when it is new: whatever containers make of its modes and owners afterwards stays, and none of them ever
+/// sees it half set up.
+fn once(mark: &Path, set_up: impl FnOnce() -> Result<(), VolumeError>) -> Result<(), VolumeError> {
+    if mark.exists() {
+        return Ok(());
+    }
+    set_up()?;
+    if let Some(parent) = mark.parent() {
+        make_dir(parent, 0o750)?;
+    }
+    fs::write(mark, "").map_err(VolumeError::io(format!("write {}", mark.display())))
+}
+
+/// Gives a volume to the group of its pod, if it has one.
+fn give(pod: Pod<'_>, path: &Path) -> Result<(), VolumeError> {
+    let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() else { return Ok(()) };
+    ownership::give(path, group, ownership_policy(pod)).map_err(VolumeError::io("give a volume to its group"))
+}
+
+fn local_device(path: PathBuf, read_only: bool) -> Result<Place, VolumeError> {
+    let is_device = fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    if is_device {
+        return Ok(Place::Device { path, read_only });
+    }
+    Err(VolumeError::Invalid(format!("{} is not a block device", path.display())))
 }
 
 fn take_away(uid: &str, dir: &Path) -> Result<(), VolumeError> {
@@ -311,6 +402,16 @@ const PLUGINS: &[&str] = &["iscsi", "fc", "cephfs", "rbd", "azureFile", "awsElas
 
 fn kind_of(volume: &Value) -> Option<(&str, &Value)> {
     volume.as_object()?.iter().find(|(field, value)| *field != "name" && !value.is_null())
+}
+
+fn is_controlled(object: &Value, pod: Pod<'_>) -> bool {
+    let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).unwrap_or_default();
+    let is_pod = |owner: &Value| owner.str_at(&["uid"]) == Some(pod.uid());
+    owners.iter().any(|owner| owner["controller"].as_bool() == Some(true) && is_pod(owner))
+}
+
+fn is_read_only(source: &Value) -> bool {
+    source["readOnly"].as_bool().unwrap_or(false)
 }
 
 fn ownership_policy(pod: Pod<'_>) -> ownership::Policy {
@@ -342,7 +443,7 @@ fn page_size(pod: Pod<'_>, said: &str) -> Result<Quantity, VolumeError> {
     if let Some(size) = said.strip_prefix('-') {
         return size.parse().map_err(|_| VolumeError::Invalid(format!("{size:?} is no size of pages")));
     }
-    let asked = crate::resources::pod_requests(pod);
+    let asked = resources::pod_requests(pod);
     let mut sizes = asked.keys().filter_map(|name| name.strip_prefix("hugepages-"));
     match (sizes.next().and_then(|size| size.parse().ok()), sizes.next()) {
         (Some(size), None) => Ok(size),
@@ -380,6 +481,36 @@ mod tests {
     use machinery::value;
 
     use super::*;
+
+    #[test]
+    fn what_a_container_makes_of_its_volumes_mode_stays() {
+        let top = tempfile::tempdir().unwrap();
+        let (dir, mark) = (top.path().join("v"), top.path().join("plugins/v/ready"));
+        let (pod, source) = (value!({"spec": {}}), value!({}));
+        let check = |expect: u32| {
+            empty_dir(Pod(&pod), &source, &dir, &mark, None).unwrap();
+            assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o7777, expect);
+        };
+        check(0o777);
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        check(0o700);
+        fs::remove_file(&mark).unwrap();
+        check(0o777);
+    }
+
+    #[test]
+    fn a_volume_in_memory_takes_no_more_than_its_pod_may_use_or_the_node_has() {
+        let allocatable = Amounts::from([("memory".to_owned(), "1Gi".parse().unwrap())]);
+        let check = |source: Value, limit: &str, expect: i64| {
+            let limits = if limit.is_empty() { value!({}) } else { value!({"memory": limit}) };
+            let pod = value!({"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}});
+            assert_eq!(memory_bytes(Pod(&pod), &source, &allocatable), Some(expect << 20), "{source:?} {limit}");
+        };
+        check(value!({}), "", 1024);
+        check(value!({"sizeLimit": "0"}), "64Mi", 64);
+        check(value!({"sizeLimit": "8Mi"}), "64Mi", 8);
+        check(value!({"sizeLimit": "2Gi"}), "", 1024);
+    }
 
     #[test]
     fn the_pages_of_a_volume_are_those_it_names_or_the_only_ones_of_its_pod() {

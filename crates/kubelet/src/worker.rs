@@ -16,10 +16,11 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::backoff::Backoffs;
 use crate::context::Context;
-use crate::observed::RuntimePod;
-use crate::plan::{self, Action, Cause, Ending, Local, Observed, PodPlan, Waiting};
+use crate::observed::{self, RuntimePod, State};
+use crate::plan::{self, Action, Cause, Ending, Local, Observed, PodPlan, Resizing, Waiting};
 use crate::pod::Pod;
 use crate::probe::{self, Prober, Verdict};
+use crate::resize::Pending;
 use crate::status;
 use crate::volumes::Tokens;
 use report::Report;
@@ -42,6 +43,8 @@ pub struct Desired {
     pub gone: bool,
     /// The node puts it out.
     pub end: Option<(Cause, i64)>,
+    /// Why the pod has less or more than it should.
+    pub resize: Option<Pending>,
 }
 
 /// What wakes a worker apart from what is wanted.
@@ -80,6 +83,8 @@ struct Worker {
     verdicts: (mpsc::Sender<Verdict>, mpsc::Receiver<Verdict>),
     probers: BTreeMap<(String, probe::Kind), AbortHandle>,
     reports: watch::Sender<Option<Report>>,
+    /// Told to what is being started when the pod is to end.
+    ending: watch::Sender<bool>,
 }
 
 /// What a task of a worker comes back with.
@@ -90,8 +95,8 @@ enum Done {
     Started,
     /// A container has ended.
     Killed(String),
-    /// A container may use what it should, or could not be changed.
-    Resized(String, bool),
+    /// A container may use what it should, or could not be changed for this reason.
+    Resized(String, Result<(), String>),
     /// A sandbox has stopped.
     Stopped,
     /// Volumes are up to date, or could not be brought so; when to look again.
@@ -134,6 +139,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, w
         verdicts: mpsc::channel(VERDICTS_MAX),
         probers: BTreeMap::new(),
         reports,
+        ending: watch::Sender::new(false),
         context,
     };
     worker.wanted(first);
@@ -161,6 +167,9 @@ impl Worker {
     fn wanted(&mut self, desired: Desired) {
         let now = clock::now();
         let known = desired.mirror.as_ref().filter(|mirror| !Pod(mirror).is_ended() || self.local.ending.is_some());
+        if shows_otherwise(Pod(&self.pod), Pod(&desired.pod)) {
+            self.refresh_at = Some(now);
+        }
         self.pod = match known {
             // A static pod's status is its copy's, unless that is about an earlier life: a pod of a file begins anew.
             Some(mirror) => {
@@ -173,6 +182,7 @@ impl Worker {
             None => desired.pod,
         };
         self.mirror = desired.mirror;
+        self.local.resize = desired.resize;
         self.gone |= desired.gone;
         let pod = Pod(&self.pod);
         let meta = pod.meta();
@@ -223,6 +233,9 @@ impl Worker {
         let mut wake_at = self.tell_of_waiting_images();
         self.tell_of_crashes();
         let (plan, status) = self.decide();
+        if self.local.ending.is_some() {
+            self.ending.send_replace(true);
+        }
         self.report(status);
         for action in &plan.actions {
             tracing::debug!(pod = self.pod().described(), %action, "acts");
@@ -250,7 +263,9 @@ impl Worker {
             let (now, grace_seconds) = (observed.now, observed.pod.grace_seconds());
             let cause = match &plan.end {
                 Some(cause) => cause.clone(),
-                None if self.local.ending.is_none() && status::is_terminal(&status) => Cause::Completed,
+                None if self.local.ending.is_none() && status::is_over(&observed, &self.context.facts) => {
+                    Cause::Completed
+                }
                 None => {
                     self.told = status.clone();
                     return (plan, status);
@@ -300,7 +315,7 @@ impl Worker {
             true => host.cloned(),
             false => sandbox.and_then(|sandbox| sandbox.ips.first().cloned()),
         };
-        let mut started = Vec::new();
+        let (mut started, now) = (Vec::new(), clock::now());
         for known in self.runtime.running() {
             let Some(container) = Pod(&self.pod).container(&known.name) else { continue };
             let verdicts = self.local.probes.get(&known.id).cloned().unwrap_or_default();
@@ -314,6 +329,7 @@ impl Worker {
                         id: known.id.clone(),
                         spec: container.spec.clone(),
                         role: container.role,
+                        age: age(known, now),
                         pod_ip: pod_ip.clone().unwrap_or_default(),
                         runtime: self.context.runtime.clone(),
                         teller: self.context.teller(Pod(&self.pod)),
@@ -523,8 +539,11 @@ impl Worker {
             }
             Done::Started => self.local.starting = false,
             Done::Killed(id) => drop(self.local.killing.remove(&id)),
-            Done::Resized(id, true) => drop(self.local.resizing.remove(&id)),
-            Done::Resized(id, false) => drop(self.local.resizing.insert(id, clock::now().plus(RETRY))),
+            Done::Resized(id, Ok(())) => drop(self.local.resizing.remove(&id)),
+            Done::Resized(id, Err(problem)) => {
+                let retry_at = clock::now().plus(RETRY);
+                self.local.resizing.insert(id, Resizing { retry_at, problem: Some(problem) });
+            }
             Done::Stopped => {}
             Done::Refreshed(at) => {
                 self.refreshing = false;
@@ -571,6 +590,43 @@ impl Worker {
     }
 }
 
+/// Whether volumes that show something of their pod may show something else now: its metadata, or amounts of its specification.
+fn shows_otherwise(before: Pod<'_>, now: Pod<'_>) -> bool {
+    let (before, now) = (before.meta(), now.meta());
+    before.labels() != now.labels()
+        || before.annotations() != now.annotations()
+        || before.generation() != now.generation()
+}
+
+/// How long a container runs already.
+fn age(container: &observed::Container, now: Time) -> std::time::Duration {
+    let State::Running { since } = container.state else { return std::time::Duration::ZERO };
+    std::time::Duration::from_nanos(now.since(since).nanos().max(0).unsigned_abs())
+}
+
 fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     a.into_iter().chain(b).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn what_volumes_show_of_a_pod_changes_with_its_metadata_and_specification_and_not_with_its_status() {
+        let before = value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "1"}, "status": {}});
+        let check = |now: Value, expect: bool| {
+            assert_eq!(shows_otherwise(Pod(&before), Pod(&now)), expect, "{now:?}");
+        };
+        check(
+            value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "2"}, "status": {"phase": "Running"}}),
+            false,
+        );
+        check(value!({"metadata": {"labels": {"a": "2"}}}), true);
+        check(value!({"metadata": {"labels": {"a": "1"}, "annotations": {"b": "1"}}}), true);
+        check(value!({"metadata": {"labels": {"a": "1"}, "generation": 2}}), true);
+        check(value!({"metadata": {}}), true);
+    }
 }

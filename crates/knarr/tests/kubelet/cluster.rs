@@ -315,7 +315,10 @@ impl Cluster {
         let pod = self.get(&PODS, name).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while !self.printed(&pod, container, attempt).contains(text) {
-            assert!(tokio::time::Instant::now() < deadline, "{text:?} is not printed\n{}", self.log.lock().unwrap());
+            if tokio::time::Instant::now() > deadline {
+                let events = self.events().await.join("\n");
+                panic!("{text:?} is not printed\n{events}\n{}", self.log.lock().unwrap());
+            }
             tokio::task::yield_now().await;
         }
     }
@@ -409,6 +412,11 @@ impl Cluster {
     pub async fn get(&self, resource: &'static Resource, name: &str) -> Value {
         let namespace = if resource.kind == "Node" { "" } else { "default" };
         self.client.get(&Target::named(resource, namespace, name)).await.unwrap()
+    }
+
+    /// An object of the default namespace, if it is there.
+    pub async fn find(&self, resource: &'static Resource, name: &str) -> Option<Value> {
+        self.client.get(&Target::named(resource, "default", name)).await.ok()
     }
 
     /// Deletes a pod and waits for it to be gone.

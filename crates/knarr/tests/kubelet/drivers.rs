@@ -257,6 +257,9 @@ async fn a_volume_of_a_storage_driver_is_attached_staged_published_and_taken_bac
     cluster.create(&PODS, &mounting("first", "sleep 1000")).await;
     attach(&cluster).await;
     cluster.wait(&PODS, "first", "ready", is_ready).await;
+    let in_use = |node: &Value| node["status"].get("volumesInUse").cloned();
+    let held = Some(value!(["kubernetes.io/csi/csi.example.com^volume-1"]));
+    cluster.wait(&NODES, NODE, "using the volume", |node| in_use(node) == held).await;
     let mut second = mounting("second", "cat /v/content; echo more >/v/file");
     set(&mut second, "restartPolicy", "Never");
     assert_eq!(cluster.output(&second).await, "of the driver\n");
@@ -269,6 +272,7 @@ async fn a_volume_of_a_storage_driver_is_attached_staged_published_and_taken_bac
         assert!(std::time::Instant::now() < deadline, "{:?}", driver.calls());
         tokio::task::yield_now().await;
     }
+    cluster.wait(&NODES, NODE, "without the volume", |node| in_use(node).is_none()).await;
     let calls = driver.calls();
     let of_volume: Vec<&str> =
         calls.iter().map(String::as_str).filter(|call| !call.starts_with("registered")).collect();

@@ -70,6 +70,53 @@ async fn last_words_come_from_the_log_and_exits_decide_about_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_container_takes_all_others_with_it_and_init_containers_decide_for_themselves() {
+    let Some(cluster) = cluster().await else { return };
+    let mounted = |name: &str, script: &str, more: Value| {
+        let mut container = container(name, script);
+        let fields = container.as_object_mut().unwrap();
+        fields.insert("volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+        for (field, value) in more.as_object().unwrap().iter() {
+            fields.insert(field, value.clone());
+        }
+        container
+    };
+    let rule = |action: &str| value!([{"action": action, "exitCodes": {"operator": "In", "values": [42]}}]);
+    let own = |action: &str| value!({"restartPolicy": "Never", "restartPolicyRules": (rule(action))});
+    let first =
+        mounted("first", "echo first >>/v/log; test -e /v/tried && exit 0; touch /v/tried; exit 42", own("Restart"));
+    let main = mounted("c", "test -e /v/once && exec cat /v/log; touch /v/once; exit 42", own("RestartAllContainers"));
+    let other =
+        mounted("other", "echo other >>/v/log; until grep -c first /v/log | grep -q 3; do sleep 0.1; done", value!({}));
+    let spec = value!({"restartPolicy": "Never", "initContainers": [first], "containers": [main, other],
+        "volumes": [{"name": "v", "emptyDir": {}}], "terminationGracePeriodSeconds": 1});
+    let ended = cluster.run(&with("all", spec), "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    let status = &ended["status"];
+    assert_eq!(phase(&ended), "Succeeded", "{status:?}");
+    let restarts = |list: &str| -> Vec<Value> {
+        let statuses = status[list].as_array().unwrap();
+        statuses.iter().map(|one| one["restartCount"].clone()).collect()
+    };
+    assert_eq!(restarts("containerStatuses"), [Value::Int(1), Value::Int(1)]);
+    assert_eq!(restarts("initContainerStatuses"), [Value::Int(2)]);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_init_container_writes_variables_for_those_after_it() {
+    let Some(cluster) = cluster().await else { return };
+    let mut writes = container("writes", "echo \"WORD='from the first'\" >/v/words");
+    writes.as_object_mut().unwrap().insert("volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    let mut reads = container("c", "echo $SAID");
+    let from = value!({"fileKeyRef": {"volumeName": "v", "path": "words", "key": "WORD"}});
+    reads.as_object_mut().unwrap().insert("env", value!([{"name": "SAID", "valueFrom": from}]));
+    let spec = value!({"restartPolicy": "Never", "initContainers": [writes], "containers": [reads],
+        "volumes": [{"name": "v", "emptyDir": {}}]});
+    assert_eq!(cluster.output(&with("words", spec)).await, "from the first\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
     let Some(cluster) = cluster().await else { return };
     let mut parts = pod("parts", "echo mine >/part/file; cat /whole/parts/file");
@@ -85,7 +132,17 @@ async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
         "volumeMounts",
         value!([{"name": "v", "mountPath": "/part", "subPathExpr": "$(NAME)"}, {"name": "v", "mountPath": "/whole"}]),
     );
+    // Whoever may write to the volume may write to the part that is made of it.
+    set(&mut parts, "securityContext", value!({"runAsUser": 33}));
     assert_eq!(cluster.output(&parts).await, "mine\n");
+
+    let mut hole = parts.clone();
+    hole.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", "hole");
+    set_container(&mut hole, "env", value!([{"name": "NAME", "value": ""}]));
+    let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    let found =
+        cluster.run(&hole, "refused", |pod| waiting(pod)["reason"] == Value::from("CreateContainerConfigError")).await;
+    assert_eq!(waiting(&found)["message"], Value::from("missing value for NAME"));
 
     let mut listens = pod("listens", "sleep 1; exec httpd -f -p 127.0.0.1:8098 -h /tmp");
     set(&mut listens, "hostNetwork", true);

@@ -1,5 +1,6 @@
 //! Nodes and pods from their making to their end.
 
+use client::{Patch, Target, WriteOptions};
 use machinery::{Value, value};
 
 use crate::cluster::*;
@@ -32,6 +33,25 @@ async fn a_node_registers_with_what_it_has_and_keeps_its_lease() {
     );
     let lease = cluster.wait_in(&LEASES, "kube-node-lease", NODE, "held", |_| true).await;
     assert_eq!(lease["spec"]["holderIdentity"], Value::from(NODE));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_keeps_the_resources_that_others_give_it() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.wait(&NODES, NODE, "ready", is_ready).await;
+    let target = Target::named(&NODES, "", NODE).subresource("status");
+    let give = async |amount: Value| {
+        let patch = Patch::Merge(value!({"status": {"capacity": {"example.com/fakecpu": amount}}}));
+        cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    };
+    give("1k".into()).await;
+    let found = |node: &Value, field: &str| node["status"][field].get("example.com/fakecpu").cloned();
+    let both = |node: &Value| (found(node, "capacity"), found(node, "allocatable"));
+    let given = (Some(Value::from("1k")), Some(Value::from("1k")));
+    cluster.wait(&NODES, NODE, "given something", |node| both(node) == given).await;
+    give(Value::Null).await;
+    cluster.wait(&NODES, NODE, "without it again", |node| both(node) == (None, None)).await;
     cluster.finish().await;
 }
 
@@ -135,6 +155,44 @@ async fn init_containers_and_sidecars_come_first_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_hears_that_a_pod_is_over_finds_nothing_of_it_running() {
+    let Some(cluster) = cluster().await else { return };
+    let slow = "trap 'sleep 2; exit 0' TERM; while :; do sleep 0.1; done";
+    let mut late = pod("late", slow);
+    set(&mut late, "activeDeadlineSeconds", 1);
+    set(&mut late, "terminationGracePeriodSeconds", 20);
+    let over = |pod: &Value| matches!(phase(pod), "Succeeded" | "Failed");
+    let found = cluster.run(&late, "over", over).await;
+    assert_eq!((phase(&found), &found["status"]["reason"]), ("Failed", &Value::from("DeadlineExceeded")));
+    assert!(found["status"]["containerStatuses"][0]["state"].get("terminated").is_some(), "{:?}", found["status"]);
+    let mut sidecar = container("side", slow);
+    sidecar.as_object_mut().unwrap().insert("restartPolicy", "Always");
+    let spec = value!({"restartPolicy": "Never", "initContainers": [sidecar], "containers": [(container("c", "true"))],
+        "terminationGracePeriodSeconds": 20});
+    let found = cluster.run(&with("job", spec), "over", over).await;
+    assert_eq!(phase(&found), "Succeeded");
+    assert!(found["status"]["initContainerStatuses"][0]["state"].get("terminated").is_some(), "{:?}", found["status"]);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_a_probe_condemns_runs_again_although_it_ended_well() {
+    let Some(cluster) = cluster().await else { return };
+    let script = "test -e /v/once && touch /v/well; touch /v/once; trap 'exit 0' TERM; while :; do sleep 0.1; done";
+    let mut ill = pod("ill", script);
+    set(&mut ill, "restartPolicy", "OnFailure");
+    set(&mut ill, "volumes", value!([{"name": "v", "emptyDir": {}}]));
+    set_container(&mut ill, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    let probe = value!({"exec": {"command": ["test", "-e", "/v/well"]}, "periodSeconds": 1, "failureThreshold": 1});
+    set_container(&mut ill, "livenessProbe", probe);
+    let again = |pod: &Value| is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == Value::Int(1);
+    let found = cluster.run(&ill, "running again", again).await;
+    let last = &found["status"]["containerStatuses"][0]["lastState"]["terminated"];
+    assert_eq!((phase(&found), &last["exitCode"]), ("Running", &Value::Int(0)));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_container_sees_its_variables_its_hosts_and_its_names() {
     let Some(cluster) = cluster().await else { return };
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": {"KEY": "from-map"}})).await;
@@ -215,7 +273,7 @@ async fn a_pod_that_goes_while_its_kubelet_is_away_leaves_nothing() {
     cluster.logged("goes", "c", 0, "words").await;
     cluster.terminate();
     let now = client::DeleteOptions { grace_seconds: Some(0), ..Default::default() };
-    cluster.client.delete(&client::Target::named(&PODS, "default", "goes"), &now).await.unwrap();
+    cluster.client.delete(&Target::named(&PODS, "default", "goes"), &now).await.unwrap();
     cluster.restart();
     cluster.finish().await;
 }
@@ -240,6 +298,20 @@ async fn a_killed_container_starts_again_and_a_killed_shim_costs_only_its_own_po
     cluster.event("SandboxChanged: Pod sandbox changed, it will be killed and re-created.").await;
     let after = cluster.get(&PODS, "other").await;
     assert_eq!(after["status"]["containerStatuses"], other["status"]["containerStatuses"]);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_goes_although_its_image_never_comes() {
+    let Some(cluster) = cluster().await else { return };
+    // A registry that takes calls and says nothing; the runtime gives it a minute.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stuck = pod("stuck", "true");
+    set_container(&mut stuck, "image", format!("{}/absent:1", silent.local_addr().unwrap()));
+    cluster.create(&PODS, &stuck).await;
+    cluster.event("Pulling: Pulling image").await;
+    let short = std::time::Duration::from_secs(20);
+    tokio::time::timeout(short, cluster.delete("stuck")).await.expect("nobody waits for the image");
     cluster.finish().await;
 }
 

@@ -23,6 +23,17 @@ async fn a_pod_from_a_file_runs_and_is_shown_until_the_file_goes() {
     assert_eq!(annotations["kubernetes.io/config.source"], Value::from("file"));
     assert_eq!(annotations["kubernetes.io/config.mirror"], annotations["kubernetes.io/config.hash"]);
     assert_eq!(mirror["metadata"]["ownerReferences"][0]["kind"], Value::from("Node"));
+    // Another file of the same name is another pod: the copy says what runs.
+    let changed = json::to_string(&manifest).replace("echo static", "echo changed");
+    fs::write(manifests.path().join("pod.yaml"), changed).unwrap();
+    let hash = annotations["kubernetes.io/config.hash"].clone();
+    let is_new = |pod: &Value| pod["metadata"]["annotations"]["kubernetes.io/config.hash"] != hash && is_ready(pod);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    // The old copy goes before the new one comes.
+    while !cluster.find(&PODS, &name).await.is_some_and(|pod| is_new(&pod)) {
+        assert!(tokio::time::Instant::now() < deadline, "the old pod is still shown");
+        tokio::task::yield_now().await;
+    }
     fs::remove_file(manifests.path().join("pod.yaml")).unwrap();
     cluster.gone(&name).await;
     cluster.finish().await;
@@ -44,27 +55,93 @@ async fn an_ephemeral_container_looks_into_a_running_one() {
     cluster.finish().await;
 }
 
+/// A pod that prints the memory it may use, and how much it asks for and may use.
+fn sized(name: &str) -> Value {
+    let files = "/sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes";
+    let mut sized = pod(name, &format!("while :; do cat {files} 2>/dev/null; sleep 0.2; done"));
+    set_container(&mut sized, "resources", resources("100m", "200m", "64Mi"));
+    sized
+}
+
+fn resources(request: &str, limit: &str, memory: &str) -> Value {
+    value!({"requests": {"cpu": request, "memory": memory}, "limits": {"cpu": limit, "memory": memory}})
+}
+
+async fn resize(cluster: &Cluster, name: &str, resources: &Value) {
+    let patch = value!({"spec": {"containers": [{"name": "c", "resources": (resources.clone())}]}});
+    let target = Target::named(&PODS, "default", name).subresource("resize");
+    cluster.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await.unwrap();
+}
+
+/// Whether a pod has these resources and nothing of a change is left to be done.
+fn has(resources: &Value) -> impl Fn(&Value) -> bool {
+    let resources = resources.clone();
+    move |pod| {
+        let conditions = pod["status"]["conditions"].as_array().unwrap_or_default();
+        let resizing = conditions.iter().any(|one| one.str_at(&["type"]).unwrap().starts_with("PodResize"));
+        pod["status"]["containerStatuses"][0]["resources"] == resources && is_ready(pod) && !resizing
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_resized_in_place() {
     let Some(cluster) = cluster().await else { return };
-    let mut sized = pod("sized", "sleep 1000");
-    set_container(
-        &mut sized,
-        "resources",
-        value!({"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}}),
-    );
-    let before = cluster.run(&sized, "ready", is_ready).await;
-    let patch = value!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "150m", "memory": "96Mi"}, "limits": {"cpu": "300m", "memory": "96Mi"}}}]}});
-    let target = Target::named(&PODS, "default", "sized").subresource("resize");
-    cluster.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await.unwrap();
+    let before = cluster.run(&sized("sized"), "ready", is_ready).await;
+    cluster.logged("sized", "c", 0, &(64 << 20).to_string()).await;
+    for (request, limit, mib) in [("150m", "300m", 96), ("50m", "100m", 80)] {
+        let wanted = resources(request, limit, &format!("{mib}Mi"));
+        resize(&cluster, "sized", &wanted).await;
+        let after = cluster.wait(&PODS, "sized", "resized", has(&wanted)).await;
+        cluster.logged("sized", "c", 0, &(mib << 20).to_string()).await;
+        let of = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+        assert_eq!(of(&before), of(&after), "it was not started again");
+    }
     cluster.event("ResizeCompleted: ").await;
-    let has = |pod: &Value| {
-        let status = &pod["status"]["containerStatuses"][0];
-        status["resources"]["limits"] == value!({"cpu": "300m", "memory": "96Mi"})
+
+    let mut again = sized("again");
+    let policies = value!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    set_container(&mut again, "resizePolicy", policies);
+    cluster.run(&again, "ready", is_ready).await;
+    let wanted = resources("100m", "200m", "96Mi");
+    resize(&cluster, "again", &wanted).await;
+    let found = cluster.wait(&PODS, "again", "resized", has(&wanted)).await;
+    assert_eq!(found["status"]["containerStatuses"][0]["restartCount"], Value::Int(1));
+    cluster.logged("again", "c", 1, &(96 << 20).to_string()).await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_the_node_has_no_room_for_waits_also_for_another_kubelet() {
+    let Some(mut cluster) = cluster().await else { return };
+    let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
+    let all: i64 = node.str_at(&["status", "capacity", "cpu"]).unwrap().parse().unwrap();
+    let mut other = pod("other", "sleep 1000");
+    let most = format!("{}m", all * 1000 - 500);
+    set_container(&mut other, "resources", value!({"requests": {"cpu": (most.as_str())}}));
+    cluster.run(&other, "ready", is_ready).await;
+    let old = resources("100m", "200m", "64Mi");
+    cluster.run(&sized("sized"), "ready", is_ready).await;
+    let pending = |reason: &'static str| {
+        let old = old.clone();
+        move |pod: &Value| {
+            let conditions = pod["status"]["conditions"].as_array().unwrap_or_default();
+            let held = |one: &Value| one["type"] == "PodResizePending".into() && one["reason"] == reason.into();
+            conditions.iter().any(held) && pod["status"]["containerStatuses"][0]["resources"] == old
+        }
     };
-    let after = cluster.wait(&PODS, "sized", "resized", has).await;
-    let of = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
-    assert_eq!(of(&before), of(&after), "it was not started again");
+    resize(&cluster, "sized", &resources("1000", "1001", "64Mi")).await;
+    cluster.wait(&PODS, "sized", "refused", pending("Infeasible")).await;
+    cluster.event("ResizeInfeasible: Node didn't have enough capacity: cpu, requested: 1000000, capacity: ").await;
+    let wanted = resources("600m", "700m", "64Mi");
+    resize(&cluster, "sized", &wanted).await;
+    cluster.wait(&PODS, "sized", "put off", pending("Deferred")).await;
+    cluster.restart();
+    let mut third = pod("third", "true");
+    set(&mut third, "restartPolicy", "Never");
+    cluster.output(&third).await;
+    assert!(pending("Deferred")(&cluster.get(&PODS, "sized").await), "a wish is no gift");
+    cluster.delete("other").await;
+    cluster.wait(&PODS, "sized", "resized", has(&wanted)).await;
     cluster.finish().await;
 }
 
@@ -75,6 +152,10 @@ async fn time_room_and_gates_are_kept() {
     set(&mut brief, "activeDeadlineSeconds", 1);
     let found = cluster.run(&brief, "over", |pod| phase(pod) == "Failed").await;
     assert_eq!(found["status"]["reason"], Value::from("DeadlineExceeded"));
+    let mut elsewhere = pod("elsewhere", "true");
+    set(&mut elsewhere, "nodeSelector", value!({"kubernetes.io/hostname": "another"}));
+    let found = cluster.run(&elsewhere, "refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(found["status"]["reason"], Value::from("NodeAffinity"));
     let mut large = pod("large", "true");
     set_container(&mut large, "resources", value!({"requests": {"cpu": "1000"}}));
     let found = cluster.run(&large, "refused", |pod| phase(pod) == "Failed").await;
@@ -137,5 +218,27 @@ async fn a_pod_has_only_as_many_processes_as_the_node_allows() {
     let ended = cluster.run(&forks, "over", |pod| phase(pod) == "Failed").await;
     let said = cluster.printed(&ended, "c", 0);
     assert!(said.contains("can't fork") && !said.contains("all"), "{said}");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_the_cluster_cannot_do_without_gets_the_room_of_another() {
+    let Some(cluster) = cluster().await else { return };
+    let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
+    let all: i64 = node.str_at(&["status", "capacity", "cpu"]).unwrap().parse().unwrap();
+    let most = format!("{}m", all * 1000 - 500);
+    let asking = |name: &str| {
+        let mut pod = pod(name, "sleep 1000");
+        set_container(&mut pod, "resources", value!({"requests": {"cpu": (most.as_str())}}));
+        pod
+    };
+    cluster.run(&asking("plain"), "ready", is_ready).await;
+    let refused = cluster.run(&asking("late"), "refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(refused["status"]["reason"], Value::from("OutOfcpu"));
+    let mut vital = asking("vital");
+    set(&mut vital, "priorityClassName", "system-node-critical");
+    cluster.run(&vital, "ready", is_ready).await;
+    let found = cluster.wait(&PODS, "plain", "put out", |pod| phase(pod) == "Failed").await;
+    assert_eq!(found["status"]["reason"], Value::from("Preempting"));
     cluster.finish().await;
 }

@@ -1,9 +1,37 @@
 //! What containers find in their volumes.
 
 use client::{Patch, Target, WriteOptions};
-use machinery::{Value, value};
+use machinery::{Resource, Value, value};
 
 use crate::cluster::*;
+
+static CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
+static PERSISTENT: Resource = Resource::cluster("", "v1", "persistentvolumes", "PersistentVolume");
+
+/// Makes a volume of a directory of the node and a claim of the same name that has it, as controllers would.
+async fn bound(cluster: &Cluster, name: &str, kind: &str) {
+    let path = cluster.path(name);
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("file"), "of the node\n").unwrap();
+    bound_as(cluster, name, kind, "Filesystem").await;
+}
+
+async fn bound_as(cluster: &Cluster, name: &str, kind: &str, mode: &str) {
+    let path = cluster.path(name).display().to_string();
+    let here = value!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}]);
+    let mut spec = value!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "storageClassName": "by-hand",
+        "volumeMode": mode, "claimRef": {"namespace": "default", "name": name}, "nodeAffinity": {"required": {"nodeSelectorTerms": here}}});
+    spec.as_object_mut().unwrap().insert(kind, value!({"path": path}));
+    let volume = value!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec});
+    cluster.create(&PERSISTENT, &volume).await;
+    let claim = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}, "volumeName": name,
+            "volumeMode": mode, "storageClassName": "by-hand"}});
+    cluster.create(&CLAIMS, &claim).await;
+    let target = Target::named(&CLAIMS, "default", name).subresource("status");
+    let patch = Patch::Merge(value!({"status": {"phase": "Bound"}}));
+    cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_hold_what_they_should_with_modes_and_groups() {
@@ -57,6 +85,171 @@ async fn a_service_account_token_is_there_and_a_changed_map_shows() {
     cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
     let ended = cluster.wait(&PODS, "live", "over", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(cluster.printed(&ended, "c", 0), "trust me\ndefault\n2\nnew\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_labels_and_annotations_show_in_volumes() {
+    let Some(cluster) = cluster().await else { return };
+    let script = "for f in /down/labels /down/one /all/annotations; do until grep -q new $f; do sleep 0.1; done; cat $f; echo; done";
+    let mut pod = pod("shown", script);
+    set(&mut pod, "restartPolicy", "Never");
+    let metadata = pod.get_mut("metadata").unwrap().as_object_mut().unwrap();
+    metadata.insert("labels", value!({"a": "old"}));
+    metadata.insert("annotations", value!({"b": "old"}));
+    let file = |path: &str, field: &str| value!({"path": path, "fieldRef": {"fieldPath": field}});
+    let down = [file("labels", "metadata.labels"), file("one", "metadata.labels['a']")];
+    let all = [file("annotations", "metadata.annotations['b']")];
+    set(
+        &mut pod,
+        "volumes",
+        value!([{"name": "down", "downwardAPI": {"items": (down.to_vec())}},
+        {"name": "all", "projected": {"sources": [{"downwardAPI": {"items": (all.to_vec())}}]}}]),
+    );
+    set_container(
+        &mut pod,
+        "volumeMounts",
+        value!([{"name": "down", "mountPath": "/down"}, {"name": "all", "mountPath": "/all"}]),
+    );
+    cluster.run(&pod, "running", |pod| phase(pod) == "Running").await;
+    let patch = Patch::Merge(value!({"metadata": {"labels": {"a": "new"}, "annotations": {"b": "new"}}}));
+    cluster.client.patch(&Target::named(&PODS, "default", "shown"), &patch, &WriteOptions::default()).await.unwrap();
+    let ended = cluster.wait(&PODS, "shown", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "a=\"new\"\nnew\nnew\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn modes_that_a_container_sets_outlive_it_and_changes_of_other_volumes() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}, "data": {"k": "old"}})).await;
+    // The second life of the container ends after the other volume has changed.
+    let script = "stat -c %a /v; if [ ! -e /v/once ]; then touch /v/once; chmod 700 /v; chmod 600 /v/once; exit 1; fi; \
+        stat -c %a /v/once; until grep -q new /other/k; do sleep 0.1; done; stat -c %a /v";
+    let mut pod = pod("modes", script);
+    set(&mut pod, "restartPolicy", "OnFailure");
+    set(&mut pod, "securityContext", value!({"fsGroup": 777}));
+    set(
+        &mut pod,
+        "volumes",
+        value!([{"name": "v", "emptyDir": {}}, {"name": "other", "configMap": {"name": "other"}}]),
+    );
+    set_container(
+        &mut pod,
+        "volumeMounts",
+        value!([{"name": "v", "mountPath": "/v"}, {"name": "other", "mountPath": "/other"}]),
+    );
+    cluster.create(&PODS, &pod).await;
+    cluster.logged("modes", "c", 1, "600").await;
+    let patch = Patch::Merge(value!({"data": {"k": "new"}}));
+    let target = Target::named(&CONFIG_MAPS, "default", "other");
+    cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    let ended = cluster.wait(&PODS, "modes", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "2777\n");
+    assert_eq!(cluster.printed(&ended, "c", 1), "700\n600\n700\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_from_objects_and_claims_for_reading_cannot_be_written() {
+    let Some(cluster) = cluster().await else { return };
+    cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"}, "data": {"k": "v"}})).await;
+    cluster.create(&SECRETS, &value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}, "data": {"k": "dg=="}})).await;
+    bound(&cluster, "claimed", "hostPath").await;
+    let script = "for d in map secret down all read; do touch /$d/x 2>/dev/null && echo $d; done; cat /read/file; echo y >/write/file";
+    let mut pod = pod("reads", script);
+    set(&mut pod, "restartPolicy", "Never");
+    let name = value!({"path": "name", "fieldRef": {"fieldPath": "metadata.name"}});
+    set(
+        &mut pod,
+        "volumes",
+        value!([{"name": "map", "configMap": {"name": "m"}}, {"name": "secret", "secret": {"secretName": "s"}},
+        {"name": "down", "downwardAPI": {"items": [(name.clone())]}},
+        {"name": "all", "projected": {"sources": [{"downwardAPI": {"items": [name]}}]}},
+        {"name": "read", "persistentVolumeClaim": {"claimName": "claimed", "readOnly": true}},
+        {"name": "write", "persistentVolumeClaim": {"claimName": "claimed"}}]),
+    );
+    let at = |name: &&str| value!({"name": (*name), "mountPath": (format!("/{name}"))});
+    let mounts: Vec<Value> = ["map", "secret", "down", "all", "read", "write"].iter().map(at).collect();
+    set_container(&mut pod, "volumeMounts", mounts);
+    assert_eq!(cluster.output(&pod).await, "of the node\n");
+    assert_eq!(std::fs::read_to_string(cluster.path("claimed/file")).unwrap(), "y\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pods_group_gets_local_volumes_and_not_paths_of_the_node() {
+    let Some(cluster) = cluster().await else { return };
+    bound(&cluster, "host", "hostPath").await;
+    bound(&cluster, "local", "local").await;
+    let mut pod = pod("group", "stat -c '%g %a' /host/file /local/file; stat -c %g /local");
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "securityContext", value!({"fsGroup": 777}));
+    let claim = |name: &str| value!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    set(&mut pod, "volumes", value!([(claim("host")), (claim("local"))]));
+    let at = |name: &str| value!({"name": name, "mountPath": (format!("/{name}"))});
+    set_container(&mut pod, "volumeMounts", value!([(at("host")), (at("local"))]));
+    assert_eq!(cluster.output(&pod).await, "0 644\n777 664\n777\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_its_groups_already_is_left_alone_if_the_pod_says_so() {
+    let Some(cluster) = cluster().await else { return };
+    bound(&cluster, "local", "local").await;
+    let dir = cluster.path("local");
+    std::os::unix::fs::chown(&dir, None, Some(777)).unwrap();
+    std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o2770)).unwrap();
+    let of = |name: &str, policy: &str| {
+        let mut pod = pod(name, "stat -c %g /v/file");
+        set(&mut pod, "restartPolicy", "Never");
+        set(&mut pod, "securityContext", value!({"fsGroup": 777, "fsGroupChangePolicy": policy}));
+        set(&mut pod, "volumes", value!([{"name": "v", "persistentVolumeClaim": {"claimName": "local"}}]));
+        set_container(&mut pod, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+        pod
+    };
+    assert_eq!(cluster.output(&of("trusts", "OnRootMismatch")).await, "0\n");
+    assert_eq!(cluster.output(&of("checks", "Always")).await, "777\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_for_one_pod_comes_from_a_claim_that_was_made_for_it() {
+    let Some(cluster) = cluster().await else { return };
+    bound(&cluster, "brief-v", "hostPath").await;
+    let mut brief = pod("brief", "cat /v/file");
+    set(&mut brief, "restartPolicy", "Never");
+    let template = value!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
+    set(&mut brief, "volumes", value!([{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}]));
+    set_container(&mut brief, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    let made = cluster.create(&PODS, &brief).await;
+    // Somebody else's claim of that name is not used.
+    cluster
+        .event("FailedMount: MountVolume.SetUp failed for volume: PVC default/brief-v was not created for pod")
+        .await;
+    let owner = value!([{"apiVersion": "v1", "kind": "Pod", "name": "brief", "controller": true,
+        "uid": (made.str_at(&["metadata", "uid"]).unwrap())}]);
+    let patch = Patch::Merge(value!({"metadata": {"ownerReferences": owner}}));
+    let target = Target::named(&CLAIMS, "default", "brief-v");
+    cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    let ended = cluster.wait(&PODS, "brief", "over", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(cluster.printed(&ended, "c", 0), "of the node\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_device_is_that_device() {
+    let Some(cluster) = cluster().await else { return };
+    // There need not be anything behind the device to see that it is the one.
+    let device = cluster.path("disk");
+    let made = std::process::Command::new("mknod").arg(&device).args(["b", "7", "222"]).status().unwrap();
+    assert!(made.success());
+    bound_as(&cluster, "disk", "local", "Block").await;
+    let mut pod = pod("raw", "test -b /dev/it && stat -c '%t %T' /dev/it");
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "volumes", value!([{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}]));
+    set_container(&mut pod, "volumeDevices", value!([{"name": "v", "devicePath": "/dev/it"}]));
+    assert_eq!(cluster.output(&pod).await, "7 de\n");
     cluster.finish().await;
 }
 

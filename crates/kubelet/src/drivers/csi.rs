@@ -6,13 +6,14 @@
 //!
 //! What is to be undone is in a file beside a pod's mount before anything is done, so that a kubelet that starts again undoes it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use client::{Client, Target};
+use machinery::meta::Meta;
 use machinery::{Object, Resource, Value, json, value};
 use plugins::csi as v1;
 use plugins::csi::node_client::NodeClient;
@@ -21,9 +22,11 @@ use plugins::csi::node_service_capability::rpc::Type as Capability;
 use plugins::csi::volume_capability::access_mode::Mode;
 use plugins::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use reconcile::kinds;
+use tokio::sync::watch;
 use tonic::transport::Channel;
 
 use super::{Drivers, Kind};
+use crate::node::Situation;
 use crate::pod::Pod;
 use crate::volumes::VolumeError;
 
@@ -47,6 +50,8 @@ pub struct Csi {
     drivers: Drivers,
     root: PathBuf,
     node_name: String,
+    /// Where it is told which volumes must stay attached.
+    situation: Arc<watch::Sender<Situation>>,
     /// One change at a time for each volume.
     locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -59,6 +64,8 @@ pub struct Wanted<'a> {
     pub source: &'a Value,
     /// The PersistentVolume's specification, unless the pod itself says everything.
     pub persistent: Option<&'a Value>,
+    /// Whether the pod may only read it.
+    pub read_only: bool,
 }
 
 /// A volume that is there.
@@ -71,9 +78,29 @@ pub struct Published {
 
 impl Csi {
     /// Volumes below the kubelet's directory.
-    pub fn new(client: Client, drivers: Drivers, root: &Path, node_name: &str) -> Self {
-        let node_name = node_name.to_owned();
-        Self { client, drivers, root: root.to_owned(), node_name, locks: Mutex::default() }
+    pub fn new(
+        client: Client,
+        drivers: Drivers,
+        root: &Path,
+        node_name: &str,
+        situation: Arc<watch::Sender<Situation>>,
+    ) -> Self {
+        let (root, node_name) = (root.to_owned(), node_name.to_owned());
+        let csi = Self { client, drivers, root, node_name, situation, locks: Mutex::default() };
+        csi.tell();
+        csi
+    }
+
+    // DEVIATION: a volume is mounted once it is attached and the node says that it uses it; upstream waits for the API server to have heard so.
+    /// Tells which volumes this node uses that somebody attached: they must not be detached.
+    fn tell(&self) {
+        let pods = fs::read_dir(self.pods()).into_iter().flatten().flatten();
+        let all = pods.flat_map(|pod| volumes_of(&pod.path())).filter_map(|dir| Data::read(&dir));
+        let names: BTreeSet<String> = all
+            .filter(|data| data.attached)
+            .map(|data| format!("kubernetes.io/csi/{}^{}", data.driver, data.handle))
+            .collect();
+        self.situation.send_if_modified(|known| std::mem::replace(&mut known.volumes_in_use, names.clone()) != names);
     }
 
     /// Makes a volume available to a pod; doing it again is fine.
@@ -95,15 +122,18 @@ impl Csi {
             return Ok(published);
         }
         let mut node = self.node(driver)?;
-        let publish_context = match wanted.persistent.is_some() && about.attach {
+        let attached = wanted.persistent.is_some() && about.attach;
+        let publish_context = match attached {
             true => self.attached(driver, &handle).await?,
             false => HashMap::new(),
         };
         let stages = stages(&mut node).await?;
         let staging = if stages { Some(self.staging(driver, &handle)) } else { None };
         let (driver_name, published_in) = (driver.to_owned(), String::new());
-        let mut data = Data { driver: driver_name, handle: handle.clone(), staged: stages, published: published_in };
+        let mut data =
+            Data { driver: driver_name, handle: handle.clone(), attached, staged: stages, published: published_in };
         data.write(&dir)?;
+        self.tell();
         let capability = capability(wanted, pod);
         let attributes = strings(&wanted.source["volumeAttributes"]);
         if let Some(staging) = staging.as_ref().filter(|staging| !is_staged(staging)) {
@@ -130,7 +160,7 @@ impl Csi {
             staging_target_path: staging.map(|path| path.display().to_string()).unwrap_or_default(),
             target_path: published.path.display().to_string(),
             volume_capability: Some(capability),
-            readonly: wanted.source["readOnly"].as_bool().unwrap_or(false),
+            readonly: wanted.read_only,
             secrets: self.secrets(&wanted.source["nodePublishSecretRef"], pod).await?,
             volume_context,
         };
@@ -162,6 +192,7 @@ impl Csi {
             }
             fs::remove_file(dir.join(DATA)).map_err(VolumeError::io(format!("forget {}", dir.display())))?;
             let _ = fs::remove_dir(dir.join("mount"));
+            self.tell();
         }
         Ok(())
     }
@@ -180,7 +211,8 @@ impl Csi {
         let mut wait = ATTACHED_EVERY;
         for _ in 0..ATTACHED_ATTEMPTS {
             match self.client.get(&Target::named(&ATTACHMENTS, "", name.as_str())).await {
-                Ok(found) if found["status"]["attached"].as_bool() == Some(true) => {
+                // One that is about to go may be gone before it is used.
+                Ok(found) if found["status"]["attached"].as_bool() == Some(true) && !Meta::of(&found).is_deleting() => {
                     return Ok(strings(&found["status"]["attachmentMetadata"]));
                 }
                 Ok(_) => {}
@@ -274,6 +306,8 @@ impl About {
 struct Data {
     driver: String,
     handle: String,
+    /// Whether somebody attached it to this node.
+    attached: bool,
     staged: bool,
     /// The start of the machine in which it was published: another one has forgotten all mounts.
     published: String,
@@ -286,6 +320,7 @@ impl Data {
         Some(Self {
             driver: text("driverName")?,
             handle: text("volumeHandle")?,
+            attached: value["attached"].as_bool().unwrap_or(false),
             staged: value["staged"].as_bool().unwrap_or(false),
             published: text("published").unwrap_or_default(),
         })
@@ -293,7 +328,7 @@ impl Data {
 
     fn write(&self, dir: &Path) -> Result<(), VolumeError> {
         let value = value!({"driverName": (self.driver.as_str()), "volumeHandle": (self.handle.as_str()),
-            "staged": (self.staged), "published": (self.published.as_str())});
+            "attached": (self.attached), "staged": (self.staged), "published": (self.published.as_str())});
         let beside = dir.join(".vol_data");
         fs::create_dir_all(dir)
             .and_then(|()| fs::write(&beside, json::to_string(&value)))
@@ -400,7 +435,7 @@ mod tests {
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"securityContext": {"fsGroup": 5}}});
         let source = value!({"driver": "d", "fsType": "ext4"});
         let check = |spec: Value, mode: Mode, block: bool| {
-            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec) };
+            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec), read_only: false };
             let found = capability(&wanted, Pod(&pod));
             assert_eq!(found.access_mode.unwrap().mode(), mode, "{spec:?}");
             assert_eq!(matches!(found.access_type, Some(AccessType::Block(_))), block, "{spec:?}");
@@ -415,7 +450,7 @@ mod tests {
         let check = |policy: &str, mode: &str, kind: &str, expect: bool| {
             let source = value!({"fsType": kind});
             let spec = value!({"accessModes": [mode]});
-            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec) };
+            let wanted = Wanted { name: "v", source: &source, persistent: Some(&spec), read_only: false };
             let about = About::read(&value!({"fsGroupPolicy": policy}));
             assert_eq!(about.give_to_group(&wanted), expect, "{policy} {mode} {kind}");
         };

@@ -14,6 +14,7 @@ fn variables(spec: &Value, services: &[Value]) -> Result<Vec<String>, Environmen
         config_maps: &BTreeMap::from([("c".to_owned(), Some(config)), ("gone".to_owned(), None)]),
         secrets: &BTreeMap::from([("s".to_owned(), Some(secret))]),
         trust_bundles: &BTreeMap::new(),
+        files: &Files::from([(("v".to_owned(), "f".to_owned()), Some("K='from a file'".to_owned()))]),
         services,
         pod_ips: &["10.0.0.1".to_owned()],
         host_ips: &["192.0.2.1".to_owned()],
@@ -83,4 +84,23 @@ fn services_become_variables_as_docker_links_were() {
         assert!(found.iter().any(|have| have == line), "{line} is not in {found:?}");
     }
     assert!(!found.iter().any(|have| have.starts_with("X_")));
+}
+
+#[test]
+fn a_variable_comes_from_a_file_of_a_volume() {
+    let check = |path: &str, key: &str, optional: bool, expect: Result<&[&str], &str>| {
+        let reference = value!({"volumeName": "v", "path": path, "key": key, "optional": optional});
+        let spec = value!({"name": "x", "env": [{"name": "A", "valueFrom": {"fileKeyRef": reference}}]});
+        assert_eq!(file_of(&spec["env"][0]), Some(("v".to_owned(), path.to_owned())));
+        let found = variables(&spec, &[]).map_err(|error| error.to_string());
+        let expect = expect.map(|list| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        assert_eq!(found, expect.map_err(str::to_owned), "{path} {key}");
+    };
+    check("f", "K", false, Ok(&["A=from a file"]));
+    check("f", "L", true, Ok(&[]));
+    check("absent", "K", true, Ok(&[]));
+    let cannot = "environment variable L cannot be taken from file \"f\" of volume \"v\": it has no such key";
+    check("f", "L", false, Err(cannot));
+    let cannot = "environment variable K cannot be taken from file \"absent\" of volume \"v\": there is no such file";
+    check("absent", "K", false, Err(cannot));
 }

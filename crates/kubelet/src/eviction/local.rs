@@ -8,14 +8,27 @@ use machinery::quantity::Quantity;
 
 use crate::pod::Pod;
 use crate::resources;
+use crate::usage::Taken;
 
-/// What a pod has on the node's disk, in bytes.
+/// What a pod has on the node's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// In emptyDir volumes, by name.
-    pub volumes: BTreeMap<String, u64>,
+    pub volumes: BTreeMap<String, Taken>,
     /// In the roots and logs of its containers, by name.
-    pub containers: BTreeMap<String, u64>,
+    pub containers: BTreeMap<String, Taken>,
+}
+
+impl Written {
+    /// All of it; what is in memory is not on the disk.
+    pub fn total(&self, pod: Pod<'_>) -> Taken {
+        let in_memory = |name: &str| {
+            let found = pod.list("volumes").iter().find(|volume| volume.str_at(&["name"]) == Some(name));
+            found.is_some_and(|volume| volume.str_at(&["emptyDir", "medium"]) == Some("Memory"))
+        };
+        let on_disk = self.volumes.iter().filter(|(name, _)| !in_memory(name)).map(|(_, taken)| taken);
+        self.containers.values().chain(on_disk).copied().sum()
+    }
 }
 
 /// The names of a pod's emptyDir volumes.
@@ -36,22 +49,17 @@ pub fn is_limited(pod: Pod<'_>) -> bool {
 pub fn excess(pod: Pod<'_>, written: &Written) -> Option<String> {
     let volumes = pod.list("volumes").iter().filter_map(|volume| {
         let (name, limit) = (volume.str_at(&["name"])?, size_limit(volume)?);
-        let used = written.volumes.get(name).copied().unwrap_or(0);
+        let used = written.volumes.get(name).copied().unwrap_or_default().bytes;
         exceeds(used, limit).then(|| format!("Usage of EmptyDir volume \"{name}\" exceeds the limit \"{limit}\". "))
     });
-    let in_memory = |name: &str| {
-        let found = pod.list("volumes").iter().find(|volume| volume.str_at(&["name"]) == Some(name));
-        found.is_some_and(|volume| volume.str_at(&["emptyDir", "medium"]) == Some("Memory"))
-    };
-    let on_disk = written.volumes.iter().filter(|(name, _)| !in_memory(name)).map(|(_, bytes)| bytes);
-    let total: u64 = written.containers.values().chain(on_disk).sum();
+    let total = written.total(pod).bytes;
     let of_pod = resources::total(pod, "limits").get("ephemeral-storage").copied();
     let of_pod = of_pod
         .filter(|limit| exceeds(total, *limit))
         .map(|limit| format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "));
     let containers = pod.containers().filter_map(|container| {
         let (name, limit) = (container.name(), storage_limit(container.spec)?);
-        let used = written.containers.get(name).copied().unwrap_or(0);
+        let used = written.containers.get(name).copied().unwrap_or_default().bytes;
         exceeds(used, limit)
             .then(|| format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". "))
     });
@@ -81,7 +89,7 @@ mod tests {
     use super::*;
 
     fn written(volume: u64, a: u64, b: u64) -> Written {
-        let of = |name: &str, kib: u64| (name.to_owned(), kib << 10);
+        let of = |name: &str, kib: u64| (name.to_owned(), Taken { bytes: kib << 10, inodes: 1 });
         Written { volumes: BTreeMap::from([of("v", volume)]), containers: BTreeMap::from([of("a", a), of("b", b)]) }
     }
 

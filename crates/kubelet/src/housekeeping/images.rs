@@ -56,7 +56,12 @@ fn plan(config: &Config, mut candidates: Vec<Unused>, disk: Disk, pressing: bool
     let taken = disk.capacity - disk.available;
     let full = u128::from(taken) * 100 >= u128::from(disk.capacity.max(1)) * u128::from(config.image_gc_high);
     let goal = u128::from(disk.capacity) * u128::from(config.image_gc_low) / 100;
-    let mut to_free = if pressing || full { u128::from(taken).saturating_sub(goal) } else { 0 };
+    // Before a pod must go for want of room, all that nobody uses goes.
+    let mut to_free = match (pressing, full) {
+        (true, _) => u128::MAX,
+        (false, true) => u128::from(taken).saturating_sub(goal),
+        (false, false) => 0,
+    };
     candidates.retain(|image| {
         let old = !config.image_gc_max_age.is_zero() && image.age > config.image_gc_max_age;
         let goes = old || to_free > 0 && image.age >= config.image_gc_min_age;
@@ -87,7 +92,7 @@ mod tests {
         check(84, 0, false, &[]);
         check(85, 0, false, &["older"]);
         check(95, 0, false, &["older", "old"]);
-        check(84, 0, true, &["older"]);
+        check(84, 0, true, &["older", "old"]);
         check(10, 1500, false, &["older"]);
         check(10, 30, false, &["older", "old", "new"]);
     }

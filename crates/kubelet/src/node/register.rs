@@ -1,6 +1,6 @@
 //! The node's object in the API: made if it is not there, and its status kept true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::machine::Machine;
-use super::{Observed, RuntimeFacts, is_news, object, own_labels, status};
+use super::{Observed, RuntimeFacts, is_news, object, own_labels, status, without_extended};
 use crate::config::Config;
 use crate::devices::Counts;
 use crate::runtime::Runtime;
@@ -44,6 +44,8 @@ pub struct Situation {
     pub shutting_down: bool,
     /// The devices of its plug-ins, by resource.
     pub devices: BTreeMap<String, Counts>,
+    /// The volumes that it uses and that must stay attached to it, by their unique names.
+    pub volumes_in_use: BTreeSet<String>,
 }
 
 /// What keeping a node registered takes.
@@ -101,7 +103,8 @@ async fn once(it: &Registration, written: Option<(Value, Instant)>) -> Result<(V
         Some((node, at)) => (newest(it, node), Some(at)),
         None => (find_or_create(it, &machine, &runtime).await?, None),
     };
-    let wanted = wanted(it, &machine, &runtime, &node["status"]);
+    let known = if at.is_some() { node["status"].clone() } else { without_extended(&node["status"]) };
+    let wanted = wanted(it, &machine, &runtime, &known);
     let due = at.is_none_or(|at| at.elapsed() >= it.config.status_report);
     if !due && !is_news(&node["status"], &wanted) {
         return Ok((node, at.unwrap_or_else(Instant::now)));

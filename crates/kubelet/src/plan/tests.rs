@@ -133,6 +133,35 @@ fn a_container_that_a_probe_condemns_is_killed_once_and_started_again_however_it
     assert_eq!(planned(&pod, &runtime("ready a:0"), &local).1, "start a 1");
 }
 
+/// A pod whose container `a` takes all others with it when it ends with 42.
+fn taking_all() -> Value {
+    let mut pod = pod("Never", &["i"], &["s"], &["a", "b"]);
+    let containers = pod.get_mut("spec").unwrap().get_mut("containers").unwrap().as_array_mut().unwrap();
+    let rule = value!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}});
+    containers[0].as_object_mut().unwrap().insert("restartPolicyRules", value!([rule]));
+    pod
+}
+
+#[test]
+fn a_container_that_takes_all_with_it_has_them_end_and_start_from_the_beginning() {
+    let now = NOW.since(Time::from_unix(0, 0)).nanos();
+    let check = |have: &str, later: usize, expect: &str| {
+        let mut runtime = runtime(have);
+        // The newest so many were made after the end.
+        for container in runtime.containers.iter_mut().take(later) {
+            container.created_at += now;
+        }
+        assert_eq!(planned(&taking_all(), &runtime, &Local::default()).1, expect, "{have}");
+    };
+    check("ready i:0 s:run a:42 b:run", 0, "kill b b4 within 1s; kill s s2 within 1s");
+    check("ready i:0 s:137 a:42 b:run", 1, "kill b b4 within 1s");
+    check("ready i:0 s:137 a:42 b:137", 0, "start i 1");
+    check("ready i:0 s:137 a:42 b:0 i:0", 1, "start s 1");
+    check("ready i:0 s:137 a:42 b:0 i:0 s:run", 2, "start a 1; start b 1");
+    check("ready i:0 s:137 a:42 b:0 i:0 s:run a:run b:run", 4, "");
+    check("ready i:0 s:137 a:42 b:0 i:0 s:run a:0 b:run", 4, "");
+}
+
 #[test]
 fn a_pod_ends_with_its_containers_then_its_sidecars_then_its_sandbox() {
     let pod = pod("Always", &[], &["s", "t"], &["a", "b"]);

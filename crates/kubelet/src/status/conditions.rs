@@ -6,6 +6,10 @@ use machinery::{Object, Value};
 use super::containers::Statuses;
 use crate::plan::{Cause, Observed};
 use crate::pod::{Container, Role};
+use crate::resize;
+
+/// Conditions that are the kubelet's and go when they no longer hold.
+const PASSING: &[&str] = &["PodResizePending", "PodResizeInProgress"];
 
 /// A condition before it is known since when it holds.
 struct Condition {
@@ -37,9 +41,12 @@ pub fn all(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Vec<Val
         .map(|condition| shown(condition, known, generation, observed.now))
         .collect();
     list.extend(disruption(observed, known));
+    list.extend(restarting(observed, known));
+    list.extend(resizing(observed).iter().map(|condition| shown(condition, known, generation, observed.now)));
     let has = |list: &[Value], kind: Option<&str>| list.iter().any(|condition| condition.str_at(&["type"]) == kind);
     for other in known {
-        if !has(&list, other.str_at(&["type"])) {
+        let kind = other.str_at(&["type"]);
+        if !has(&list, kind) && !kind.is_some_and(|kind| PASSING.contains(&kind)) {
             list.push(other.clone());
         }
     }
@@ -145,6 +152,41 @@ fn disruption(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
     let condition =
         Condition { kind: "DisruptionTarget", holds: true, reason: "TerminationByKubelet", message: message.clone() };
     Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
+}
+
+/// A pod says when all its containers make way for new ones, and when they have.
+fn restarting(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
+    let kind = "AllContainersRestarting";
+    let holds = observed.past_running().next().is_some() && observed.local.ending.is_none();
+    if !holds && find(known, kind).is_none() {
+        return None;
+    }
+    let reason = if holds { "ContainerExited" } else { "" };
+    let condition = Condition { kind, holds, reason, message: String::new() };
+    Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
+}
+
+/// A change of what containers may use that the node has no room for, and one that is on its way.
+fn resizing(observed: &Observed<'_>) -> Vec<Condition> {
+    let Observed { pod, runtime, local, .. } = *observed;
+    let pending = local.resize.as_ref().map(|pending| Condition {
+        kind: "PodResizePending",
+        holds: true,
+        reason: pending.reason,
+        message: pending.message.clone(),
+    });
+    let changing = pod.init_containers().chain(pod.app_containers());
+    let mut changing = changing.filter_map(|container| {
+        let known = runtime.latest(container.name())?;
+        resize::is_under_way(pod, container, known).then(|| local.resizing.get(&known.id))
+    });
+    let under_way = changing.next().map(|first| {
+        let problems = std::iter::once(first).chain(changing).flatten().filter_map(|one| one.problem.clone());
+        let message = problems.collect::<Vec<_>>().join(", ");
+        let reason = if message.is_empty() { "" } else { "Error" };
+        Condition { kind: "PodResizeInProgress", holds: true, reason, message }
+    });
+    pending.into_iter().chain(under_way).collect()
 }
 
 fn find<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {

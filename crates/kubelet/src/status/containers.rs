@@ -57,17 +57,23 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
         Some(latest) => (state_of(latest, facts), before.map(|before| state_of(before, facts))),
         None => missing(pod, container, known),
     };
-    let pause = latest
-        .and_then(|latest| latest.exit().map(|exit| (latest, exit)))
-        .filter(|(latest, exit)| container.restarts_after(pod, exit.code.into()) || local.forced.contains(&latest.id))
-        .filter(|(_, exit)| !local.backoffs.was_tried(container.name(), exit.finished_at))
-        .and_then(|(_, exit)| local.backoffs.waiting(container.name(), exit.finished_at, now));
-    let why = local.waiting.get(container.name()).map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
+    let restarts = |exit: &Exit| container.restarts_after(pod, exit.code.into()) || observed.starts_again(container);
+    let exit = latest.and_then(observed::Container::exit);
+    let pause = exit
+        .filter(|exit| restarts(exit))
+        .filter(|exit| !local.backoffs.was_tried(container.name(), exit.finished_at))
+        .and_then(|exit| local.backoffs.waiting(container.name(), exit.finished_at, now));
+    // One that failed to start and may not try again has ended.
+    let waiting = local.waiting.get(container.name()).filter(|_| exit.is_none_or(restarts));
+    let why = waiting.map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
     let why = why.or_else(|| {
         let (wait, _) = pause.filter(|_| local.ending.is_none())?;
         let (name, pod) = (container.name(), pod.described());
         Some(("CrashLoopBackOff".to_owned(), format!("back-off {wait} restarting failed container={name} pod={pod}")))
     });
+    // One that starts again in any case has not ended as far as others are concerned: what has ended may not run again.
+    let starts_again = observed.starts_again(container) && local.ending.is_none();
+    let why = why.or_else(|| starts_again.then(|| (waiting_reason(pod, container).to_owned(), String::new())));
     if let (Some((reason, message)), false) = (why, latest.is_some_and(observed::Container::is_running)) {
         if state.get("terminated").is_some() {
             last = Some(state);
@@ -127,7 +133,7 @@ fn details(container: Container<'_>, latest: Option<&observed::Container>, statu
             Some(actual) if latest.is_running() => crate::resources::actual(wanted, actual),
             _ => wanted.clone(),
         };
-        if let Some(requests) = resources.get("requests") {
+        if let Some(requests) = wanted.get("requests") {
             status.insert("allocatedResources", requests.clone());
         }
         status.insert("resources", if resources.is_null() { Value::object() } else { resources });

@@ -5,7 +5,9 @@ use machinery::{Value, value};
 
 use super::*;
 use crate::observed::{Container, Exit, RuntimePod, Sandbox, State};
-use crate::plan::{Ending, Local, Waiting};
+use crate::plan::{Ending, Local, Resizing, Waiting};
+use crate::pod::Pod;
+use crate::resize::Pending;
 
 const NOW: Time = Time::from_unix(100, 0);
 
@@ -80,6 +82,103 @@ fn the_phase_follows_the_containers_and_the_restart_policy() {
 }
 
 #[test]
+fn nobody_hears_that_a_pod_is_over_while_something_of_it_runs() {
+    let put_out = || {
+        let cause = Cause::Failed { reason: "Evicted".into(), message: "why".into() };
+        Local { ending: Some(Ending { cause, since: NOW, grace_seconds: 5 }), ..Local::default() }
+    };
+    let ending = || {
+        let ending = Ending { cause: Cause::Completed, since: NOW, grace_seconds: 5 };
+        Local { ending: Some(ending), ..Local::default() }
+    };
+    let mut sidecar = pod("Never", true);
+    let spec = sidecar.get_mut("spec").unwrap().as_object_mut().unwrap();
+    spec.insert("initContainers", value!([{"name": "i", "restartPolicy": "Always"}]));
+    let check = |pod: &Value, have: &str, local: &Local, phase: &str, reason: &str| {
+        let status = of(pod, &runtime(have), local);
+        let found = (status.str_at(&["phase"]), status.str_at(&["reason"]).unwrap_or_default());
+        assert_eq!(found, (Some(phase), reason), "{have}");
+        status
+    };
+    let plain = pod("Always", false);
+    let status = check(&plain, "a:run", &put_out(), "Running", "");
+    assert_eq!((condition(&status, "Ready"), condition(&status, "DisruptionTarget")), ("False", "True"));
+    check(&plain, "a:137", &put_out(), "Failed", "Evicted");
+    check(&plain, "", &Local { starting: true, ..put_out() }, "Pending", "");
+    check(&plain, "", &put_out(), "Failed", "Evicted");
+    check(&sidecar, "i:run a:0", &ending(), "Running", "");
+    check(&sidecar, "i:0 a:0", &ending(), "Succeeded", "");
+    let mut ended = plain.clone();
+    ended.as_object_mut().unwrap().insert("status", value!({"phase": "Failed", "reason": "Evicted"}));
+    check(&ended, "a:137", &ending(), "Failed", "Evicted");
+}
+
+#[test]
+fn a_container_that_was_killed_to_start_again_waits_and_has_not_ended() {
+    let check = |policy: &str, have: &str, forced: &str, phase: &str, state: &str, last: Option<i64>| {
+        let local = Local { forced: [forced.to_owned()].into(), ..Local::default() };
+        let status = of(&pod(policy, false), &runtime(have), &local);
+        let container = &status["containerStatuses"][0];
+        assert_eq!(status.str_at(&["phase"]), Some(phase), "{policy} {have}");
+        assert!(container["state"].get(state).is_some(), "{policy} {have}: {container:?}");
+        let code = container["lastState"].at(&["terminated", "exitCode"]).and_then(Value::as_int);
+        assert_eq!(code, last, "{policy} {have}");
+    };
+    check("Never", "a:0", "0", "Running", "waiting", Some(0));
+    check("OnFailure", "a:0", "0", "Running", "waiting", Some(0));
+    check("Never", "a:0 a:run", "0", "Running", "running", Some(0));
+    check("Never", "a:run", "0", "Running", "running", None);
+    check("Never", "a:0", "", "Succeeded", "terminated", None);
+}
+
+#[test]
+fn an_init_container_that_may_try_again_by_its_own_rules_has_not_failed() {
+    let check = |own: Value, have: &str, expect: &str| {
+        let mut pod = pod("Never", true);
+        pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("initContainers", value!([(own.clone())]));
+        let status = of(&pod, &runtime(have), &Local::default());
+        assert_eq!(status.str_at(&["phase"]), Some(expect), "{own:?} {have}");
+    };
+    let rules = value!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    check(value!({"name": "i"}), "i:1", "Failed");
+    check(value!({"name": "i", "restartPolicy": "OnFailure"}), "i:1", "Pending");
+    check(value!({"name": "i", "restartPolicy": "Never", "restartPolicyRules": (rules.clone())}), "i:42", "Pending");
+    check(value!({"name": "i", "restartPolicy": "Never", "restartPolicyRules": rules}), "i:1", "Failed");
+}
+
+#[test]
+fn a_change_of_resources_is_told_while_it_waits_and_while_it_is_made() {
+    let mut pod = pod("Always", false);
+    let known =
+        value!([{"type": "PodResizePending", "status": "True"}, {"type": "PodResizeInProgress", "status": "True"}]);
+    pod.as_object_mut().unwrap().insert("status", value!({"conditions": known}));
+    let mut runtime = runtime("a:run");
+    let check = |runtime: &RuntimePod, local: &Local, expect: &[(&str, &str, &str)]| {
+        let status = of(&pod, runtime, local);
+        let found: Vec<_> = status["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| ["type", "reason", "message"].map(|field| one.str_at(&[field]).unwrap_or_default()))
+            .filter(|[kind, ..]| kind.starts_with("PodResize"))
+            .map(|[kind, reason, message]| (kind, reason, message))
+            .collect();
+        assert_eq!(found, expect);
+    };
+    check(&runtime, &Local::default(), &[]);
+    let pending = Pending { reason: "Deferred", message: "no room".into() };
+    let mut local = Local { resize: Some(pending), ..Local::default() };
+    check(&runtime, &local, &[("PodResizePending", "Deferred", "no room")]);
+    local.resize = None;
+    let old = cri::v1::LinuxContainerResources { cpu_shares: 512, cpu_quota: -1, ..Default::default() };
+    runtime.containers[0].resources = Some(old);
+    check(&runtime, &local, &[("PodResizeInProgress", "", "")]);
+    let problem = Some("no".to_owned());
+    local.resizing.insert("0".into(), Resizing { retry_at: NOW, problem });
+    check(&runtime, &local, &[("PodResizeInProgress", "Error", "no")]);
+}
+
+#[test]
 fn a_running_pod_has_its_conditions_addresses_and_containers() {
     let status = of(&pod("Always", false), &runtime("a:1 a:run"), &Local::default());
     for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
@@ -110,6 +209,10 @@ fn what_waits_says_why_and_keeps_its_last_end() {
     let status = of(&pod("Always", false), &runtime(""), &local);
     let expect = value!({"waiting": {"reason": "ErrImagePull", "message": "no"}});
     assert_eq!(status["containerStatuses"][0]["state"], expect);
+    let status = of(&pod("Always", false), &runtime("a:128"), &local);
+    assert_eq!(status["containerStatuses"][0]["state"], expect);
+    let status = of(&pod("Never", false), &runtime("a:128"), &local);
+    assert!(status["containerStatuses"][0]["state"].get("terminated").is_some(), "it does not try again");
 }
 
 #[test]

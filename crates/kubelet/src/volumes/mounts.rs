@@ -1,8 +1,11 @@
 //! What is mounted in a container: volumes, parts of volumes, its hosts file and the file for its last word.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cri::v1;
@@ -12,6 +15,12 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use super::{Place, VolumeError, make_dir};
 use crate::environment::expand;
 use crate::pod::Container;
+
+/// Of a volume's mode, what its parts share: who may do what, and that new files belong to the group.
+const SHARED_BITS: u32 = 0o2777;
+
+/// The largest file that variables are taken from.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What mounts depend on.
 pub struct Inputs<'a> {
@@ -44,11 +53,43 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
         let failed = || VolumeError::io(format!("make {}", file.display()));
         fs::write(&file, "").map_err(failed())?;
         // Whoever the container runs as writes it.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        fs::set_permissions(&file, open).map_err(failed())?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).map_err(failed())?;
         mounts.push(bind(path, &file, false));
     }
     Ok(mounts)
+}
+
+/// The volumes that a container gets as devices.
+pub fn devices(container: Container<'_>, places: &BTreeMap<String, Place>) -> Result<Vec<v1::Device>, VolumeError> {
+    let list = container.spec["volumeDevices"].as_array().unwrap_or_default().iter();
+    let one = |wanted: &Value| {
+        let text = |field: &str| wanted.str_at(&[field]).unwrap_or_default();
+        let name = text("name");
+        let Some(Place::Device { path, read_only }) = places.get(name) else {
+            let message = format!("volume {name} has volumeMode Filesystem, but is specified in volumeDevices");
+            return Err(VolumeError::Invalid(message));
+        };
+        Ok(v1::Device {
+            container_path: text("devicePath").to_owned(),
+            host_path: path.display().to_string(),
+            permissions: if *read_only { "r" } else { "mrw" }.to_owned(),
+        })
+    };
+    list.map(one).collect()
+}
+
+/// The text of a file of a volume, wherever links in the volume lead, but never out of it; nothing if it cannot be read.
+pub fn text_of(places: &BTreeMap<String, Place>, volume: &str, path: &str) -> Option<String> {
+    let Place::Path { path: volume, .. } = places.get(volume)? else { return None };
+    let root = rustix::fs::openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    // A pipe would be waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = fs::File::from(rustix::fs::openat2(&root, path, flags, Mode::empty(), within).ok()?);
+    file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn bind(container_path: &str, host_path: &Path, readonly: bool) -> v1::Mount {
@@ -64,10 +105,9 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
     let text = |field: &str| mount.str_at(&[field]).unwrap_or_default();
     let name = text("name");
     let place = inputs.places.get(name).ok_or_else(|| VolumeError::Invalid(format!("there is no volume {name}")))?;
-    let known = |name: &str| inputs.environment.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
     let sub_path = match text("subPathExpr") {
         "" => text("subPath").to_owned(),
-        expression => expand(expression, known),
+        expression => expanded(expression, inputs.environment)?,
     };
     let readonly = mount["readOnly"].as_bool().unwrap_or(false);
     let path = match text("mountPath") {
@@ -82,12 +122,16 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
             readonly: true,
             ..Default::default()
         },
-        Place::Path(volume) => {
+        Place::Device { .. } => {
+            let message = format!("volume {name} has volumeMode Block, but is specified in volumeMounts");
+            return Err(VolumeError::Invalid(message));
+        }
+        Place::Path { path: volume, read_only } => {
             let source = match sub_path.as_str() {
                 "" => volume.clone(),
                 part => part_of(volume, part, inputs.pod_dir, name, container.name(), n)?,
             };
-            bind(&path, &source, readonly)
+            bind(&path, &source, readonly || *read_only)
         }
     };
     made.set_propagation(match text("mountPropagation") {
@@ -97,6 +141,24 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
     });
     made.recursive_read_only = readonly && matches!(text("recursiveReadOnly"), "Enabled");
     Ok(made)
+}
+
+/// The part that an expression names. One with a hole in it would name another part, or all of the volume.
+fn expanded(expression: &str, environment: &[(String, String)]) -> Result<String, VolumeError> {
+    let missing = RefCell::new(BTreeSet::new());
+    let part = expand(expression, |name| {
+        let found = environment.iter().find(|(have, value)| have == name && !value.is_empty());
+        if found.is_none() {
+            missing.borrow_mut().insert(name.to_owned());
+        }
+        found.map(|(_, value)| value.clone())
+    });
+    let missing: Vec<String> = missing.into_inner().into_iter().collect();
+    if missing.is_empty() {
+        Ok(part)
+    } else {
+        Err(VolumeError::Invalid(format!("missing value for {}", missing.join(", "))))
+    }
 }
 
 /// A part of a volume, bound to a place of its own: whatever a container does to the links in its volume afterwards, the
@@ -122,7 +184,8 @@ fn part_of(
     };
     let found = match open() {
         Err(rustix::io::Errno::NOENT) => {
-            make_below(&root, &parts).map_err(failed("make"))?;
+            let mode = fs::metadata(volume).map_err(failed("find the mode for"))?.permissions().mode();
+            make_below(&root, &parts, mode & SHARED_BITS).map_err(failed("make"))?;
             open()
         }
         other => other,
@@ -135,17 +198,23 @@ fn part_of(
     Ok(target)
 }
 
-/// Makes directories one by one, each below the one before, never through a link.
-fn make_below(root: &rustix::fd::OwnedFd, parts: &[&str]) -> std::io::Result<()> {
+/// Makes directories one by one, each below the one before, never through a link. The last one, which the container sees, has
+/// exactly the mode of its volume, so that whoever may write there may write here.
+fn make_below(root: &rustix::fd::OwnedFd, parts: &[&str], mode: u32) -> std::io::Result<()> {
     let mut at = rustix::io::dup(root)?;
+    let mut made = false;
     for part in parts {
-        match rustix::fs::mkdirat(&at, *part, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        made = match rustix::fs::mkdirat(&at, *part, Mode::from_raw_mode(mode)) {
+            Ok(()) => true,
+            Err(rustix::io::Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         at =
             rustix::fs::openat2(&at, *part, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)?;
+    }
+    if made {
+        rustix::fs::fchmod(&at, Mode::from_raw_mode(mode))?;
     }
     Ok(())
 }
@@ -166,4 +235,99 @@ fn prepare_target(target: &Path, directory: bool) -> std::io::Result<()> {
         fs::remove_dir(target)?;
     }
     fs::File::create(target).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::pod::Role;
+
+    /// The mount of a container's one volume.
+    fn mounted(mount: &Value, volume: &Path, read_only: bool) -> Result<v1::Mount, String> {
+        let spec = value!({"name": "c", "terminationMessagePath": "", "volumeMounts": [(mount.clone())]});
+        let places = BTreeMap::from([("v".to_owned(), Place::Path { path: volume.to_owned(), read_only })]);
+        let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &[], attempt: 0 };
+        let mounts = all(Container { spec: &spec, role: Role::App }, &inputs).map_err(|error| error.describe())?;
+        Ok(mounts.into_iter().next().unwrap())
+    }
+
+    #[test]
+    fn a_volume_that_can_only_be_read_is_mounted_so_whatever_its_mount_says() {
+        let check = |said: bool, must: bool, expect: bool| {
+            let mount = value!({"name": "v", "mountPath": "/v", "readOnly": said});
+            assert_eq!(mounted(&mount, Path::new("/v"), must).unwrap().readonly, expect, "{said} {must}");
+        };
+        check(false, false, false);
+        check(true, false, true);
+        check(false, true, true);
+    }
+
+    #[test]
+    fn a_file_of_a_volume_is_read_and_nothing_outside_of_it() {
+        let top = tempfile::tempdir().unwrap();
+        let volume = top.path().join("v");
+        fs::create_dir(&volume).unwrap();
+        fs::write(volume.join("file"), "text").unwrap();
+        fs::write(top.path().join("secret"), "hidden").unwrap();
+        std::os::unix::fs::symlink("../secret", volume.join("link")).unwrap();
+        let places = BTreeMap::from([("v".to_owned(), Place::Path { path: volume, read_only: false })]);
+        let check = |path: &str, expect: Option<&str>| {
+            assert_eq!(text_of(&places, "v", path).as_deref(), expect, "{path}");
+        };
+        check("file", Some("text"));
+        check("link", None);
+        check("../secret", None);
+        check("absent", None);
+        check(".", None);
+    }
+
+    #[test]
+    fn a_volume_is_a_device_or_a_mount_as_its_mode_says() {
+        let path = PathBuf::from("/dev/disk");
+        let places = BTreeMap::from([
+            ("disk".to_owned(), Place::Device { path: path.clone(), read_only: false }),
+            ("reads".to_owned(), Place::Device { path: path.clone(), read_only: true }),
+            ("files".to_owned(), Place::Path { path, read_only: false }),
+        ]);
+        let check = |name: &str, expect: Result<&str, &str>| {
+            let spec = value!({"name": "c", "volumeDevices": [{"name": name, "devicePath": "/dev/it"}]});
+            let found = devices(Container { spec: &spec, role: Role::App }, &places).map_err(|error| error.to_string());
+            let shown = |one: &v1::Device| format!("{} {} {}", one.host_path, one.container_path, one.permissions);
+            let found = found.map(|list| list.iter().map(shown).collect::<String>());
+            assert_eq!(found.as_deref().map_err(String::as_str), expect, "{name}");
+        };
+        check("disk", Ok("/dev/disk /dev/it mrw"));
+        check("reads", Ok("/dev/disk /dev/it r"));
+        check("files", Err("volume files has volumeMode Filesystem, but is specified in volumeDevices"));
+        let spec = value!({"name": "c", "volumeMounts": [{"name": "disk", "mountPath": "/v"}]});
+        let inputs = Inputs { pod_dir: Path::new("/nowhere"), places: &places, environment: &[], attempt: 0 };
+        let refused = all(Container { spec: &spec, role: Role::App }, &inputs).unwrap_err().to_string();
+        assert_eq!(refused, "volume disk has volumeMode Block, but is specified in volumeMounts");
+    }
+
+    #[test]
+    fn an_expression_with_a_hole_names_no_part() {
+        let check = |expression: &str, expect: Result<&str, &str>| {
+            let environment = [("A".to_owned(), "a".to_owned()), ("EMPTY".to_owned(), String::new())];
+            let found = expanded(expression, &environment).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), expect, "{expression}");
+        };
+        check("$(A)/x", Ok("a/x"));
+        check("$$(B)", Ok("$(B)"));
+        check("x/$(EMPTY)", Err("missing value for EMPTY"));
+        check("$(C)/$(A)/$(B)", Err("missing value for B, C"));
+    }
+
+    #[test]
+    fn a_part_that_is_made_has_its_volumes_mode() {
+        let volume = tempfile::tempdir().unwrap();
+        let mode = |path: &str| fs::metadata(volume.path().join(path)).unwrap().permissions().mode() & 0o7777;
+        let root = rustix::fs::openat(CWD, volume.path(), OFlags::PATH, Mode::empty()).unwrap();
+        make_below(&root, &["a", "b"], 0o2777).unwrap();
+        assert_eq!(mode("a/b"), 0o2777);
+        make_below(&root, &["a", "b"], 0o700).unwrap();
+        assert_eq!(mode("a/b"), 0o2777, "what is there already stays as it is");
+    }
 }

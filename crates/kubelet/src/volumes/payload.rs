@@ -242,6 +242,7 @@ mod tests {
             config_maps: &BTreeMap::from([("c".to_owned(), Some(config)), ("no".to_owned(), None)]),
             secrets: &BTreeMap::from([("s".to_owned(), Some(value!({"data": {"p": "aGk="}})))]),
             trust_bundles: &BTreeMap::new(),
+            files: &environment::Files::new(),
             services: &[],
             pod_ips: &[],
             host_ips: &[],

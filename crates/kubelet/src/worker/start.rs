@@ -9,14 +9,14 @@ use driver::clock;
 use machinery::Value;
 use machinery::time::Time;
 use reconcile::EventType;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use super::{Done, Message, RETRY, Worker};
 use crate::context::Context;
 use crate::environment::{self, Sources};
 use crate::images::ImageError;
 use crate::objects::Kind;
-use crate::plan::Waiting;
+use crate::plan::{Resizing, Waiting};
 use crate::pod::{Container, Pod};
 use crate::volumes::{Place, Prepared, Tokens, VolumeError, make_dir, mounts};
 use crate::{container, dns, hooks, resources, sandbox, security, users};
@@ -45,6 +45,8 @@ struct Making {
     pod_ips: Vec<String>,
     /// The runtime's names of what runs already, by the pod's.
     running: Vec<(String, String)>,
+    /// Whether the pod is to end.
+    ending: watch::Receiver<bool>,
 }
 
 impl Worker {
@@ -62,6 +64,7 @@ impl Worker {
             sandbox: sandbox.map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
             pod_ips: ips,
             running: self.runtime.running().map(|one| (one.name.clone(), one.id.clone())).collect(),
+            ending: self.ending.subscribe(),
         }
     }
 
@@ -88,7 +91,12 @@ impl Worker {
         let making = self.making();
         self.tasks.spawn(async move {
             for (name, attempt) in names {
-                let message = match making.container(&name, attempt).await {
+                let outcome = making.container(&name, attempt).await;
+                // Why a container of a pod that ends did not start is of no interest, and the others are not to start.
+                if *making.ending.borrow() {
+                    break;
+                }
+                let message = match outcome {
                     Ok(()) => Message::Started { name },
                     Err(Failure { reason, message, image }) => Message::Failed { name, reason, message, image },
                 };
@@ -105,36 +113,21 @@ impl Worker {
         let (context, pod, id, name) =
             (Arc::clone(&self.context), Arc::clone(&self.pod), id.to_owned(), name.to_owned());
         // Nothing else is begun for it meanwhile.
-        self.local.resizing.insert(id.clone(), clock::now().plus(RETRY));
+        let known = self.local.resizing.remove(&id).and_then(|known| known.problem);
+        let resizing = Resizing { retry_at: clock::now().plus(RETRY), problem: known.clone() };
+        self.local.resizing.insert(id.clone(), resizing);
         self.tasks.spawn(async move {
             let pod = Pod(&pod);
-            let Some(container) = pod.container(&name) else { return Done::Resized(id, true) };
-            // More for the pod comes before more for its container, less after; each is refused where it is out of order.
-            let grown = context.config.cgroups_per_qos.then(|| context.groups.update(pod));
-            let mut linux = resources::of_container(pod, container, context.memory_capacity);
-            context.swap.add(pod, container, &mut linux);
-            let request = v1::UpdateContainerResourcesRequest {
-                container_id: id.clone(),
-                linux: Some(linux),
-                ..Default::default()
-            };
-            let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
-            if let Some(Err(_)) = grown
-                && let Err(error) = context.groups.update(pod)
-            {
-                tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
-            }
+            let Some(container) = pod.container(&name) else { return Done::Resized(id, Ok(())) };
+            let outcome = change(&context, pod, container, &id).await;
             let teller = context.teller(pod);
-            match outcome {
-                Ok(_) => {
-                    teller.container(container, EventType::Normal, "ResizeCompleted", "Pod resize completed");
-                    Done::Resized(id, true)
-                }
-                Err(status) => {
-                    teller.container(container, EventType::Warning, "ResizeError", status.message());
-                    Done::Resized(id, false)
-                }
+            match &outcome {
+                Ok(()) => teller.container(container, EventType::Normal, "ResizeCompleted", "Pod resize completed"),
+                // A failure is told once, however often it is tried again.
+                Err(problem) if known.as_ref() == Some(problem) => {}
+                Err(problem) => teller.container(container, EventType::Warning, "ResizeError", problem),
             }
+            Done::Resized(id, outcome)
         });
     }
 
@@ -163,6 +156,31 @@ impl Worker {
         });
         None
     }
+}
+
+/// Changes what a running container may use. More for the pod comes before more for its container, less after; each is refused
+/// where it is out of order.
+async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &str) -> Result<(), String> {
+    let mut linux = resources::of_container(pod, container, context.memory_capacity);
+    context.swap.add(pod, container, &mut linux);
+    let (limit, used) = (linux.memory_limit_in_bytes, context.runtime.memory_used(id).await);
+    // The kernel would end the container rather than have it use more than it may.
+    if limit > 0 && used > limit.unsigned_abs() {
+        let name = container.name();
+        return Err(format!(
+            "attempting to set container {name:?} memory limit ({limit}) below current usage ({used})"
+        ));
+    }
+    let grown = context.config.cgroups_per_qos.then(|| context.groups.update(pod));
+    let request =
+        v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(linux), ..Default::default() };
+    let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
+    if let Some(Err(_)) = grown
+        && let Err(error) = context.groups.update(pod)
+    {
+        tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+    }
+    outcome.map(drop).map_err(|status| status.message().to_owned())
 }
 
 impl Making {
@@ -245,6 +263,7 @@ impl Making {
             config_maps: objects.get(&Kind::ConfigMap).unwrap_or(&none),
             secrets: objects.get(&Kind::Secret).unwrap_or(&none),
             trust_bundles: objects.get(&Kind::TrustBundle).unwrap_or(&none),
+            files: &environment::Files::new(),
             services: &services,
             pod_ips: &self.pod_ips,
             host_ips: &self.context.facts.host_ips,
@@ -276,12 +295,12 @@ impl Making {
         let prepared = prepared.inspect_err(|failure| tell(EventType::Warning, "FailedMount", &failure.message))?;
         let found =
             self.image(container.image(), container.spec.str_at(&["imagePullPolicy"]).unwrap_or_default(), &tell);
-        let found = found.await.inspect_err(|failure| {
+        let found = self.unless_ending(found).await?.inspect_err(|failure| {
             tell(EventType::Warning, "Failed", &format!("Error: {}", failure.reason));
         })?;
         for place in prepared.places.values() {
             if let Place::Image { reference, pull_policy } = place {
-                self.image(reference, pull_policy, &tell).await?;
+                self.unless_ending(self.image(reference, pull_policy, &tell)).await??;
             }
         }
         let config = self.config(container, attempt, &prepared, &found).await.inspect_err(|failure| {
@@ -300,6 +319,13 @@ impl Making {
             config: Some(config),
             sandbox_config: Some(sandbox::config(pod, &sandbox_inputs)),
         };
+        // One that starts again may get more or less than the one before it.
+        if attempt > 0
+            && self.context.config.cgroups_per_qos
+            && let Err(error) = self.context.groups.update(pod)
+        {
+            tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+        }
         let id = match runtime.create_container(request).await {
             Ok(answer) => answer.into_inner().container_id,
             Err(status) => {
@@ -337,6 +363,16 @@ impl Making {
         Err(Failure::new("PostStartHookError", message))
     }
 
+    /// Waits for what may take long, but no longer than the pod is wanted.
+    async fn unless_ending<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut ending = self.ending.clone();
+        tokio::select! {
+            done = work => Ok(done),
+            // A worker that has gone has nothing to start either.
+            _ = ending.wait_for(|ending| *ending) => Err(Failure::new("ContainerCreating", "the pod is to end")),
+        }
+    }
+
     async fn image(
         &self,
         image: &str,
@@ -366,8 +402,17 @@ impl Making {
     ) -> Result<v1::ContainerConfig, Failure> {
         let pod = self.pod();
         let bad = |message: String| Failure::new("CreateContainerConfigError", message);
+        let variables = container.spec["env"].as_array().unwrap_or_default().iter();
+        let files = variables.filter_map(environment::file_of);
+        let files = files.map(|(volume, path)| {
+            let text = mounts::text_of(&prepared.places, &volume, &path);
+            ((volume, path), text)
+        });
+        let files: environment::Files = files.collect();
         let environment = self
-            .with_sources(async |sources| environment::environment(pod, container, sources))
+            .with_sources(async |sources| {
+                environment::environment(pod, container, &Sources { files: &files, ..*sources })
+            })
             .await
             .map_err(|error| bad(error.to_string()))?;
         let pod_dir = self.context.volumes.pod_dir(pod.uid());
@@ -391,6 +436,7 @@ impl Making {
         let inputs =
             container::Inputs { attempt, image_ref: found.reference.clone(), environment, mounts, security, resources };
         let mut config = container::config(pod, container, inputs);
+        config.devices = mounts::devices(container, &prepared.places).map_err(|error| bad(error.describe()))?;
         container::add_devices(&mut config, needs);
         let claimed = self.context.claims.devices(pod, container).into_iter();
         config.cdi_devices.extend(claimed.map(|name| v1::CdiDevice { name }));
