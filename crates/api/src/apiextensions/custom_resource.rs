@@ -12,8 +12,9 @@ use machinery::jsonpath::JsonPath;
 use machinery::meta::Scope;
 use machinery::schema::structural::{self, Structural};
 use machinery::table::{self, Cell, Column};
-use machinery::{At, GroupVersion, GroupVersionKind, Str, Value, value};
+use machinery::{At, GroupVersion, GroupVersionKind, Schema, Str, Value, value};
 
+use crate::catalogue;
 use crate::kind::{
     Does, Keeping, Kind, ReplicaPaths, Selectable, Selected, Shape, Subresource, Verb, Version, name_column,
 };
@@ -115,8 +116,9 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
         Value::Null => value!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
         schema => schema.clone(),
     };
-    let types =
-        Structural::new(&schema).map_err(|source| Error::Schema { version: name.to_owned(), source }).map(Arc::new)?;
+    let types = Structural::enveloped(&schema, envelope())
+        .map_err(|source| Error::Schema { version: name.to_owned(), source })
+        .map(Arc::new)?;
     let warning = version.get("deprecationWarning");
     let deprecation = version.get("deprecated").bool().then(|| match warning.value() {
         Value::String(words) => words.clone(),
@@ -134,6 +136,12 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
     let rules =
         CustomVersion::new(name, schema, types, subresources.get("status").is_present(), scale_of(&subresources));
     Ok((row, rules))
+}
+
+/// What every object has, whatever a schema says of it.
+fn envelope() -> Schema<'static> {
+    let kind = GroupVersionKind::of("meta.k8s.io", "v1", "PartialObjectMetadata");
+    catalogue::schema(&kind).expect("the catalogue has what every object has")
 }
 
 /// The webhook that converts between versions, if the definition has one.

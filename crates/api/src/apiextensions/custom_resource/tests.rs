@@ -1,3 +1,4 @@
+use machinery::apply::{self, FieldSet, OneVersion};
 use machinery::time::Time;
 use machinery::{Errors, defaulting, pruning, value};
 
@@ -263,4 +264,49 @@ fn what_a_scale_is_made_from_must_make_one() {
         None,
         &[".spec.replicas: Invalid value: -1: should be a non-negative integer"],
     );
+}
+
+#[test]
+fn fields_have_owners_in_closed_schemas_too() {
+    let kind = kind_of(&crd(value!({"type": "object", "properties": {
+        "size": {"type": "integer"},
+        "template": {
+            "type": "object", "x-kubernetes-embedded-resource": true,
+            "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+        },
+    }})))
+    .unwrap();
+    let (api_version, schema) = ("example.com/v1", kind.version("v1").unwrap().schema());
+    let empty = value!({"apiVersion": api_version, "kind": "Widget"});
+    let versions = OneVersion { api_version, schema, reset_fields: FieldSet::of_fields(&["status"]), empty };
+    let by = |manager| apply::Write {
+        versions: &versions,
+        api_version,
+        kind: "Widget",
+        subresource: "",
+        manager,
+        now: NOW,
+    };
+    let template = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"x": "y"}}, "spec": {"n": 1}});
+    let mut config = widget(value!({"size": 1, "template": template}));
+    config.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("labels", value!({"a": "b"}));
+    config.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("finalizers", value!(["f/f"]));
+    let applied = by("one").apply(None, &config, false).unwrap().object;
+    let owned = value!({
+        "f:metadata": {"f:finalizers": {"v:\"f/f\"": {}}, "f:labels": {"f:a": {}}},
+        "f:spec": {"f:size": {}, "f:template": {
+            "f:apiVersion": {}, "f:kind": {}, "f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {"f:n": {}},
+        }},
+    });
+    assert_eq!(applied["metadata"]["managedFields"][0]["fieldsV1"], owned);
+
+    let refused = by("two").apply(Some(&applied), &widget(value!({"size": 2})), false).unwrap_err();
+    assert_eq!(refused.to_string(), "Apply failed with 1 conflict: conflict with \"one\": .spec.size");
+    let unknown = by("two").apply(Some(&applied), &widget(value!({"unknown": 2})), false).unwrap_err();
+    assert!(unknown.to_string().contains(".spec.unknown: field not declared in schema"), "{unknown}");
+
+    let updated = by("three").update_or_keep(Some(&applied), widget(value!({"size": 3})));
+    let entries = updated["metadata"]["managedFields"].as_array().unwrap();
+    let three = entries.iter().find(|entry| entry["manager"].as_str() == Some("three")).unwrap();
+    assert_eq!(three["fieldsV1"], value!({"f:spec": {"f:size": {}}}));
 }
