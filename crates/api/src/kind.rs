@@ -74,6 +74,8 @@ pub struct Kind {
     pub allocates: Option<Allocates>,
     /// The webhook that converts its objects between versions: the `webhook` of a definition's `conversion`.
     pub converter: Option<Arc<Value>>,
+    /// Tells the row that a definition makes from those that it made before it changed; 0 for a built-in kind.
+    pub edition: u64,
     /// What only this kind knows.
     pub rules: Arc<dyn Rules>,
 }
@@ -259,6 +261,7 @@ impl Kind {
             field_annotations: &[],
             allocates: None,
             converter: None,
+            edition: 0,
             rules: Arc::new(NoRules),
         }
     }
@@ -304,6 +307,11 @@ impl Kind {
     /// Whether its objects live in namespaces.
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
+    }
+
+    /// Whether a definition made it, rather than a file of this program.
+    pub fn is_custom(&self) -> bool {
+        self.versions.iter().any(|version| matches!(version.shape, Shape::Custom(..)))
     }
 
     /// The subresource of that name.

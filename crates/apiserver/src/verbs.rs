@@ -68,7 +68,7 @@ pub struct Call<'a> {
 pub struct Current {
     /// Whether it should be written again though nothing changed, because another key seals now.
     pub stale: bool,
-    /// The object, in the stored version (where a webhook converts: in the request's), with its resourceVersion.
+    /// The object, in the stored version (a custom resource: in the request's), with its resourceVersion.
     pub object: Value,
     /// Its revision.
     pub revision: Revision,
@@ -276,8 +276,8 @@ impl Call<'_> {
         let Some((value, revision, stale)) = found else { return Ok(None) };
         let mut object = storage::decode(&value, revision).map_err(Status::internal_error)?;
         let stale = stale || conversion::is_outdated(kind, &object);
-        if kind.converter.is_some() {
-            object = conversion::served(&self.state, kind, self.version(), object).await?;
+        if kind.is_custom() {
+            object = conversion::read(&self.state, kind, self.version(), object).await?;
         }
         Ok(Some(Current { object, revision, stale }))
     }

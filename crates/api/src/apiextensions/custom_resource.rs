@@ -6,10 +6,11 @@ mod rules;
 mod validator;
 
 use std::cmp::Reverse;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use machinery::jsonpath::JsonPath;
-use machinery::meta::Scope;
+use machinery::meta::{Meta, Scope};
 use machinery::schema::structural::{self, Structural};
 use machinery::table::{self, Cell, Column};
 use machinery::{At, GroupVersion, GroupVersionKind, Schema, Str, Value, value};
@@ -105,6 +106,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         field_annotations: &[],
         allocates: None,
         converter: converter_of(&spec),
+        edition: edition_of(crd),
         qualified_finalizers: false,
         rules: Arc::new(CustomResource::new(own)),
     })
@@ -136,6 +138,15 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
     let rules =
         CustomVersion::new(name, schema, types, subresources.get("status").is_present(), scale_of(&subresources));
     Ok((row, rules))
+}
+
+/// A number that another definition, or this one after its specification changed, does not have.
+fn edition_of(crd: &Value) -> u64 {
+    let meta = Meta::of(crd);
+    let mut hasher = DefaultHasher::new();
+    (meta.uid(), meta.generation()).hash(&mut hasher);
+    // 0 is for kinds that no definition made.
+    hasher.finish() | 1
 }
 
 /// What every object has, whatever a schema says of it.

@@ -1,10 +1,13 @@
 //! One object in the cache.
 
-use api::kind::Selectable;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::kind::{Kind, Selectable};
 use bytes::Bytes;
 use machinery::meta::Meta;
 use machinery::{Str, Value};
 use mvcc::Revision;
+use registry::conversion::refresh;
 
 use crate::storage::{self, Unreadable};
 
@@ -21,6 +24,8 @@ pub struct Entry {
     pub revision: Revision,
     labels: Box<[(Str, Str)]>,
     fields: Box<[Str]>,
+    /// The edition of its kind under which it was last found to be what a read would make of it.
+    fresh_in: AtomicU64,
 }
 
 impl Entry {
@@ -32,7 +37,7 @@ impl Entry {
         let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect();
         let fields = selectable.iter().map(|field| field.of(&object)).collect();
         let head = u32::try_from(head).map_err(|_| Unreadable::NotAnObject)?;
-        Ok(Self { key: key.into(), bytes, head, revision, labels, fields })
+        Ok(Self { key: key.into(), bytes, head, revision, labels, fields, fresh_in: AtomicU64::new(0) })
     }
 
     /// The namespace, empty for a cluster-wide object.
@@ -58,6 +63,22 @@ impl Entry {
     /// Whether it is stored in this version: what is written begins with it.
     pub fn is_of(&self, api_version: &str) -> bool {
         storage::is_of(&self.bytes, api_version)
+    }
+
+    /// Whether the kind's definition as it is now would change nothing about it when it is read. What was found out is
+    /// remembered until the definition changes, so that bytes are mostly served without being looked at.
+    pub fn is_fresh(&self, kind: &Kind) -> bool {
+        if self.fresh_in.load(Ordering::Relaxed) == kind.edition {
+            return true;
+        }
+        let stored = self.object();
+        let mut refreshed = stored.clone();
+        refresh(&mut refreshed, kind);
+        let fresh = refreshed == stored;
+        if fresh {
+            self.fresh_in.store(kind.edition, Ordering::Relaxed);
+        }
+        fresh
     }
 
     /// The object as a tree, with its version.

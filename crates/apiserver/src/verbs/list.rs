@@ -47,12 +47,12 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     if accepted.encoding == Encoding::Json
         && !accepted.pretty
         && accepted.form == Form::Whole
-        && page.entries.iter().all(|entry| conversion::is_servable(&call.kind, version, &entry.bytes))
+        && page.entries.iter().all(|entry| conversion::is_servable(&call.kind, version, entry))
     {
         return Ok(answer::bytes(200, Encoding::Json.media_type(), spliced(call, &page.entries, &metadata)));
     }
     let items = page.entries.iter().map(|entry| entry.object()).collect();
-    let items = conversion::served_all(&call.state, &call.kind, version, items).await?;
+    let items = conversion::read_all(&call.state, &call.kind, version, items).await?;
     shown::many(call, items, metadata)
 }
 

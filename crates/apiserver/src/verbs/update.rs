@@ -170,6 +170,7 @@ async fn submit(
     let releases = claims::releases(&call.kind, &current.object);
     claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
+    conversion::echoed(&mut object, &call.kind, call.version());
     call.state.followers.follow_up(&call.kind, revision).await;
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_resource_version(revision.unsigned_abs());

@@ -211,24 +211,28 @@ impl Watching {
         Ok(true)
     }
 
-    /// The object of a change in the version that is watched, where a webhook must make it.
+    /// The object of a change in the version that is watched, where it is another than in the store.
     async fn converted(&self, change: &Change, entry: &Entry) -> Result<Option<Arc<Value>>, Status> {
-        let api_version = self.kind.gvk(&self.version).api_version();
-        if self.kind.converter.is_none() || entry.is_of(&api_version) {
+        if !self.is_converted(entry) {
             return Ok(None);
         }
-        let make = conversion::served(&self.state, &self.kind, self.version(), entry.object());
+        let api_version = self.kind.gvk(&self.version).api_version();
+        let make = conversion::read(&self.state, &self.kind, self.version(), entry.object());
         change.converted(entry, &api_version, make).await.map(Some)
     }
 
     /// All objects in the version that is watched, in one call; none where nothing is to be converted.
     async fn converted_all(&self, entries: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
-        let api_version = self.kind.gvk(&self.version).api_version();
-        if self.kind.converter.is_none() || entries.iter().all(|entry| entry.is_of(&api_version)) {
+        if !entries.iter().any(|entry| self.is_converted(entry)) {
             return Ok(Vec::new());
         }
         let objects = entries.iter().map(|entry| entry.object()).collect();
-        conversion::served_all(&self.state, &self.kind, self.version(), objects).await
+        conversion::read_all(&self.state, &self.kind, self.version(), objects).await
+    }
+
+    /// Whether a custom resource is another in the version that is watched than it is in the store.
+    fn is_converted(&self, entry: &Entry) -> bool {
+        self.kind.is_custom() && !conversion::is_servable(&self.kind, self.version(), entry)
     }
 
     fn sees(&self, entry: &Entry, name: Option<&str>) -> bool {
@@ -291,7 +295,7 @@ impl Watching {
         if self.encoding == Encoding::Json
             && self.form == Form::Whole
             && converted.is_none()
-            && conversion::is_servable(&self.kind, version, &entry.bytes)
+            && conversion::is_servable(&self.kind, version, entry)
         {
             let mut out = Vec::with_capacity(entry.size() + 40);
             out.extend_from_slice(format!("{{\"type\":\"{}\",\"object\":", what.name()).as_bytes());
