@@ -54,7 +54,8 @@ pub struct Kind {
     pub dependents: Dependents,
     /// Whether a delete answers with the object rather than with a Status.
     pub returns_deleted: bool,
-    /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`.
+    /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`. Of a custom
+    /// kind those of the stored version: [`Kind::selectable_in`] has those of another.
     pub selectable: Vec<Selectable>,
     /// Whether finalizers must have a domain, as most kinds ask.
     pub qualified_finalizers: bool,
@@ -118,6 +119,8 @@ pub struct Version {
     pub columns: Vec<Column>,
     /// How its objects become the stored version and come back; `None` if they differ in nothing but the version.
     pub convert: Option<Convert>,
+    /// Fields that a field selector may name, if this is the version of a custom kind: each has its own.
+    pub selectable: Vec<Selectable>,
 }
 
 /// How objects of a version become those of the stored one, and back. Both are total: what has no counterpart is
@@ -314,6 +317,11 @@ impl Kind {
         self.versions.iter().any(|version| matches!(version.shape, Shape::Custom(..)))
     }
 
+    /// Fields that a field selector may name in a version, besides `metadata.name` and `metadata.namespace`.
+    pub fn selectable_in<'k>(&'k self, version: &'k Version) -> &'k [Selectable] {
+        if self.is_custom() { &version.selectable } else { &self.selectable }
+    }
+
     /// The subresource of that name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
@@ -340,6 +348,7 @@ impl Version {
             deprecation: None,
             columns: default_columns(),
             convert: None,
+            selectable: Vec::new(),
         }
     }
 

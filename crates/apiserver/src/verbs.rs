@@ -12,6 +12,7 @@ mod patch;
 mod question;
 mod read;
 mod scale;
+mod selected;
 mod shown;
 mod token;
 mod update;

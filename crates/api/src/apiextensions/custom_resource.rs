@@ -75,6 +75,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
     versions.sort_by_key(|version| Reverse(version_priority(&version.name)));
     let all = spec.get("versions");
     let stored = all.items().find(|version| version.get("storage").bool()).ok_or(Error::NoStorage)?;
+    let stored_fields = selectable_of(&stored);
     let stored = GroupVersion { group: group.into(), version: stored.get("name").str().into() };
     let terminating = crd.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null());
     Ok(Kind {
@@ -91,7 +92,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         verbs: if terminating { TERMINATING_VERBS } else { VERBS },
         subresources: subresources_of(&all),
         unconditional_update: false,
-        selectable: selectable_of(&all),
+        selectable: stored_fields,
         group: group.into(),
         kind: name("kind"),
         plural: name("plural"),
@@ -133,6 +134,7 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
         deprecation,
         columns: columns_of(&version.get("additionalPrinterColumns")),
         convert: None,
+        selectable: selectable_of(version),
     };
     let subresources = version.get("subresources");
     let rules =
@@ -216,20 +218,14 @@ fn scale_of(subresources: &At<'_>) -> Option<ReplicaPaths> {
     })
 }
 
-fn selectable_of(versions: &At<'_>) -> Vec<Selectable> {
-    let mut out: Vec<Selectable> = Vec::new();
-    for version in versions.items() {
-        for field in version.get("selectableFields").items() {
-            let path = field.get("jsonPath");
-            let name = path.str().trim_start_matches('.');
-            if let Ok(path) = JsonPath::parse(path.str())
-                && !out.iter().any(|have| have.name == name)
-            {
-                out.push(Selectable { name: name.into(), value: Selected::Path(path) });
-            }
-        }
-    }
-    out
+fn selectable_of(version: &At<'_>) -> Vec<Selectable> {
+    let fields = version.get("selectableFields");
+    let selectable = fields.items().filter_map(|field| {
+        let path = field.get("jsonPath");
+        let value = Selected::Path(JsonPath::parse(path.str()).ok()?);
+        Some(Selectable { name: path.str().trim_start_matches('.').into(), value })
+    });
+    selectable.collect()
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::read::{parse_version, wait};
-use super::{Call, list, shown};
+use super::selected::{Item, Selecting};
+use super::{Call, shown};
 use crate::answer::{Answer, Body, as_protobuf};
 use crate::cache::{Change, Entry, FrameKey, Shelf, What};
 use crate::conversion;
@@ -57,6 +58,12 @@ struct Watching {
 
 /// The client is gone, or must be cut off.
 struct Gone;
+
+/// One side of a change, with its object in the version that is watched, if it was made.
+type Side<'c> = (&'c Arc<Entry>, Option<Arc<Value>>);
+
+/// What a change is to a watch, and the side of it that is shown.
+type Seen<'c> = (What, &'c Arc<Entry>, Option<Arc<Value>>);
 
 /// Begins a watch.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
@@ -163,20 +170,28 @@ impl Watching {
     async fn send_all(&mut self, name: Option<&str>) -> Result<(), Gone> {
         // Read first: the shelf is at least as new.
         let reached = self.state.cache.reached();
-        let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.sees(entry, name));
-        let converted = match self.converted_all(&entries).await {
-            Ok(converted) => converted,
+        let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.may_see(entry, name));
+        let items = match self.items(entries).await {
+            Ok(items) => items,
             Err(status) => {
                 self.send(self.event("ERROR", status.to_value())).await?;
                 return Err(Gone);
             }
         };
-        for (at, entry) in entries.iter().enumerate() {
-            let frame = self.frame(What::Added, entry, entry.revision, converted.get(at));
+        for Item { entry, object } in &items {
+            let frame = self.frame(What::Added, entry, entry.revision, object.as_ref());
             self.send(frame).await?;
         }
         self.at = self.at.max(reached).max(revision);
         Ok(())
+    }
+
+    /// Those of the entries that are watched, in the version that is watched where that is another.
+    async fn items(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
+        let selecting = self.selecting();
+        let mut items = selecting.settle(entries).await?;
+        selecting.convert(&mut items, |entry| selecting.differs(entry)).await?;
+        Ok(items)
     }
 
     /// The changes since the last ones. False if some are no longer kept: the client is told, and must list anew.
@@ -189,16 +204,16 @@ impl Watching {
             };
             let Some(last) = changes.last().map(|change| change.revision) else { break };
             for change in &changes {
-                let Some((what, entry)) = change.seen_by(|entry| self.sees(entry, name)) else { continue };
-                let converted = match self.converted(change, entry).await {
-                    Ok(converted) => converted,
+                let (what, entry, object) = match self.seen(change, name).await {
+                    Ok(Some(seen)) => seen,
+                    Ok(None) => continue,
                     Err(status) => {
                         self.send(self.event("ERROR", status.to_value())).await?;
                         return Ok(false);
                     }
                 };
                 let key = self.key(what);
-                let make = || self.frame(what, entry, change.revision, converted.as_deref());
+                let make = || self.frame(what, entry, change.revision, object.as_deref());
                 let frame = match self.form == Form::Table && !self.described {
                     true => make(),
                     false => change.frame(&key, make),
@@ -211,9 +226,36 @@ impl Watching {
         Ok(true)
     }
 
+    /// What a change is to this watch, and the object that it shows, in the version that is watched where that is another.
+    async fn seen<'c>(&self, change: &'c Change, name: Option<&str>) -> Result<Option<Seen<'c>>, Status> {
+        let (mut before, mut after) = (None, None);
+        if let Some(entry) = change.before.as_ref().filter(|entry| self.may_see(entry, name)) {
+            before = self.side(change, entry).await?;
+        }
+        if let Some(entry) = change.after.as_ref().filter(|entry| self.may_see(entry, name)) {
+            after = self.side(change, entry).await?;
+        }
+        let Some((what, entry, object)) = What::of(before, after) else { return Ok(None) };
+        let object = match object {
+            Some(object) => Some(object),
+            None => self.converted(change, entry).await?,
+        };
+        Ok(Some((what, entry, object)))
+    }
+
+    /// One side of a change if it is watched, with its object in the version that is watched if that was asked for.
+    async fn side<'c>(&self, change: &Change, entry: &'c Arc<Entry>) -> Result<Option<Side<'c>>, Status> {
+        let selecting = self.selecting();
+        if !selecting.is_by_version() {
+            return Ok(Some((entry, None)));
+        }
+        let object = self.converted(change, entry).await?;
+        Ok(selecting.selects(entry, object.as_deref()).then_some((entry, object)))
+    }
+
     /// The object of a change in the version that is watched, where it is another than in the store.
     async fn converted(&self, change: &Change, entry: &Entry) -> Result<Option<Arc<Value>>, Status> {
-        if !self.is_converted(entry) {
+        if !self.selecting().differs(entry) {
             return Ok(None);
         }
         let api_version = self.kind.gvk(&self.version).api_version();
@@ -221,24 +263,15 @@ impl Watching {
         change.converted(entry, &api_version, make).await.map(Some)
     }
 
-    /// All objects in the version that is watched, in one call; none where nothing is to be converted.
-    async fn converted_all(&self, entries: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
-        if !entries.iter().any(|entry| self.is_converted(entry)) {
-            return Ok(Vec::new());
-        }
-        let objects = entries.iter().map(|entry| entry.object()).collect();
-        conversion::read_all(&self.state, &self.kind, self.version(), objects).await
-    }
-
-    /// Whether a custom resource is another in the version that is watched than it is in the store.
-    fn is_converted(&self, entry: &Entry) -> bool {
-        self.kind.is_custom() && !conversion::is_servable(&self.kind, self.version(), entry)
-    }
-
-    fn sees(&self, entry: &Entry, name: Option<&str>) -> bool {
+    fn may_see(&self, entry: &Entry, name: Option<&str>) -> bool {
         (self.namespace.is_empty() || entry.namespace() == self.namespace)
             && name.is_none_or(|name| entry.name() == name)
-            && list::matches(&self.shelf, &self.selection, entry)
+            && self.selecting().may_see(entry)
+    }
+
+    fn selecting(&self) -> Selecting<'_> {
+        let (state, shelf, kind) = (&self.state, &self.shelf, &self.kind);
+        Selecting { state, shelf, kind, version: self.version(), selection: &self.selection }
     }
 
     async fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
