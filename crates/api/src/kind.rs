@@ -42,7 +42,8 @@ pub struct Kind {
     pub keeping: Keeping,
     /// What a client may do with its objects.
     pub verbs: &'static [Verb],
-    /// The parts that are read and written by themselves.
+    /// The parts that are read and written by themselves, in all versions; a custom kind has none of these but
+    /// [`Version::subresources`].
     pub subresources: Vec<Subresource>,
     /// What a name must look like.
     pub name_rule: NameRule,
@@ -121,6 +122,8 @@ pub struct Version {
     pub convert: Option<Convert>,
     /// Fields that a field selector may name, if this is the version of a custom kind: each has its own.
     pub selectable: Vec<Selectable>,
+    /// The parts that are read and written by themselves, if this is the version of a custom kind: each has its own.
+    pub subresources: Vec<Subresource>,
 }
 
 /// How objects of a version become those of the stored one, and back. Both are total: what has no counterpart is
@@ -322,9 +325,17 @@ impl Kind {
         if self.is_custom() { &version.selectable } else { &self.selectable }
     }
 
-    /// The subresource of that name.
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources.iter().find(|subresource| subresource.name == name)
+    /// The subresources of a version.
+    pub fn subresources_in(&self, version: &str) -> &[Subresource] {
+        match self.version(version).filter(|_| self.is_custom()) {
+            Some(version) => &version.subresources,
+            None => &self.subresources,
+        }
+    }
+
+    /// The subresource of that name in a version.
+    pub fn subresource(&self, version: &str, name: &str) -> Option<&Subresource> {
+        self.subresources_in(version).iter().find(|subresource| subresource.name == name)
     }
 
     /// The group and resource as messages have them: `deployments.apps`, `pods`.
@@ -349,6 +360,7 @@ impl Version {
             columns: default_columns(),
             convert: None,
             selectable: Vec::new(),
+            subresources: Vec::new(),
         }
     }
 

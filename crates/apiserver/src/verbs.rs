@@ -83,7 +83,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     match call.resource.subresource.as_str() {
         "" => object(call).await,
         name => {
-            let subresource = call.kind.subresource(name).ok_or_else(not_served)?;
+            let subresource = call.kind.subresource(&call.resource.version, name).ok_or_else(not_served)?;
             part(call, subresource).await
         }
     }
@@ -91,7 +91,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 
 /// Whether what a request asks for is a stream: then its body is passed on as it comes.
 pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
-    kind.subresource(&resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
+    kind.subresource(&resource.version, &resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
 }
 
 /// The object itself, or the collection.
@@ -241,7 +241,7 @@ impl Call<'_> {
 
     /// The subresource as the kind's rules see it: a scale is a write to the object itself.
     fn part(&self) -> &str {
-        match self.kind.subresource(&self.resource.subresource).map(|part| &part.does) {
+        match self.kind.subresource(&self.resource.version, &self.resource.subresource).map(|part| &part.does) {
             Some(Does::Scale(_)) => "",
             _ => &self.resource.subresource,
         }

@@ -125,8 +125,9 @@ impl Versions for Managed<'_> {
         Ok(object)
     }
 
-    fn reset_fields(&self, _: &str) -> FieldSet {
-        match self.kind.subresource("status") {
+    fn reset_fields(&self, api_version: &str) -> FieldSet {
+        let version = self.version(api_version).map(|version| version.name.as_str());
+        match version.and_then(|version| self.kind.subresource(version, "status")) {
             Some(_) => FieldSet::of_fields(self.kind.rules.reset_fields(self.subresource)),
             None => FieldSet::EMPTY,
         }

@@ -90,7 +90,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
             expires: false,
         },
         verbs: if terminating { TERMINATING_VERBS } else { VERBS },
-        subresources: subresources_of(&all),
+        subresources: Vec::new(),
         unconditional_update: false,
         selectable: stored_fields,
         group: group.into(),
@@ -122,6 +122,7 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
     let types = Structural::enveloped(&schema, envelope())
         .map_err(|source| Error::Schema { version: name.to_owned(), source })
         .map(Arc::new)?;
+    let subresources = version.get("subresources");
     let warning = version.get("deprecationWarning");
     let deprecation = version.get("deprecated").bool().then(|| match warning.value() {
         Value::String(words) => words.clone(),
@@ -135,8 +136,8 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
         columns: columns_of(&version.get("additionalPrinterColumns")),
         convert: None,
         selectable: selectable_of(version),
+        subresources: subresources_of(&subresources),
     };
-    let subresources = version.get("subresources");
     let rules =
         CustomVersion::new(name, schema, types, subresources.get("status").is_present(), scale_of(&subresources));
     Ok((row, rules))
@@ -187,14 +188,12 @@ fn columns_of(asked: &At<'_>) -> Vec<Column> {
     columns
 }
 
-/// What any version has: the row of a kind has one list of them.
-fn subresources_of(versions: &At<'_>) -> Vec<Subresource> {
+fn subresources_of(declared: &At<'_>) -> Vec<Subresource> {
     let mut out = Vec::new();
-    let all: Vec<&Value> = versions.list().iter().filter_map(|version| version.get("subresources")).collect();
-    if all.iter().any(|one| one.get("status").is_some_and(|status| !status.is_null())) {
+    if declared.get("status").is_present() {
         out.push(Subresource::status());
     }
-    if let Some(paths) = all.iter().find_map(|one| scale_of(&At::root(one))) {
+    if let Some(paths) = scale_of(declared) {
         out.push(Subresource {
             kind: Some(GroupVersionKind::of("autoscaling", "v1", "Scale")),
             does: Does::Scale(paths),

@@ -138,7 +138,7 @@ async fn prepare(
 
 /// Where the number of replicas is, if it is the scale of the object that is written.
 fn scale_of<'c>(call: &'c Call<'_>) -> Option<&'c ReplicaPaths> {
-    match call.kind.subresource(&call.resource.subresource).map(|part| &part.does) {
+    match call.kind.subresource(&call.resource.version, &call.resource.subresource).map(|part| &part.does) {
         Some(Does::Scale(paths)) => Some(paths),
         _ => None,
     }

@@ -78,9 +78,10 @@ fn a_definition_makes_a_row() {
     assert_eq!(kind.versions[0].columns[1].cell(&object, NOW), value!(3));
     assert_eq!(kind.versions[1].columns[1].name, "Age", "a version that asks for nothing prints the age");
     assert_eq!((kind.selectable[0].name.as_str(), kind.selectable[0].of(&object).as_str()), ("spec.color", "red"));
-    let Does::Scale(paths) = &kind.subresource("scale").unwrap().does else { panic!() };
+    let Does::Scale(paths) = &kind.subresource("v1", "scale").unwrap().does else { panic!() };
     assert_eq!(paths.wanted, ["spec", "replicas"]);
-    assert!(kind.subresource("status").is_some());
+    assert!(kind.subresource("v1", "status").is_some());
+    assert!(kind.subresource("v1beta1", "status").is_none(), "each version has its own");
 }
 
 #[test]
