@@ -26,6 +26,8 @@ pub struct Kind {
     pub group: Str,
     /// `Pod`.
     pub kind: Str,
+    /// `PodList`.
+    pub list_kind: Str,
     /// `pods`, as it stands in URLs.
     pub plural: Str,
     /// `pod`.
@@ -244,6 +246,7 @@ impl Kind {
         Self {
             group: group.into(),
             kind: kind.into(),
+            list_kind: format!("{kind}List").into(),
             plural: plural.into(),
             singular: kind.to_lowercase().into(),
             short_names: Vec::new(),

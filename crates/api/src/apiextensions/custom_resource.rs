@@ -95,6 +95,10 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         selectable: stored_fields,
         group: group.into(),
         kind: name("kind"),
+        list_kind: match names.get("listKind").str() {
+            "" => format!("{}List", names.get("kind").str()).into(),
+            said => said.into(),
+        },
         plural: name("plural"),
         name_rule: machinery::meta::name_is_dns_subdomain,
         create_on_update: false,

@@ -64,14 +64,13 @@ pub fn selecting<'c>(call: &'c Call<'_>, shelf: &'c Shelf, selection: &'c Select
 
 /// The list as JSON, made of the bytes of its objects.
 fn spliced(call: &Call<'_>, items: &[Item], metadata: &Object) -> Bytes {
-    let gvk = call.kind.gvk(&call.resource.version);
     let size: usize = items.iter().map(|item| item.entry.size()).sum();
     let mut out = Vec::with_capacity(size + 256);
     out.extend_from_slice(
         format!(
-            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
-            gvk.kind,
-            gvk.api_version(),
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+            call.kind.list_kind,
+            call.kind.gvk(&call.resource.version).api_version(),
             Value::Object(metadata.clone())
         )
         .as_bytes(),

@@ -234,7 +234,7 @@ impl KindRoutes<'_> {
             None => Content::BuiltIn(GroupVersionKind {
                 group: self.kind.group.clone(),
                 version: routes.version.into(),
-                kind: format!("{}List", self.kind.kind).into(),
+                kind: self.kind.list_kind.clone(),
             }),
         };
         Operation {

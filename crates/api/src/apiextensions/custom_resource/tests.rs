@@ -13,7 +13,7 @@ fn crd(spec: Value) -> Value {
         "metadata": {"name": "widgets.example.com"},
         "spec": {
             "group": "example.com",
-            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList", "shortNames": ["wd"], "categories": ["all"]},
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "ManyWidgets", "shortNames": ["wd"], "categories": ["all"]},
             "scope": "Namespaced",
             "versions": [
                 {"name": "v1beta1", "served": true, "storage": false, "deprecated": true, "schema": {"openAPIV3Schema": {"type": "object"}}},
@@ -67,6 +67,7 @@ fn check(schema: Value, spec: Value, old: Option<Value>, expect: &[&str]) {
 fn a_definition_makes_a_row() {
     let kind = kind_of(&crd(value!({"type": "object"}))).unwrap();
     assert_eq!((kind.kind.as_str(), kind.plural.as_str(), kind.singular.as_str()), ("Widget", "widgets", "widget"));
+    assert_eq!(kind.list_kind, "ManyWidgets");
     let versions: Vec<_> = kind.versions.iter().map(|version| version.name.as_str()).collect();
     assert_eq!(versions, ["v1", "v1beta1"], "the preferred one first");
     assert_eq!(kind.versions[1].deprecation.as_deref(), Some("example.com/v1beta1 Widget is deprecated"));
