@@ -31,12 +31,7 @@ pub async fn read(state: &State, kind: &Kind, version: &Version, stored: Value) 
 }
 
 /// Objects that were read, in a version. Where a webhook converts, it is asked once for all of them.
-pub async fn read_all(
-    state: &State,
-    kind: &Kind,
-    version: &Version,
-    stored: Vec<Value>,
-) -> Result<Vec<Value>, Status> {
+pub async fn read_all(state: &State, kind: &Kind, version: &Version, stored: Vec<Value>) -> Result<Vec<Value>, Status> {
     let stored = stored.into_iter().map(|object| refreshed(kind, object)).collect();
     convert_all(state, kind, version, stored, true).await
 }
@@ -52,7 +47,8 @@ pub fn refreshed(kind: &Kind, mut stored: Value) -> Value {
 /// Whether what was read is not what would be stored now: it is to be written again though nobody changed it.
 pub fn is_outdated(kind: &Kind, stored: &Value) -> bool {
     let Some(version) = stored_version(kind).filter(|_| kind.is_custom()) else { return false };
-    refreshed(kind, stored.clone()) != *stored || stored.str_at(&["apiVersion"]) != Some(kind.gvk(&version.name).api_version().as_str())
+    refreshed(kind, stored.clone()) != *stored
+        || stored.str_at(&["apiVersion"]) != Some(kind.gvk(&version.name).api_version().as_str())
 }
 
 /// An object on its way, in a version. What it is in now, it says itself.

@@ -1,5 +1,6 @@
 //! The row of a kind that a CustomResourceDefinition makes.
 
+mod embedded;
 pub mod field_path;
 pub mod rule;
 mod rules;

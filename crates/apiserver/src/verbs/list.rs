@@ -131,12 +131,7 @@ async fn cached(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_
 }
 
 /// Cuts a page after its limit, and says where the next begins.
-fn cut(
-    call: &Call<'_>,
-    items: &mut Vec<Item>,
-    limit: i64,
-    selection: &Selection,
-) -> Option<(String, Option<i64>)> {
+fn cut(call: &Call<'_>, items: &mut Vec<Item>, limit: i64, selection: &Selection) -> Option<(String, Option<i64>)> {
     let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0 && items.len() > *limit)?;
     let left = i64::try_from(items.len() - limit).ok();
     items.truncate(limit);

@@ -1,6 +1,6 @@
 use machinery::apply::{self, FieldSet, OneVersion};
 use machinery::time::Time;
-use machinery::{Errors, defaulting, pruning, value};
+use machinery::{Errors, custom, defaulting, pruning, value};
 
 use super::*;
 use crate::kind::{Context, Requester};
@@ -281,14 +281,8 @@ fn fields_have_owners_in_closed_schemas_too() {
     let (api_version, schema) = ("example.com/v1", kind.version("v1").unwrap().schema());
     let empty = value!({"apiVersion": api_version, "kind": "Widget"});
     let versions = OneVersion { api_version, schema, reset_fields: FieldSet::of_fields(&["status"]), empty };
-    let by = |manager| apply::Write {
-        versions: &versions,
-        api_version,
-        kind: "Widget",
-        subresource: "",
-        manager,
-        now: NOW,
-    };
+    let by =
+        |manager| apply::Write { versions: &versions, api_version, kind: "Widget", subresource: "", manager, now: NOW };
     let template = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"x": "y"}}, "spec": {"n": 1}});
     let mut config = widget(value!({"size": 1, "template": template}));
     config.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("labels", value!({"a": "b"}));
@@ -311,4 +305,70 @@ fn fields_have_owners_in_closed_schemas_too() {
     let entries = updated["metadata"]["managedFields"].as_array().unwrap();
     let three = entries.iter().find(|entry| entry["manager"].as_str() == Some("three")).unwrap();
     assert_eq!(three["fieldsV1"], value!({"f:spec": {"f:size": {}}}));
+}
+
+fn embedding() -> Value {
+    let template = value!({
+        "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+    });
+    value!({"type": "object", "properties": {
+        "template": (template.clone()),
+        "list": {"type": "array", "items": (template.clone())},
+        "map": {"type": "object", "additionalProperties": (template.clone())},
+    }})
+}
+
+#[test]
+fn metadata_is_decoded_as_that_of_all_objects_wherever_it_is() {
+    let kind = kind_of(&crd(embedding())).unwrap();
+    let decoded = |mut object: Value| {
+        let unknown = custom::decode(&mut object, kind.version("v1").unwrap().schema());
+        unknown.map(|unknown| (object, unknown)).map_err(|error| error.to_string())
+    };
+    let template = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}, "x": 1}, "any": 1});
+    let mut object = widget(value!({
+        "list": [(template.clone())], "map": {"k": (template.clone())}, "template": (template.clone()), "y": 1,
+    }));
+    object.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("z", 1);
+    let (kept, unknown) = decoded(object).unwrap();
+    let paths =
+        ["metadata.z", "spec.y", "spec.list[0].metadata.x", "spec.map[k].metadata.x", "spec.template.metadata.x"];
+    assert_eq!(unknown, paths);
+    let pure = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}}, "any": 1});
+    assert_eq!(
+        kept,
+        widget(value!({"list": [(pure.clone())], "map": {"k": (pure.clone())}, "template": (pure.clone())}))
+    );
+
+    let mut labels = widget(value!({}));
+    labels.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("labels", value!({"a": 1}));
+    let wrong = "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string";
+    assert_eq!(decoded(labels).unwrap_err(), wrong);
+    let inner = decoded(widget(value!({"template": {"metadata": {"labels": {"a": 1}}}}))).unwrap_err();
+    assert_eq!(inner, format!("spec.template.metadata: Invalid value: {{\"labels\":{{\"a\":1}}}}: {wrong}"));
+    let version = decoded(widget(value!({"template": {"apiVersion": 1}}))).unwrap_err();
+    assert_eq!(version, "spec.template.apiVersion: Invalid value: 1: must be a string");
+}
+
+#[test]
+fn embedded_resources_say_what_they_are() {
+    let check = |spec: Value, expect: &[&str]| check(embedding(), spec, None, expect);
+    check(value!({"template": {"apiVersion": "v1", "kind": "T"}}), &[]);
+    check(value!({"template": {"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}}}}), &[]);
+    check(
+        value!({"template": {}}),
+        &["spec.template.apiVersion: Required value", "spec.template.kind: Required value"],
+    );
+    check(
+        value!({"list": [{"apiVersion": "a/b/c", "kind": "T"}]}),
+        &["spec.list[0].apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c"],
+    );
+    check(
+        value!({"map": {"k": {"apiVersion": "v1", "kind": "T", "metadata": {"namespace": "-"}}}}),
+        &[concat!(
+            "spec.map[k].metadata.namespace: Invalid value: \"-\": a lowercase RFC 1123 label must consist of lower case ",
+            "alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or ",
+            "'123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+        )],
+    );
 }
