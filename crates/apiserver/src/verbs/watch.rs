@@ -144,9 +144,13 @@ impl Watching {
         }
         let mut bookmark_at = Instant::now() + BOOKMARK_EVERY;
         let mut ending = pin!(self.state.ending());
+        let (shelf, edition) = (self.shelf.clone(), self.kind.edition);
         loop {
             let now = *reached.borrow_and_update();
-            if !self.send_changes(name, now).await? {
+            // Asked first: what came to the shelf before it passed to another edition is sent. Then the client is to come
+            // again, since objects may look otherwise.
+            let goes_on = shelf.is_of(edition);
+            if !self.send_changes(name, now).await? || !goes_on {
                 return Ok(());
             }
             let until = if self.bookmarks { end.min(bookmark_at) } else { end };
@@ -161,6 +165,7 @@ impl Watching {
                     }
                 },
                 () = self.pieces.closed() => return Err(Gone),
+                () = shelf.passed_from(edition) => {}
                 () = &mut ending => return Ok(()),
             }
         }

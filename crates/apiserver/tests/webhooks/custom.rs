@@ -110,9 +110,7 @@ async fn fields_of_closed_schemas_are_applied_and_owned() {
 async fn metadata_is_that_of_all_objects() {
     let cluster = Cluster::start().await;
     define(&cluster, &[version("v1", true, &value!({"size": {"type": "integer"}}))]).await;
-    let with_metadata = |metadata: Value| {
-        value!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"other": 1}})
-    };
+    let with_metadata = |metadata: Value| value!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"other": 1}});
     let strict = format!("{WIDGETS}?fieldValidation=Strict");
     let refused = cluster.post(&strict, &with_metadata(value!({"name": "a", "x": 1}))).await;
     let words = "strict decoding error: unknown field \"metadata.x\", unknown field \"spec.other\"";
@@ -133,11 +131,14 @@ async fn what_was_stored_before_a_schema_changed_is_read_by_the_new_one() {
     let stored = made.str_at(&["metadata", "resourceVersion"]).unwrap().to_owned();
     let defaulted = value!({"a": {"type": "string"}, "c": {"type": "string", "default": "given"}});
     let expect = value!({"a": "1", "c": "given"});
+    let mut before = cluster.watch(&format!("{WIDGETS}?watch=true")).await;
+    assert_eq!(before.next().await["object"]["spec"], value!({"a": "1", "b": "2"}));
     redefine(&cluster, &[version("v1", true, &defaulted)], |answer| answer.body["spec"] == expect).await;
     let read = cluster.get(&format!("{WIDGETS}/a?resourceVersion=0")).await.ok();
     assert_eq!((&read["spec"], read.str_at(&["metadata", "resourceVersion"])), (&expect, Some(stored.as_str())));
     assert_eq!(cluster.get(WIDGETS).await.ok()["items"][0]["spec"], expect);
     assert_eq!(cluster.watch(&format!("{WIDGETS}?watch=true")).await.next().await["object"]["spec"], expect);
+    before.end().await;
     // A write that changes nothing makes it so in the store, too.
     let written = cluster.merge(&format!("{WIDGETS}/a"), &value!({})).await.ok();
     assert_ne!(written.str_at(&["metadata", "resourceVersion"]), Some(stored.as_str()));
@@ -231,7 +232,12 @@ async fn objects_are_selected_by_the_fields_of_the_version_that_is_asked_for() {
     cluster.post(DEFINITIONS, &routes(&client)).await.ok();
     cluster.until(V2, |answer| answer.code == 200).await;
     let names = |list: &Value| -> Vec<String> {
-        list["items"].as_array().unwrap().iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect()
     };
     let mut watch = cluster.watch(&format!("{V2}?watch=true&fieldSelector=spec.host%3Da")).await;
     cluster.post(V1, &route("v1", "one", value!({"address": "a:1"}))).await.ok();
