@@ -26,6 +26,8 @@ pub struct Kind {
     pub group: Str,
     /// `Pod`.
     pub kind: Str,
+    /// `PodList`.
+    pub list_kind: Str,
     /// `pods`, as it stands in URLs.
     pub plural: Str,
     /// `pod`.
@@ -42,7 +44,8 @@ pub struct Kind {
     pub keeping: Keeping,
     /// What a client may do with its objects.
     pub verbs: &'static [Verb],
-    /// The parts that are read and written by themselves.
+    /// The parts that are read and written by themselves, in all versions; a custom kind has none of these but
+    /// [`Version::subresources`].
     pub subresources: Vec<Subresource>,
     /// What a name must look like.
     pub name_rule: NameRule,
@@ -54,7 +57,8 @@ pub struct Kind {
     pub dependents: Dependents,
     /// Whether a delete answers with the object rather than with a Status.
     pub returns_deleted: bool,
-    /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`.
+    /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`. Of a custom
+    /// kind those of the stored version: [`Kind::selectable_in`] has those of another.
     pub selectable: Vec<Selectable>,
     /// Whether finalizers must have a domain, as most kinds ask.
     pub qualified_finalizers: bool,
@@ -74,6 +78,8 @@ pub struct Kind {
     pub allocates: Option<Allocates>,
     /// The webhook that converts its objects between versions: the `webhook` of a definition's `conversion`.
     pub converter: Option<Arc<Value>>,
+    /// Tells the row that a definition makes from those that it made before it changed; 0 for a built-in kind.
+    pub edition: u64,
     /// What only this kind knows.
     pub rules: Arc<dyn Rules>,
 }
@@ -116,6 +122,10 @@ pub struct Version {
     pub columns: Vec<Column>,
     /// How its objects become the stored version and come back; `None` if they differ in nothing but the version.
     pub convert: Option<Convert>,
+    /// Fields that a field selector may name, if this is the version of a custom kind: each has its own.
+    pub selectable: Vec<Selectable>,
+    /// The parts that are read and written by themselves, if this is the version of a custom kind: each has its own.
+    pub subresources: Vec<Subresource>,
 }
 
 /// How objects of a version become those of the stored one, and back. Both are total: what has no counterpart is
@@ -236,6 +246,7 @@ impl Kind {
         Self {
             group: group.into(),
             kind: kind.into(),
+            list_kind: format!("{kind}List").into(),
             plural: plural.into(),
             singular: kind.to_lowercase().into(),
             short_names: Vec::new(),
@@ -259,6 +270,7 @@ impl Kind {
             field_annotations: &[],
             allocates: None,
             converter: None,
+            edition: 0,
             rules: Arc::new(NoRules),
         }
     }
@@ -306,9 +318,27 @@ impl Kind {
         self.scope == Scope::Namespaced
     }
 
-    /// The subresource of that name.
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources.iter().find(|subresource| subresource.name == name)
+    /// Whether a definition made it, rather than a file of this program.
+    pub fn is_custom(&self) -> bool {
+        self.versions.iter().any(|version| matches!(version.shape, Shape::Custom(..)))
+    }
+
+    /// Fields that a field selector may name in a version, besides `metadata.name` and `metadata.namespace`.
+    pub fn selectable_in<'k>(&'k self, version: &'k Version) -> &'k [Selectable] {
+        if self.is_custom() { &version.selectable } else { &self.selectable }
+    }
+
+    /// The subresources of a version.
+    pub fn subresources_in(&self, version: &str) -> &[Subresource] {
+        match self.version(version).filter(|_| self.is_custom()) {
+            Some(version) => &version.subresources,
+            None => &self.subresources,
+        }
+    }
+
+    /// The subresource of that name in a version.
+    pub fn subresource(&self, version: &str, name: &str) -> Option<&Subresource> {
+        self.subresources_in(version).iter().find(|subresource| subresource.name == name)
     }
 
     /// The group and resource as messages have them: `deployments.apps`, `pods`.
@@ -332,6 +362,8 @@ impl Version {
             deprecation: None,
             columns: default_columns(),
             convert: None,
+            selectable: Vec::new(),
+            subresources: Vec::new(),
         }
     }
 

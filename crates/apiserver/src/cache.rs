@@ -83,7 +83,7 @@ impl Cache {
         let shelf = shelves.entry(prefix.to_owned()).or_insert_with(|| {
             self.unfilled.lock().expect("no holder panics").push(prefix.to_owned());
             self.made.notify_one();
-            Arc::new(Shelf::new(&kind.selectable))
+            Arc::new(Shelf::new(kind))
         });
         shelf.clone()
     }
@@ -94,9 +94,12 @@ impl Cache {
         self.shelf(kind)
     }
 
-    /// Drops the shelf of a kind that is no longer served.
+    /// Drops the shelf of a kind that is no longer served. Whoever still watches it learns that no more will come.
     pub fn forget(&self, kind: &Kind) {
-        self.shelves.write().expect("no holder panics").remove(storage::prefix(kind));
+        let dropped = self.shelves.write().expect("no holder panics").remove(storage::prefix(kind));
+        if let Some(shelf) = dropped {
+            shelf.pass_to(0);
+        }
     }
 
     /// The revision up to which everything is here.

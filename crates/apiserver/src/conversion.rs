@@ -3,60 +3,76 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api::kind::{Keeping, Kind, Shape, Version};
+use api::kind::{Kind, Version};
 use bytes::Bytes;
-use machinery::field_validation::FieldValidation;
 use machinery::status::{Reason, Status};
-use machinery::{Value, json};
-use registry::body;
+use machinery::{Value, json, pruning};
 use registry::conversion::review::Conversion;
-use registry::conversion::{from_stored, is_stored};
+use registry::conversion::{from_stored, in_version, is_stored, refresh, stored_version};
 
 use crate::backend::Destination;
+use crate::cache::Entry;
 use crate::state::{State, draw};
-use crate::storage;
 use crate::webhooks;
 
 /// How long a conversion webhook may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether stored bytes can be served as they are: they are in the version that is asked for.
-pub fn is_servable(kind: &Kind, version: &Version, bytes: &[u8]) -> bool {
+/// Whether a stored object can be served as it is: it is in the version that is asked for, and what its definition says
+/// now would change nothing about it.
+pub fn is_servable(kind: &Kind, version: &Version, entry: &Entry) -> bool {
     is_stored(kind, version)
-        && match version.shape {
-            Shape::BuiltIn(_) => true,
-            // What was written before the definition chose another version to store is still in the old one.
-            Shape::Custom(..) => storage::is_of(bytes, &kind.gvk(&version.name).api_version()),
-        }
+        && (!kind.is_custom() || (entry.is_of(&kind.gvk(&version.name).api_version()) && entry.is_fresh(kind)))
 }
 
-/// Whether an object that was read is in another version than objects are stored in now.
+/// An object that was read, in a version.
+pub async fn read(state: &State, kind: &Kind, version: &Version, stored: Value) -> Result<Value, Status> {
+    served(state, kind, version, refreshed(kind, stored)).await
+}
+
+/// Objects that were read, in a version. Where a webhook converts, it is asked once for all of them.
+pub async fn read_all(state: &State, kind: &Kind, version: &Version, stored: Vec<Value>) -> Result<Vec<Value>, Status> {
+    let stored = stored.into_iter().map(|object| refreshed(kind, object)).collect();
+    convert_all(state, kind, version, stored, true).await
+}
+
+/// An object that was read, as its definition would have it now.
+pub fn refreshed(kind: &Kind, mut stored: Value) -> Value {
+    if kind.is_custom() {
+        refresh(&mut stored, kind);
+    }
+    stored
+}
+
+/// Whether what was read is not what would be stored now: it is to be written again though nobody changed it.
 pub fn is_outdated(kind: &Kind, stored: &Value) -> bool {
-    kind.converter.is_some() && stored.str_at(&["apiVersion"]) != stored_version(kind).as_deref()
+    let Some(version) = stored_version(kind).filter(|_| kind.is_custom()) else { return false };
+    refreshed(kind, stored.clone()) != *stored
+        || stored.str_at(&["apiVersion"]) != Some(kind.gvk(&version.name).api_version().as_str())
 }
 
-/// An object in a version. What it is in now, it says itself.
+/// An object on its way, in a version. What it is in now, it says itself.
 pub async fn served(state: &State, kind: &Kind, version: &Version, object: Value) -> Result<Value, Status> {
     let mut served = convert_all(state, kind, version, vec![object], false).await?;
     Ok(served.pop().expect("as many come back as were given"))
 }
 
-/// Objects in a version. Where a webhook converts, it is asked once for all of them.
-pub async fn served_all(
-    state: &State,
-    kind: &Kind,
-    version: &Version,
-    objects: Vec<Value>,
-) -> Result<Vec<Value>, Status> {
-    convert_all(state, kind, version, objects, true).await
+/// An object as it is to be stored.
+pub async fn kept(state: &State, kind: &Kind, object: &Value) -> Result<Value, Status> {
+    match stored_version(kind) {
+        Some(version) if kind.is_custom() => served(state, kind, version, object.clone()).await,
+        _ => Ok(object.clone()),
+    }
 }
 
-/// An object as it is to be stored. It is in the stored version already, unless a webhook converts.
-pub async fn kept(state: &State, kind: &Kind, object: &Value) -> Result<Value, Status> {
-    let (Some(webhook), Some(desired)) = (&kind.converter, stored_version(kind)) else { return Ok(object.clone()) };
-    let mut objects = vec![object.clone()];
-    convert(state, webhook, &desired, &mut objects, false).await?;
-    Ok(objects.pop().expect("as many come back as were given"))
+/// An object that was written, as a read gives it back, where no webhook need be asked: what the stored version does
+/// not have did not last.
+pub fn echoed(object: &mut Value, kind: &Kind, version: &Version) {
+    if let Some(stored) = stored_version(kind).filter(|stored| kind.is_custom() && stored.name != version.name) {
+        in_version(object, kind, stored);
+        refresh(object, kind);
+        in_version(object, kind, version);
+    }
 }
 
 async fn convert_all(
@@ -67,17 +83,13 @@ async fn convert_all(
     many: bool,
 ) -> Result<Vec<Value>, Status> {
     let Some(webhook) = &kind.converter else {
-        for object in &mut objects {
-            from_stored(object, kind, version);
-        }
+        objects.iter_mut().for_each(|object| from_stored(object, kind, version));
         return Ok(objects);
     };
     let desired = kind.gvk(&version.name).api_version();
-    let changed = convert(state, webhook, &desired, &mut objects, many).await?;
-    for at in changed {
+    for at in convert(state, webhook, &desired, &mut objects, many).await? {
         // What the webhook made is held to the schema of the version, as what a client sends is.
-        let made = std::mem::take(&mut objects[at]);
-        objects[at] = body::again(made, kind, version, FieldValidation::Ignore)?.object;
+        pruning::prune(&mut objects[at], version.schema());
     }
     Ok(objects)
 }
@@ -114,13 +126,6 @@ async fn ask(state: &State, webhook: &Value, review: Value) -> Result<Value, Str
     drop(review);
     let sent = state.backends.post(state, &to, "timeout=30s", body, PATIENCE).await;
     sent.map_err(|error| error.to_string()).and_then(|(code, body)| webhooks::read(code.as_u16(), &body))
-}
-
-fn stored_version(kind: &Kind) -> Option<String> {
-    match &kind.keeping {
-        Keeping::Stored { version, .. } => Some(version.to_string()),
-        Keeping::Answered(_) => None,
-    }
 }
 
 /// Upstream gives such a failure no reason.

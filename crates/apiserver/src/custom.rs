@@ -100,6 +100,7 @@ async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> O
     });
     let shelf = if same { state.cache.shelf(&made) } else { state.cache.renew(&made) };
     shelf.filled().await;
+    shelf.pass_to(made.edition);
     Some(Arc::new(made))
 }
 

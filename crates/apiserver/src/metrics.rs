@@ -254,7 +254,7 @@ impl Labels {
 
     /// The request leads to a kind.
     pub fn found(&mut self, asked: &Asked, kind: &Kind, resource: &Resource) {
-        let known = kind.subresource(&resource.subresource).is_some();
+        let known = kind.subresource(&resource.version, &resource.subresource).is_some();
         self.group = kind.group.clone();
         self.version = resource.version.as_str().into();
         self.resource = kind.plural.clone();

@@ -12,6 +12,7 @@ mod patch;
 mod question;
 mod read;
 mod scale;
+mod selected;
 mod shown;
 mod token;
 mod update;
@@ -68,7 +69,7 @@ pub struct Call<'a> {
 pub struct Current {
     /// Whether it should be written again though nothing changed, because another key seals now.
     pub stale: bool,
-    /// The object, in the stored version (where a webhook converts: in the request's), with its resourceVersion.
+    /// The object, in the stored version (a custom resource: in the request's), with its resourceVersion.
     pub object: Value,
     /// Its revision.
     pub revision: Revision,
@@ -82,7 +83,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     match call.resource.subresource.as_str() {
         "" => object(call).await,
         name => {
-            let subresource = call.kind.subresource(name).ok_or_else(not_served)?;
+            let subresource = call.kind.subresource(&call.resource.version, name).ok_or_else(not_served)?;
             part(call, subresource).await
         }
     }
@@ -90,7 +91,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 
 /// Whether what a request asks for is a stream: then its body is passed on as it comes.
 pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
-    kind.subresource(&resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
+    kind.subresource(&resource.version, &resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
 }
 
 /// The object itself, or the collection.
@@ -240,7 +241,7 @@ impl Call<'_> {
 
     /// The subresource as the kind's rules see it: a scale is a write to the object itself.
     fn part(&self) -> &str {
-        match self.kind.subresource(&self.resource.subresource).map(|part| &part.does) {
+        match self.kind.subresource(&self.resource.version, &self.resource.subresource).map(|part| &part.does) {
             Some(Does::Scale(_)) => "",
             _ => &self.resource.subresource,
         }
@@ -276,8 +277,8 @@ impl Call<'_> {
         let Some((value, revision, stale)) = found else { return Ok(None) };
         let mut object = storage::decode(&value, revision).map_err(Status::internal_error)?;
         let stale = stale || conversion::is_outdated(kind, &object);
-        if kind.converter.is_some() {
-            object = conversion::served(&self.state, kind, self.version(), object).await?;
+        if kind.is_custom() {
+            object = conversion::read(&self.state, kind, self.version(), object).await?;
         }
         Ok(Some(Current { object, revision, stale }))
     }

@@ -323,13 +323,13 @@ fn fit(request: &Request<'_>, patched: Value, seen: Seen<'_>) -> Result<Value, S
     fit.map(|received| received.object).map_err(|status| Status::internal_error(status.message))
 }
 
-/// A changed object in the version in which it goes on: the stored one, or the request's where a webhook converts.
+/// A changed object in the version in which it goes on: the stored one, or the request's for a custom resource.
 async fn taken_back(state: &State, request: &Request<'_>, mut object: Value, seen: Seen<'_>) -> Result<Value, Status> {
     let attributes = &request.attributes;
     if request.part().is_some() {
         return Ok(object);
     }
-    if attributes.kind.converter.is_some() {
+    if attributes.kind.is_custom() {
         return conversion::served(state, attributes.kind, attributes.version, object).await;
     }
     to_stored(&mut object, seen.kind, seen.version);

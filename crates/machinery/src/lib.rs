@@ -8,6 +8,7 @@ pub mod at;
 pub mod bridge;
 pub mod collection;
 pub mod conform;
+pub mod custom;
 pub mod defaulting;
 pub mod field;
 pub mod field_validation;

@@ -20,6 +20,8 @@ pub use rules::{
 #[derive(Debug, Default)]
 pub struct Types {
     types: Vec<Type>,
+    /// What every object has: a struct of `apiVersion`, `kind` and `metadata`, for embedded resources that do not say.
+    envelope: Option<Schema<'static>>,
 }
 
 /// The number of a type in its [`Types`].
@@ -220,12 +222,19 @@ pub enum Wire {
 impl Types {
     /// No types yet.
     pub const fn new() -> Self {
-        Self { types: Vec::new() }
+        Self { types: Vec::new(), envelope: None }
     }
 
     /// No types yet, room for `capacity`.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { types: Vec::with_capacity(capacity) }
+        Self { types: Vec::with_capacity(capacity), envelope: None }
+    }
+
+    /// The same types, whose embedded resources have what this struct has: `apiVersion`, `kind` and `metadata`.
+    #[must_use]
+    pub const fn enveloped(mut self, envelope: Schema<'static>) -> Self {
+        self.envelope = Some(envelope);
+        self
     }
 
     /// Adds a type.
@@ -303,6 +312,15 @@ impl<'a> Schema<'a> {
         let Shape::Struct(Struct { fields, .. }) = self.shape() else { return None };
         let at = fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?;
         Some((&fields[at], self.other(fields[at].ty)))
+    }
+
+    /// The type of what every object has under `name`, if this is an embedded resource (the whole object is one): what
+    /// its own schema says of that is no type, only further rules.
+    pub fn envelope(self, name: &str) -> Option<Schema<'a>> {
+        match self.shape() {
+            Shape::Struct(Struct { embedded: true, .. }) => self.types.envelope?.field(name).map(|(_, schema)| schema),
+            _ => None,
+        }
     }
 
     /// The type of the items, if this is a list.

@@ -53,7 +53,7 @@ pub fn resources(table: &Table<'_>, group: &str, version: &str) -> Option<Value>
     let mut resources: Vec<(String, Value)> = Vec::new();
     for (kind, _) in rows {
         resources.push((kind.plural.to_string(), resource(kind)));
-        let parts = kind.subresources.iter();
+        let parts = kind.subresources_in(version).iter();
         resources
             .extend(parts.map(|part| (format!("{}/{}", kind.plural, part.name), subresource(kind, part, version))));
     }
@@ -164,7 +164,7 @@ fn aggregated_resource(kind: &Kind, version: &str) -> Value {
     out.insert("singularResource", kind.singular.clone());
     out.insert("verbs", verbs(kind.verbs));
     insert_names(&mut out, kind);
-    let mut parts: Vec<_> = kind.subresources.iter().collect();
+    let mut parts: Vec<_> = kind.subresources_in(version).iter().collect();
     parts.sort_by(|a, b| a.name.cmp(&b.name));
     let parts: Vec<_> = parts.into_iter().map(|part| aggregated_part(kind, part, version)).collect();
     if !parts.is_empty() {

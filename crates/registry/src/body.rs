@@ -5,7 +5,7 @@ use api::kind::{Keeping, Kind, Shape, Version};
 use machinery::conform::conform;
 use machinery::field_validation::FieldValidation;
 use machinery::status::{GroupName, Reason, Status};
-use machinery::{GroupVersionKind, Value, defaulting, go, json, protobuf, pruning, yaml};
+use machinery::{GroupVersionKind, Value, custom, defaulting, go, json, protobuf, yaml};
 
 /// How a body is encoded, by its `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ fn fit(parsed: Parsed, version: &Version, mode: FieldValidation) -> Result<Recei
     let Parsed { tree: mut object, duplicate } = parsed;
     let unknown = match &version.shape {
         Shape::BuiltIn(schema) => conform(&mut object, *schema).map_err(|error| error.to_string())?,
-        Shape::Custom(..) => pruning::prune(&mut object, version.schema()),
+        Shape::Custom(..) => custom::decode(&mut object, version.schema()).map_err(|error| error.to_string())?,
     };
     let warnings = mode.judge(&duplicate, &unknown).map_err(|error| error.to_string())?;
     Ok(Received { object, warnings })

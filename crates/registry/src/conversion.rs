@@ -1,18 +1,23 @@
 //! An object's way between the version of a request and the version it is stored in.
 //!
-//! Objects of a kind that a webhook converts stay in the version of the request until they are written: then, and when
-//! they are read, the server asks the webhook ([`review`]), and the functions here leave them as they are.
+//! ```text
+//! built-in: request ──to_stored──> [admission, rules] ──> store ──from_stored──> answer
+//! custom:   request ──> [admission, rules] ──in_version──> store ──refresh, in_version──> answer
+//! ```
+//!
+//! Custom resources stay in the version of the request until they are written, since their rules are those of a version.
+//! Where a webhook converts them, the server asks it ([`review`]), and [`in_version`] has nothing to do.
 
 pub mod review;
 
 use api::kind::{Keeping, Kind, Shape, Version};
 use machinery::apply::{FieldSet, Versions, zero};
-use machinery::{Schema, Str, Value};
+use machinery::{Schema, Str, Value, defaulting, pruning};
 
-/// Makes an object of a request's version one of the stored version. For custom resources this happens when they are
-/// written to the store, for built-in kinds before their rules see them.
+/// Makes an object of a request's version one of the version in which the rules of its kind see it: the stored one, for
+/// a built-in kind.
 pub fn to_stored(object: &mut Value, kind: &Kind, version: &Version) {
-    if kind.converter.is_some() {
+    if kind.is_custom() {
         return;
     }
     if let Some(convert) = &version.convert {
@@ -23,15 +28,48 @@ pub fn to_stored(object: &mut Value, kind: &Kind, version: &Version) {
     }
 }
 
-/// Makes an object of the stored version one of a request's version.
+/// Makes an object on its way one of a version: from the stored one, for a built-in kind.
 pub fn from_stored(object: &mut Value, kind: &Kind, version: &Version) {
-    if kind.converter.is_some() {
-        return;
+    if kind.is_custom() {
+        return in_version(object, kind, version);
     }
     if let Some(convert) = &version.convert {
         (convert.from_stored)(object);
     }
     set_api_version(object, &kind.gvk(&version.name).api_version());
+}
+
+/// Makes a custom resource one of another version, of which it keeps what that has. No webhook is asked: where one
+/// converts, nothing is done.
+pub fn in_version(object: &mut Value, kind: &Kind, version: &Version) {
+    let api_version = kind.gvk(&version.name).api_version();
+    if kind.is_custom() && kind.converter.is_none() && object.str_at(&["apiVersion"]) != Some(api_version.as_str()) {
+        set_api_version(object, &api_version);
+        pruning::prune(object, version.schema());
+    }
+}
+
+/// Makes a custom resource that was read what its definition says now, in the version in which it is: it may have been
+/// written before the schema changed.
+pub fn refresh(object: &mut Value, kind: &Kind) {
+    if let Some(version) = version_of(object, kind).filter(|version| matches!(version.shape, Shape::Custom(..))) {
+        pruning::prune(object, version.schema());
+        defaulting::default(object, version.schema());
+    }
+}
+
+/// The version in which an object says it is, if its kind has that.
+fn version_of<'k>(object: &Value, kind: &'k Kind) -> Option<&'k Version> {
+    let (group, version) = object.str_at(&["apiVersion"])?.rsplit_once('/')?;
+    (group == kind.group).then(|| kind.version(version)).flatten()
+}
+
+/// The version in which the objects of a kind are stored, if that is one of its own.
+pub fn stored_version(kind: &Kind) -> Option<&Version> {
+    match &kind.keeping {
+        Keeping::Stored { version, .. } if version.group == kind.group => kind.version(&version.version),
+        _ => None,
+    }
 }
 
 /// Whether objects of this version are stored as they are.
@@ -87,8 +125,9 @@ impl Versions for Managed<'_> {
         Ok(object)
     }
 
-    fn reset_fields(&self, _: &str) -> FieldSet {
-        match self.kind.subresource("status") {
+    fn reset_fields(&self, api_version: &str) -> FieldSet {
+        let version = self.version(api_version).map(|version| version.name.as_str());
+        match version.and_then(|version| self.kind.subresource(version, "status")) {
             Some(_) => FieldSet::of_fields(self.kind.rules.reset_fields(self.subresource)),
             None => FieldSet::EMPTY,
         }

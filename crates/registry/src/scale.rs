@@ -1,6 +1,7 @@
 //! The number of replicas of an object, seen and written as a `Scale`.
 
-use api::kind::ReplicaPaths;
+use api::kind::{Does, Kind, ReplicaPaths};
+use machinery::apply::scale::ReplicasPaths;
 use machinery::meta::Meta;
 use machinery::status::{GroupName, Status};
 use machinery::{At, Errors, Object, Str, Value, labels};
@@ -31,6 +32,17 @@ pub fn of(object: &Value, paths: &ReplicaPaths) -> Value {
     scale.insert("spec", Value::Object(spec));
     scale.insert("status", Value::Object(status));
     Value::Object(scale)
+}
+
+/// Where the wanted number is in each version of a kind, as owners of fields know it.
+pub fn owned_paths(kind: &Kind) -> ReplicasPaths {
+    ReplicasPaths::of_steps(kind.versions.iter().map(|version| {
+        let wanted = match kind.subresource(&version.name, "scale").map(|part| &part.does) {
+            Some(Does::Scale(paths)) => Some(paths.wanted.as_slice()),
+            _ => None,
+        };
+        (kind.gvk(&version.name).api_version().to_string(), wanted)
+    }))
 }
 
 /// Writes what a `Scale` wants into its object.

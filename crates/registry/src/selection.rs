@@ -13,6 +13,7 @@ pub struct Selection {
     labels: labels::Selector,
     fields: fields::Selector,
     is_everything: bool,
+    asks_content: bool,
 }
 
 impl Selection {
@@ -24,12 +25,13 @@ impl Selection {
         let fields = fields.map_err(|error| Status::bad_request(error.to_string()))?;
         for requirement in fields.requirements() {
             let field = requirement.field.as_str();
-            if !is_selectable(kind, field) {
+            if !is_selectable(kind, version, field) {
                 return Err(Status::bad_request(unknown_field(kind, version, field)));
             }
         }
         let is_everything = options.label_selector.is_empty() && fields.requirements().is_empty();
-        Ok(Self { labels, fields, is_everything })
+        let asks_content = fields.requirements().iter().any(|one| !is_of_metadata(&one.field));
+        Ok(Self { labels, fields, is_everything, asks_content })
     }
 
     /// Whether it selects all objects, so that none need be looked at.
@@ -37,9 +39,19 @@ impl Selection {
         self.is_everything
     }
 
-    /// Whether an object is selected.
-    pub fn matches(&self, kind: &Kind, object: &Value) -> bool {
-        self.is_everything || (self.labels.matches_object(object) && self.matches_fields(kind, object))
+    /// Whether it asks about more than labels, name and namespace.
+    pub const fn asks_content(&self) -> bool {
+        self.asks_content
+    }
+
+    /// Whether it asks about labels.
+    pub const fn asks_labels(&self) -> bool {
+        !self.labels.is_everything()
+    }
+
+    /// Whether an object in a version is selected.
+    pub fn matches(&self, kind: &Kind, version: &Version, object: &Value) -> bool {
+        self.is_everything || (self.labels.matches_object(object) && self.matches_fields(kind, version, object))
     }
 
     /// Whether an object of which only these are known is selected.
@@ -56,25 +68,32 @@ impl Selection {
         self.fields.exact_value("metadata.name")
     }
 
-    fn matches_fields(&self, kind: &Kind, object: &Value) -> bool {
+    fn matches_fields(&self, kind: &Kind, version: &Version, object: &Value) -> bool {
         let requirements = self.fields.requirements();
         let values: Vec<(&str, Str)> =
-            requirements.iter().map(|one| (one.field.as_str(), value(kind, object, &one.field))).collect();
+            requirements.iter().map(|one| (one.field.as_str(), value(kind, version, object, &one.field))).collect();
         self.fields.matches(|field| values.iter().find(|(name, _)| *name == field).map(|(_, value)| value.as_str()))
     }
 }
 
-fn value(kind: &Kind, object: &Value, field: &str) -> Str {
+fn value(kind: &Kind, version: &Version, object: &Value, field: &str) -> Str {
     let meta = Meta::of(object);
     match field {
         "metadata.name" => meta.name().into(),
         "metadata.namespace" => meta.namespace().into(),
-        _ => kind.selectable.iter().find(|one| one.name == field).map(|one| one.of(object)).unwrap_or_default(),
+        _ => {
+            let mut fields = kind.selectable_in(version).iter();
+            fields.find(|one| one.name == field).map(|one| one.of(object)).unwrap_or_default()
+        }
     }
 }
 
-fn is_selectable(kind: &Kind, field: &str) -> bool {
-    matches!(field, "metadata.name" | "metadata.namespace") || kind.selectable.iter().any(|one| one.name == field)
+fn is_of_metadata(field: &str) -> bool {
+    matches!(field, "metadata.name" | "metadata.namespace")
+}
+
+fn is_selectable(kind: &Kind, version: &Version, field: &str) -> bool {
+    is_of_metadata(field) || kind.selectable_in(version).iter().any(|one| one.name == field)
 }
 
 /// Kinds with fields of their own word it one way, those with none another.

@@ -1,19 +1,22 @@
 //! The row of a kind that a CustomResourceDefinition makes.
 
+mod embedded;
 pub mod field_path;
 pub mod rule;
 mod rules;
 mod validator;
 
 use std::cmp::Reverse;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use machinery::jsonpath::JsonPath;
-use machinery::meta::Scope;
+use machinery::meta::{Meta, Scope};
 use machinery::schema::structural::{self, Structural};
 use machinery::table::{self, Cell, Column};
-use machinery::{At, GroupVersion, GroupVersionKind, Str, Value, value};
+use machinery::{At, GroupVersion, GroupVersionKind, Schema, Str, Value, value};
 
+use crate::catalogue;
 use crate::kind::{
     Does, Keeping, Kind, ReplicaPaths, Selectable, Selected, Shape, Subresource, Verb, Version, name_column,
 };
@@ -73,6 +76,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
     versions.sort_by_key(|version| Reverse(version_priority(&version.name)));
     let all = spec.get("versions");
     let stored = all.items().find(|version| version.get("storage").bool()).ok_or(Error::NoStorage)?;
+    let stored_fields = selectable_of(&stored);
     let stored = GroupVersion { group: group.into(), version: stored.get("name").str().into() };
     let terminating = crd.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null());
     Ok(Kind {
@@ -87,11 +91,15 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
             expires: false,
         },
         verbs: if terminating { TERMINATING_VERBS } else { VERBS },
-        subresources: subresources_of(&all),
+        subresources: Vec::new(),
         unconditional_update: false,
-        selectable: selectable_of(&all),
+        selectable: stored_fields,
         group: group.into(),
         kind: name("kind"),
+        list_kind: match names.get("listKind").str() {
+            "" => format!("{}List", names.get("kind").str()).into(),
+            said => said.into(),
+        },
         plural: name("plural"),
         name_rule: machinery::meta::name_is_dns_subdomain,
         create_on_update: false,
@@ -104,6 +112,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         field_annotations: &[],
         allocates: None,
         converter: converter_of(&spec),
+        edition: edition_of(crd),
         qualified_finalizers: false,
         rules: Arc::new(CustomResource::new(own)),
     })
@@ -115,8 +124,10 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
         Value::Null => value!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
         schema => schema.clone(),
     };
-    let types =
-        Structural::new(&schema).map_err(|source| Error::Schema { version: name.to_owned(), source }).map(Arc::new)?;
+    let types = Structural::enveloped(&schema, envelope())
+        .map_err(|source| Error::Schema { version: name.to_owned(), source })
+        .map(Arc::new)?;
+    let subresources = version.get("subresources");
     let warning = version.get("deprecationWarning");
     let deprecation = version.get("deprecated").bool().then(|| match warning.value() {
         Value::String(words) => words.clone(),
@@ -129,11 +140,27 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
         deprecation,
         columns: columns_of(&version.get("additionalPrinterColumns")),
         convert: None,
+        selectable: selectable_of(version),
+        subresources: subresources_of(&subresources),
     };
-    let subresources = version.get("subresources");
     let rules =
         CustomVersion::new(name, schema, types, subresources.get("status").is_present(), scale_of(&subresources));
     Ok((row, rules))
+}
+
+/// A number that another definition, or this one after its specification changed, does not have.
+fn edition_of(crd: &Value) -> u64 {
+    let meta = Meta::of(crd);
+    let mut hasher = DefaultHasher::new();
+    (meta.uid(), meta.generation()).hash(&mut hasher);
+    // 0 is for kinds that no definition made.
+    hasher.finish() | 1
+}
+
+/// What every object has, whatever a schema says of it.
+fn envelope() -> Schema<'static> {
+    let kind = GroupVersionKind::of("meta.k8s.io", "v1", "PartialObjectMetadata");
+    catalogue::schema(&kind).expect("the catalogue has what every object has")
 }
 
 /// The webhook that converts between versions, if the definition has one.
@@ -166,14 +193,12 @@ fn columns_of(asked: &At<'_>) -> Vec<Column> {
     columns
 }
 
-/// What any version has: the row of a kind has one list of them.
-fn subresources_of(versions: &At<'_>) -> Vec<Subresource> {
+fn subresources_of(declared: &At<'_>) -> Vec<Subresource> {
     let mut out = Vec::new();
-    let all: Vec<&Value> = versions.list().iter().filter_map(|version| version.get("subresources")).collect();
-    if all.iter().any(|one| one.get("status").is_some_and(|status| !status.is_null())) {
+    if declared.get("status").is_present() {
         out.push(Subresource::status());
     }
-    if let Some(paths) = all.iter().find_map(|one| scale_of(&At::root(one))) {
+    if let Some(paths) = scale_of(declared) {
         out.push(Subresource {
             kind: Some(GroupVersionKind::of("autoscaling", "v1", "Scale")),
             does: Does::Scale(paths),
@@ -197,20 +222,14 @@ fn scale_of(subresources: &At<'_>) -> Option<ReplicaPaths> {
     })
 }
 
-fn selectable_of(versions: &At<'_>) -> Vec<Selectable> {
-    let mut out: Vec<Selectable> = Vec::new();
-    for version in versions.items() {
-        for field in version.get("selectableFields").items() {
-            let path = field.get("jsonPath");
-            let name = path.str().trim_start_matches('.');
-            if let Ok(path) = JsonPath::parse(path.str())
-                && !out.iter().any(|have| have.name == name)
-            {
-                out.push(Selectable { name: name.into(), value: Selected::Path(path) });
-            }
-        }
-    }
-    out
+fn selectable_of(version: &At<'_>) -> Vec<Selectable> {
+    let fields = version.get("selectableFields");
+    let selectable = fields.items().filter_map(|field| {
+        let path = field.get("jsonPath");
+        let value = Selected::Path(JsonPath::parse(path.str()).ok()?);
+        Some(Selectable { name: path.str().trim_start_matches('.').into(), value })
+    });
+    selectable.collect()
 }
 
 #[cfg(test)]

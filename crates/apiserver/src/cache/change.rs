@@ -105,21 +105,20 @@ impl Change {
     pub fn shown(&self) -> &Arc<Entry> {
         self.after.as_ref().or(self.before.as_ref()).expect("a change has a before or an after")
     }
-
-    /// What this change is to a watcher that selects by `matches`: nothing, if it sees neither side.
-    pub fn seen_by(&self, matches: impl Fn(&Entry) -> bool) -> Option<(What, &Arc<Entry>)> {
-        let before = self.before.as_ref().filter(|entry| matches(entry));
-        let after = self.after.as_ref().filter(|entry| matches(entry));
-        match (before, after) {
-            (None, None) => None,
-            (None, Some(after)) => Some((What::Added, after)),
-            (Some(_), Some(after)) => Some((What::Modified, after)),
-            (Some(before), None) => Some((What::Deleted, before)),
-        }
-    }
 }
 
 impl What {
+    /// What a change is to a watcher that sees these sides of it, and the one that it is shown; nothing, if it sees
+    /// neither.
+    pub fn of<E, O>(before: Option<(E, O)>, after: Option<(E, O)>) -> Option<(Self, E, O)> {
+        match (before, after) {
+            (None, None) => None,
+            (None, Some((entry, object))) => Some((Self::Added, entry, object)),
+            (Some(_), Some((entry, object))) => Some((Self::Modified, entry, object)),
+            (Some((entry, object)), None) => Some((Self::Deleted, entry, object)),
+        }
+    }
+
     /// `ADDED`.
     pub const fn name(self) -> &'static str {
         match self {

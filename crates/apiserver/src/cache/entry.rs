@@ -1,14 +1,16 @@
 //! One object in the cache.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use api::kind::Selectable;
+use api::kind::{Kind, Selectable};
 use bytes::Bytes;
 use client::held::{self, Held};
 use machinery::collection;
 use machinery::meta::Meta;
 use machinery::{Str, Value};
 use mvcc::Revision;
+use registry::conversion::refresh;
 
 use crate::storage::{self, Unreadable};
 
@@ -25,6 +27,8 @@ pub struct Entry {
     pub revision: Revision,
     labels: Box<[(Str, Str)]>,
     fields: Box<[Str]>,
+    /// The edition of its kind under which it was last found to be what a read would make of it.
+    fresh_in: AtomicU64,
     /// The object as others in this process hold it, for as long as any of them does.
     held: Mutex<Weak<collection::Entry<Value>>>,
 }
@@ -38,7 +42,8 @@ impl Entry {
         let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect();
         let fields = selectable.iter().map(|field| field.of(&object)).collect();
         let head = u32::try_from(head).map_err(|_| Unreadable::NotAnObject)?;
-        Ok(Self { key: key.into(), bytes, head, revision, labels, fields, held: Mutex::default() })
+        let (fresh_in, held) = (AtomicU64::new(0), Mutex::default());
+        Ok(Self { key: key.into(), bytes, head, revision, labels, fields, fresh_in, held })
     }
 
     /// The namespace, empty for a cluster-wide object.
@@ -64,6 +69,22 @@ impl Entry {
     /// Whether it is stored in this version: what is written begins with it.
     pub fn is_of(&self, api_version: &str) -> bool {
         storage::is_of(&self.bytes, api_version)
+    }
+
+    /// Whether the kind's definition as it is now would change nothing about it when it is read. What was found out is
+    /// remembered until the definition changes, so that bytes are mostly served without being looked at.
+    pub fn is_fresh(&self, kind: &Kind) -> bool {
+        if self.fresh_in.load(Ordering::Relaxed) == kind.edition {
+            return true;
+        }
+        let stored = self.object();
+        let mut refreshed = stored.clone();
+        refresh(&mut refreshed, kind);
+        let fresh = refreshed == stored;
+        if fresh {
+            self.fresh_in.store(kind.edition, Ordering::Relaxed);
+        }
+        fresh
     }
 
     /// The object as a tree, with its version.

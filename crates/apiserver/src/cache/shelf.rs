@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, RwLock};
 
-use api::kind::Selectable;
+use api::kind::{Kind, Selectable};
 use machinery::Str;
 use mvcc::Revision;
 use tokio::sync::watch;
@@ -23,6 +23,8 @@ pub struct Shelf {
     inner: RwLock<Inner>,
     selectable: Vec<Selectable>,
     filled: watch::Sender<bool>,
+    /// The edition of the kind; 0 once a custom kind is no longer served from here.
+    edition: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -46,9 +48,30 @@ pub struct Missed {
 }
 
 impl Shelf {
-    /// An empty shelf of a kind with these selectable fields.
-    pub fn new(selectable: &[Selectable]) -> Self {
-        Self { inner: RwLock::default(), selectable: selectable.to_vec(), filled: watch::Sender::new(false) }
+    /// An empty shelf of a kind.
+    pub fn new(kind: &Kind) -> Self {
+        Self {
+            inner: RwLock::default(),
+            selectable: kind.selectable.clone(),
+            filled: watch::Sender::new(false),
+            edition: watch::Sender::new(kind.edition),
+        }
+    }
+
+    /// Whether it is the shelf of this edition of a kind.
+    pub fn is_of(&self, edition: u64) -> bool {
+        *self.edition.borrow() == edition
+    }
+
+    /// From now on it is the shelf of another edition of its kind.
+    pub fn pass_to(&self, edition: u64) {
+        self.edition.send_if_modified(|have| std::mem::replace(have, edition) != edition);
+    }
+
+    /// Waits until it is the shelf of another edition, or of none.
+    pub async fn passed_from(&self, edition: u64) {
+        // The sender is this shelf's own.
+        let _ = self.edition.subscribe().wait_for(|have| *have != edition).await;
     }
 
     /// The selectable fields of its entries, in their order.

@@ -49,7 +49,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let [(manager, _), (scheduler, _)] = COMPONENTS;
     let (manager, store, scheduler) = tokio::join!(one(call, manager), one(call, STORE), one(call, scheduler));
     let all = [manager, store, scheduler].into_iter().flatten();
-    let selected = all.filter(|status| selection.matches(&call.kind, status)).collect();
+    let selected = all.filter(|status| selection.matches(&call.kind, call.version(), status)).collect();
     shown::many(call, selected, Object::new())
 }
 

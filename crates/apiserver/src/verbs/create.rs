@@ -114,6 +114,7 @@ async fn finish(
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
     write::settle(kind, &mut object);
     let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };
+    conversion::echoed(&mut object, kind, call.version());
     call.state.followers.follow_up(kind, revision).await;
     if let (Some(mut meta), false) = (MetaMut::of(&mut object), options.dry_run) {
         meta.set_resource_version(revision.unsigned_abs());

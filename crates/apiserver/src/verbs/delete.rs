@@ -48,10 +48,11 @@ pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
     let selection = Selection::of(&call.kind, call.version(), &listing)?;
     let revision = call.state.catch_up().await?;
     let shelf = call.state.cache.shelf(&call.kind);
-    let entries = shelf.list(call.namespace(), |entry| list::matches(&shelf, &selection, entry));
-    let mut deleted = Vec::with_capacity(entries.len());
-    for entry in entries {
-        match delete(call, entry.name(), &options).await {
+    let selecting = list::selecting(call, &shelf, &selection);
+    let items = selecting.settle(shelf.list(call.namespace(), |entry| selecting.may_see(entry))).await?;
+    let mut deleted = Vec::with_capacity(items.len());
+    for item in items {
+        match delete(call, item.entry.name(), &options).await {
             Ok(Outcome::Gone(mut object) | Outcome::Going(mut object)) => {
                 registry::conversion::from_stored(&mut object, &call.kind, call.version());
                 deleted.push(object);

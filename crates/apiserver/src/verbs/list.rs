@@ -13,6 +13,7 @@ use registry::selection::Selection;
 use store::client::ClientError;
 
 use super::read::{parse_version, wait};
+use super::selected::{Item, Selecting};
 use super::{Call, shown};
 use crate::answer::{self, Answer};
 use crate::cache::{Entry, Shelf};
@@ -22,7 +23,7 @@ use crate::state::unavailable;
 
 /// A page of a list.
 struct Page {
-    entries: Vec<Arc<Entry>>,
+    items: Vec<Item>,
     revision: Revision,
     /// Where the next page begins, and how many objects are left if that is known.
     rest: Option<(String, Option<i64>)>,
@@ -32,7 +33,9 @@ struct Page {
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = ListOptions::of_list(&call.asked.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
-    let page = page(call, &options, &selection).await?;
+    let shelf = call.state.cache.shelf(&call.kind);
+    let selecting = selecting(call, &shelf, &selection);
+    let mut page = page(call, &options, &selecting).await?;
     let mut metadata = Object::new();
     metadata.insert("resourceVersion", page.revision.to_string().as_str());
     if let Some((start, remaining)) = &page.rest {
@@ -43,35 +46,37 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         }
     }
     let accepted = call.accepted;
-    let version = call.version();
     if accepted.encoding == Encoding::Json
         && !accepted.pretty
         && accepted.form == Form::Whole
-        && page.entries.iter().all(|entry| conversion::is_servable(&call.kind, version, &entry.bytes))
+        && page.items.iter().all(|item| conversion::is_servable(&call.kind, call.version(), &item.entry))
     {
-        return Ok(answer::bytes(200, Encoding::Json.media_type(), spliced(call, &page.entries, &metadata)));
+        return Ok(answer::bytes(200, Encoding::Json.media_type(), spliced(call, &page.items, &metadata)));
     }
-    let items = page.entries.iter().map(|entry| entry.object()).collect();
-    let items = conversion::served_all(&call.state, &call.kind, version, items).await?;
-    shown::many(call, items, metadata)
+    selecting.convert(&mut page.items, |_| true).await?;
+    shown::many(call, page.items.into_iter().filter_map(|item| item.object).collect(), metadata)
+}
+
+/// What a request selects from a shelf.
+pub fn selecting<'c>(call: &'c Call<'_>, shelf: &'c Shelf, selection: &'c Selection) -> Selecting<'c> {
+    Selecting { state: &call.state, shelf, kind: &call.kind, version: call.version(), selection }
 }
 
 /// The list as JSON, made of the bytes of its objects.
-fn spliced(call: &Call<'_>, entries: &[Arc<Entry>], metadata: &Object) -> Bytes {
-    let gvk = call.kind.gvk(&call.resource.version);
-    let size: usize = entries.iter().map(|entry| entry.size()).sum();
+fn spliced(call: &Call<'_>, items: &[Item], metadata: &Object) -> Bytes {
+    let size: usize = items.iter().map(|item| item.entry.size()).sum();
     let mut out = Vec::with_capacity(size + 256);
     out.extend_from_slice(
         format!(
-            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
-            gvk.kind,
-            gvk.api_version(),
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+            call.kind.list_kind,
+            call.kind.gvk(&call.resource.version).api_version(),
             Value::Object(metadata.clone())
         )
         .as_bytes(),
     );
     let is_built_in = matches!(call.version().shape, api::kind::Shape::BuiltIn(_));
-    for (at, entry) in entries.iter().enumerate() {
+    for (at, Item { entry, .. }) in items.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
@@ -86,13 +91,13 @@ fn spliced(call: &Call<'_>, entries: &[Arc<Entry>], metadata: &Object) -> Bytes 
 }
 
 /// The objects, as of the revision that the options ask for.
-async fn page(call: &Call<'_>, options: &ListOptions, selection: &Selection) -> Result<Page, Status> {
+async fn page(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>) -> Result<Page, Status> {
     if !options.continue_token.is_empty() {
         let token = Continue::parse(&options.continue_token)?;
         if !matches!(options.resource_version.as_str(), "" | "0") {
             return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
         }
-        return continued(call, options, selection, token).await;
+        return continued(call, options, selecting, token).await;
     }
     let version = match options.resource_version.as_str() {
         "" => None,
@@ -103,39 +108,34 @@ async fn page(call: &Call<'_>, options: &ListOptions, selection: &Selection) -> 
             && options.limit > 0
             && version.is_some_and(|version| version > 0));
     match version {
-        Some(version) if exact => stored(call, options, selection, version, None).await,
+        Some(version) if exact => stored(call, options, selecting, version, None).await,
         Some(version) => {
             wait(call, version).await?;
-            Ok(cached(call, options, selection))
+            cached(call, options, selecting).await
         }
         None => {
             call.state.catch_up().await?;
-            Ok(cached(call, options, selection))
+            cached(call, options, selecting).await
         }
     }
 }
 
 /// From the cache, as it is now.
-fn cached(call: &Call<'_>, options: &ListOptions, selection: &Selection) -> Page {
-    let shelf = call.state.cache.shelf(&call.kind);
+async fn cached(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>) -> Result<Page, Status> {
     // Read first: the entries are at least as new as it says.
     let revision = call.state.cache.reached();
-    let mut entries = shelf.list(call.namespace(), |entry| matches(&shelf, selection, entry));
-    let rest = cut(call, &mut entries, options.limit, selection);
-    Page { entries, revision, rest }
+    let entries = selecting.shelf.list(call.namespace(), |entry| selecting.may_see(entry));
+    let mut items = selecting.settle(entries).await?;
+    let rest = cut(call, &mut items, options.limit, selecting.selection);
+    Ok(Page { items, revision, rest })
 }
 
 /// Cuts a page after its limit, and says where the next begins.
-fn cut(
-    call: &Call<'_>,
-    entries: &mut Vec<Arc<Entry>>,
-    limit: i64,
-    selection: &Selection,
-) -> Option<(String, Option<i64>)> {
-    let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0 && entries.len() > *limit)?;
-    let left = i64::try_from(entries.len() - limit).ok();
-    entries.truncate(limit);
-    let last = entries.last().map(|entry| below(call, &entry.key)).unwrap_or_default();
+fn cut(call: &Call<'_>, items: &mut Vec<Item>, limit: i64, selection: &Selection) -> Option<(String, Option<i64>)> {
+    let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0 && items.len() > *limit)?;
+    let left = i64::try_from(items.len() - limit).ok();
+    items.truncate(limit);
+    let last = items.last().map(|item| below(call, &item.entry.key)).unwrap_or_default();
     // How many are left is not told when a selector decides.
     Some((format!("{last}\u{0}"), left.filter(|_| selection.is_everything())))
 }
@@ -153,22 +153,22 @@ fn below(call: &Call<'_>, key: &str) -> String {
 async fn continued(
     call: &Call<'_>,
     options: &ListOptions,
-    selection: &Selection,
+    selecting: &Selecting<'_>,
     token: Continue,
 ) -> Result<Page, Status> {
     if token.revision < 0 {
         call.state.catch_up().await?;
         let revision = call.state.cache.reached();
-        return stored(call, options, selection, revision, Some(&token.start)).await;
+        return stored(call, options, selecting, revision, Some(&token.start)).await;
     }
-    stored(call, options, selection, token.revision, Some(&token.start)).await
+    stored(call, options, selecting, token.revision, Some(&token.start)).await
 }
 
 /// From the store, at a revision. Objects are read until the page is full of selected ones.
 async fn stored(
     call: &Call<'_>,
     options: &ListOptions,
-    selection: &Selection,
+    selecting: &Selecting<'_>,
     revision: Revision,
     start: Option<&str>,
 ) -> Result<Page, Status> {
@@ -182,29 +182,14 @@ async fn stored(
         }
         _ => unavailable(&error),
     })?;
-    let shelf = call.state.cache.shelf(&call.kind);
     let kind_start = call.state.layout.span_start(&call.kind, "");
     let entries = found.into_iter().filter_map(|found| {
         let key = std::str::from_utf8(&found.key).ok()?.strip_prefix(&kind_start)?;
         let value = found.value.ok().flatten()?;
-        Entry::new(key, value, found.revision, shelf.selectable()).ok().map(Arc::new)
+        Entry::new(key, value, found.revision, selecting.shelf.selectable()).ok().map(Arc::new)
     });
-    let mut entries: Vec<_> = entries.filter(|entry| matches(&shelf, selection, entry)).collect();
-    let rest = cut(call, &mut entries, options.limit, selection);
-    Ok(Page { entries, revision, rest })
-}
-
-/// Whether an entry is selected.
-pub fn matches(shelf: &Shelf, selection: &Selection, entry: &Entry) -> bool {
-    selection.matches_by(
-        |label| entry.label(label),
-        |field| match field {
-            "metadata.name" => Some(entry.name()),
-            "metadata.namespace" => Some(entry.namespace()),
-            field => {
-                let number = shelf.selectable().iter().position(|one| one.name == field)?;
-                Some(entry.field(number))
-            }
-        },
-    )
+    let entries = entries.filter(|entry| selecting.may_see(entry)).collect();
+    let mut items = selecting.settle(entries).await?;
+    let rest = cut(call, &mut items, options.limit, selecting.selection);
+    Ok(Page { items, revision, rest })
 }

@@ -1,5 +1,7 @@
 //! GET of one object.
 
+use std::sync::Arc;
+
 use machinery::status::Status;
 use machinery::value::Value;
 use mvcc::Revision;
@@ -19,19 +21,33 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         "" => fresh(call).await?,
         version => cached(call, version).await?,
     };
-    if call.accepted.encoding == Encoding::Json
-        && !call.accepted.pretty
-        && call.accepted.form == Form::Whole
-        && conversion::is_servable(&call.kind, call.version(), &bytes)
-    {
-        let entry = Entry::new("", bytes, revision, &[]).map_err(Status::internal_error)?;
-        let mut out = Vec::with_capacity(entry.size());
-        entry.write(revision, &mut out);
-        return Ok(answer::bytes(200, Encoding::Json.media_type(), out));
+    if call.accepted.encoding == Encoding::Json && !call.accepted.pretty && call.accepted.form == Form::Whole {
+        let entry = entry(call, &bytes, revision)?;
+        if conversion::is_servable(&call.kind, call.version(), &entry) {
+            let mut out = Vec::with_capacity(entry.size());
+            entry.write(revision, &mut out);
+            return Ok(answer::bytes(200, Encoding::Json.media_type(), out));
+        }
     }
     let object: Value = storage::decode(&bytes, revision).map_err(Status::internal_error)?;
-    let object = conversion::served(&call.state, &call.kind, call.version(), object).await?;
+    let object = conversion::read(&call.state, &call.kind, call.version(), object).await?;
     shown::formed(call, 200, &object, &call.version().columns)
+}
+
+/// The object as an entry: that of the cache, which may know that its bytes can be served, if it is the same.
+fn entry(call: &Call<'_>, bytes: &bytes::Bytes, revision: Revision) -> Result<Arc<Entry>, Status> {
+    let same = |entry: &Arc<Entry>| entry.revision == revision;
+    let known = call.kind.is_custom().then(|| call.state.cache.shelf(&call.kind).get(&key(call))).flatten();
+    match known.filter(same) {
+        Some(entry) => Ok(entry),
+        None => Entry::new("", bytes.clone(), revision, &[]).map(Arc::new).map_err(Status::internal_error),
+    }
+}
+
+/// The key of the object below its kind.
+fn key(call: &Call<'_>) -> String {
+    let (name, namespace) = (&call.resource.name, call.namespace());
+    if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") }
 }
 
 async fn fresh(call: &Call<'_>) -> Result<(bytes::Bytes, Revision), Status> {
@@ -45,10 +61,8 @@ async fn fresh(call: &Call<'_>) -> Result<(bytes::Bytes, Revision), Status> {
 async fn cached(call: &Call<'_>, version: &str) -> Result<(bytes::Bytes, Revision), Status> {
     let version = parse_version(version)?;
     wait(call, version).await?;
-    let name = &call.resource.name;
-    let namespace = call.namespace();
-    let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-    let entry = call.state.cache.shelf(&call.kind).get(&key).ok_or_else(|| call.not_found(name))?;
+    let found = call.state.cache.shelf(&call.kind).get(&key(call));
+    let entry = found.ok_or_else(|| call.not_found(&call.resource.name))?;
     Ok((entry.bytes.clone(), entry.revision))
 }
 

@@ -1,7 +1,7 @@
 //! The `scale` subresource: the number of replicas, read and written as a `Scale`.
 
 use api::kind::{ReplicaPaths, Verb, age_column};
-use machinery::apply::scale::{ReplicasPaths, owners_after_scale, owners_of_scale};
+use machinery::apply::scale::{owners_after_scale, owners_of_scale};
 use machinery::apply::{self, FieldSet, OneVersion, Owners};
 use machinery::meta::{Meta, MetaMut};
 use machinery::patch::{Patch, PatchType};
@@ -83,7 +83,7 @@ fn replace(
 ) -> Result<Received, Status> {
     let owners = Owners::of(live).unwrap_or_default();
     let parent_version = live.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
-    let replicas = ReplicasPaths::spec_replicas(&parent_version);
+    let replicas = scale::owned_paths(&call.kind);
     let mut old = scale::of(live, paths);
     owners_of_scale(&owners, &replicas).write(&mut old);
     let schema = schema();
@@ -103,7 +103,6 @@ fn replace(
     scale::write(&mut object, &scaled, paths);
     let scaled_owners = Owners::of(&scaled).unwrap_or_default();
     owners_after_scale(&owners, &scaled_owners, &parent_version, &replicas).write(&mut object);
-    let _ = call;
     Ok(Received { object, warnings: Vec::new() })
 }
 

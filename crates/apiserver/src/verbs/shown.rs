@@ -86,7 +86,7 @@ pub fn hide_field_annotations(kind: &Kind, shown: &mut Value) {
 fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {
     let mut list = Object::new();
     list.insert("apiVersion", kind.gvk(&version.name).api_version());
-    list.insert("kind", format!("{}List", kind.kind).as_str());
+    list.insert("kind", kind.list_kind.clone());
     list.insert("metadata", Value::Object(metadata));
     list.insert("items", items);
     Value::Object(list)

@@ -138,7 +138,7 @@ async fn prepare(
 
 /// Where the number of replicas is, if it is the scale of the object that is written.
 fn scale_of<'c>(call: &'c Call<'_>) -> Option<&'c ReplicaPaths> {
-    match call.kind.subresource(&call.resource.subresource).map(|part| &part.does) {
+    match call.kind.subresource(&call.resource.version, &call.resource.subresource).map(|part| &part.does) {
         Some(Does::Scale(paths)) => Some(paths),
         _ => None,
     }
@@ -170,6 +170,7 @@ async fn submit(
     let releases = claims::releases(&call.kind, &current.object);
     claims::join(&call.state, &mut txn, if ends { &releases } else { claims }, &object);
     let Some(revision) = call.state.submit(txn).await? else { return Ok(None) };
+    conversion::echoed(&mut object, &call.kind, call.version());
     call.state.followers.follow_up(&call.kind, revision).await;
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.set_resource_version(revision.unsigned_abs());

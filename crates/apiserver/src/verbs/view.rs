@@ -7,6 +7,7 @@ use machinery::Value;
 use registry::admission::View;
 
 use crate::authorization::Authorization;
+use crate::conversion;
 use crate::state::State;
 
 /// The authorizers as expressions ask them.
@@ -48,13 +49,14 @@ impl View for State {
         let table = self.table();
         let kind = table.kind(group, plural)?;
         let key = if kind.is_namespaced() { format!("{namespace}/{name}") } else { name.to_owned() };
-        self.cache.shelf(kind).get(&key).map(|entry| entry.object())
+        self.cache.shelf(kind).get(&key).map(|entry| conversion::refreshed(kind, entry.object()))
     }
 
     fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
         let table = self.table();
         let Some(kind) = table.kind(group, plural) else { return Vec::new() };
-        self.cache.shelf(kind).list(namespace, |_| true).iter().map(|entry| entry.object()).collect()
+        let entries = self.cache.shelf(kind).list(namespace, |_| true);
+        entries.iter().map(|entry| conversion::refreshed(kind, entry.object())).collect()
     }
 
     fn allows(&self, attributes: &auth::Attributes<'_>) -> bool {

@@ -21,7 +21,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::read::{parse_version, wait};
-use super::{Call, list, shown};
+use super::selected::{Item, Selecting};
+use super::{Call, shown};
 use crate::answer::{Answer, Body, as_protobuf};
 use crate::cache::{Change, Entry, FrameKey, Shelf, What};
 use crate::conversion;
@@ -60,6 +61,12 @@ struct Watching {
 
 /// The client is gone, or must be cut off.
 struct Gone;
+
+/// One side of a change, with its object in the version that is watched, if it was made.
+type Side<'c> = (&'c Arc<Entry>, Option<Arc<Value>>);
+
+/// What a change is to a watch, and the side of it that is shown.
+type Seen<'c> = (What, &'c Arc<Entry>, Option<Arc<Value>>);
 
 /// Begins a watch.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
@@ -144,9 +151,13 @@ impl Watching {
         }
         let mut bookmark_at = Instant::now() + BOOKMARK_EVERY;
         let mut ending = pin!(self.state.ending());
+        let (shelf, edition) = (self.shelf.clone(), self.kind.edition);
         loop {
             let now = *reached.borrow_and_update();
-            if !self.send_changes(name, now).await? {
+            // Asked first: what came to the shelf before it passed to another edition is sent. Then the client is to come
+            // again, since objects may look otherwise.
+            let goes_on = shelf.is_of(edition);
+            if !self.send_changes(name, now).await? || !goes_on {
                 return Ok(());
             }
             let until = if self.bookmarks { end.min(bookmark_at) } else { end };
@@ -161,6 +172,7 @@ impl Watching {
                     }
                 },
                 () = self.pieces.closed() => return Err(Gone),
+                () = shelf.passed_from(edition) => {}
                 () = &mut ending => return Ok(()),
             }
         }
@@ -170,25 +182,32 @@ impl Watching {
     async fn send_all(&mut self, name: Option<&str>) -> Result<(), Gone> {
         // Read first: the shelf is at least as new.
         let reached = self.state.cache.reached();
-        let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.sees(entry, name));
-        let converted = match self.converted_all(&entries).await {
-            Ok(converted) => converted,
+        let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.may_see(entry, name));
+        let items = match self.items(entries).await {
+            Ok(items) => items,
             Err(status) => {
                 self.send(self.event("ERROR", status.to_value())).await?;
                 return Err(Gone);
             }
         };
-        for (at, entry) in entries.iter().enumerate() {
-            let converted = converted.get(at);
+        for Item { entry, object } in &items {
             if self.objects.is_some() {
-                self.tell(News::Is(self.held(entry, converted)), entry.size()).await?;
+                self.tell(News::Is(self.held(entry, object.as_ref())), entry.size()).await?;
                 continue;
             }
-            let frame = self.frame(What::Added, entry, entry.revision, converted);
+            let frame = self.frame(What::Added, entry, entry.revision, object.as_ref());
             self.send(frame).await?;
         }
         self.at = self.at.max(reached).max(revision);
         Ok(())
+    }
+
+    /// Those of the entries that are watched, in the version that is watched where that is another.
+    async fn items(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
+        let selecting = self.selecting();
+        let mut items = selecting.settle(entries).await?;
+        selecting.convert(&mut items, |entry| selecting.differs(entry)).await?;
+        Ok(items)
     }
 
     /// The changes since the last ones. False if some are no longer kept: the client is told, and must list anew.
@@ -201,21 +220,21 @@ impl Watching {
             };
             let Some(last) = changes.last().map(|change| change.revision) else { break };
             for change in &changes {
-                let Some((what, entry)) = change.seen_by(|entry| self.sees(entry, name)) else { continue };
-                let converted = match self.converted(change, entry).await {
-                    Ok(converted) => converted,
+                let (what, entry, object) = match self.seen(change, name).await {
+                    Ok(Some(seen)) => seen,
+                    Ok(None) => continue,
                     Err(status) => {
                         self.send(self.event("ERROR", status.to_value())).await?;
                         return Ok(false);
                     }
                 };
                 if self.objects.is_some() {
-                    let news = self.news(what, entry, change.revision, converted.as_deref());
+                    let news = self.news(what, entry, change.revision, object.as_deref());
                     self.tell(news, entry.size()).await?;
                     continue;
                 }
                 let key = self.key(what);
-                let make = || self.frame(what, entry, change.revision, converted.as_deref());
+                let make = || self.frame(what, entry, change.revision, object.as_deref());
                 let frame = match self.form == Form::Table && !self.described {
                     true => make(),
                     false => change.frame(&key, make),
@@ -228,30 +247,52 @@ impl Watching {
         Ok(true)
     }
 
-    /// The object of a change in the version that is watched, where a webhook must make it.
+    /// What a change is to this watch, and the object that it shows, in the version that is watched where that is another.
+    async fn seen<'c>(&self, change: &'c Change, name: Option<&str>) -> Result<Option<Seen<'c>>, Status> {
+        let (mut before, mut after) = (None, None);
+        if let Some(entry) = change.before.as_ref().filter(|entry| self.may_see(entry, name)) {
+            before = self.side(change, entry).await?;
+        }
+        if let Some(entry) = change.after.as_ref().filter(|entry| self.may_see(entry, name)) {
+            after = self.side(change, entry).await?;
+        }
+        let Some((what, entry, object)) = What::of(before, after) else { return Ok(None) };
+        let object = match object {
+            Some(object) => Some(object),
+            None => self.converted(change, entry).await?,
+        };
+        Ok(Some((what, entry, object)))
+    }
+
+    /// One side of a change if it is watched, with its object in the version that is watched if that was asked for.
+    async fn side<'c>(&self, change: &Change, entry: &'c Arc<Entry>) -> Result<Option<Side<'c>>, Status> {
+        let selecting = self.selecting();
+        if !selecting.is_by_version() {
+            return Ok(Some((entry, None)));
+        }
+        let object = self.converted(change, entry).await?;
+        Ok(selecting.selects(entry, object.as_deref()).then_some((entry, object)))
+    }
+
+    /// The object of a change in the version that is watched, where it is another than in the store.
     async fn converted(&self, change: &Change, entry: &Entry) -> Result<Option<Arc<Value>>, Status> {
-        let api_version = self.kind.gvk(&self.version).api_version();
-        if self.kind.converter.is_none() || entry.is_of(&api_version) {
+        if !self.selecting().differs(entry) {
             return Ok(None);
         }
-        let make = conversion::served(&self.state, &self.kind, self.version(), entry.object());
+        let api_version = self.kind.gvk(&self.version).api_version();
+        let make = conversion::read(&self.state, &self.kind, self.version(), entry.object());
         change.converted(entry, &api_version, make).await.map(Some)
     }
 
-    /// All objects in the version that is watched, in one call; none where nothing is to be converted.
-    async fn converted_all(&self, entries: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
-        let api_version = self.kind.gvk(&self.version).api_version();
-        if self.kind.converter.is_none() || entries.iter().all(|entry| entry.is_of(&api_version)) {
-            return Ok(Vec::new());
-        }
-        let objects = entries.iter().map(|entry| entry.object()).collect();
-        conversion::served_all(&self.state, &self.kind, self.version(), objects).await
-    }
-
-    fn sees(&self, entry: &Entry, name: Option<&str>) -> bool {
+    fn may_see(&self, entry: &Entry, name: Option<&str>) -> bool {
         (self.namespace.is_empty() || entry.namespace() == self.namespace)
             && name.is_none_or(|name| entry.name() == name)
-            && list::matches(&self.shelf, &self.selection, entry)
+            && self.selecting().may_see(entry)
+    }
+
+    fn selecting(&self) -> Selecting<'_> {
+        let (state, shelf, kind) = (&self.state, &self.shelf, &self.kind);
+        Selecting { state, shelf, kind, version: self.version(), selection: &self.selection }
     }
 
     async fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
@@ -273,7 +314,7 @@ impl Watching {
     }
 
     fn held(&self, entry: &Entry, converted: Option<&Value>) -> Held {
-        if converted.is_none() && conversion::is_servable(&self.kind, self.version(), &entry.bytes) {
+        if converted.is_none() && conversion::is_servable(&self.kind, self.version(), entry) {
             return entry.held();
         }
         held::held(self.object(entry, entry.revision, converted))
@@ -337,7 +378,7 @@ impl Watching {
         if self.encoding == Encoding::Json
             && self.form == Form::Whole
             && converted.is_none()
-            && conversion::is_servable(&self.kind, version, &entry.bytes)
+            && conversion::is_servable(&self.kind, version, entry)
         {
             let mut out = Vec::with_capacity(entry.size() + 40);
             out.extend_from_slice(format!("{{\"type\":\"{}\",\"object\":", what.name()).as_bytes());

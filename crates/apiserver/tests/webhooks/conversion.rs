@@ -9,7 +9,7 @@ const V1: &str = "/apis/stable.example.com/v1/namespaces/default/routes";
 const V2: &str = "/apis/stable.example.com/v2/namespaces/default/routes";
 
 /// In `v1` an address is one string, in `v2` it is a host and a port.
-async fn converter() -> Hook {
+pub async fn converter() -> Hook {
     Hook::start(&["127.0.0.1"], |path, review| {
         let request = &review["request"];
         let desired = request.str_at(&["desiredAPIVersion"]).unwrap();
@@ -72,7 +72,7 @@ async fn define(cluster: &Cluster, hook: &Hook, path: &str) {
     cluster.until(V2, |answer| answer.code == 200).await;
 }
 
-fn route(version: &str, name: &str, spec: Value) -> Value {
+pub fn route(version: &str, name: &str, spec: Value) -> Value {
     let api_version = format!("stable.example.com/{version}");
     value!({"apiVersion": api_version, "kind": "Route", "metadata": {"name": name}, "spec": spec})
 }

@@ -54,6 +54,12 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// Waits for the end, before which nothing more comes.
+    pub async fn end(&mut self) {
+        let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("an end");
+        assert!(frame.is_none() && self.rest.is_empty(), "{frame:?}");
+    }
+
     /// The next event.
     pub async fn next(&mut self) -> Value {
         loop {

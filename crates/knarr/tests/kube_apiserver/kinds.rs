@@ -57,3 +57,33 @@ fn kubectl_explains_and_prints_every_kind() {
         assert!(is_empty || absent.is_none(), "{resource} has no column {absent:?}: {printed}");
     }
 }
+
+#[test]
+fn kubectl_explains_custom_resources_with_their_descriptions() {
+    let server = Server::start();
+    let definition = r#"{
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "description": "A widget turns.",
+                "properties": {"spec": {"type": "object", "description": "What is wanted.", "properties": {
+                    "size": {"type": "integer", "description": "How big it is."}
+                }}}
+            }}}]
+        }
+    }"#;
+    let created = server.kubectl_with("create -f -", definition);
+    assert_eq!(created, "customresourcedefinition.apiextensions.k8s.io/widgets.example.com created");
+    for (what, words) in [
+        ("widgets", &["A widget turns.", "What is wanted.", "metadata"][..]),
+        ("widgets.spec", &["What is wanted.", "How big it is.", "<integer>"]),
+        ("widgets.metadata.labels", &["map[string]string"]),
+    ] {
+        let explained = server.kubectl(&format!("explain {what}"));
+        let absent = words.iter().find(|word| !explained.contains(**word));
+        assert_eq!(absent, None, "{explained}");
+    }
+}

@@ -3,6 +3,7 @@
 use super::fieldset::FieldSet;
 use super::managers::{Operation, Owner, Owners};
 use super::path::Element;
+use crate::Str;
 
 /// The version that `scale` objects of every kind have.
 const SCALE_VERSION: &str = "autoscaling/v1";
@@ -15,6 +16,12 @@ impl ReplicasPaths {
     /// The one path that most kinds have in the one version that they have: `.spec.replicas`.
     pub fn spec_replicas(api_version: &str) -> Self {
         Self(vec![(api_version.to_owned(), Some(replicas_in_scale()))])
+    }
+
+    /// From the steps to the field in each version, as in `["spec", "replicas"]`.
+    pub fn of_steps<'s>(versions: impl IntoIterator<Item = (String, Option<&'s [Str]>)>) -> Self {
+        let path = |steps: &[Str]| steps.iter().map(|step| Element::field(step.clone())).collect();
+        Self(versions.into_iter().map(|(version, steps)| (version, steps.map(path))).collect())
     }
 
     fn of(&self, api_version: &str) -> Option<Option<&[Element]>> {

@@ -133,10 +133,10 @@ fn typed_atom<'a>(schema: Schema<'a>, open: bool, value: &Value) -> Atom<'a> {
             let other = Some(Node::Typed { schema: schema.other(map.value), open });
             Atom::Map(Fields { atomic: map.atomic, named: None, other, open })
         }
-        Shape::Struct(Struct { fields, atomic, open: own, .. }) => {
+        Shape::Struct(Struct { atomic, open: own, .. }) => {
             let open = open || *own;
             // An object of which nothing is said is free-form.
-            let other = (open || fields.is_empty()).then_some(Node::Deduced);
+            let other = (open || says_nothing(schema)).then_some(Node::Deduced);
             Atom::Map(Fields { atomic: *atomic, named: Some(schema), other, open })
         }
     }
@@ -243,8 +243,11 @@ impl<'a> Fields<'a> {
 
     /// The type under a key; [`None`] if the type has no such field.
     pub(super) fn child(self, key: &str) -> Option<Child<'a>> {
-        let named = self.named.and_then(|schema| schema.field(key));
-        match named {
+        let Some(own) = self.named else { return self.other.map(|node| Child { node, named: false }) };
+        if let Some(schema) = own.envelope(key) {
+            return Some(Child { node: Node::root(schema), named: true });
+        }
+        match own.field(key) {
             Some((_, schema)) => Some(Child { node: Node::Typed { schema, open: self.open }, named: true }),
             None => self.other.map(|node| Child { node, named: false }),
         }
@@ -257,11 +260,15 @@ impl<'a> Fields<'a> {
 
     /// Whether the type says nothing of its children at all.
     pub(super) fn is_free_form(self) -> bool {
-        matches!(self.other, Some(Node::Deduced))
-            && self.named.is_none_or(|schema| match schema.shape() {
-                Shape::Struct(Struct { fields, .. }) => fields.is_empty(),
-                _ => true,
-            })
+        matches!(self.other, Some(Node::Deduced)) && self.named.is_none_or(says_nothing)
+    }
+}
+
+/// Whether a type names no field, not even those that every object has.
+fn says_nothing(schema: Schema<'_>) -> bool {
+    match schema.shape() {
+        Shape::Struct(Struct { fields, .. }) => fields.is_empty() && schema.envelope("metadata").is_none(),
+        _ => true,
     }
 }
 

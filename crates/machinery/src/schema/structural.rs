@@ -27,6 +27,12 @@ impl Structural {
         build::types(schema).map(|(types, root)| Self { types: Arc::new(types), root })
     }
 
+    /// The same, where embedded resources and the whole object have what `envelope` has: `apiVersion`, `kind` and
+    /// `metadata`.
+    pub fn enveloped(schema: &Value, envelope: Schema<'static>) -> Result<Self, Error> {
+        build::types(schema).map(|(types, root)| Self { types: Arc::new(types.enveloped(envelope)), root })
+    }
+
     /// The type of the whole object.
     pub fn schema(&self) -> Schema<'_> {
         self.types.schema(self.root)

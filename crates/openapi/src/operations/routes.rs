@@ -123,7 +123,7 @@ impl KindRoutes<'_> {
         }
         routes.push(collection, self.on_collection(routes));
         routes.push(item.clone(), self.on_item(routes));
-        for part in &self.kind.subresources {
+        for part in self.kind.subresources_in(self.version) {
             self.add_part(routes, &item, part);
         }
         if self.may(Verb::Watch) && self.custom.is_none() {
@@ -234,7 +234,7 @@ impl KindRoutes<'_> {
             None => Content::BuiltIn(GroupVersionKind {
                 group: self.kind.group.clone(),
                 version: routes.version.into(),
-                kind: format!("{}List", self.kind.kind).into(),
+                kind: self.kind.list_kind.clone(),
             }),
         };
         Operation {

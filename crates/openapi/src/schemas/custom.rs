@@ -34,7 +34,7 @@ impl Definitions {
     /// A reference to the list of such a kind.
     pub fn custom_list(&mut self, kind: &Kind, version: &str) -> Value {
         let item = self.custom(kind, version);
-        let list_kind = format!("{}List", kind.kind);
+        let list_kind = &kind.list_kind;
         let list_meta = self.list_meta();
         let mut properties = Object::new();
         self.insert_type_fields(&mut properties);
@@ -49,7 +49,7 @@ impl Definitions {
             "properties": properties,
             "x-kubernetes-group-version-kind": [gvk],
         });
-        self.add(&custom_name(&kind.group, version, &list_kind), schema)
+        self.add(&custom_name(&kind.group, version, list_kind), schema)
     }
 
     /// Gives every embedded resource the fields that all objects have.

@@ -240,7 +240,10 @@ impl Request<'_> {
     /// The kind of what is sent, if it is another than the resource's own: a `Binding` under a pod.
     pub fn part(&self) -> Option<&GroupVersionKind> {
         let attributes = &self.attributes;
-        attributes.kind.subresource(attributes.subresource).and_then(|part| part.kind.as_ref())
+        attributes
+            .kind
+            .subresource(&attributes.version.name, attributes.subresource)
+            .and_then(|part| part.kind.as_ref())
     }
 
     /// The namespace; that of a namespace is its own name.

@@ -8,6 +8,7 @@ use machinery::meta::{Meta, MetaMut};
 use machinery::schema::structural::Structural;
 use machinery::{Errors, Path, Str, Value, validate};
 
+use super::embedded;
 use super::validator::{Findings, Validator};
 use crate::kind::{Context, ReplicaPaths, Rules};
 
@@ -67,6 +68,7 @@ impl CustomVersion {
         if let Some(scale) = &self.scale {
             validate_scale(object, scale, errors);
         }
+        embedded::validate(object, schema, errors);
         let Some(validator) = self.validator() else { return };
         if errors[before..].iter().any(|error| is_blocking(error.reason)) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing \

@@ -1,5 +1,6 @@
+use machinery::apply::{self, FieldSet, OneVersion};
 use machinery::time::Time;
-use machinery::{Errors, defaulting, pruning, value};
+use machinery::{Errors, custom, defaulting, pruning, value};
 
 use super::*;
 use crate::kind::{Context, Requester};
@@ -12,7 +13,7 @@ fn crd(spec: Value) -> Value {
         "metadata": {"name": "widgets.example.com"},
         "spec": {
             "group": "example.com",
-            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList", "shortNames": ["wd"], "categories": ["all"]},
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "ManyWidgets", "shortNames": ["wd"], "categories": ["all"]},
             "scope": "Namespaced",
             "versions": [
                 {"name": "v1beta1", "served": true, "storage": false, "deprecated": true, "schema": {"openAPIV3Schema": {"type": "object"}}},
@@ -66,6 +67,7 @@ fn check(schema: Value, spec: Value, old: Option<Value>, expect: &[&str]) {
 fn a_definition_makes_a_row() {
     let kind = kind_of(&crd(value!({"type": "object"}))).unwrap();
     assert_eq!((kind.kind.as_str(), kind.plural.as_str(), kind.singular.as_str()), ("Widget", "widgets", "widget"));
+    assert_eq!(kind.list_kind, "ManyWidgets");
     let versions: Vec<_> = kind.versions.iter().map(|version| version.name.as_str()).collect();
     assert_eq!(versions, ["v1", "v1beta1"], "the preferred one first");
     assert_eq!(kind.versions[1].deprecation.as_deref(), Some("example.com/v1beta1 Widget is deprecated"));
@@ -77,9 +79,10 @@ fn a_definition_makes_a_row() {
     assert_eq!(kind.versions[0].columns[1].cell(&object, NOW), value!(3));
     assert_eq!(kind.versions[1].columns[1].name, "Age", "a version that asks for nothing prints the age");
     assert_eq!((kind.selectable[0].name.as_str(), kind.selectable[0].of(&object).as_str()), ("spec.color", "red"));
-    let Does::Scale(paths) = &kind.subresource("scale").unwrap().does else { panic!() };
+    let Does::Scale(paths) = &kind.subresource("v1", "scale").unwrap().does else { panic!() };
     assert_eq!(paths.wanted, ["spec", "replicas"]);
-    assert!(kind.subresource("status").is_some());
+    assert!(kind.subresource("v1", "status").is_some());
+    assert!(kind.subresource("v1beta1", "status").is_none(), "each version has its own");
 }
 
 #[test]
@@ -262,5 +265,110 @@ fn what_a_scale_is_made_from_must_make_one() {
         value!({"replicas": (-1)}),
         None,
         &[".spec.replicas: Invalid value: -1: should be a non-negative integer"],
+    );
+}
+
+#[test]
+fn fields_have_owners_in_closed_schemas_too() {
+    let kind = kind_of(&crd(value!({"type": "object", "properties": {
+        "size": {"type": "integer"},
+        "template": {
+            "type": "object", "x-kubernetes-embedded-resource": true,
+            "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+        },
+    }})))
+    .unwrap();
+    let (api_version, schema) = ("example.com/v1", kind.version("v1").unwrap().schema());
+    let empty = value!({"apiVersion": api_version, "kind": "Widget"});
+    let versions = OneVersion { api_version, schema, reset_fields: FieldSet::of_fields(&["status"]), empty };
+    let by =
+        |manager| apply::Write { versions: &versions, api_version, kind: "Widget", subresource: "", manager, now: NOW };
+    let template = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"x": "y"}}, "spec": {"n": 1}});
+    let mut config = widget(value!({"size": 1, "template": template}));
+    config.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("labels", value!({"a": "b"}));
+    config.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("finalizers", value!(["f/f"]));
+    let applied = by("one").apply(None, &config, false).unwrap().object;
+    let owned = value!({
+        "f:metadata": {"f:finalizers": {"v:\"f/f\"": {}}, "f:labels": {"f:a": {}}},
+        "f:spec": {"f:size": {}, "f:template": {
+            "f:apiVersion": {}, "f:kind": {}, "f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {"f:n": {}},
+        }},
+    });
+    assert_eq!(applied["metadata"]["managedFields"][0]["fieldsV1"], owned);
+
+    let refused = by("two").apply(Some(&applied), &widget(value!({"size": 2})), false).unwrap_err();
+    assert_eq!(refused.to_string(), "Apply failed with 1 conflict: conflict with \"one\": .spec.size");
+    let unknown = by("two").apply(Some(&applied), &widget(value!({"unknown": 2})), false).unwrap_err();
+    assert!(unknown.to_string().contains(".spec.unknown: field not declared in schema"), "{unknown}");
+
+    let updated = by("three").update_or_keep(Some(&applied), widget(value!({"size": 3})));
+    let entries = updated["metadata"]["managedFields"].as_array().unwrap();
+    let three = entries.iter().find(|entry| entry["manager"].as_str() == Some("three")).unwrap();
+    assert_eq!(three["fieldsV1"], value!({"f:spec": {"f:size": {}}}));
+}
+
+fn embedding() -> Value {
+    let template = value!({
+        "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
+    });
+    value!({"type": "object", "properties": {
+        "template": (template.clone()),
+        "list": {"type": "array", "items": (template.clone())},
+        "map": {"type": "object", "additionalProperties": (template.clone())},
+    }})
+}
+
+#[test]
+fn metadata_is_decoded_as_that_of_all_objects_wherever_it_is() {
+    let kind = kind_of(&crd(embedding())).unwrap();
+    let decoded = |mut object: Value| {
+        let unknown = custom::decode(&mut object, kind.version("v1").unwrap().schema());
+        unknown.map(|unknown| (object, unknown)).map_err(|error| error.to_string())
+    };
+    let template = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}, "x": 1}, "any": 1});
+    let mut object = widget(value!({
+        "list": [(template.clone())], "map": {"k": (template.clone())}, "template": (template.clone()), "y": 1,
+    }));
+    object.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("z", 1);
+    let (kept, unknown) = decoded(object).unwrap();
+    let paths =
+        ["metadata.z", "spec.y", "spec.list[0].metadata.x", "spec.map[k].metadata.x", "spec.template.metadata.x"];
+    assert_eq!(unknown, paths);
+    let pure = value!({"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}}, "any": 1});
+    assert_eq!(
+        kept,
+        widget(value!({"list": [(pure.clone())], "map": {"k": (pure.clone())}, "template": (pure.clone())}))
+    );
+
+    let mut labels = widget(value!({}));
+    labels.get_mut("metadata").and_then(Value::as_object_mut).unwrap().insert("labels", value!({"a": 1}));
+    let wrong = "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string";
+    assert_eq!(decoded(labels).unwrap_err(), wrong);
+    let inner = decoded(widget(value!({"template": {"metadata": {"labels": {"a": 1}}}}))).unwrap_err();
+    assert_eq!(inner, format!("spec.template.metadata: Invalid value: {{\"labels\":{{\"a\":1}}}}: {wrong}"));
+    let version = decoded(widget(value!({"template": {"apiVersion": 1}}))).unwrap_err();
+    assert_eq!(version, "spec.template.apiVersion: Invalid value: 1: must be a string");
+}
+
+#[test]
+fn embedded_resources_say_what_they_are() {
+    let check = |spec: Value, expect: &[&str]| check(embedding(), spec, None, expect);
+    check(value!({"template": {"apiVersion": "v1", "kind": "T"}}), &[]);
+    check(value!({"template": {"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}}}}), &[]);
+    check(
+        value!({"template": {}}),
+        &["spec.template.apiVersion: Required value", "spec.template.kind: Required value"],
+    );
+    check(
+        value!({"list": [{"apiVersion": "a/b/c", "kind": "T"}]}),
+        &["spec.list[0].apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c"],
+    );
+    check(
+        value!({"map": {"k": {"apiVersion": "v1", "kind": "T", "metadata": {"namespace": "-"}}}}),
+        &[concat!(
+            "spec.map[k].metadata.namespace: Invalid value: \"-\": a lowercase RFC 1123 label must consist of lower case ",
+            "alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or ",
+            "'123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+        )],
     );
 }

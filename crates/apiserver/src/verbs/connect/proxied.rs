@@ -22,7 +22,7 @@ const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// Passes a request on to what a pod, a service or a node serves.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
-    let part = call.kind.subresource("proxy").and_then(|part| part.kind.as_ref());
+    let part = call.kind.subresource(&call.resource.version, "proxy").and_then(|part| part.kind.as_ref());
     let path = path_of(call);
     let mut shown = value!({
         "apiVersion": "v1",

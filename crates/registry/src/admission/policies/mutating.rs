@@ -17,7 +17,7 @@ use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
 use crate::admission::pods::{spec, text};
 use crate::admission::{Attributes, Notes, Operation, Plugin, Seen, View};
 use crate::body;
-use crate::conversion::to_stored;
+use crate::conversion::{in_version, to_stored};
 
 const HOST: Host = Host::MutatingPolicy;
 
@@ -134,6 +134,7 @@ fn mutate(
     let fit = body::again(given.object, seen.kind, seen.version, FieldValidation::Ignore);
     let mut object = fit.map_err(|status| status.message)?.object;
     to_stored(&mut object, seen.kind, seen.version);
+    in_version(&mut object, attributes.kind, attributes.version);
     Ok(object)
 }
 

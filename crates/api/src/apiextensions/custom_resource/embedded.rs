@@ -1,0 +1,73 @@
+//! What is wrong with resources that are embedded in a custom resource.
+
+use machinery::field::Error;
+use machinery::meta::{self, Meta, MetaMut, Scope};
+use machinery::schema::Shape;
+use machinery::{Errors, GroupVersion, Path, Schema, Value, names};
+
+/// Looks at every resource embedded below an object; the object itself is looked at as all objects are.
+pub fn validate(object: &Value, schema: Schema<'_>, errors: &mut Errors) {
+    inside(object, schema, &Path::ROOT, errors);
+}
+
+fn inside(value: &Value, schema: Schema<'_>, path: &Path, errors: &mut Errors) {
+    match (value, schema.shape()) {
+        (Value::Object(object), Shape::Struct(_)) => {
+            for (key, value) in object.iter() {
+                if let Some((_, ty)) = schema.field(key) {
+                    one(value, ty, &path.field(key), errors);
+                }
+            }
+        }
+        (Value::Object(object), Shape::Map(map)) => {
+            let ty = schema.other(map.value);
+            object.iter().for_each(|(key, value)| one(value, ty, &path.key(key), errors));
+        }
+        (Value::Array(items), Shape::List(list)) => {
+            let ty = schema.other(list.item);
+            items.iter().enumerate().for_each(|(at, item)| one(item, ty, &path.index(at), errors));
+        }
+        _ => {}
+    }
+}
+
+fn one(value: &Value, schema: Schema<'_>, path: &Path, errors: &mut Errors) {
+    if matches!(schema.shape(), Shape::Struct(shape) if shape.embedded) && value.as_object().is_some() {
+        resource(value, path, errors);
+    }
+    inside(value, schema, path, errors);
+}
+
+/// An embedded resource says what it is, and its metadata is sound; it need not have a name.
+fn resource(resource: &Value, path: &Path, errors: &mut Errors) {
+    let word = |key: &str| resource.str_at(&[key]).unwrap_or_default();
+    let (version, kind) = (path.field("apiVersion"), path.field("kind"));
+    match word("apiVersion") {
+        "" => errors.push(Error::required(&version, "")),
+        said => {
+            if let Err(error) = said.parse::<GroupVersion>() {
+                errors.push(Error::invalid(&version, said, error.to_string()));
+            }
+        }
+    }
+    match word("kind") {
+        "" => errors.push(Error::required(&kind, "")),
+        said => {
+            let wrong = names::dns1035_label(&said.to_lowercase()).join(",");
+            if !wrong.is_empty() {
+                let detail = format!("may have mixed case, but should otherwise match: {wrong}");
+                errors.push(Error::invalid(&kind, said, detail));
+            }
+        }
+    }
+    if resource.get("metadata").is_none() {
+        return;
+    }
+    let mut named = resource.clone();
+    if let (Some(mut meta), true) = (MetaMut::of(&mut named), Meta::of(resource).name().is_empty()) {
+        // A template has no name, which is no mistake.
+        meta.set("name", "template");
+    }
+    let scope = if Meta::of(resource).namespace().is_empty() { Scope::Cluster } else { Scope::Namespaced };
+    meta::validate_create(&named, scope, meta::name_is_path_segment, &path.field("metadata"), errors);
+}
