@@ -131,9 +131,20 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
         convert: None,
     };
     let subresources = version.get("subresources");
+    let published = published(schema, &version.get("selectableFields"));
     let rules =
-        CustomVersion::new(name, schema, types, subresources.get("status").is_present(), scale_of(&subresources));
+        CustomVersion::new(name, published, types, subresources.get("status").is_present(), scale_of(&subresources));
     Ok((row, rules))
+}
+
+/// The schema with what else clients are told of the version.
+fn published(mut schema: Value, selectable: &At<'_>) -> Value {
+    let path = |field: At<'_>| value!({"fieldPath": (field.get("jsonPath").str().trim_start_matches('.'))});
+    let paths: Vec<Value> = selectable.items().map(path).collect();
+    if let (Value::Object(fields), false) = (&mut schema, paths.is_empty()) {
+        fields.insert("x-kubernetes-selectable-fields", paths);
+    }
+    schema
 }
 
 /// The webhook that converts between versions, if the definition has one.
