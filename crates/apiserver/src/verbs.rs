@@ -21,14 +21,14 @@ mod watch;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use api::kind::{Connect, Does, Keeping, Kind, ReplicaPaths, Requester, Subresource, Verb, Version};
+use api::kind::{Connect, Does, Keeping, Kind, Question, ReplicaPaths, Requester, Subresource, Verb, Version};
 use auth::User;
 use bytes::Bytes;
 use http::Method;
 use machinery::Value;
 use machinery::status::{Reason, Status};
 use mvcc::Revision;
-use registry::accept::Accepted;
+use registry::accept::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
 use registry::admission::webhooks::Request;
 use registry::admission::{Attributes, Notes, Operation};
 use registry::body::Media;
@@ -91,6 +91,16 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 /// Whether what a request asks for is a stream: then its body is passed on as it comes.
 pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
     kind.subresource(&resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
+}
+
+/// The forms in which what a request asks for can be given.
+pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
+    let part = kind.subresource(&resource.subresource).map(|part| &part.does);
+    match (&kind.keeping, part) {
+        (Keeping::Answered(Question::ComponentStatus), _) => FORMS,
+        (Keeping::Answered(_), _) | (_, Some(Does::Bind | Does::Token | Does::Evict)) => FORMS_WITHOUT_TABLE,
+        _ => FORMS,
+    }
 }
 
 /// The object itself, or the collection.
