@@ -6,6 +6,7 @@ mod access;
 mod admission;
 mod backend;
 mod conversion;
+mod decoding;
 mod definitions;
 mod hook;
 mod plugins;
