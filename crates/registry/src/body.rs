@@ -111,6 +111,16 @@ pub fn plain(
     Ok(Received { object: tree, warnings })
 }
 
+/// Brings the tree of such an object, made here by admission, into the form that a body would have had.
+pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<Received, Status> {
+    let schema =
+        catalogue::schema(expected).ok_or_else(|| Status::internal_error(format!("no type for {expected}")))?;
+    conform(&mut tree, schema).map_err(|error| unfit(expected, expected, &error.to_string()))?;
+    defaulting::default_built_in(&mut tree, schema);
+    name(&mut tree, expected);
+    Ok(Received { object: tree, warnings: Vec::new() })
+}
+
 /// Brings a tree that was made here (by a patch, an apply or admission) into the form that a body would have had.
 pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation) -> Result<Received, Status> {
     let gvk = kind.gvk(&version.name);

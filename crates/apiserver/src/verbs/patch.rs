@@ -107,7 +107,7 @@ async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, 
         let applied = write.apply(live, &config.tree, options.force).map_err(|error| unapplied(&error))?;
         let twice = config.judge(options.field_validation)?;
         let mut made = body::again(applied.object, &call.kind, call.version(), options.field_validation)?;
-        made.warnings.splice(0..0, twice);
+        made.warnings = twice.into_iter().chain(made.warnings).collect();
         write::address(&target, &mut made.object)?;
         Ok(made)
     };

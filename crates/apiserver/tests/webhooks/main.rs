@@ -10,4 +10,5 @@ mod decoding;
 mod definitions;
 mod hook;
 mod plugins;
+mod policies;
 mod server;
