@@ -12,7 +12,8 @@ use super::{counter, spread};
 const SECONDS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const HOOK_SECONDS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 const CHECK_SECONDS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
-const CONVERSION_SECONDS: [f64; 14] = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0];
+const CONVERSION_SECONDS: [f64; 15] =
+    [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 const CEL_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// Four operations, two steps, refused or not.
 const SERIES_OF_PLUGIN: usize = 16;
@@ -188,7 +189,7 @@ impl Admission {
 
     /// Objects were converted, or not.
     pub fn converted(&self, is_success: bool, took: Duration) {
-        let labels = if is_success { ["", "success"] } else { ["webhook_call_failure", "failure"] };
+        let labels = if is_success { ["", "success"] } else { ["conversion_webhook_call_failure", "failure"] };
         self.conversions.with(&labels).add(1);
         self.conversion_seconds.with(&labels).observe(took.as_secs_f64());
     }
