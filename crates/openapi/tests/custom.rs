@@ -141,7 +141,7 @@ fn version_2_says_only_what_it_can() {
         let document = v2::document(table);
         let widget = &document["definitions"]["com.example.stable.v1.Widget"];
         let fields = &widget["properties"]["spec"]["properties"];
-        assert_eq!(fields["n"], value!({}), "what may be null has no type");
+        assert_eq!(fields["n"], value!({"default": 1}), "what may be null has no type");
         assert_eq!(fields["port"], value!({"x-kubernetes-int-or-string": true}));
         assert_eq!(widget["properties"]["spec"]["required"], value!(["port"]), "what may be null may be absent");
         assert_eq!(

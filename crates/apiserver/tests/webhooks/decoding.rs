@@ -14,7 +14,7 @@ async fn with_widgets() -> Cluster {
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                "type": "object", "properties": {"spec": {"type": "object",
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object",
                     "x-kubernetes-preserve-unknown-fields": true, "properties": {"foo": {"type": "string"}}}}}}}]}});
     cluster.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.ok();
     cluster.until("/apis/example.com/v1/widgets", |answer| answer.code == 200).await;
