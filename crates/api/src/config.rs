@@ -1,6 +1,6 @@
 //! Configuration files: objects of kinds that no API serves, read strictly.
 
-use machinery::field_validation::{FieldValidation, StrictError};
+use machinery::field_validation::{self, FieldValidation, StrictError};
 use machinery::{GroupVersionKind, Value, conform, gvk, yaml};
 
 use crate::catalogue::Catalogue;
@@ -60,7 +60,7 @@ pub fn read_leniently(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersi
     let schema = catalogue.schema(&full).ok_or(Error::Kind { kind, version })?;
     let unknown = conform::conform(&mut object, schema)?;
     let slip = if repeated.is_empty() {
-        FieldValidation::Strict.judge(&[], &unknown).err().map(Error::Strict)
+        FieldValidation::Strict.judge(unknown.iter().map(field_validation::unknown).collect()).err().map(Error::Strict)
     } else {
         Some(Error::Repeated(repeated))
     };

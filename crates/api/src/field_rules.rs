@@ -176,9 +176,23 @@ pub fn keep_all_but(object: &mut Value, old: &Value, field: &str) {
     }
 }
 
-/// Puts back what a write to the status may not change of the metadata, and all but the status.
+/// Puts everything but the status back to what it was, the metadata too: for kinds whose status is written by others
+/// than those who may label an object or hold it. Who owns which field stays as it is written.
 pub fn keep_for_status(object: &mut Value, old: &Value) {
     keep_all_but(object, old, "status");
+    let (Some(metadata), Some(before)) = (object.get_mut("metadata"), old.get("metadata")) else { return };
+    for field in ["annotations", "deletionTimestamp", "finalizers", "generation", "labels", "ownerReferences"] {
+        keep(metadata, before, field);
+    }
+}
+
+/// The fields that writes do not set of kinds that keep their metadata when the status is written.
+pub fn reset_with_metadata(subresource: &str) -> &'static [&'static str] {
+    match subresource {
+        "" => &["status"],
+        "status" => &["metadata", "spec"],
+        _ => &[],
+    }
 }
 
 /// The generation of a new object.
@@ -244,10 +258,17 @@ mod tests {
 
     #[test]
     fn a_write_to_the_status_keeps_everything_else() {
-        let old = value!({"kind": "K", "metadata": {"name": "a"}, "spec": {"x": 1}, "extra": true});
-        let mut new = value!({"kind": "K", "metadata": {"name": "a", "labels": {"l": "m"}}, "spec": {"x": 2}, "status": {"y": 1}});
+        let old =
+            value!({"kind": "K", "metadata": {"name": "a", "finalizers": ["f"]}, "spec": {"x": 1}, "extra": true});
+        let written = value!({"kind": "K", "metadata": {"name": "a", "labels": {"l": "m"}, "managedFields": [{}]},
+            "spec": {"x": 2}, "status": {"y": 1}});
+        let mut new = written.clone();
         keep_for_status(&mut new, &old);
-        let expect = value!({"kind": "K", "metadata": {"name": "a", "labels": {"l": "m"}}, "spec": {"x": 1}, "status": {"y": 1}, "extra": true});
+        let expect = value!({"kind": "K", "metadata": {"name": "a", "finalizers": ["f"], "managedFields": [{}]},
+            "spec": {"x": 1}, "status": {"y": 1}, "extra": true});
         assert_eq!(new, expect);
+        let mut new = written.clone();
+        keep_all_but(&mut new, &old, "status");
+        assert_eq!((&new["metadata"], &new["spec"]), (&written["metadata"], &old["spec"]));
     }
 }

@@ -1,7 +1,6 @@
 //! Objects in the version that a client speaks and in the one that is stored: by functions, or by a definition's webhook.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::kind::{Kind, Version};
 use bytes::Bytes;
@@ -121,11 +120,13 @@ async fn convert(
 
 async fn ask(state: &State, webhook: &Value, review: Value) -> Result<Value, String> {
     let to = Destination::of(&webhook["clientConfig"]).map_err(|wrong| wrong.to_string())?;
-    state.webhooks.counters.conversions.fetch_add(1, Ordering::Relaxed);
+    let began = Instant::now();
     let body = Bytes::from(json::to_vec(&review));
     drop(review);
     let sent = state.backends.post(state, &to, "timeout=30s", body, PATIENCE).await;
-    sent.map_err(|error| error.to_string()).and_then(|(code, body)| webhooks::read(code.as_u16(), &body))
+    let answer = sent.map_err(|error| error.to_string()).and_then(|(code, body)| webhooks::read(code.as_u16(), &body));
+    state.metrics.admission.converted(answer.is_ok(), began.elapsed());
+    answer
 }
 
 /// Upstream gives such a failure no reason.

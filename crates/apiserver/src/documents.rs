@@ -9,6 +9,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETA
 use machinery::{Object, Str, Value, json};
 use openapi::discovery::{self, Aggregated};
 use openapi::{Packed, merged, v2, v3};
+use registry::accept::{FORMS, negotiate};
 
 use crate::answer::{self, Answer};
 use crate::health;
@@ -89,7 +90,7 @@ fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &st
         (["apis", group, version], _) => discovery::resources(table, group, version)?,
         _ => return None,
     };
-    let accepted = registry::accept::negotiate(header(asked, &ACCEPT), asked.query.flag("pretty")).ok();
+    let accepted = negotiate(header(asked, &ACCEPT), asked.query.flag("pretty"), FORMS).ok();
     Some(match accepted {
         Some(accepted) => answer::encoded(200, &document, accepted, None),
         None => plain(&document),

@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use machinery::Value;
 use machinery::status::{Reason, Status};
-use registry::accept::{Accepted, Refused, negotiate};
+use registry::accept::{Accepted, Form, Refused, negotiate};
 use registry::admission::Notes;
 use registry::query::Query;
 use registry::route::{Info, Resource};
@@ -174,7 +174,7 @@ async fn verb(
     };
     course.found(asked, &kind, resource);
     let streams = verbs::is_stream(&kind, resource);
-    let accepted = match accept(asked) {
+    let accepted = match accept(asked, verbs::forms(&kind, resource)) {
         // Whatever a stream carries, it is not for this server to choose.
         Err(_) if streams => PLAIN,
         accepted => accepted?,
@@ -301,11 +301,11 @@ fn authorize(state: &State, asked: &Asked, user: &User, course: &mut Course) -> 
 }
 
 /// Which form of the answer the client wants.
-fn accept(asked: &Asked) -> Result<Accepted, Status> {
+fn accept(asked: &Asked, forms: &[Form]) -> Result<Accepted, Status> {
     const REPRESENTATIONS: &str = "406: Not Acceptable\n\nAvailable representations: application/json, \
         application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
         application/vnd.kubernetes.protobuf;stream=watch";
-    negotiate(asked.header(ACCEPT), asked.query.flag("pretty")).map_err(|refused| match refused {
+    negotiate(asked.header(ACCEPT), asked.query.flag("pretty"), forms).map_err(|refused| match refused {
         Refused::Form => Status::not_acceptable(&registry::body::MEDIA_TYPES),
         Refused::Encoding => Status::failure(Reason::NotAcceptable, REPRESENTATIONS).with_details(Default::default()),
     })

@@ -1,10 +1,10 @@
 //! What is measured, under the names that upstream's series have.
 
+mod admission;
 mod family;
 mod process;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::kind::{Keeping, Kind};
@@ -15,6 +15,7 @@ use registry::route::Resource;
 
 use crate::life::Asked;
 use crate::state::State;
+pub use admission::{Admission, HookCall, Turn};
 pub use family::{Counter, Family, Gauge, Histogram};
 use family::{Printed, buckets_of, head, sample};
 
@@ -23,7 +24,6 @@ const SECONDS: [f64; 23] = [
     45.0, 60.0,
 ];
 const STORE_SECONDS: [f64; 13] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
-const ADMISSION_SECONDS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 /// Doubling from a millisecond.
 const SHORT_SECONDS: [f64; 15] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
@@ -47,8 +47,8 @@ pub struct Metrics {
     users: Family<Counter>,
     authorizations: Family<Counter>,
     authorization_seconds: Family<Histogram>,
-    /// Each step of admission: operation, whether it was refused, and `admit` or `validate`.
-    pub admission_seconds: Family<Histogram>,
+    /// Plug-ins, policies and webhooks.
+    pub admission: Admission,
     /// Requests to the store, by what they do.
     pub store_seconds: Family<Histogram>,
     /// Handshakes that failed.
@@ -88,7 +88,6 @@ impl Default for Metrics {
         const PLAIN: [&str; 7] = ["component", "group", "resource", "scope", "subresource", "verb", "version"];
         const DEPRECATED: [&str; 5] = ["group", "removed_release", "resource", "subresource", "version"];
         const KIND: [&str; 3] = ["group", "resource", "version"];
-        const STEP: [&str; 3] = ["operation", "rejected", "type"];
         const RESULT: [&str; 1] = ["result"];
         let short = || Histogram::new(&SHORT_SECONDS);
         Self {
@@ -110,12 +109,7 @@ impl Default for Metrics {
             users: counter("authenticated_user_requests", "Requests by who made them.", &["username"]),
             authorizations: counter("authorization_attempts_total", "Decisions of the authorizers.", &RESULT),
             authorization_seconds: spread("authorization_duration_seconds", "How long these took.", &RESULT, short),
-            admission_seconds: spread(
-                "apiserver_admission_step_admission_duration_seconds",
-                "How long the steps of admission took.",
-                &STEP,
-                || Histogram::new(&ADMISSION_SECONDS),
-            ),
+            admission: Admission::default(),
             store_seconds: spread(
                 "etcd_request_duration_seconds",
                 "How long the store took.",
@@ -222,14 +216,13 @@ impl Metrics {
         self.users.print(&mut out);
         self.authorizations.print(&mut out);
         self.authorization_seconds.print(&mut out);
-        self.admission_seconds.print(&mut out);
+        self.admission.print(&mut out);
         self.store_seconds.print(&mut out);
         self.handshake_errors.print(&mut out);
         self.audit_events.print(&mut out);
         self.audit_errors.print(&mut out);
         self.audit_rejected.print(&mut out);
         stored(state, &mut out);
-        webhooks(state, &mut out);
         flow(state, &mut out);
         build(&mut out);
         process::print(&mut out);
@@ -326,19 +319,6 @@ fn stored(state: &State, out: &mut String) {
     }
     head("apiserver_watch_cache_resource_version", "The revision that the watch cache has reached.", "gauge", out);
     sample("apiserver_watch_cache_resource_version", &Printed::of([]), state.cache.reached(), out);
-}
-
-fn webhooks(state: &State, out: &mut String) {
-    let counters = &state.webhooks.counters;
-    let counted = [
-        ("apiserver_admission_webhook_request_total", "Calls of webhooks.", &counters.calls),
-        ("apiserver_admission_webhook_rejection_count", "Requests that a webhook refused.", &counters.rejected),
-        ("apiserver_admission_webhook_fail_open_count", "Calls that failed, and did no harm.", &counters.failed_open),
-    ];
-    for (name, help, count) in counted {
-        head(name, help, "counter", out);
-        sample(name, &Printed::of([]), count.load(Ordering::Relaxed), out);
-    }
 }
 
 fn flow(state: &State, out: &mut String) {

@@ -22,16 +22,15 @@ mod watch;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use api::kind::{Connect, Does, Keeping, Kind, ReplicaPaths, Requester, Subresource, Verb, Version};
+use api::kind::{Connect, Does, Keeping, Kind, Question, Requester, Subresource, Verb, Version};
 use auth::User;
 use bytes::Bytes;
 use http::Method;
 use machinery::Value;
 use machinery::status::{Reason, Status};
 use mvcc::Revision;
-use registry::accept::Accepted;
-use registry::admission::webhooks::Request;
-use registry::admission::{Attributes, Notes, Operation};
+use registry::accept::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
+use registry::admission::{Attributes, Notes};
 use registry::body::Media;
 use registry::route::Resource;
 use registry::write::Target;
@@ -92,6 +91,17 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 /// Whether what a request asks for is a stream: then its body is passed on as it comes.
 pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
     kind.subresource(&resource.version, &resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
+}
+
+/// The forms in which what a request asks for can be given.
+pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
+    let part = kind.subresource(&resource.subresource).map(|part| &part.does);
+    let is_review = match kind.keeping {
+        Keeping::Answered(question) => question != Question::ComponentStatus,
+        Keeping::Stored { .. } => false,
+    };
+    let is_made_up = matches!(part, Some(Does::Bind | Does::Token | Does::Evict));
+    if is_review || is_made_up { FORMS_WITHOUT_TABLE } else { FORMS }
 }
 
 /// The object itself, or the collection.
@@ -195,27 +205,17 @@ impl Call<'_> {
     }
 
     /// Lets admission change the object, and notes what it says.
-    async fn admit(
-        &self,
-        request: &Request<'_>,
-        scale: Option<&ReplicaPaths>,
-        object: &mut Value,
-    ) -> Result<(), Status> {
+    async fn admit(&self, attributes: &Attributes<'_>, object: &mut Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
-        let admitted = webhooks::admit_part(&self.state, request, scale, object, &mut notes).await;
-        self.judged(&request.attributes, "admit", began, admitted, notes)
+        let admitted = webhooks::admit(&self.state, attributes, object, &mut notes).await;
+        self.judged(attributes, "admit", began, admitted, notes)
     }
 
     /// Lets admission judge the object, and notes what it says.
-    async fn validate(
-        &self,
-        request: &Request<'_>,
-        scale: Option<&ReplicaPaths>,
-        object: &Value,
-    ) -> Result<(), Status> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: &Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
-        let admitted = webhooks::validate_part(&self.state, request, scale, object, &mut notes).await;
-        self.judged(&request.attributes, "validate", began, admitted, notes)
+        let admitted = webhooks::validate(&self.state, attributes, object, &mut notes).await;
+        self.judged(attributes, "validate", began, admitted, notes)
     }
 
     fn judged(
@@ -226,15 +226,7 @@ impl Call<'_> {
         judged: Result<(), Status>,
         notes: Notes,
     ) -> Result<(), Status> {
-        let operation = match attributes.operation {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-            Operation::Connect => "CONNECT",
-        };
-        let rejected = if judged.is_err() { "true" } else { "false" };
-        let seconds = self.state.metrics.admission_seconds.with(&[operation, rejected, step]);
-        seconds.observe(began.elapsed().as_secs_f64());
+        self.state.metrics.admission.stepped(step, attributes.operation.word(), judged.is_err(), began.elapsed());
         self.note(notes);
         judged
     }

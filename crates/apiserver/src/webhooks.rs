@@ -1,21 +1,20 @@
 //! Admission as a write meets it: plug-ins of this process, and webhooks that are asked over the network.
 //!
 //! ```text
-//! mutating: plug-ins ─> webhooks one after another ─(changed?)─> plug-ins ─> webhooks that want to see it again
+//! mutating: plug-ins ─> webhooks one after another ─(changed by a policy or a webhook?)─> plug-ins (of policies those that
+//!           want to see it again) ─> webhooks that want to see it again
 //! validating: plug-ins ─> all webhooks at once
 //! ```
 //!
 //! Who is asked, what they are sent and what answers mean is decided in `registry::admission::webhooks`; here it is
 //! carried there and back.
 
-mod counters;
 mod credentials;
 mod images;
 
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use api::kind::ReplicaPaths;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use machinery::field_validation::FieldValidation;
@@ -23,17 +22,17 @@ use machinery::patch::json::Patch;
 use machinery::status::{GroupName, Status};
 use machinery::{Value, json};
 use mvcc::Revision;
-use registry::admission::webhooks::{Answer, Failure, Hook, Phase, Reinvocation, Request, Review};
-use registry::admission::{Attributes, Chain, Flags, Notes, Seen};
-use registry::body::{self, Media};
+use registry::admission::reinvocation::Reinvocation;
+use registry::admission::webhooks::{Answer, Failure, Hook, Phase, Review, is_exempt};
+use registry::admission::{Attributes, Chain, Flags, Link, Notes, Operation, Seen};
+use registry::body;
 use registry::conversion::to_stored;
-use registry::scale;
 
 use crate::backend::Destination;
 use crate::conversion;
+use crate::metrics::{HookCall, Metrics, Turn};
 use crate::state::{State, draw};
 
-pub use counters::Counters;
 pub use credentials::{Credentials, CredentialsError};
 pub use images::{Images, ImagesError};
 
@@ -44,8 +43,6 @@ pub struct Webhooks {
     mutating: Configured,
     validating: Configured,
     images: Option<Images>,
-    /// How often they were asked and what came of it.
-    pub counters: Counters,
 }
 
 /// The webhooks of one kind of configuration, read again when one of them changed.
@@ -87,16 +84,15 @@ impl Webhooks {
             images,
             mutating: configured("MutatingAdmissionWebhook", "mutatingwebhookconfigurations")?,
             validating: configured("ValidatingAdmissionWebhook", "validatingwebhookconfigurations")?,
-            counters: Counters::default(),
         })
     }
 }
 
 impl Configured {
     /// All webhooks, in the order of the names of their configurations.
-    fn hooks(&self, state: &State, request: &Request<'_>) -> Arc<Vec<Callable>> {
+    fn hooks(&self, state: &State, attributes: &Attributes<'_>) -> Arc<Vec<Callable>> {
         let table = state.table();
-        let kind = table.kind(GROUP, self.plural).filter(|_| self.on && !request.is_exempt());
+        let kind = table.kind(GROUP, self.plural).filter(|_| self.on && !is_exempt(attributes));
         let Some(kind) = kind else { return Arc::default() };
         let shelf = state.cache.shelf(kind);
         let revision = shelf.revision();
@@ -121,32 +117,23 @@ impl Configured {
 }
 
 /// Lets everybody change the object of a request; the first refusal ends it.
-pub async fn admit(state: &State, request: &Request<'_>, object: &mut Value, notes: &mut Notes) -> Result<(), Status> {
-    admit_part(state, request, None, object, notes).await
-}
-
-/// The same for an object of which only the scale is written: plug-ins see the object, webhooks its `Scale`.
-pub async fn admit_part(
+pub async fn admit(
     state: &State,
-    request: &Request<'_>,
-    scale: Option<&ReplicaPaths>,
+    attributes: &Attributes<'_>,
     object: &mut Value,
     notes: &mut Notes,
 ) -> Result<(), Status> {
-    state.admission.admit(&request.attributes, object, state, notes)?;
-    let hooks = state.webhooks.mutating.hooks(state, request);
-    if hooks.is_empty() {
+    let (mut policies, mut again) = (Reinvocation::default(), Reinvocation::default());
+    plug_in(state, attributes, object, notes, &mut policies)?;
+    let hooks = state.webhooks.mutating.hooks(state, attributes);
+    mutate(state, &hooks, attributes, object, notes, &mut again).await?;
+    if !policies.has_changed() && !again.has_changed() {
         return Ok(());
     }
-    let old = scale.and_then(|paths| request.attributes.old.map(|old| scale::of(old, paths)));
-    let seen = seen(request, scale, old.as_ref());
-    let mut again = Reinvocation::default();
-    if !mutate_part(state, &hooks, &seen, scale, object, notes, &mut again).await? {
-        return Ok(());
-    }
-    state.admission.admit(&request.attributes, object, state, notes)?;
-    again.begin_second(&part_of(object, scale));
-    mutate_part(state, &hooks, &seen, scale, object, notes, &mut again).await?;
+    policies.begin_second();
+    plug_in(state, attributes, object, notes, &mut policies)?;
+    again.begin_second();
+    mutate(state, &hooks, attributes, object, notes, &mut again).await?;
     // What plug-ins said twice is told once.
     let mut told = std::collections::BTreeSet::new();
     notes.warnings.retain(|warning| told.insert(warning.clone()));
@@ -154,129 +141,134 @@ pub async fn admit_part(
 }
 
 /// Lets everybody judge the object of a request.
-pub async fn validate(state: &State, request: &Request<'_>, object: &Value, notes: &mut Notes) -> Result<(), Status> {
-    validate_part(state, request, None, object, notes).await
-}
-
-/// The same for an object of which only the scale is written.
-pub async fn validate_part(
+pub async fn validate(
     state: &State,
-    request: &Request<'_>,
-    scale: Option<&ReplicaPaths>,
+    attributes: &Attributes<'_>,
     object: &Value,
     notes: &mut Notes,
 ) -> Result<(), Status> {
-    state.admission.validate(&request.attributes, object, state, notes)?;
+    let mut stopwatch = Stopwatch::start(state, attributes.operation, true);
+    for Link { name, plugin } in state.admission.plugins() {
+        stopwatch.lap(*name, plugin.validate(attributes, object, state, notes))?;
+    }
     if let Some(images) = &state.webhooks.images {
-        images.validate(&request.attributes, object, notes).await?;
+        images.validate(attributes, object, notes).await?;
     }
-    let hooks = state.webhooks.validating.hooks(state, request);
-    if hooks.is_empty() {
-        return Ok(());
-    }
-    let old = scale.and_then(|paths| request.attributes.old.map(|old| scale::of(old, paths)));
-    judge(state, &hooks, &seen(request, scale, old.as_ref()), &part_of(object, scale), notes).await
+    let hooks = state.webhooks.validating.hooks(state, attributes);
+    judge(state, &hooks, attributes, object, notes).await
 }
 
-/// The request as webhooks see it.
-fn seen<'a>(request: &Request<'a>, scale: Option<&ReplicaPaths>, old: Option<&'a Value>) -> Request<'a> {
-    let attributes = match scale {
-        None => request.attributes,
-        Some(_) => Attributes { subresource: "scale", old, ..request.attributes },
-    };
-    Request { attributes, options: request.options.clone() }
-}
-
-fn part_of(object: &Value, scale: Option<&ReplicaPaths>) -> Value {
-    match scale {
-        Some(paths) => scale::of(object, paths),
-        None => object.clone(),
-    }
-}
-
-async fn mutate_part(
+/// Lets every plug-in change the object; the first refusal ends it.
+fn plug_in(
     state: &State,
-    hooks: &[Callable],
-    request: &Request<'_>,
-    scale: Option<&ReplicaPaths>,
+    attributes: &Attributes<'_>,
     object: &mut Value,
     notes: &mut Notes,
-    again: &mut Reinvocation,
-) -> Result<bool, Status> {
-    let Some(paths) = scale else { return mutate(state, hooks, request, object, notes, again).await };
-    let mut scaled = scale::of(object, paths);
-    let changed = mutate(state, hooks, request, &mut scaled, notes, again).await?;
-    if changed {
-        scale::write(object, &scaled, paths);
+    round: &mut Reinvocation,
+) -> Result<(), Status> {
+    let mut stopwatch = Stopwatch::start(state, attributes.operation, false);
+    for Link { name, plugin } in state.admission.plugins() {
+        stopwatch.lap(*name, plugin.admit_round(attributes, object, state, notes, round))?;
     }
-    Ok(changed)
+    Ok(())
 }
 
-/// Asks one webhook after another, each about what the one before made. Whether one of them changed the object.
+/// Measures plug-ins one after another, with one look at the clock for each.
+struct Stopwatch<'a> {
+    metrics: &'a Metrics,
+    operation: Operation,
+    validates: bool,
+    at: usize,
+    last: Instant,
+}
+
+impl<'a> Stopwatch<'a> {
+    fn start(state: &'a State, operation: Operation, validates: bool) -> Self {
+        Self { metrics: &state.metrics, operation, validates, at: 0, last: Instant::now() }
+    }
+
+    /// A plug-in has had its turn. Those that no flag turns off are nobody's to measure.
+    fn lap(&mut self, name: Option<&str>, outcome: Result<(), Status>) -> Result<(), Status> {
+        let now = Instant::now();
+        let took = now.duration_since(std::mem::replace(&mut self.last, now));
+        if let Some(name) = name {
+            let Self { operation, validates, .. } = *self;
+            let turn = Turn { name, operation, validates, is_refused: outcome.is_err() };
+            self.metrics.admission.plugged(self.at, &turn, took);
+            self.at += 1;
+        }
+        outcome
+    }
+}
+
+/// Asks one webhook after another, each about what the one before made.
 async fn mutate(
     state: &State,
     hooks: &[Callable],
-    request: &Request<'_>,
+    attributes: &Attributes<'_>,
     object: &mut Value,
     notes: &mut Notes,
     again: &mut Reinvocation,
-) -> Result<bool, Status> {
-    let mut any = false;
+) -> Result<(), Status> {
+    if hooks.is_empty() {
+        return Ok(());
+    }
+    again.resume(object);
     for (at, callable) in hooks.iter().enumerate() {
         let hook = &callable.hook;
-        let Some((seen, review)) = concerned(state, hook, request, object).await? else { continue };
-        if !again.wants(hook) {
+        let Some((seen, review)) = concerned(state, hook, attributes, object).await? else { continue };
+        if !again.wants(hook.id()) {
             continue;
         }
         let place = (usize::from(again.is_second()), at);
-        let asked = match callable.ask(state, Phase::Mutating, request, &review, notes).await {
+        let began = Instant::now();
+        let asked = match callable.ask(state, Phase::Mutating, attributes, &review, notes).await {
             Ok(None) => Ok(None),
-            Ok(Some(patch)) => request.patched(hook, &review.object, patch).map(Some),
+            Ok(Some(patch)) => hook.patched(&review.object, patch).map(Some),
             Err(failure) => Err(failure),
         };
+        called(state, hook, "admit", attributes, asked.as_ref().err(), began);
         let changed = match asked {
             Ok(None) => false,
             Ok(Some(patched)) => {
-                let fit = fit(request, patched, seen)?;
+                let fit = fit(attributes, patched, seen)?;
                 let changed = fit != review.object;
-                *object = taken_back(state, request, fit, seen).await?;
+                *object = taken_back(state, attributes, fit, seen).await?;
                 changed
             }
             Err(failure) => {
-                state.webhooks.counters.failed(&failure, hook.fails_open());
                 hook.settle(failure, Phase::Mutating, place, notes)?;
                 false
             }
         };
-        request.note_mutation(hook, place, changed, notes);
-        again.asked(hook, changed);
-        any |= changed;
+        hook.note_mutation(place, changed, notes);
+        again.asked(hook.id(), hook.again(), changed);
     }
     again.finish(object);
-    Ok(any)
+    Ok(())
 }
 
 /// Asks all webhooks at once. The refusal of the first in their order is told.
 async fn judge(
     state: &State,
     hooks: &[Callable],
-    request: &Request<'_>,
+    attributes: &Attributes<'_>,
     object: &Value,
     notes: &mut Notes,
 ) -> Result<(), Status> {
     let mut asked = Vec::new();
     for (at, callable) in hooks.iter().enumerate() {
-        if let Some((_, review)) = concerned(state, &callable.hook, request, object).await? {
+        if let Some((_, review)) = concerned(state, &callable.hook, attributes, object).await? {
             asked.push((at, callable, review));
         }
     }
     let answers = asked.iter().map(async |(at, callable, review)| {
         let mut notes = Notes::default();
-        let asked = callable.ask(state, Phase::Validating, request, review, &mut notes).await;
-        let settled = asked.map(drop).or_else(|failure| {
-            state.webhooks.counters.failed(&failure, callable.hook.fails_open());
-            callable.hook.settle(failure, Phase::Validating, (0, *at), &mut notes)
-        });
+        let began = Instant::now();
+        let asked = callable.ask(state, Phase::Validating, attributes, review, &mut notes).await;
+        called(state, &callable.hook, "validating", attributes, asked.as_ref().err(), began);
+        let settled =
+            asked.map(drop).or_else(|failure| callable.hook.settle(failure, Phase::Validating, (0, *at), &mut notes));
         (notes, settled)
     });
     let answers = join_all(answers).await;
@@ -289,44 +281,73 @@ async fn judge(
     refusal
 }
 
+/// Counts a call and what came of it, by the words of upstream's series.
+fn called(
+    state: &State,
+    hook: &Hook,
+    phase: &'static str,
+    attributes: &Attributes<'_>,
+    failure: Option<&Failure>,
+    began: Instant,
+) {
+    /// What upstream counts a call as that did not come through.
+    const UNAVAILABLE: u16 = 503;
+    let failed_open = matches!(failure, Some(Failure::Call(_))) && hook.fails_open();
+    let (code, rejection) = match failure {
+        None => (200, None),
+        Some(Failure::Call(_)) if failed_open => (UNAVAILABLE, None),
+        Some(Failure::Call(_)) => (UNAVAILABLE, Some("calling_webhook_error")),
+        Some(Failure::Impossible(_)) => (0, Some("apiserver_internal_error")),
+        Some(Failure::Refused(status)) => (status.code, Some("no_error")),
+    };
+    let operation = attributes.operation.word();
+    let took = began.elapsed();
+    let call = HookCall { name: &hook.name, phase, operation, code, rejection, failed_open, took };
+    state.metrics.admission.called(&call);
+}
+
 /// What a webhook is to be asked, if it is concerned at all.
 async fn concerned<'a>(
     state: &State,
     hook: &Hook,
-    request: &Request<'a>,
+    attributes: &Attributes<'a>,
     object: &Value,
 ) -> Result<Option<(Seen<'a>, Review)>, Status> {
-    let Some(seen) = hook.selects(request, object, state)? else { return Ok(None) };
-    let old = match request.attributes.old {
-        Some(old) => shown(state, request, old, seen).await?,
+    let Some(seen) = hook.selects(attributes, object, state)? else { return Ok(None) };
+    let old = match attributes.old {
+        Some(old) => shown(state, attributes, old, seen).await?,
         None => Value::Null,
     };
-    let shown = shown(state, request, object, seen).await?;
-    let review = Review::of(request, seen, &draw().uid, shown, old);
-    Ok(hook.conditions_hold(request, &review, state)?.then_some((seen, review)))
+    let shown = shown(state, attributes, object, seen).await?;
+    let review = Review::of(attributes, seen, &draw().uid, shown, old);
+    Ok(hook.conditions_hold(attributes, &review, state)?.then_some((seen, review)))
 }
 
 /// An object in the version that a webhook wants.
-async fn shown(state: &State, request: &Request<'_>, object: &Value, seen: Seen<'_>) -> Result<Value, Status> {
-    if object.is_null() || request.part().is_some() {
+async fn shown(state: &State, attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Result<Value, Status> {
+    if object.is_null() || attributes.part().is_some() {
         return Ok(object.clone());
     }
     conversion::served(state, seen.kind, seen.version, object.clone()).await
 }
 
 /// A patched object as its kind would have read it: unknown fields gone, defaults in.
-fn fit(request: &Request<'_>, patched: Value, seen: Seen<'_>) -> Result<Value, Status> {
-    let fit = match request.part() {
-        Some(gvk) => body::plain(&json::to_vec(&patched), Media::Json, gvk, FieldValidation::Ignore),
+fn fit(attributes: &Attributes<'_>, patched: Value, seen: Seen<'_>) -> Result<Value, Status> {
+    let fit = match attributes.part() {
+        Some(gvk) => body::plain_again(patched, gvk),
         None => body::again(patched, seen.kind, seen.version, FieldValidation::Ignore),
     };
     fit.map(|received| received.object).map_err(|status| Status::internal_error(status.message))
 }
 
 /// A changed object in the version in which it goes on: the stored one, or the request's for a custom resource.
-async fn taken_back(state: &State, request: &Request<'_>, mut object: Value, seen: Seen<'_>) -> Result<Value, Status> {
-    let attributes = &request.attributes;
-    if request.part().is_some() {
+async fn taken_back(
+    state: &State,
+    attributes: &Attributes<'_>,
+    mut object: Value,
+    seen: Seen<'_>,
+) -> Result<Value, Status> {
+    if attributes.part().is_some() {
         return Ok(object);
     }
     if attributes.kind.is_custom() {
@@ -342,19 +363,17 @@ impl Callable {
         &self,
         state: &State,
         phase: Phase,
-        request: &Request<'_>,
+        attributes: &Attributes<'_>,
         review: &Review,
         notes: &mut Notes,
     ) -> Result<Option<Patch>, Failure> {
-        let version = self.hook.review_version(request)?;
+        let version = self.hook.review_version(attributes)?;
         let to = self.to.as_ref();
         let to = to.map_err(|wrong| Failure::Call(format!("could not get REST client: {wrong}")))?;
         let seconds = self.hook.timeout_seconds();
         let body = Bytes::from(json::to_vec(&review.to_value(version)));
-        let started = Instant::now();
         let query = format!("timeout={seconds}s");
         let sent = state.backends.post(state, to, &query, body, Duration::from_secs(seconds)).await;
-        state.webhooks.counters.asked(started.elapsed());
         let answer = sent
             .map_err(|error| error.to_string())
             .and_then(|(code, body)| read(code.as_u16(), &body))

@@ -82,7 +82,7 @@ impl Controller for DaemonSet {
         if !actions.is_empty() {
             return Plan { actions, ..Plan::default() };
         }
-        let history = match History::of(set, &revisions.owned) {
+        let history = match History::of(set, &revisions.owned, &pods.owned) {
             Ok(history) => history,
             Err(write) => return Plan { actions: write, ..Plan::default() },
         };

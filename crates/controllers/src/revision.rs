@@ -82,8 +82,12 @@ pub fn drop_old(revisions: &[&Value], limit: Option<i64>, is_live: impl Fn(&Valu
 
 /// Of several with the same data the newest.
 pub fn equal<'a>(revisions: &[&'a Value], data: &Value) -> Option<&'a Value> {
-    let same = revisions.iter().copied().filter(|one| one.get("data") == Some(data));
-    same.min_by_key(|one| Reverse(number(one)))
+    all_equal(revisions, data).min_by_key(|one| Reverse(number(one)))
+}
+
+/// All with the same data.
+pub fn all_equal<'a>(revisions: &[&'a Value], data: &Value) -> impl Iterator<Item = &'a Value> {
+    revisions.iter().copied().filter(move |one| one.get("data") == Some(data))
 }
 
 /// A workload as it was at a revision.

@@ -29,17 +29,24 @@ pub struct StrictError {
 }
 
 impl FieldValidation {
-    /// Judges what decoding found: the warnings to send along, or the refusal. `duplicate` are the paths of keys given
-    /// twice, `unknown` those of fields that no type has.
-    pub fn judge(self, duplicate: &[String], unknown: &[String]) -> Result<Vec<String>, StrictError> {
-        if self == Self::Ignore {
-            return Ok(Vec::new());
+    /// Judges what decoding found, in the order in which it is told: the warnings to send along, or the refusal.
+    pub fn judge(self, findings: Vec<String>) -> Result<Vec<String>, StrictError> {
+        match self {
+            Self::Ignore => Ok(Vec::new()),
+            Self::Strict if !findings.is_empty() => Err(StrictError { findings }),
+            Self::Warn | Self::Strict => Ok(findings),
         }
-        let duplicate = duplicate.iter().map(|path| format!("duplicate field {}", go::quote(path)));
-        let unknown = unknown.iter().map(|path| format!("unknown field {}", go::quote(path)));
-        let findings: Vec<_> = duplicate.chain(unknown).collect();
-        if self == Self::Strict && !findings.is_empty() { Err(StrictError { findings }) } else { Ok(findings) }
     }
+}
+
+/// What is said of a key that is given twice.
+pub fn duplicate(path: impl fmt::Display) -> String {
+    format!("duplicate field {}", go::quote(&path.to_string()))
+}
+
+/// What is said of a field that no type has.
+pub fn unknown(path: impl fmt::Display) -> String {
+    format!("unknown field {}", go::quote(&path.to_string()))
 }
 
 impl FromStr for FieldValidation {
@@ -76,13 +83,13 @@ mod tests {
 
     #[test]
     fn strict_refuses_warn_tells_and_ignore_is_silent() {
-        let (duplicate, unknown) = ([String::from("metadata")], [String::from("spec.bogus"), "a\"b".to_owned()]);
+        let found = || vec![duplicate("metadata"), unknown("spec.bogus"), unknown("a\"b")];
         let findings = [r#"duplicate field "metadata""#, r#"unknown field "spec.bogus""#, r#"unknown field "a\"b""#];
-        assert_eq!(FieldValidation::Ignore.judge(&duplicate, &unknown), Ok(vec![]));
-        assert_eq!(FieldValidation::Warn.judge(&duplicate, &unknown).unwrap(), findings);
-        let error = FieldValidation::Strict.judge(&duplicate, &unknown).unwrap_err();
+        assert_eq!(FieldValidation::Ignore.judge(found()), Ok(vec![]));
+        assert_eq!(FieldValidation::Warn.judge(found()).unwrap(), findings);
+        let error = FieldValidation::Strict.judge(found()).unwrap_err();
         assert_eq!(error.to_string(), format!("strict decoding error: {}", findings.join(", ")));
-        assert_eq!(FieldValidation::Strict.judge(&[], &[]), Ok(vec![]));
+        assert_eq!(FieldValidation::Strict.judge(vec![]), Ok(vec![]));
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::io;
 
 use serde::{Serialize, Serializer};
 
-use parse::Parser;
+use parse::{Parser, Visitor};
 
-use crate::{Object, Value, go};
+use crate::field_validation::{duplicate, unknown};
+use crate::{Object, Path, Value, go};
 
 /// Why bytes are not JSON, in the words of Go's decoder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +52,16 @@ pub fn parse_strict(json: &[u8]) -> Result<(Value, Vec<String>), Error> {
     let mut parser = Parser::new(&text);
     let value = parser.next()?.ok_or(Error::End)?;
     Ok((value, parser.end()?))
+}
+
+/// What a strict reader tells of a text that was read before, in the order in which it comes upon it: fields of `unknown`,
+/// whose values it passes over, and keys that are given again in their object. Each is told once, and a hundred at most.
+pub fn findings(json: &[u8], unknown: &[String]) -> Vec<String> {
+    let text = text(json);
+    let mut findings = Findings { unknown, told: Vec::new() };
+    // What does not parse was refused before anybody asks for this.
+    drop(Parser::new(&text).visit(&Path::ROOT, &mut findings));
+    findings.told
 }
 
 /// Reads any number of values that stand one after another.
@@ -178,6 +189,35 @@ impl fmt::Display for Value {
     }
 }
 
+struct Findings<'u> {
+    unknown: &'u [String],
+    told: Vec<String>,
+}
+
+impl Findings<'_> {
+    /// As many as upstream's decoder tells.
+    const MAX: usize = 100;
+
+    fn tell(&mut self, finding: String) {
+        if self.told.len() < Self::MAX && !self.told.contains(&finding) {
+            self.told.push(finding);
+        }
+    }
+}
+
+impl Visitor for Findings<'_> {
+    fn enters(&mut self, path: &Path<'_>, again: bool) -> bool {
+        let shown = path.to_string();
+        let known = !self.unknown.contains(&shown);
+        match (known, again) {
+            (false, _) => self.tell(unknown(shown)),
+            (true, true) => self.tell(duplicate(shown)),
+            (true, false) => {}
+        }
+        known
+    }
+}
+
 /// A character as Go's decoder shows it.
 fn quoted(char: char) -> String {
     match char {
@@ -231,6 +271,32 @@ mod tests {
         let (value, repeated) = parse_strict(br#"{"a":[{"b":1,"b":2}],"c":1,"c":3}"#).unwrap();
         assert_eq!(value, value!({"a": [{"b": 2}], "c": 3}));
         assert_eq!(repeated, ["a[0].b", "c"]);
+    }
+
+    #[test]
+    fn findings_stand_in_the_order_of_the_text() {
+        let check = |json: &str, unknown: &[&str], expect: &[&str]| {
+            let unknown: Vec<String> = unknown.iter().map(|path| (*path).to_owned()).collect();
+            assert_eq!(findings(json.as_bytes(), &unknown), expect, "{json}");
+        };
+        let mixed = r#"{"spec":{"zz":1,"replicas":1,"replicas":2,"aa":[{"b":1,"b":2}]},"meta":1}"#;
+        check(
+            mixed,
+            &["meta", "spec.aa", "spec.zz"],
+            &[
+                r#"unknown field "spec.zz""#,
+                r#"duplicate field "spec.replicas""#,
+                r#"unknown field "spec.aa""#,
+                r#"unknown field "meta""#,
+            ],
+        );
+        check(
+            r#"{"x":1,"x":2,"l":[{"a":1,"a":2,"a":3}]}"#,
+            &["x"],
+            &[r#"unknown field "x""#, r#"duplicate field "l[0].a""#],
+        );
+        let many: String = (0..200).map(|n| format!(r#","k{n}":1,"k{n}":1"#)).collect();
+        assert_eq!(findings(format!(r#"{{"a":1{many}}}"#).as_bytes(), &[]).len(), 100);
     }
 
     #[test]

@@ -18,16 +18,22 @@ fn crd() -> Value {
             "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "shortNames": ["wd"]},
             "scope": "Namespaced",
             "versions": [
-                {"name": "v1", "served": true, "storage": true, "subresources": {
+                {"name": "v1", "served": true, "storage": true, "selectableFields": [{"jsonPath": ".spec.color"}], "subresources": {
                     "status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"},
                 }, "schema": {"openAPIV3Schema": {
                     "type": "object",
                     "description": "A thing.",
                     "properties": {
-                        "spec": {"type": "object", "description": "What is wanted.", "properties": {
+                        "spec": {"type": "object", "description": "What is wanted.", "required": ["n", "port"], "properties": {
                             "n": {"type": "integer", "nullable": true, "default": 1},
                             "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
                             "template": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+                            "closed": {"type": "object", "x-kubernetes-embedded-resource": true, "required": ["kind"]},
+                            "ratio": {"x-kubernetes-int-or-string": true, "example": 1},
+                            "odd": {"x-kubernetes-int-or-string": true, "anyOf": [{"minLength": 1}]},
+                            "map": {"type": "object", "nullable": true, "additionalProperties": {"type": "string", "nullable": true}},
+                            "raw": {"type": "array", "x-kubernetes-preserve-unknown-fields": true},
+                            "color": {"type": "string", "default": "red"},
                         }},
                     },
                 }}},
@@ -106,6 +112,13 @@ fn it_is_described_with_its_author_s_words() {
         );
         let template = &widget["properties"]["spec"]["properties"]["template"];
         assert_eq!(template["properties"]["kind"]["type"], value!("string"), "an embedded resource is a whole object");
+        let fields = &widget["properties"]["spec"]["properties"];
+        assert_eq!(fields["closed"]["required"], value!(["kind", "apiVersion"]));
+        let either = value!([{"type": "integer"}, {"type": "string"}]);
+        assert_eq!(fields["ratio"], value!({"x-kubernetes-int-or-string": true, "anyOf": (either.clone())}));
+        assert_eq!(fields["port"]["anyOf"], either);
+        assert_eq!(fields["odd"]["allOf"], value!([{"anyOf": either}]));
+        assert_eq!(widget["x-kubernetes-selectable-fields"], value!([{"fieldPath": "spec.color"}]));
         assert_eq!(
             schemas["com.example.stable.v1.WidgetList"]["properties"]["items"]["items"]["$ref"],
             value!("#/components/schemas/com.example.stable.v1.Widget")
@@ -128,10 +141,43 @@ fn version_2_says_only_what_it_can() {
         let document = v2::document(table);
         let widget = &document["definitions"]["com.example.stable.v1.Widget"];
         let fields = &widget["properties"]["spec"]["properties"];
-        assert_eq!(fields["n"], value!({}), "what may be null has no type");
+        assert_eq!(fields["n"], value!({"default": 1}), "what may be null has no type");
         assert_eq!(fields["port"], value!({"x-kubernetes-int-or-string": true}));
+        assert_eq!(widget["properties"]["spec"]["required"], value!(["port"]), "what may be null may be absent");
+        assert_eq!(
+            fields["template"],
+            value!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}),
+            "where fields are kept that nobody describes none are described"
+        );
+        assert_eq!(fields["closed"]["properties"]["kind"]["type"], value!("string"));
+        assert_eq!(fields["map"], value!({"additionalProperties": {}}));
+        assert_eq!(fields["raw"], value!({"x-kubernetes-preserve-unknown-fields": true}));
+        assert_eq!(fields["color"], value!({"type": "string", "default": "red"}));
         assert!(v2::to_protobuf(&document).len() > 500_000);
     });
+}
+
+#[test]
+fn of_a_kind_without_a_schema_version_2_says_nothing() {
+    let mut crd = crd();
+    let versions = crd.get_mut("spec").and_then(|spec| spec.get_mut("versions")).unwrap();
+    let schema = value!({"openAPIV3Schema": {
+        "type": "object", "description": "Anything.", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"spec": {"type": "object"}},
+    }});
+    let version = value!({"name": "v1", "served": true, "storage": true, "schema": schema});
+    *versions.as_array_mut().unwrap() = vec![version];
+    let kinds = [Arc::new(kind_of(&crd).unwrap())];
+    let table = Table { kinds: &kinds, served: &|_: &Kind, version: &Version| version.served };
+    let gvk = value!([{"group": GROUP, "version": "v1", "kind": "Widget"}]);
+    assert_eq!(
+        v2::document(&table)["definitions"]["com.example.stable.v1.Widget"],
+        value!({"type": "object", "x-kubernetes-group-version-kind": (gvk.clone())})
+    );
+    let document = v3::document(&table, "apis/stable.example.com/v1").unwrap();
+    let widget = &document["components"]["schemas"]["com.example.stable.v1.Widget"];
+    assert_eq!(widget["x-kubernetes-preserve-unknown-fields"], value!(true));
+    assert_eq!(widget["properties"]["kind"]["type"], value!("string"));
 }
 
 #[test]

@@ -67,15 +67,20 @@ impl Encoding {
     }
 }
 
-/// Chooses the first of what an `Accept` header lists, in the order of its weights, that can be given.
-pub fn negotiate(accept: &str, pretty: bool) -> Result<Accepted, Refused> {
+/// The forms in which objects are given.
+pub const FORMS: &[Form] = &[Form::Whole, Form::Table, Form::Metadata, Form::MetadataList];
+/// The forms of what nobody made columns for: reviews, bindings, tokens, evictions.
+pub const FORMS_WITHOUT_TABLE: &[Form] = &[Form::Whole, Form::Metadata, Form::MetadataList];
+
+/// Chooses the first of what an `Accept` header lists, in the order of its weights, that can be given in one of `forms`.
+pub fn negotiate(accept: &str, pretty: bool, forms: &[Form]) -> Result<Accepted, Refused> {
     let mut wanted: Vec<(u32, &str)> = accept.split(',').map(|clause| (weight(clause), clause.trim())).collect();
     // Clauses of equal weight stay in their order.
     wanted.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     let mut refused = Refused::Encoding;
     for (_, clause) in wanted {
         let Some(encoding) = encoding(clause) else { continue };
-        match form(clause) {
+        match form(clause).filter(|form| forms.contains(form)) {
             Some(form) => return Ok(Accepted { encoding, form, pretty }),
             None => refused = Refused::Form,
         }
@@ -128,7 +133,7 @@ mod tests {
     use super::*;
 
     fn check(accept: &str, expect: Result<(Encoding, Form), Refused>) {
-        let found = negotiate(accept, false).map(|accepted| (accepted.encoding, accepted.form));
+        let found = negotiate(accept, false, FORMS).map(|accepted| (accepted.encoding, accepted.form));
         assert_eq!(found, expect, "{accept}");
     }
 
@@ -143,5 +148,17 @@ mod tests {
         check("application/nonsense", Err(Refused::Encoding));
         check("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(Refused::Form));
         check("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json", Ok((Encoding::Json, Form::Whole)));
+    }
+
+    #[test]
+    fn what_has_no_columns_is_given_whole_or_not_at_all() {
+        let check = |accept: &str, expect: Result<Form, Refused>| {
+            let found = negotiate(accept, false, FORMS_WITHOUT_TABLE).map(|accepted| accepted.form);
+            assert_eq!(found, expect, "{accept}");
+        };
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        check(table, Err(Refused::Form));
+        check(&format!("{table},application/json"), Ok(Form::Whole));
+        check("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Ok(Form::Metadata));
     }
 }

@@ -15,6 +15,7 @@ mod external_ips;
 mod hard_anti_affinity;
 pub mod image_policy;
 mod limit_ranger;
+pub mod measure;
 mod namespace_auto_provision;
 mod namespace_exists;
 mod namespace_lifecycle;
@@ -31,6 +32,8 @@ mod policy_params;
 mod priority;
 mod privileged;
 mod rbac_escalation;
+pub mod reinvocation;
+mod request;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
@@ -42,6 +45,7 @@ mod toleration_seconds;
 pub mod webhooks;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::kind::{Kind, Version};
 use auth::User;
@@ -54,6 +58,9 @@ pub use policies::matching::Seen;
 pub use table::{Flags, Unknown, names};
 
 use crate::body::resource_name;
+
+use measure::Measured;
+use reinvocation::Reinvocation;
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +99,8 @@ pub struct Attributes<'a> {
     pub suffix: &'a str,
     /// A random id of the request.
     pub uid: &'a str,
+    /// The options of the request, as an object of their own kind; `null` if it has none.
+    pub options: &'a Value,
 }
 
 /// What plug-ins may know of the cluster.
@@ -110,6 +119,14 @@ pub trait View {
 
     /// The plural name of a kind, for what refers to objects by kind, and whether it lives in namespaces.
     fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)>;
+
+    /// What a clock reads, for measurements and nothing else.
+    fn reading(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Something was measured.
+    fn measured(&self, _what: Measured<'_>) {}
 }
 
 /// What plug-ins say besides yes and no.
@@ -143,6 +160,18 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
+    /// The same for those who care what others made of the object since they last saw it.
+    fn admit_round(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        view: &dyn View,
+        notes: &mut Notes,
+        _round: &mut Reinvocation,
+    ) -> Result<(), Status> {
+        self.admit(attributes, object, view, notes)
+    }
+
     /// Refuses the object as it would be stored.
     fn validate(
         &self,
@@ -162,8 +191,16 @@ pub trait Plugin: Send + Sync {
 
 /// Plug-ins in their order.
 pub struct Chain {
-    plugins: Vec<Box<dyn Plugin>>,
+    plugins: Vec<Link>,
     names: Vec<&'static str>,
+}
+
+/// A plug-in of a chain.
+pub struct Link {
+    /// Its name; none if no flag turns it off.
+    pub name: Option<&'static str>,
+    /// What it does.
+    pub plugin: Box<dyn Plugin>,
 }
 
 impl Chain {
@@ -178,8 +215,9 @@ impl Chain {
         let names = rows.iter().map(|row| row.name).collect();
         let none = Value::Null;
         let config = |row: &table::Row| flags.config.get(row.name).unwrap_or(&none);
-        let made = rows.iter().filter_map(|row| Some(row.make?(config(row))));
-        Ok(Self { plugins: table::always(flags).into_iter().chain(made).collect(), names })
+        let made = rows.iter().filter_map(|row| Some(Link { name: Some(row.name), plugin: row.make?(config(row)) }));
+        let always = table::always(flags).into_iter().map(|plugin| Link { name: None, plugin });
+        Ok(Self { plugins: always.chain(made).collect(), names })
     }
 
     /// Whether a plug-in is on, also one that is not made here.
@@ -192,32 +230,15 @@ impl Chain {
         self.has(namespace_auto_provision::NAME).then(|| namespace_auto_provision::missing(attributes, view)).flatten()
     }
 
-    /// Lets every plug-in change the object; the first refusal ends it.
-    pub fn admit(
-        &self,
-        attributes: &Attributes<'_>,
-        object: &mut Value,
-        view: &dyn View,
-        notes: &mut Notes,
-    ) -> Result<(), Status> {
-        self.plugins.iter().try_for_each(|plugin| plugin.admit(attributes, object, view, notes))
-    }
-
-    /// Lets every plug-in judge the object; the first refusal ends it.
-    pub fn validate(
-        &self,
-        attributes: &Attributes<'_>,
-        object: &Value,
-        view: &dyn View,
-        notes: &mut Notes,
-    ) -> Result<(), Status> {
-        self.plugins.iter().try_for_each(|plugin| plugin.validate(attributes, object, view, notes))
+    /// All of them, in their order: each may change the object, then each may refuse it, and the first refusal ends it.
+    pub fn plugins(&self) -> impl Iterator<Item = &Link> {
+        self.plugins.iter()
     }
 
     /// What else is to be written in the same transaction.
     pub fn charge(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<Vec<Effect>, Status> {
         let mut effects = Vec::new();
-        for plugin in &self.plugins {
+        for Link { plugin, .. } in &self.plugins {
             effects.extend(plugin.charge(attributes, object, view)?);
         }
         Ok(effects)

@@ -3,7 +3,7 @@
 use api::catalogue;
 use api::kind::{Keeping, Kind, Shape, Version};
 use machinery::conform::conform;
-use machinery::field_validation::FieldValidation;
+use machinery::field_validation::{self, FieldValidation};
 use machinery::status::{GroupName, Reason, Status};
 use machinery::{GroupVersionKind, Value, custom, defaulting, go, json, protobuf, yaml};
 
@@ -31,10 +31,28 @@ pub struct Received {
 }
 
 /// A body as a tree, before it is known to fit a kind.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Parsed {
+struct Parsed<'b> {
     tree: Value,
-    duplicate: Vec<String>,
+    twice: Twice<'b>,
+}
+
+/// What reading a text found by itself: keys that are given twice.
+enum Twice<'b> {
+    /// There is no text, or one in which no key can be.
+    Never,
+    /// The paths of those of a JSON text.
+    Json { text: &'b [u8], paths: Vec<String> },
+    /// Each of those of a YAML text, in its reader's words.
+    Yaml(Vec<String>),
+}
+
+/// Where unknown fields stand among keys that are given twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Where the text has them: they are found while it is read.
+    OfText,
+    /// Behind them: they are found in what was read.
+    Last,
 }
 
 impl Media {
@@ -84,18 +102,29 @@ pub fn plain(
     if actual.kind != expected.kind {
         return Err(other_kind(&actual, expected));
     }
-    let Parsed { mut tree, duplicate } = parsed;
+    let Parsed { mut tree, twice } = parsed;
     let unknown = conform(&mut tree, schema).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
-    let warnings = mode.judge(&duplicate, &unknown).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
+    let findings = twice.findings(&unknown, Order::OfText, mode);
+    let warnings = mode.judge(findings).map_err(|error| unfit(&actual, expected, &error.to_string()))?;
     defaulting::default_built_in(&mut tree, schema);
     name(&mut tree, expected);
     Ok(Received { object: tree, warnings })
 }
 
+/// Brings the tree of such an object, made here by admission, into the form that a body would have had.
+pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<Received, Status> {
+    let schema =
+        catalogue::schema(expected).ok_or_else(|| Status::internal_error(format!("no type for {expected}")))?;
+    conform(&mut tree, schema).map_err(|error| unfit(expected, expected, &error.to_string()))?;
+    defaulting::default_built_in(&mut tree, schema);
+    name(&mut tree, expected);
+    Ok(Received { object: tree, warnings: Vec::new() })
+}
+
 /// Brings a tree that was made here (by a patch, an apply or admission) into the form that a body would have had.
 pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation) -> Result<Received, Status> {
     let gvk = kind.gvk(&version.name);
-    let mut received = fit(Parsed { tree, duplicate: Vec::new() }, version, mode).map_err(|problem| {
+    let mut received = fit(Parsed { tree, twice: Twice::Never }, version, mode).map_err(|problem| {
         // Upstream decodes the patched object anew; what it finds then is the client's doing all the same.
         Status::failure(Reason::Invalid, problem)
     })?;
@@ -105,14 +134,66 @@ pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation)
 }
 
 /// Drops what the version does not know and makes the rest what it would print.
-fn fit(parsed: Parsed, version: &Version, mode: FieldValidation) -> Result<Received, String> {
-    let Parsed { tree: mut object, duplicate } = parsed;
-    let unknown = match &version.shape {
-        Shape::BuiltIn(schema) => conform(&mut object, *schema).map_err(|error| error.to_string())?,
-        Shape::Custom(..) => custom::decode(&mut object, version.schema()).map_err(|error| error.to_string())?,
+fn fit(parsed: Parsed<'_>, version: &Version, mode: FieldValidation) -> Result<Received, String> {
+    let Parsed { tree: mut object, twice } = parsed;
+    let (unknown, order) = match &version.shape {
+        Shape::BuiltIn(schema) => (conform(&mut object, *schema).map_err(|error| error.to_string())?, Order::OfText),
+        Shape::Custom(..) => {
+            (custom::decode(&mut object, version.schema()).map_err(|error| error.to_string())?, Order::Last)
+        }
     };
-    let warnings = mode.judge(&duplicate, &unknown).map_err(|error| error.to_string())?;
+    let warnings = mode.judge(twice.findings(&unknown, order, mode)).map_err(|error| error.to_string())?;
     Ok(Received { object, warnings })
+}
+
+impl Twice<'_> {
+    /// What the client is to know of these keys and of fields that are unknown.
+    fn findings(&self, unknown: &[String], order: Order, mode: FieldValidation) -> Vec<String> {
+        let unknown_fields = unknown.iter().map(field_validation::unknown);
+        match self {
+            Self::Never => unknown_fields.collect(),
+            Self::Json { text, paths } if order == Order::OfText && paths.len() + unknown.len() > 1 => {
+                json::findings(text, unknown)
+            }
+            Self::Json { paths, .. } => paths.iter().map(field_validation::duplicate).chain(unknown_fields).collect(),
+            Self::Yaml(lines) => yaml_findings(lines, mode).into_iter().chain(unknown_fields).collect(),
+        }
+    }
+}
+
+/// Keys that stand twice in a YAML text: a refusal tells them as the one error of its reader, warnings one by one.
+fn yaml_findings(lines: &[String], mode: FieldValidation) -> Vec<String> {
+    if lines.is_empty() || mode != FieldValidation::Strict {
+        return lines.to_vec();
+    }
+    vec![format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "))]
+}
+
+/// A configuration that is applied, which is YAML whatever else it is.
+pub struct Config {
+    /// Its tree.
+    pub tree: Value,
+    /// The keys that it gives twice, in its reader's words.
+    twice: Vec<String>,
+}
+
+impl Config {
+    /// Reads a body.
+    pub fn read(bytes: &[u8]) -> Result<Self, Status> {
+        let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
+        let parsed = yaml::parse_strict(text);
+        let (tree, twice) = parsed.map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+        Ok(Self { tree, twice })
+    }
+
+    /// What the client is to know of keys that are given twice, or the refusal. Asked for once the configuration could
+    /// be applied: what is wrong with that goes first.
+    pub fn judge(&self, mode: FieldValidation) -> Result<Vec<String>, Status> {
+        mode.judge(yaml_findings(&self.twice, mode)).map_err(|error| {
+            let problem = error.findings().join(", ");
+            Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {problem}"))
+        })
+    }
 }
 
 /// Fills in version, kind and defaults.
@@ -132,18 +213,22 @@ fn name(object: &mut Value, gvk: &GroupVersionKind) {
     }
 }
 
-fn parse(bytes: &[u8], media: Media) -> Result<Parsed, String> {
-    let parsed = match media {
-        Media::Json => json::parse_strict(bytes).map_err(|error| format!("json parse error: {error}")),
-        Media::Yaml => match std::str::from_utf8(bytes) {
-            Ok(text) => yaml::parse_strict(text).map_err(|error| format!("yaml: {error}")),
-            Err(error) => Err(error.to_string()),
-        },
-        Media::Protobuf => protobuf::decode_object(bytes, &|gvk| catalogue::schema(gvk))
-            .map(|tree| (tree, Vec::new()))
-            .map_err(|error| error.to_string()),
-    };
-    parsed.map(|(tree, duplicate)| Parsed { tree, duplicate })
+fn parse(bytes: &[u8], media: Media) -> Result<Parsed<'_>, String> {
+    match media {
+        Media::Json => {
+            let (tree, paths) = json::parse_strict(bytes).map_err(|error| format!("json parse error: {error}"))?;
+            Ok(Parsed { tree, twice: Twice::Json { text: bytes, paths } })
+        }
+        Media::Yaml => {
+            let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+            let (tree, lines) = yaml::parse_strict(text).map_err(|error| format!("yaml: {error}"))?;
+            Ok(Parsed { tree, twice: Twice::Yaml(lines) })
+        }
+        Media::Protobuf => {
+            let tree = protobuf::decode_object(bytes, &|gvk| catalogue::schema(gvk));
+            Ok(Parsed { tree: tree.map_err(|error| error.to_string())?, twice: Twice::Never })
+        }
+    }
 }
 
 /// What a tree says it is, completed by what is expected of it.
@@ -270,4 +355,49 @@ pub fn kind_name(kind: &Kind) -> GroupName<'_> {
 /// The resource in messages: `deployments.apps`.
 pub fn resource_name(kind: &Kind) -> GroupName<'_> {
     GroupName::new(&kind.group, &kind.plural)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_told_in_the_order_of_the_text_and_of_yaml_by_line() {
+        let kind = api::core::config_map::kind();
+        let version = &kind.versions[0];
+        let check = |media: Media, text: &str, mode: FieldValidation, expect: Result<&[&str], &str>| {
+            let read = object(text.as_bytes(), media, &kind, version, mode);
+            let found = read.map(|received| received.warnings).map_err(|status| status.message);
+            let said = |findings: &str| {
+                format!(
+                    "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: {findings}"
+                )
+            };
+            let expect = expect.map(|told| told.iter().map(|one| (*one).to_owned()).collect()).map_err(said);
+            assert_eq!(found, expect, "{text}");
+        };
+        let text = r#"{"metadata":{"name":"a"},"spec":1,"immutable":false,"immutable":true,"also":1}"#;
+        let told = [r#"unknown field "spec""#, r#"duplicate field "immutable""#, r#"unknown field "also""#];
+        check(Media::Json, text, FieldValidation::Warn, Ok(&told));
+        check(Media::Json, text, FieldValidation::Strict, Err(&told.join(", ")));
+        check(Media::Json, text, FieldValidation::Ignore, Ok(&[]));
+        let text = "immutable: false\nspec: 1\nimmutable: true\ndata:\n  a: b\n  a: c\n";
+        let told = [r#"line 3: key "immutable" already set in map"#, r#"line 6: key "a" already set in map"#];
+        check(Media::Yaml, text, FieldValidation::Warn, Ok(&[told[0], told[1], r#"unknown field "spec""#]));
+        let all = format!("yaml: unmarshal errors:\n  {}\n  {}, unknown field \"spec\"", told[0], told[1]);
+        check(Media::Yaml, text, FieldValidation::Strict, Err(&all));
+    }
+
+    #[test]
+    fn an_applied_configuration_that_gives_a_key_twice_is_refused_or_told() {
+        let config = Config::read(b"\nspec:\n  foo: a\n  foo: b\n").unwrap();
+        assert_eq!(config.tree.str_at(&["spec", "foo"]), Some("b"));
+        let told = r#"line 4: key "foo" already set in map"#;
+        assert_eq!(config.judge(FieldValidation::Warn).unwrap(), [told]);
+        assert_eq!(config.judge(FieldValidation::Ignore).unwrap(), [""; 0]);
+        let refusal = config.judge(FieldValidation::Strict).unwrap_err();
+        let start = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  ";
+        assert_eq!((refusal.code, refusal.message), (400, format!("{start}{told}")));
+        assert!(Config::read(b"a: 1").unwrap().judge(FieldValidation::Strict).is_ok());
+    }
 }

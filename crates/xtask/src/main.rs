@@ -4,6 +4,7 @@ mod bench;
 mod bootstrap;
 mod catalogue;
 mod ci;
+mod fuzz;
 mod sim;
 mod tidy;
 
@@ -39,6 +40,7 @@ const TASKS: &[Task] = &[
         about: "format, lint, tidy, test and document: what must pass before anything lands",
         run: ci::run,
     },
+    Task { name: "fuzz", about: "run the fuzz targets, each for a minute: [--seconds N] [target…]", run: fuzz::run },
     Task {
         name: "sim",
         about: "run the simulated store from many seeds: [--start SEED] [--seeds COUNT]",

@@ -11,7 +11,8 @@ use machinery::{At, Errors, Value, names};
 use super::expressions::{Expressions, Uses};
 use super::policy;
 use crate::field_rules::{
-    column, count_cell, drop_field, keep, keep_for_status, one_of_if_present, raise_generation, start_generation,
+    column, count_cell, drop_field, keep, keep_for_status, one_of_if_present, raise_generation, reset_with_metadata,
+    start_generation,
 };
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings};
 
@@ -56,6 +57,10 @@ pub fn param_kind(object: &Value) -> String {
 struct ValidatingAdmissionPolicy;
 
 impl Rules for ValidatingAdmissionPolicy {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn default(&self, object: &mut Value, _version: &str) {
         policy::default(object);
     }

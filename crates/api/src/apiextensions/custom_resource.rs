@@ -143,8 +143,9 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
         selectable: selectable_of(version),
         subresources: subresources_of(&subresources),
     };
+    let published = published(schema, &version.get("selectableFields"));
     let rules =
-        CustomVersion::new(name, schema, types, subresources.get("status").is_present(), scale_of(&subresources));
+        CustomVersion::new(name, published, types, subresources.get("status").is_present(), scale_of(&subresources));
     Ok((row, rules))
 }
 
@@ -161,6 +162,16 @@ fn edition_of(crd: &Value) -> u64 {
 fn envelope() -> Schema<'static> {
     let kind = GroupVersionKind::of("meta.k8s.io", "v1", "PartialObjectMetadata");
     catalogue::schema(&kind).expect("the catalogue has what every object has")
+}
+
+/// The schema with what else clients are told of the version.
+fn published(mut schema: Value, selectable: &At<'_>) -> Value {
+    let path = |field: At<'_>| value!({"fieldPath": (field.get("jsonPath").str().trim_start_matches('.'))});
+    let paths: Vec<Value> = selectable.items().map(path).collect();
+    if let (Value::Object(fields), false) = (&mut schema, paths.is_empty()) {
+        fields.insert("x-kubernetes-selectable-fields", paths);
+    }
+    schema
 }
 
 /// The webhook that converts between versions, if the definition has one.

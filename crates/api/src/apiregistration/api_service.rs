@@ -6,7 +6,7 @@ use machinery::field::Error;
 use machinery::meta::{Meta, Scope, name_is_path_segment};
 use machinery::{At, Errors, GroupVersion, Value, go, names, value};
 
-use crate::field_rules::{column, default_to, keep, keep_for_status, looks};
+use crate::field_rules::{column, default_to, keep, keep_for_status, looks, reset_with_metadata};
 use crate::kind::{
     Context, Keeping, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings,
 };
@@ -44,6 +44,10 @@ pub fn kind() -> Kind {
 struct ApiService;
 
 impl Rules for ApiService {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn default(&self, object: &mut Value, _version: &str) {
         let service = object.get_mut("spec").and_then(|spec| spec.get_mut("service"));
         if let Some(service) = service.filter(|service| !service.is_null()) {

@@ -12,7 +12,7 @@ use machinery::time::Duration;
 use machinery::{At, Errors, Object, Value};
 
 use super::pem;
-use crate::field_rules::{column, keep, keep_for_status};
+use crate::field_rules::{column, keep, keep_all_but};
 use crate::kind::{
     Context, Kind, Requester, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names,
 };
@@ -94,7 +94,7 @@ impl Rules for CertificateSigningRequest {
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
-        keep_for_status(object, old);
+        keep_all_but(object, old, "status");
         match context.subresource {
             "status" => keep_approval(object, old),
             "approval" => keep_certificate(object, old),

@@ -11,7 +11,7 @@ use machinery::{At, Errors, Object, Path, Value, names};
 
 use crate::core::{access_modes, node_selector};
 use crate::field_rules::{
-    column, default_empty_to, default_to, immutable, keep, keep_for_status, looks, one_of, quantity, same, wide_column,
+    column, default_empty_to, default_to, immutable, keep, keep_all_but, looks, one_of, quantity, same, wide_column,
 };
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings};
@@ -88,7 +88,7 @@ impl Rules for PersistentVolume {
             keep(object, old, "status");
             return;
         }
-        keep_for_status(object, old);
+        keep_all_but(object, old, "status");
         let field = ["status", "lastPhaseTransitionTime"];
         let changed = text(object, &["status", "phase"]) != text(old, &["status", "phase"]);
         let sent = object.at(&field).filter(|time| !time.is_null());

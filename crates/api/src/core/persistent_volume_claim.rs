@@ -9,7 +9,7 @@ use machinery::{At, Errors, Object, Value, names};
 
 use crate::core::access_modes;
 use crate::field_rules::{
-    column, default_empty_to, default_to, immutable, keep, keep_for_status, label_selector, looks, quantity, same,
+    column, default_empty_to, default_to, immutable, keep, keep_all_but, label_selector, looks, quantity, same,
     wide_column,
 };
 use crate::go_form;
@@ -70,7 +70,7 @@ impl Rules for PersistentVolumeClaim {
 
     fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         if context.subresource == "status" {
-            keep_for_status(object, old);
+            keep_all_but(object, old, "status");
             return;
         }
         keep(object, old, "status");

@@ -7,9 +7,7 @@ use machinery::field::Error;
 use machinery::{At, Errors, Object, Value};
 
 use crate::core::resource_names::{is_integer, is_quota_standard, validate_quota};
-use crate::field_rules::{
-    IMMUTABLE, column, drop_field, emptied, keep, keep_for_status, non_negative_quantity, quantity,
-};
+use crate::field_rules::{IMMUTABLE, column, drop_field, emptied, keep, keep_all_but, non_negative_quantity, quantity};
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 
 const SCOPES: &[&str] = &[
@@ -51,7 +49,7 @@ impl Rules for ResourceQuota {
 
     fn prepare_update(&self, object: &mut Value, old: &Value, context: &Context<'_>) {
         match context.subresource {
-            "status" => keep_for_status(object, old),
+            "status" => keep_all_but(object, old, "status"),
             _ => keep(object, old, "status"),
         }
     }

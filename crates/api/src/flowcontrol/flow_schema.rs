@@ -8,7 +8,9 @@ use machinery::field::Error;
 use machinery::meta::{Meta, Scope};
 use machinery::{At, Errors, Value, names, value};
 
-use crate::field_rules::{column, drop_field, keep, keep_for_status, looks, raise_generation, same, start_generation};
+use crate::field_rules::{
+    column, drop_field, keep, keep_for_status, looks, raise_generation, reset_with_metadata, same, start_generation,
+};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
@@ -44,6 +46,10 @@ pub fn kind() -> Kind {
 struct FlowSchema;
 
 impl Rules for FlowSchema {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn default(&self, object: &mut Value, _version: &str) {
         let Some(object) = object.as_object_mut() else { return };
         let spec = object.get_or_insert_with("spec", Value::object);

@@ -6,7 +6,9 @@ use machinery::field::Error;
 use machinery::meta::{Meta, Scope};
 use machinery::{At, Errors, Value};
 
-use crate::field_rules::{column, default_to, drop_field, keep, keep_for_status, raise_generation, start_generation};
+use crate::field_rules::{
+    column, default_to, drop_field, keep, keep_for_status, raise_generation, reset_with_metadata, start_generation,
+};
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
 const QUEUES_MAX: i64 = 10_000_000;
@@ -48,6 +50,10 @@ pub fn kind() -> Kind {
 struct PriorityLevelConfiguration;
 
 impl Rules for PriorityLevelConfiguration {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn default(&self, object: &mut Value, _version: &str) {
         let Some(spec) = object.get_mut("spec") else { return };
         if let Some(exempt) = spec.get_mut("exempt").filter(|exempt| !exempt.is_null()) {

@@ -6,7 +6,7 @@ use machinery::field::Error;
 use machinery::meta::{Meta, Scope, name_is_path_segment};
 use machinery::{At, Errors, Value, names};
 
-use crate::field_rules::{drop_field, keep, keep_for_status, looks};
+use crate::field_rules::{drop_field, keep, keep_for_status, looks, reset_with_metadata};
 use crate::kind::{Context, Kind, Rules, Subresource};
 
 /// The row of StorageVersion.
@@ -28,6 +28,10 @@ pub fn kind() -> Kind {
 struct StorageVersion;
 
 impl Rules for StorageVersion {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
         drop_field(object, "status");
     }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use machinery::Value;
 use machinery::time::Time;
+use machinery::{Value, value};
 
 use super::*;
 use crate::kind::{Context, Keeping, Requester};
@@ -54,4 +54,51 @@ fn empty_objects_are_defaulted_and_judged_without_a_panic() {
             }
         }
     }
+}
+
+#[test]
+fn a_write_to_the_status_changes_labels_only_where_upstream_lets_it() {
+    let requester = Requester::default();
+    let check = |group: &str, plural: &str, keeps: bool| {
+        let kinds = all();
+        let kind = kinds.iter().find(|kind| kind.group == group && kind.plural == plural);
+        let kind = kind.unwrap_or_else(|| panic!("{plural}.{group}"));
+        let now = Time::from_unix(1_700_000_000, 0);
+        let context = Context { version: &kind.versions[0], subresource: "status", now, requester: &requester };
+        let labelled =
+            |labels: &str| value!({"metadata": {"name": "a", "labels": {"l": labels}}, "spec": {}, "status": {}});
+        let (old, mut new) = (labelled("old"), labelled("new"));
+        kind.rules.prepare_update(&mut new, &old, &context);
+        assert_eq!(new["metadata"] == old["metadata"], keeps, "{plural}.{group}");
+    };
+    let keep = [
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("apiregistration.k8s.io", "apiservices"),
+        ("apps", "deployments"),
+        ("certificates.k8s.io", "podcertificaterequests"),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+        ("internal.apiserver.k8s.io", "storageversions"),
+        ("resource.k8s.io", "devicetaintrules"),
+        ("resource.k8s.io", "resourceclaims"),
+        ("storage.k8s.io", "volumeattachments"),
+        ("storagemigration.k8s.io", "storageversionmigrations"),
+    ];
+    let let_through = [
+        ("", "namespaces"),
+        ("", "nodes"),
+        ("", "persistentvolumeclaims"),
+        ("", "persistentvolumes"),
+        ("", "resourcequotas"),
+        ("apps", "daemonsets"),
+        ("apps", "replicasets"),
+        ("apps", "statefulsets"),
+        ("batch", "cronjobs"),
+        ("batch", "jobs"),
+        ("certificates.k8s.io", "certificatesigningrequests"),
+        ("networking.k8s.io", "ingresses"),
+        ("policy", "poddisruptionbudgets"),
+    ];
+    keep.iter().for_each(|(group, plural)| check(group, plural, true));
+    let_through.iter().for_each(|(group, plural)| check(group, plural, false));
 }

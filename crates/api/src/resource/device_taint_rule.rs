@@ -8,7 +8,8 @@ use machinery::{At, Errors, Value, names};
 
 use super::common;
 use crate::field_rules::{
-    default_to, driver_name, drop_field, keep, keep_for_status, looks, raise_generation, start_generation,
+    default_to, driver_name, drop_field, keep, keep_for_status, looks, raise_generation, reset_with_metadata,
+    start_generation,
 };
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
@@ -33,6 +34,10 @@ pub fn kind() -> Kind {
 struct DeviceTaintRule;
 
 impl Rules for DeviceTaintRule {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
         drop_field(object, "status");
         set_time(object, context);

@@ -7,7 +7,7 @@ use machinery::{At, Errors, Value};
 
 use super::common::Age;
 use super::{allocation, claim, conversion};
-use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_status};
+use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_status, reset_with_metadata};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
@@ -33,6 +33,10 @@ pub fn kind() -> Kind {
 struct ResourceClaim;
 
 impl Rules for ResourceClaim {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn default(&self, object: &mut Value, version: &str) {
         if let Some(spec) = object.get_mut("spec") {
             claim::default(spec, version);

@@ -6,7 +6,9 @@ use machinery::meta::Scope;
 use machinery::{At, Errors, Value};
 
 use super::common;
-use crate::field_rules::{column, driver_name, drop_field, immutable_shown, keep, keep_for_status};
+use crate::field_rules::{
+    column, driver_name, drop_field, immutable_shown, keep, keep_for_status, reset_with_metadata,
+};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
@@ -37,6 +39,10 @@ pub fn kind() -> Kind {
 struct ResourcePoolStatusRequest;
 
 impl Rules for ResourcePoolStatusRequest {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
         drop_field(object, "status");
     }

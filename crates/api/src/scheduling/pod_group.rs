@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machinery::{At, Errors, Value, meta, names};
 
 use super::policy;
-use crate::field_rules::{drop_field, immutable_shown, keep, keep_for_status, required_and_looks};
+use crate::field_rules::{drop_field, immutable_shown, keep, keep_for_status, required_and_looks, reset_with_metadata};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
@@ -27,6 +27,10 @@ pub fn kind() -> Kind {
 struct PodGroup;
 
 impl Rules for PodGroup {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
         drop_field(object, "status");
     }

@@ -7,7 +7,9 @@ use machinery::meta::Scope;
 use machinery::{At, Errors, Value, names};
 
 use crate::core::persistent_volume;
-use crate::field_rules::{column, driver_name, drop_field, immutable_shown, keep, keep_for_status, looks};
+use crate::field_rules::{
+    column, driver_name, drop_field, immutable_shown, keep, keep_for_status, looks, reset_with_metadata,
+};
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
@@ -40,6 +42,10 @@ pub fn kind() -> Kind {
 struct VolumeAttachment;
 
 impl Rules for VolumeAttachment {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
         drop_field(object, "status");
     }

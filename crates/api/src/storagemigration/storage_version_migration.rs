@@ -7,7 +7,9 @@ use machinery::field::Error;
 use machinery::meta::{self, Scope};
 use machinery::{At, Errors, Value, names};
 
-use crate::field_rules::{column, drop_field, keep, keep_for_status, looks, raise_generation, same, start_generation};
+use crate::field_rules::{
+    column, drop_field, keep, keep_for_status, looks, raise_generation, reset_with_metadata, same, start_generation,
+};
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
 /// The row of StorageVersionMigration.
@@ -39,6 +41,10 @@ pub fn kind() -> Kind {
 struct StorageVersionMigration;
 
 impl Rules for StorageVersionMigration {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        reset_with_metadata(subresource)
+    }
+
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
         drop_field(object, "status");
         start_generation(object);

@@ -5,7 +5,7 @@ use api::kind::Context;
 use machinery::Value;
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::{Reason, Status};
-use registry::admission::webhooks::{Request, write_options};
+use registry::admission::webhooks::write_options;
 use registry::admission::{Attributes, Effect, Operation};
 use registry::body::{self, resource_name};
 use registry::conversion::to_stored;
@@ -59,6 +59,7 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
     to_stored(&mut object, kind, call.version());
     let name = Meta::of(&object).name().to_owned();
     let draw = draw();
+    let shown_options = write_options("CreateOptions", options);
     let attributes = Attributes {
         kind,
         version: call.version(),
@@ -72,6 +73,7 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
         old: None,
         suffix: &draw.suffix,
         uid: &draw.uid,
+        options: &shown_options,
     };
     call.state.see_own_writes().await?;
     call.state.see_namespace(call.namespace()).await?;
@@ -79,13 +81,12 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
         bootstrap::make(&call.state, namespace).await?;
         call.state.catch_up().await?;
     }
-    let request = Request { attributes, options: write_options("CreateOptions", options) };
-    call.admit(&request, None, &mut object).await?;
+    call.admit(&attributes, &mut object).await?;
     // Whoever changed the object must not have moved it.
     write::address(&Target { name: "", ..call.target("") }, &mut object)?;
     // Others may take the same meanwhile: then everything is planned anew.
     for _ in 0..CHARGES_MAX {
-        if let Some(created) = finish(call, options, object.clone(), &request, &draw).await? {
+        if let Some(created) = finish(call, options, object.clone(), &attributes, &draw).await? {
             return Ok(created);
         }
         call.state.catch_up().await?;
@@ -98,19 +99,17 @@ async fn finish(
     call: &Call<'_>,
     options: &WriteOptions,
     mut object: Value,
-    request: &Request<'_>,
+    attributes: &Attributes<'_>,
     draw: &Draw,
 ) -> Result<Option<Value>, Status> {
     let kind = &*call.kind;
     let claims = claims::plan(&call.state, kind, &mut object, None, claims::chance(options))?;
     let requester = call.requester();
-    let context =
-        Context { version: call.version(), subresource: "", now: request.attributes.now, requester: &requester };
+    let context = Context { version: call.version(), subresource: "", now: attributes.now, requester: &requester };
     let warnings = write::create(kind, &mut object, draw, &context)?;
     let name = Meta::of(&object).name().to_owned();
-    let attributes = Attributes { name: &name, ..request.attributes };
-    let request = Request { attributes, options: request.options.clone() };
-    call.validate(&request, None, &object).await?;
+    let attributes = Attributes { name: &name, ..*attributes };
+    call.validate(&attributes, &object).await?;
     let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
     write::settle(kind, &mut object);
     let Some(revision) = store(call, options, &object, &claims, &effects).await? else { return Ok(None) };

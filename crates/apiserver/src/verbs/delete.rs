@@ -4,7 +4,7 @@ use machinery::field_validation::FieldValidation;
 use machinery::meta::MetaMut;
 use machinery::status::Status;
 use machinery::{GroupVersionKind, Value};
-use registry::admission::webhooks::{Request, delete_options};
+use registry::admission::webhooks::delete_options;
 use registry::admission::{Attributes, Operation};
 use registry::body;
 use registry::deletion::{self, Plan};
@@ -105,6 +105,7 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
 
 async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
     let draw = draw();
+    let shown_options = delete_options(options);
     let attributes = Attributes {
         kind: &call.kind,
         version: call.version(),
@@ -118,11 +119,11 @@ async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOpti
         old: Some(object),
         suffix: &draw.suffix,
         uid: &draw.uid,
+        options: &shown_options,
     };
     let mut nothing = Value::Null;
-    let request = Request { attributes, options: delete_options(options) };
-    call.admit(&request, None, &mut nothing).await?;
-    call.validate(&request, None, &nothing).await
+    call.admit(&attributes, &mut nothing).await?;
+    call.validate(&attributes, &nothing).await
 }
 
 /// Says what becomes of dependents to a client that did not.

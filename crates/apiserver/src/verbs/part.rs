@@ -3,7 +3,7 @@
 use api::kind::Kind;
 use machinery::Value;
 use machinery::status::Status;
-use registry::admission::webhooks::{Request, write_options};
+use registry::admission::webhooks::write_options;
 use registry::admission::{Attributes, Operation};
 use registry::options::WriteOptions;
 
@@ -21,6 +21,11 @@ pub async fn admit(
 ) -> Result<(), Status> {
     let draw = draw();
     let dry_run = operation == Operation::Create && !call.asked.query.all("dryRun").is_empty();
+    // Who connects has no options but the object itself.
+    let options = match operation {
+        Operation::Connect => Value::Null,
+        _ => write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() }),
+    };
     let attributes = Attributes {
         kind,
         version: &kind.versions[0],
@@ -34,14 +39,9 @@ pub async fn admit(
         old: None,
         suffix: &draw.suffix,
         uid: &draw.uid,
+        options: &options,
     };
     call.state.see_own_writes().await?;
-    // Who connects has no options but the object itself.
-    let options = match operation {
-        Operation::Connect => Value::Null,
-        _ => write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() }),
-    };
-    let request = Request { attributes, options };
-    call.admit(&request, None, object).await?;
-    call.validate(&request, None, object).await
+    call.admit(&attributes, object).await?;
+    call.validate(&attributes, object).await
 }

@@ -6,7 +6,7 @@ use machinery::field_validation::FieldValidation;
 use machinery::patch::{self, Patch, PatchType};
 use machinery::status::{Details, Reason, Status};
 use machinery::time::Time;
-use machinery::{Value, apply, yaml};
+use machinery::{Value, apply};
 use registry::body::{self, Received};
 use registry::conversion::Managed;
 use registry::options::{WriteKind, WriteOptions};
@@ -90,8 +90,7 @@ fn patched_version(patch: &Patch) -> Option<&str> {
 
 async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, Status> {
     let name = &call.resource.name;
-    let text = std::str::from_utf8(&call.body).map_err(|error| Status::bad_request(error.to_string()))?;
-    let config = yaml::parse(text).map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+    let config = body::Config::read(&call.body)?;
     let manager = options.field_manager.clone();
     let target = call.target(&manager);
     let apply = |live: Option<&Value>, now: Time| -> Result<Received, Status> {
@@ -105,14 +104,16 @@ async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, 
             manager: &manager,
             now,
         };
-        let applied = write.apply(live, &config, options.force).map_err(|error| unapplied(&error))?;
+        let applied = write.apply(live, &config.tree, options.force).map_err(|error| unapplied(&error))?;
+        let twice = config.judge(options.field_validation)?;
         let mut made = body::again(applied.object, &call.kind, call.version(), options.field_validation)?;
+        made.warnings = twice.into_iter().chain(made.warnings).collect();
         write::address(&target, &mut made.object)?;
         Ok(made)
     };
     let (code, object) = match call.current(name).await? {
         Some(current) => {
-            let named = config.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty());
+            let named = config.tree.str_at(&["metadata", "resourceVersion"]).is_some_and(|version| !version.is_empty());
             (200, update::retry(call, options, current, named, |live, now| apply(Some(live), now)).await?)
         }
         None if call.resource.subresource.is_empty() => {

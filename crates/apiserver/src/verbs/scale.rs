@@ -8,7 +8,7 @@ use machinery::patch::{Patch, PatchType};
 use machinery::status::{GroupName, Status};
 use machinery::table::{Cell, Column};
 use machinery::time::Time;
-use machinery::{GroupVersionKind, Schema, Value, yaml};
+use machinery::{GroupVersionKind, Schema, Value};
 use registry::body::{self, Received};
 use registry::options::{WriteKind, WriteOptions};
 use registry::scale;
@@ -33,13 +33,14 @@ pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<
 
 async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
-    let sent = body::plain(&call.body, call.media()?, &gvk(), options.field_validation)?.object;
+    let Received { object: sent, warnings } = body::plain(&call.body, call.media()?, &gvk(), options.field_validation)?;
     let named = !Meta::of(&sent).resource_version().is_empty();
     let manager = options.manager(call.asked.user_agent());
     let written = update::retry(call, &options, current, named, |live, now| {
         replace(call, paths, live, &manager, now, |write, old| {
             check_version(call, &sent, old)?;
-            write.update(Some(old), sent.clone()).map_err(|error| unapplied(&error))
+            let written = write.update(Some(old), sent.clone()).map_err(|error| unapplied(&error))?;
+            Ok((written, warnings.clone()))
         })
     });
     written.await
@@ -48,14 +49,12 @@ async fn put(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<
 async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Result<Value, Status> {
     let Asked { sort, options } = Asked::of(call)?;
     let manager = options.manager(call.asked.user_agent());
+    let config = (sort == PatchType::Apply).then(|| body::Config::read(&call.body)).transpose()?;
     let written = update::retry(call, &options, current, false, |live, now| {
         replace(call, paths, live, &manager, now, |write, old| {
-            if sort == PatchType::Apply {
-                let text = std::str::from_utf8(&call.body).map_err(|error| Status::bad_request(error.to_string()))?;
-                let config =
-                    yaml::parse(text).map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-                let applied = write.apply(Some(old), &config, options.force);
-                return applied.map(|applied| applied.object).map_err(|error| unapplied(&error));
+            if let Some(config) = &config {
+                let applied = write.apply(Some(old), &config.tree, options.force).map_err(|error| unapplied(&error))?;
+                return Ok((applied.object, config.judge(options.field_validation)?));
             }
             let (patch, _) = Patch::decode(sort, &call.body).map_err(|error| refused(&error))?;
             let mut plain = old.clone();
@@ -66,20 +65,21 @@ async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Resul
             machinery::conform::conform(&mut changed, schema())
                 .map_err(|error| Status::bad_request(error.to_string()))?;
             check_version(call, &changed, old)?;
-            write.update(Some(old), changed).map_err(|error| unapplied(&error))
+            let written = write.update(Some(old), changed).map_err(|error| unapplied(&error))?;
+            Ok((written, Vec::new()))
         })
     });
     written.await
 }
 
-/// The parent with the scale that `make` gives, and with the owners of its number of replicas.
+/// The parent with the scale that `make` gives (and what the client is to know of it), and with the owners of its number of replicas.
 fn replace(
     call: &Call<'_>,
     paths: &ReplicaPaths,
     live: &Value,
     manager: &str,
     now: Time,
-    make: impl Fn(&apply::Write<'_>, &Value) -> Result<Value, Status>,
+    make: impl Fn(&apply::Write<'_>, &Value) -> Result<(Value, Vec<String>), Status>,
 ) -> Result<Received, Status> {
     let owners = Owners::of(live).unwrap_or_default();
     let parent_version = live.str_at(&["apiVersion"]).unwrap_or_default().to_owned();
@@ -97,13 +97,13 @@ fn replace(
         manager,
         now,
     };
-    let scaled = make(&write, &old)?;
+    let (scaled, warnings) = make(&write, &old)?;
     scale::validate(&scaled)?;
     let mut object = live.clone();
     scale::write(&mut object, &scaled, paths);
     let scaled_owners = Owners::of(&scaled).unwrap_or_default();
     owners_after_scale(&owners, &scaled_owners, &parent_version, &replicas).write(&mut object);
-    Ok(Received { object, warnings: Vec::new() })
+    Ok(Received { object, warnings })
 }
 
 fn check_version(call: &Call<'_>, sent: &Value, old: &Value) -> Result<(), Status> {

@@ -1,18 +1,19 @@
 //! PUT of an object, and what PUT and PATCH share: reading, changing and writing again until nobody else was faster.
 
+use std::borrow::Cow;
+
 use api::core::service::allocation::Plan;
 use api::kind::{Context, Does, ReplicaPaths};
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
 use machinery::time::Time;
 use machinery::{Value, apply};
-use registry::admission::webhooks::{Request, write_options};
+use registry::admission::webhooks::write_options;
 use registry::admission::{Attributes, Effect, Operation};
 use registry::body::{self, Received};
 use registry::conversion::{from_stored, to_stored};
-use registry::deletion;
 use registry::options::{WriteKind, WriteOptions};
-use registry::write;
+use registry::{deletion, scale, write};
 
 use super::{Call, Current, create, shown};
 use crate::answer::Answer;
@@ -101,39 +102,66 @@ async fn prepare(
     now: Time,
 ) -> Result<Prepared, Status> {
     let kind = &*call.kind;
-    let subresource = call.part();
     to_stored(&mut object, kind, call.version());
     let old = &current.object;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
     write::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
     let draw = draw();
+    // Whoever scales an object shows admission the scale before and after; the kind's own rules see a write of the object.
+    let scale = scale_of(call);
+    let old_part = scale.map(|paths| scale::of(old, paths));
+    let shown_options = write_options("UpdateOptions", options);
     let attributes = Attributes {
         kind,
         version: call.version(),
         namespace: call.namespace(),
         name: &call.resource.name,
-        subresource,
+        subresource: &call.resource.subresource,
         operation: Operation::Update,
         user: &call.user,
         now,
         dry_run: options.dry_run,
-        old: Some(old),
+        old: Some(old_part.as_ref().unwrap_or(old)),
         suffix: &draw.suffix,
         uid: &draw.uid,
+        options: &shown_options,
     };
-    let request = Request { attributes, options: write_options("UpdateOptions", options) };
-    call.admit(&request, scale_of(call), &mut object).await?;
-    let claims = match subresource {
+    admit(call, &attributes, scale, &mut object).await?;
+    let part = call.part();
+    let claims = match part {
         "" => claims::plan(&call.state, kind, &mut object, Some(old), claims::chance(options))?,
         _ => Plan::default(),
     };
     let requester = call.requester();
-    let context = Context { version: call.version(), subresource, now, requester: &requester };
+    let context = Context { version: call.version(), subresource: part, now, requester: &requester };
     let warnings = write::update(kind, &mut object, old, &context)?;
-    call.validate(&request, scale_of(call), &object).await?;
-    let effects = call.state.admission.charge(&attributes, &object, &*call.state)?;
+    let shown = shown_part(&object, scale);
+    call.validate(&attributes, &shown).await?;
+    let effects = call.state.admission.charge(&attributes, &shown, &*call.state)?;
     write::settle(kind, &mut object);
     Ok(Prepared { object, claims, effects, warnings })
+}
+
+/// Lets admission change what the client writes: the object, or its scale.
+async fn admit(
+    call: &Call<'_>,
+    attributes: &Attributes<'_>,
+    scale: Option<&ReplicaPaths>,
+    object: &mut Value,
+) -> Result<(), Status> {
+    let Some(paths) = scale else { return call.admit(attributes, object).await };
+    let sent = scale::of(object, paths);
+    let mut scaled = sent.clone();
+    call.admit(attributes, &mut scaled).await?;
+    if scaled != sent {
+        scale::write(object, &scaled, paths);
+    }
+    Ok(())
+}
+
+/// What admission sees of an object that is written.
+fn shown_part<'o>(object: &'o Value, scale: Option<&ReplicaPaths>) -> Cow<'o, Value> {
+    scale.map_or(Cow::Borrowed(object), |paths| Cow::Owned(scale::of(object, paths)))
 }
 
 /// Where the number of replicas is, if it is the scale of the object that is written.

@@ -1,10 +1,12 @@
 //! What admission may know of the cluster: the cache, and the authorizers.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use auth::{Authorizer, Decision, Resource, Target, User};
 use machinery::Value;
 use registry::admission::View;
+use registry::admission::measure::Measured;
 
 use crate::authorization::Authorization;
 use crate::conversion;
@@ -71,5 +73,14 @@ impl View for State {
         let table = self.table();
         let row = table.kinds.iter().find(|row| row.group == group && row.kind == kind)?;
         Some((row.plural.to_string(), row.is_namespaced()))
+    }
+
+    fn reading(&self) -> Duration {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed()
+    }
+
+    fn measured(&self, what: Measured<'_>) {
+        self.metrics.admission.measured(what);
     }
 }

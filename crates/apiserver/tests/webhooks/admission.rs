@@ -12,7 +12,7 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Answers a review with these fields of a response.
-fn says(review: &Value, response: Value) -> Says {
+pub fn says(review: &Value, response: Value) -> Says {
     let Value::Object(mut response) = response else { panic!("a response is an object") };
     response.insert("uid", review["request"]["uid"].clone());
     Says::Json(200, value!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
@@ -23,12 +23,12 @@ fn patch(operations: &Value) -> Value {
 }
 
 /// Adds a key to the data of a config map.
-fn adds(key: &str, value: &str) -> Value {
+pub fn adds(key: &str, value: &str) -> Value {
     patch(&value!([{"op": "add", "path": (format!("/data/{key}")), "value": value}]))
 }
 
 /// One webhook of a configuration, about config maps, with more fields or others.
-fn entry(name: &str, client_config: Value, more: Value) -> Value {
+pub fn entry(name: &str, client_config: Value, more: Value) -> Value {
     let mut entry = value!({
         "name": name,
         "clientConfig": client_config,
@@ -45,11 +45,11 @@ fn entry(name: &str, client_config: Value, more: Value) -> Value {
     entry
 }
 
-fn url(hook: &Hook, path: &str) -> Value {
+pub fn url(hook: &Hook, path: &str) -> Value {
     value!({"url": (hook.url(path)), "caBundle": (hook.bundle())})
 }
 
-async fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: Vec<Value>) {
+pub async fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: Vec<Value>) {
     let plural = format!("{}s", kind.to_lowercase());
     let configuration = value!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -60,7 +60,7 @@ async fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: Vec<Valu
     cluster.post(&format!("{CONFIGURATIONS}/{plural}"), &configuration).await.ok();
 }
 
-fn config_map(name: &str) -> Value {
+pub fn config_map(name: &str) -> Value {
     value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
 }
 

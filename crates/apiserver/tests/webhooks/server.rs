@@ -122,9 +122,19 @@ impl Cluster {
 
     /// Reads in a form of the client's choice.
     pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        self.asked_as(Request::get(path).header("accept", accept), Bytes::new()).await
+    }
+
+    /// Creates and asks for the answer in a form of the client's choice.
+    pub async fn post_as(&self, path: &str, accept: &str, body: &Value) -> Answer {
+        let request = Request::post(path).header("accept", accept).header("content-type", "application/json");
+        self.asked_as(request, json::to_vec(body)).await
+    }
+
+    async fn asked_as(&self, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
-        let request = Request::get(path).header("accept", accept).body(Full::new(Bytes::new())).unwrap();
+        let request = request.body(Full::new(body.into())).unwrap();
         let (head, body) = life::serve(Arc::clone(self.server.state()), peer, request).await.into_parts();
         let body = json::parse(&body.collect().await.unwrap().to_bytes()).unwrap();
         Answer { code: head.status.as_u16(), body, headers: head.headers }

@@ -100,9 +100,13 @@ pub fn surroundings(name: &str) -> Surroundings {
                 r#"{"user": "ann", "groups": ["dev"], "resourceAttributes": {"namespace": "shop", "verb": "get", "resource": "pods"}}"#,
             )],
         ),
-        "claims" => {
-            host(Host::AuthenticationClaims, vec![("claims", r#"{"sub": "ann", "aud": ["knarr"], "roles": "a,b"}"#)])
-        }
+        "claims" => host(
+            Host::AuthenticationClaims,
+            vec![(
+                "claims",
+                r#"{"sub": "ann", "aud": ["knarr"], "roles": "a,b", "other_roles": "c", "exp": 1703232949, "nbf": 1703229349}"#,
+            )],
+        ),
         "user" => host(
             Host::AuthenticationUser,
             vec![("user", r#"{"username": "ann", "groups": ["dev"], "extra": {"k": ["v"]}}"#)],
@@ -124,7 +128,9 @@ pub fn surroundings(name: &str) -> Surroundings {
             pods
         }
         // The rules of a CRD, whose schema is below.
-        "crd" => crd(),
+        "crd" => crd(SCHEMA, OBJECT),
+        // A CRD with the fields that the documentation's examples speak of.
+        "documented" => crd(DOCUMENTED, DOCUMENTED_OBJECT),
         other => panic!("no surroundings are called {other}"),
     }
 }
@@ -183,7 +189,10 @@ fn policy(host: Host) -> Surroundings {
         ("params", json(r#"{"maxReplicas": 5, "allowed": ["app", "side"]}"#)),
         (
             "request",
-            json(r#"{"operation": "UPDATE", "userInfo": {"username": "ann", "groups": ["dev"]}, "namespace": "shop"}"#),
+            json(
+                r#"{"operation": "UPDATE", "userInfo": {"username": "ann", "groups": ["dev"]}, "namespace": "shop",
+                "resource": {"group": "apps", "version": "v1", "resource": "deployments"}}"#,
+            ),
         ),
         (
             "namespaceObject",
@@ -235,12 +244,44 @@ const OBJECT: &str = r#"{"apiVersion": "example.com/v1", "kind": "Thing", "metad
     "unknown": {"a": 1}, "open": {"known": "yes", "other": 1},
     "embedded": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "inner"}}, "maybe": null}}"#;
 
-fn crd() -> Surroundings {
-    let schema = Arc::new(Structural::new(&json(SCHEMA)).expect("the schema is structural"));
+const DOCUMENTED: &str = r#"{"type": "object", "properties": {
+    "minReplicas": {"type": "integer"}, "replicas": {"type": "integer"}, "maxReplicas": {"type": "integer"},
+    "stateCounts": {"type": "object", "additionalProperties": {"type": "integer"}},
+    "list1": {"type": "array", "items": {"type": "string"}}, "list2": {"type": "array", "items": {"type": "string"}},
+    "created": {"type": "string", "format": "date-time"}, "expired": {"type": "string", "format": "date-time"},
+    "ttl": {"type": "string", "format": "duration"}, "health": {"type": "string"},
+    "widgets": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"],
+        "items": {"type": "object", "required": ["key"], "properties": {
+            "key": {"type": "string"}, "foo": {"type": "integer"}}}},
+    "share": {"x-kubernetes-int-or-string": true},
+    "set1": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+    "set2": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+    "names": {"type": "array", "items": {"type": "string"}},
+    "details": {"type": "object", "additionalProperties": {"type": "string"}},
+    "envars": {"type": "array", "items": {"type": "object", "properties": {
+        "name": {"type": "string"}, "value": {"type": "string"}}}},
+    "items": {"type": "array", "items": {"type": "object", "properties": {"weight": {"type": "number"}}}},
+    "lowPriorities": {"type": "array", "items": {"type": "object", "properties": {"priority": {"type": "integer"}}}},
+    "highPriorities": {"type": "array", "items": {"type": "object", "properties": {"priority": {"type": "integer"}}}},
+    "immutable": {"type": "string"}, "optional": {"type": "string"}, "address": {"type": "string"},
+    "memory": {"x-kubernetes-int-or-string": true}}}"#;
+
+const DOCUMENTED_OBJECT: &str = r#"{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "singleton"},
+    "minReplicas": 1, "replicas": 3, "maxReplicas": 10, "stateCounts": {"Available": 2}, "list1": ["a"], "list2": [],
+    "created": "2020-01-01T00:00:00Z", "expired": "2020-01-01T02:00:00Z", "ttl": "1h", "health": "ok, all well",
+    "widgets": [{"key": "x", "foo": 5}, {"key": "y", "foo": 50}], "share": "99%", "set1": ["a", "b"], "set2": ["c"],
+    "names": ["first", "second"], "details": {"first": "abc", "second": "DEF"},
+    "envars": [{"name": "MY_ENV", "value": "letters"}, {"name": "OTHER", "value": "123"}],
+    "items": [{"weight": 0.25}, {"weight": 0.75}], "lowPriorities": [{"priority": 1}, {"priority": 2}],
+    "highPriorities": [{"priority": 5}, {"priority": 8}], "immutable": "same", "address": "10.0.0.7",
+    "memory": "512Mi"}"#;
+
+fn crd(schema: &str, object: &str) -> Surroundings {
+    let schema = Arc::new(Structural::new(&json(schema)).expect("the schema is structural"));
     let mut env = EnvSet::default().new;
     let set = env.add_types(cel::schema::TypeSet::Structural(schema.clone()));
     let env = env.with_object("self", set, schema.root(), true).with_object("oldSelf", set, schema.root(), true);
-    let older = OBJECT.replace("\"replicas\": 3", "\"replicas\": 2");
-    let values = vec![("self", json(OBJECT)), ("oldSelf", json(&older))];
+    let older = object.replace("\"replicas\": 3", "\"replicas\": 2");
+    let values = vec![("self", json(object)), ("oldSelf", json(&older))];
     Surroundings { env, values, schema: Some(schema), host: None, authorizer: false }
 }

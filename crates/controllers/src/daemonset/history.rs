@@ -1,8 +1,8 @@
 //! The revisions of a DaemonSet: the one of its template, and those that it could go back to.
 
 use machinery::meta::{Meta, MetaMut};
-use machinery::{Object, Value, json, value};
-use reconcile::{Action, kinds};
+use machinery::{Key, Object, Value, json, value};
+use reconcile::{Action, Patch, Preconditions, kinds};
 
 use super::make::HASH;
 use crate::{claim, revision};
@@ -16,8 +16,8 @@ pub struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    /// The revisions, or what must be written so that there are any.
-    pub fn of(set: &'a Value, owned: &[&'a Value]) -> Result<Self, Vec<Action>> {
+    /// The revisions, or what must be written so that there is one of the template, and no other of the same.
+    pub fn of(set: &'a Value, owned: &[&'a Value], pods: &[&Value]) -> Result<Self, Vec<Action>> {
         let all = revision::sorted(owned.iter().copied());
         let data = revision::data(set);
         let next = all.last().map_or(0, |newest| revision::number(newest)) + 1;
@@ -28,7 +28,9 @@ impl<'a> History<'a> {
             return Err(vec![revision::renumber(current, next)]);
         }
         let hash = Meta::of(current).label(HASH).unwrap_or_default().to_owned();
-        Ok(Self { all, current, hash })
+        let twins: Vec<&Value> = revision::all_equal(&all, &data).filter(|one| !std::ptr::eq(*one, current)).collect();
+        let actions = merge(&twins, &hash, pods);
+        if actions.is_empty() { Ok(Self { all, current, hash }) } else { Err(actions) }
     }
 
     /// Revisions that nobody needs, beyond those that are to be kept.
@@ -39,6 +41,30 @@ impl<'a> History<'a> {
             std::ptr::eq(one, self.current) || pods.iter().any(|pod| Meta::of(pod).label(HASH) == hash)
         })
     }
+}
+
+/// Makes one revision of those with the same data: first their pods are labelled as those of the one that stays, since they
+/// are up to date whatever they are called, and then the others go.
+// DEVIATION: upstream labels all pods of the set so, also those of other templates, which it then takes for up to date.
+fn merge(twins: &[&Value], hash: &str, pods: &[&Value]) -> Vec<Action> {
+    let is_twin = |pod: &&&Value| {
+        let label = Meta::of(pod).label(HASH);
+        label.is_some_and(|label| label != hash) && twins.iter().any(|twin| Meta::of(twin).label(HASH) == label)
+    };
+    let labels: Object = [(HASH, hash)].into_iter().collect();
+    let relabel = |pod: &&Value| Action::Patch {
+        resource: kinds::PODS.clone(),
+        key: Key::of(pod),
+        subresource: "",
+        only_if: Preconditions::same(pod),
+        patch: Patch::Merge(value!({"metadata": {"labels": (labels.clone())}})),
+    };
+    let relabelled: Vec<Action> = pods.iter().filter(is_twin).map(relabel).collect();
+    if !relabelled.is_empty() {
+        return relabelled;
+    }
+    let gone = twins.iter().filter(|twin| !Meta::of(twin).is_deleting());
+    gone.map(|twin| Action::delete(&kinds::CONTROLLER_REVISIONS, twin)).collect()
 }
 
 fn create(set: &Value, data: Value, number: i64, all: &[&Value]) -> Action {

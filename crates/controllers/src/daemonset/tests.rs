@@ -142,6 +142,27 @@ fn an_update_takes_one_node_after_the_other() {
 }
 
 #[test]
+fn of_two_revisions_with_the_same_data_one_stays_and_no_pod_is_replaced() {
+    let mut world = world(set(), 2);
+    settle::<DaemonSet>(&mut world, nodes);
+    let mut twin = world.of("controllerrevisions.apps").iter().next().unwrap().value.clone();
+    let mut meta = MetaMut::of(&mut twin).unwrap();
+    meta.set("name", "ds-twin");
+    meta.remove("uid");
+    meta.set_label(make::HASH, "twin");
+    twin.as_object_mut().unwrap().insert("revision", 2);
+    world.add(&kinds::CONTROLLER_REVISIONS, twin);
+    world.log.clear();
+    settle::<DaemonSet>(&mut world, nodes);
+    assert_eq!(world.of("controllerrevisions.apps").iter().count(), 1);
+    let labels: Vec<_> =
+        world.of("pods").iter().map(|pod| Meta::of(&pod.value).label(make::HASH).map(str::to_owned)).collect();
+    assert_eq!(labels, [Some("twin".to_owned()), Some("twin".to_owned())]);
+    assert!(!world.log.iter().any(|line| line.starts_with("delete pods")), "{:?}", world.log);
+    assert!(status(&world).contains(r#""updatedNumberScheduled":2"#), "{}", status(&world));
+}
+
+#[test]
 fn with_surge_the_new_pod_comes_first() {
     let surge = value!({"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}});
     let mut world = world(merge::apply(set(), surge), 2);

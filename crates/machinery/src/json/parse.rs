@@ -6,6 +6,8 @@
 //! Entries and items of unfinished lists and objects wait on two stacks; what ends takes its own off the top into a
 //! vector of exactly its size. A tree so has no spare room, and growing costs nothing.
 
+use std::collections::BTreeSet;
+
 use super::Error;
 use crate::{Object, Path, Str, Value};
 
@@ -20,7 +22,49 @@ pub(super) struct Parser<'a> {
     repeated: Vec<String>,
 }
 
+/// Somebody who is shown the keys of a text in their order.
+pub(super) trait Visitor {
+    /// Comes upon a key, which stands `again` in its object or for the first time; whether to go on into its value.
+    fn enters(&mut self, path: &Path<'_>, again: bool) -> bool;
+}
+
 impl<'a> Parser<'a> {
+    /// Shows the keys of the next value.
+    pub(super) fn visit(&mut self, path: &Path<'_>, visitor: &mut dyn Visitor) -> Result<(), Error> {
+        let (open, close) = match self.peek() {
+            Some(b'{') => (b'{', b'}'),
+            Some(b'[') => (b'[', b']'),
+            _ => return self.value(path, 0).map(drop),
+        };
+        self.at += 1;
+        let mut seen = BTreeSet::new();
+        let mut index = 0;
+        while self.peek().is_some_and(|next| next != close) {
+            if open == b'[' {
+                self.visit(&path.index(index), visitor)?;
+                index += 1;
+            } else {
+                let key = self.string()?;
+                let again = !seen.insert(key.clone());
+                // The colon.
+                self.peek();
+                self.at += 1;
+                let inner = path.field(&key);
+                if visitor.enters(&inner, again) {
+                    self.visit(&inner, visitor)?;
+                } else {
+                    self.peek();
+                    self.value(&inner, 0)?;
+                }
+            }
+            if self.peek() == Some(b',') {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
     pub(super) fn new(text: &'a str) -> Self {
         Self { text, at: 0, entries: Vec::new(), items: Vec::new(), repeated: Vec::new() }
     }

@@ -158,7 +158,9 @@ impl<'i> Documents<'i> {
                 continue;
             }
             let key = self.key(event, line)?;
-            let value = self.node(depth)?;
+            // Go's reader names the line on which the second value begins.
+            let (event, line) = self.event()?;
+            let value = self.value(event, line, depth)?;
             if !mapping.set(&key, value, true) {
                 self.repeated.push(format!("line {line}: key {key:?} already set in map"));
             }

@@ -201,6 +201,7 @@ fn of_a_key_that_stands_twice_the_last_value_counts_and_it_is_told() {
         assert_eq!(repeated, told, "{text}");
     };
     check("a: 1\nb: 2\na: 3\n", value!({"a": 3, "b": 2}), &["line 3: key \"a\" already set in map"]);
+    check("a: 1\na:\n  b: 1\n", value!({"a": {"b": 1}}), &["line 3: key \"a\" already set in map"]);
     check("1: a\n'1': b\n", value!({"1": "b"}), &["line 2: key \"1\" already set in map"]);
     check("x: &x {a: 1}\nz: {<<: *x, a: 2}\n", value!({"x": {"a": 1}, "z": {"a": 2}}), &[]);
 }

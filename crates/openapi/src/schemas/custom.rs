@@ -1,7 +1,7 @@
 //! Schemas of custom resources: what the author wrote, made into the schema of a whole object.
 
 use api::Kind;
-use machinery::{Object, Value, value};
+use machinery::{Object, Str, Value, value};
 
 use super::{Definitions, Dialect, gvk};
 
@@ -9,7 +9,12 @@ const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// What version 2 has no words for.
-const V3_ONLY: [&str; 6] = ["anyOf", "oneOf", "not", "allOf", "nullable", "default"];
+const V3_ONLY: [&str; 5] = ["anyOf", "oneOf", "not", "allOf", "nullable"];
+/// What an author may write and nobody is told: it is no part of a structural schema.
+const UNTOLD: [&str; 4] = ["$schema", "example", "externalDocs", "id"];
+const SELECTABLE: &str = "x-kubernetes-selectable-fields";
+const PRESERVES: &str = "x-kubernetes-preserve-unknown-fields";
+const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 
 impl Definitions {
     /// A reference to a kind that a CustomResourceDefinition makes.
@@ -18,15 +23,18 @@ impl Definitions {
         if self.has(&name) {
             return self.to(&name);
         }
-        let mut schema = kind.rules.published_schema(version).cloned().unwrap_or_else(|| value!({"type": "object"}));
-        if self.dialect == Dialect::V2 {
-            simplify(&mut schema);
-        }
-        self.complete(&mut schema);
+        let written = kind.rules.published_schema(version);
+        let hides = |schema: &Value| self.dialect == Dialect::V2 && is(schema, PRESERVES);
+        let mut schema = match written {
+            Some(written) if !hides(written) => self.described(written.clone()),
+            // A client of version 2 takes the fields that are named for all that there are.
+            _ => value!({"type": "object"}),
+        };
         if let Value::Object(out) = &mut schema {
-            out.insert("type", "object");
-            self.insert_object_fields(out);
             out.insert("x-kubernetes-group-version-kind", vec![gvk(&kind.gvk(version))]);
+            if let Some(selectable) = written.and_then(|written| written.get(SELECTABLE)) {
+                out.insert(SELECTABLE, selectable.clone());
+            }
         }
         self.add(&name, schema)
     }
@@ -52,19 +60,32 @@ impl Definitions {
         self.add(&custom_name(&kind.group, version, list_kind), schema)
     }
 
-    /// Gives every embedded resource the fields that all objects have.
-    fn complete(&mut self, schema: &mut Value) {
-        let Value::Object(object) = schema else { return };
-        if object.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) {
-            self.insert_object_fields(object);
+    /// The schema of a whole object in the words of this dialect.
+    fn described(&mut self, mut schema: Value) -> Value {
+        each_part(&mut schema, &mut unfold);
+        if self.dialect == Dialect::V2 {
+            each_part(&mut schema, &mut simplify);
         }
-        for (key, value) in object.iter_mut() {
-            match (key, value) {
-                ("properties", Value::Object(properties)) => {
-                    properties.iter_mut().for_each(|(_, property)| self.complete(property));
-                }
-                ("items" | "additionalProperties", value) => self.complete(value),
-                _ => {}
+        each_part(&mut schema, &mut |part| self.complete(part));
+        if let Value::Object(out) = &mut schema {
+            out.insert("type", "object");
+            self.insert_object_fields(out);
+        }
+        schema
+    }
+
+    /// Gives an embedded resource the fields that all objects have.
+    fn complete(&mut self, part: &mut Object) {
+        let hides = self.dialect == Dialect::V2 && has(part, PRESERVES);
+        if !has(part, EMBEDDED) || hides {
+            return;
+        }
+        self.insert_object_fields(part);
+        let required = part.get_or_insert_with("required", || Value::Array(Vec::new()));
+        let Value::Array(required) = required else { return };
+        for field in ["kind", "apiVersion"] {
+            if !required.iter().any(|have| have.as_str() == Some(field)) {
+                required.push(field.into());
             }
         }
     }
@@ -108,29 +129,80 @@ fn custom_name(group: &str, version: &str, kind: &str) -> String {
     parts.join(".")
 }
 
-/// Leaves of a schema what version 2 can say. What it would say wrongly it does not say at all.
-fn simplify(schema: &mut Value) {
+/// Shows every part of a schema that describes fields, what is around others first.
+fn each_part(schema: &mut Value, change: &mut dyn FnMut(&mut Object)) {
     let Value::Object(object) = schema else { return };
-    let is = |object: &Object, key: &str| object.get(key) == Some(&Value::Bool(true));
-    let nullable = is(object, "nullable");
-    if nullable || is(object, "x-kubernetes-int-or-string") || is(object, "x-kubernetes-preserve-unknown-fields") {
-        object.remove("type");
-    }
-    if nullable || is(object, "x-kubernetes-preserve-unknown-fields") {
-        for key in ["items", "properties", "additionalProperties"] {
-            object.remove(key);
-        }
-    }
-    for key in V3_ONLY {
-        object.remove(key);
-    }
+    change(object);
     for (key, value) in object.iter_mut() {
         match (key, value) {
             ("properties", Value::Object(properties)) => {
-                properties.iter_mut().for_each(|(_, property)| simplify(property));
+                properties.iter_mut().for_each(|(_, property)| each_part(property, change));
             }
-            ("items" | "additionalProperties", value) => simplify(value),
+            ("items" | "additionalProperties", value) => each_part(value, change),
             _ => {}
         }
+    }
+}
+
+fn is(schema: &Value, key: &str) -> bool {
+    schema.get(key) == Some(&Value::Bool(true))
+}
+
+fn has(part: &Object, key: &str) -> bool {
+    part.get(key) == Some(&Value::Bool(true))
+}
+
+/// Says of what is an integer or a string what that means to those who do not know the extension.
+fn unfold(part: &mut Object) {
+    for key in UNTOLD {
+        part.remove(key);
+    }
+    if !has(part, "x-kubernetes-int-or-string") {
+        return;
+    }
+    let either = value!([{"type": "integer"}, {"type": "string"}]);
+    let first = part.get("allOf").and_then(Value::as_array).and_then(<[Value]>::first);
+    let says_so = part.get("anyOf") == Some(&either) || first.and_then(|first| first.get("anyOf")) == Some(&either);
+    if says_so {
+        return;
+    }
+    if part.get("anyOf").is_none() {
+        part.insert("anyOf", either);
+        return;
+    }
+    let all = part.get_or_insert_with("allOf", || Value::Array(Vec::new()));
+    if let Value::Array(all) = all {
+        all.insert(0, value!({"anyOf": either}));
+    }
+}
+
+/// Leaves of a part what version 2 can say. What it would say wrongly it does not say at all.
+fn simplify(part: &mut Object) {
+    let (nullable, preserves) = (has(part, "nullable"), has(part, PRESERVES));
+    if nullable || preserves {
+        part.remove("items");
+        part.remove("properties");
+    }
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
+    let listless = kind == "array" && part.get("items").is_none();
+    if nullable || listless || (preserves && kind == "object") {
+        part.remove("type");
+    }
+    // What may be null may be absent: a client of version 2 cannot tell them apart.
+    let may_be_null: Vec<Str> = match part.get("properties") {
+        Some(Value::Object(properties)) => {
+            properties.iter().filter(|(_, property)| is(property, "nullable")).map(|(name, _)| name.into()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let any_may = part.get("additionalProperties").is_some_and(|any| is(any, "nullable"));
+    if let Some(Value::Array(required)) = part.get_mut("required") {
+        required.retain(|name| !any_may && !may_be_null.iter().any(|may| name.as_str() == Some(may)));
+        if required.is_empty() {
+            part.remove("required");
+        }
+    }
+    for key in V3_ONLY {
+        part.remove(key);
     }
 }

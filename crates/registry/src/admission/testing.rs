@@ -85,5 +85,6 @@ pub fn attributes<'a>(kind: &'a Kind, user: &'a User, operation: Operation) -> A
         old: None,
         suffix: "abcde",
         uid: "1",
+        options: &Value::Null,
     }
 }

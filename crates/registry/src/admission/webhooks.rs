@@ -9,20 +9,20 @@
 mod answer;
 mod review;
 
-use std::collections::BTreeSet;
-
 use cel::Host;
 use cel::cost::limits::MATCH_CONDITIONS;
 use machinery::labels::from_object;
 use machinery::meta::Meta;
 use machinery::status::{GroupName, Status};
-use machinery::{GroupVersionKind, Value, go};
+use machinery::{Value, go};
 
+use super::measure::Measured;
 use super::pods::{items, text};
 use super::policies::evaluate::{Given, Scope, conditions_hold};
-use super::policies::matching::{by_rules, selects_object};
+use super::policies::matching::{by_rules, selects_object, writes_namespace};
 use super::policies::program::{Expression, Program};
-use super::{Attributes, Notes, Operation, Seen, View};
+use super::reinvocation::Again;
+use super::{Attributes, Notes, Seen, View};
 use crate::body::resource_name;
 
 pub use answer::{Answer, Failure};
@@ -59,24 +59,6 @@ pub struct Hook {
     id: String,
     entry: Value,
     conditions: Program,
-}
-
-/// A request as hooks are asked about it.
-pub struct Request<'a> {
-    /// What is being done.
-    pub attributes: Attributes<'a>,
-    /// The options of the request, as an object of their own kind; `null` if it has none.
-    pub options: Value,
-}
-
-/// Which hooks are asked a second time, because others changed what they saw.
-#[derive(Debug, Default)]
-pub struct Reinvocation {
-    second: bool,
-    /// Those that were asked since the last change and want to be asked again.
-    asked: BTreeSet<String>,
-    required: BTreeSet<String>,
-    last: Option<Value>,
 }
 
 impl Hook {
@@ -124,14 +106,23 @@ impl Hook {
         text(&self.entry, "failurePolicy") == "Ignore"
     }
 
+    /// What it is known by among the hooks of one request.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whether it wants to see what others make of an object after it.
+    pub fn again(&self) -> Again {
+        Again::of(&self.entry)
+    }
+
     /// The version in which the hook wants to see the object of a request; `None` if it does not concern it.
     pub fn selects<'a>(
         &self,
-        request: &Request<'a>,
+        attributes: &Attributes<'a>,
         object: &Value,
         view: &dyn View,
     ) -> Result<Option<Seen<'a>>, Status> {
-        let attributes = &request.attributes;
         let in_namespace = self.selects_namespace(attributes, object, view);
         if matches!(in_namespace, Ok(false)) || !selects_object(&self.entry, attributes, object) {
             return Ok(None);
@@ -157,8 +148,7 @@ impl Hook {
         if selector.requirements().is_some_and(<[_]>::is_empty) {
             return Ok(true);
         }
-        // The cache does not have the labels that the request itself gives a namespace.
-        if is_namespace && attributes.subresource.is_empty() && !object.is_null() {
+        if writes_namespace(attributes, object) {
             return Ok(selector.matches_labels(Meta::of(object).labels()));
         }
         let name = if is_namespace { attributes.name } else { attributes.namespace };
@@ -168,11 +158,15 @@ impl Hook {
     }
 
     /// Whether the match conditions hold for a review. What goes wrong with them is judged by the failure policy.
-    pub fn conditions_hold(&self, request: &Request<'_>, review: &Review, view: &dyn View) -> Result<bool, Status> {
+    pub fn conditions_hold(
+        &self,
+        attributes: &Attributes<'_>,
+        review: &Review,
+        view: &dyn View,
+    ) -> Result<bool, Status> {
         if self.conditions.conditions.is_empty() {
             return Ok(true);
         }
-        let attributes = &request.attributes;
         let given = Given {
             object: review.object.clone(),
             old: review.old.clone(),
@@ -181,10 +175,12 @@ impl Hook {
             params: Value::Null,
         };
         let authorizer = view.authorizer(attributes.user);
+        let began = view.reading();
         let scope = Scope::new(&self.conditions, &given, attributes, &authorizer, Host::MatchConditions);
         let held = scope
             .map_err(|failure| failure.to_string())
             .and_then(|scope| conditions_hold(&self.conditions, &scope.with_budget(MATCH_CONDITIONS)));
+        view.measured(Measured::Evaluation(view.reading().saturating_sub(began)));
         match held {
             Ok(held) => Ok(held),
             Err(_) if self.fails_open() => Ok(false),
@@ -201,7 +197,7 @@ impl Hook {
         notes: &mut Notes,
     ) -> Result<(), Status> {
         match failure {
-            Failure::Refused(status) => Err(*status),
+            Failure::Refused(status) | Failure::Impossible(status) => Err(*status),
             Failure::Call(_) if self.fails_open() => {
                 let (round, at) = place;
                 let phase = match phase {
@@ -230,76 +226,10 @@ impl Hook {
     }
 }
 
-impl Request<'_> {
-    /// Whether no hook is asked about it.
-    pub fn is_exempt(&self) -> bool {
-        let kind = self.attributes.kind;
-        kind.group == GROUP && EXEMPT.contains(&kind.plural.as_str())
-    }
-
-    /// The kind of what is sent, if it is another than the resource's own: a `Binding` under a pod.
-    pub fn part(&self) -> Option<&GroupVersionKind> {
-        let attributes = &self.attributes;
-        attributes
-            .kind
-            .subresource(&attributes.version.name, attributes.subresource)
-            .and_then(|part| part.kind.as_ref())
-    }
-
-    /// The namespace; that of a namespace is its own name.
-    fn namespace(&self) -> &str {
-        let attributes = &self.attributes;
-        if attributes.is("", "namespaces") { attributes.name } else { attributes.namespace }
-    }
-}
-
-impl Reinvocation {
-    /// Whether everything is asked a second time.
-    pub const fn is_second(&self) -> bool {
-        self.second
-    }
-
-    /// Begins the second time. What in-tree plug-ins changed meanwhile concerns all who were asked.
-    pub fn begin_second(&mut self, object: &Value) {
-        self.second = true;
-        if self.last.as_ref().is_some_and(|last| last != object) {
-            self.require_all();
-        }
-    }
-
-    /// Whether a hook is to be asked now.
-    pub fn wants(&self, hook: &Hook) -> bool {
-        !self.second || self.required.contains(&hook.id)
-    }
-
-    /// A hook was asked.
-    pub fn asked(&mut self, hook: &Hook, changed: bool) {
-        if changed {
-            self.require_all();
-        }
-        if text(&hook.entry, "reinvocationPolicy") == "IfNeeded" {
-            self.asked.insert(hook.id.clone());
-        }
-    }
-
-    /// All hooks were asked, and this is what they made.
-    pub fn finish(&mut self, object: &Value) {
-        self.last = Some(object.clone());
-    }
-
-    fn require_all(&mut self) {
-        self.required.append(&mut self.asked);
-    }
-}
-
-/// The word of an operation.
-const fn operation_name(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Create => "CREATE",
-        Operation::Update => "UPDATE",
-        Operation::Delete => "DELETE",
-        Operation::Connect => "CONNECT",
-    }
+/// Whether no hook is asked about a write.
+pub fn is_exempt(attributes: &Attributes<'_>) -> bool {
+    let kind = attributes.kind;
+    kind.group == GROUP && EXEMPT.contains(&kind.plural.as_str())
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use cel::cost::limits::{OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
 use cel::{Authorizer, Failure, Host, Meter, Val, Variables};
-use machinery::{Object, Value, value};
+use machinery::Value;
 
 use super::program::{Expression, Program};
-use crate::admission::{Attributes, Operation, Seen};
+use crate::admission::{Attributes, Seen};
 use crate::conversion::from_stored;
 
 /// What expressions are given, in the version that the policy wants to see.
@@ -31,8 +31,8 @@ impl Given {
         seen: Seen<'_>,
     ) -> Self {
         Self {
-            object: shown(object, seen),
-            old: attributes.old.map(|old| shown(old, seen)).unwrap_or_default(),
+            object: shown(attributes, object, seen),
+            old: attributes.old.map(|old| shown(attributes, old, seen)).unwrap_or_default(),
             request: request(attributes, seen),
             // An object of the cluster is in no namespace, and a namespace is not in itself.
             namespace: namespace.filter(|_| !attributes.namespace.is_empty()).cloned().unwrap_or_default(),
@@ -41,58 +41,19 @@ impl Given {
     }
 }
 
-fn shown(object: &Value, seen: Seen<'_>) -> Value {
+fn shown(attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Value {
     let mut object = object.clone();
-    if !object.is_null() {
+    if !object.is_null() && attributes.part().is_none() {
         from_stored(&mut object, seen.kind, seen.version);
     }
     object
 }
 
-/// The request as an AdmissionRequest, without its objects.
+/// The request as an AdmissionRequest, without its objects. A stream has no options.
 fn request(attributes: &Attributes<'_>, seen: Seen<'_>) -> Value {
-    let kind = |of: Seen<'_>| {
-        let (group, kind) = (of.kind.group.as_str(), of.kind.kind.as_str());
-        value!({"group": group, "version": (of.version.name.as_str()), "kind": kind})
-    };
-    let resource = |of: Seen<'_>| {
-        let (group, plural) = (of.kind.group.as_str(), of.kind.plural.as_str());
-        value!({"group": group, "version": (of.version.name.as_str()), "resource": plural})
-    };
-    let (operation, options) = match attributes.operation {
-        Operation::Create => ("CREATE", "CreateOptions"),
-        Operation::Update => ("UPDATE", "UpdateOptions"),
-        Operation::Delete => ("DELETE", "DeleteOptions"),
-        Operation::Connect => ("CONNECT", ""),
-    };
-    let mut request = value!({
-        "uid": (attributes.uid),
-        "kind": (kind(seen)),
-        "resource": (resource(seen)),
-        "requestKind": (kind(attributes.as_asked())),
-        "requestResource": (resource(attributes.as_asked())),
-        "operation": operation,
-        "userInfo": (attributes.user.to_user_info()),
-        "dryRun": (attributes.dry_run),
-    });
-    let Value::Object(fields) = &mut request else { return request };
-    let texts = [
-        ("name", attributes.name),
-        ("namespace", attributes.namespace),
-        ("subResource", attributes.subresource),
-        ("requestSubResource", attributes.subresource),
-    ];
-    for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-        fields.insert(key, text);
-    }
-    if !options.is_empty() {
-        let mut given = Object::new();
-        given.insert("apiVersion", "meta.k8s.io/v1");
-        given.insert("kind", options);
-        if attributes.dry_run {
-            given.insert("dryRun", vec![Value::from("All")]);
-        }
-        fields.insert("options", given);
+    let mut request = attributes.to_request(seen, attributes.uid);
+    if let (Value::Object(fields), true) = (&mut request, attributes.options.is_null()) {
+        fields.remove("options");
     }
     request
 }

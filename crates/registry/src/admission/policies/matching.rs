@@ -7,8 +7,8 @@ use machinery::Value;
 use machinery::labels::from_object;
 use machinery::meta::{Meta, Scope};
 
+use crate::admission::Attributes;
 use crate::admission::pods::{items, text};
-use crate::admission::{Attributes, Operation};
 
 /// A kind in the version in which somebody wants to see its objects.
 #[derive(Clone, Copy, Debug)]
@@ -57,10 +57,17 @@ fn selects_namespace(
         return true;
     }
     let Ok(selector) = from_object(Some(selector)) else { return false };
-    // A namespace that is being made has no labels yet but those it is sent with.
-    let created = is_namespace && attributes.operation == Operation::Create;
-    let labels = if created { Meta::of(object).labels() } else { namespace.and_then(|of| Meta::of(of).labels()) };
+    let labels = match namespace {
+        _ if writes_namespace(attributes, object) => Meta::of(object).labels(),
+        Some(namespace) => Meta::of(namespace).labels(),
+        None => None,
+    };
     selector.matches_labels(labels)
+}
+
+/// Whether a write gives a namespace its labels: nobody else has seen them yet.
+pub fn writes_namespace(attributes: &Attributes<'_>, object: &Value) -> bool {
+    attributes.is("", "namespaces") && attributes.subresource.is_empty() && !object.is_null()
 }
 
 /// Whether the labels of an object, as it is or as it was, are selected.
@@ -100,12 +107,6 @@ fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, seen:
     let any = |field: &str, word: &str| {
         items(rule, field).iter().any(|have| matches!(have.as_str(), Some(have) if have == "*" || have == word))
     };
-    let operation = match attributes.operation {
-        Operation::Create => "CREATE",
-        Operation::Update => "UPDATE",
-        Operation::Delete => "DELETE",
-        Operation::Connect => "CONNECT",
-    };
     let scope = match text(rule, "scope") {
         "Namespaced" => attributes.kind.scope == Scope::Namespaced,
         "Cluster" => attributes.kind.scope == Scope::Cluster,
@@ -113,7 +114,7 @@ fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, seen:
     };
     let names = items(rule, "resourceNames");
     let name = if attributes.name.is_empty() { Meta::of(object).name() } else { attributes.name };
-    any("operations", operation)
+    any("operations", attributes.operation.word())
         && any("apiGroups", &seen.kind.group)
         && any("apiVersions", &seen.version.name)
         && scope

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use api::kind::Version;
 use cel::{Host, Val};
 use machinery::field::Cause;
 use machinery::field_validation::FieldValidation;
 use machinery::meta::Meta;
 use machinery::patch::json::Patch as JsonPatch;
 use machinery::status::{Reason, Status};
-use machinery::{Value, apply};
+use machinery::{Schema, Value, apply};
 
 use super::evaluate::{Given, Scope, conditions_hold};
 use super::program::{Program, Programs};
 use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
+use crate::admission::measure::{Check, Measured, Policies};
 use crate::admission::pods::{spec, text};
+use crate::admission::reinvocation::{Again, Reinvocation};
 use crate::admission::{Attributes, Notes, Operation, Plugin, Seen, View};
 use crate::body;
 use crate::conversion::{in_version, to_stored};
@@ -28,117 +29,156 @@ pub struct MutatingAdmissionPolicy {
 }
 
 impl Plugin for MutatingAdmissionPolicy {
-    fn admit(
+    fn admit_round(
         &self,
         attributes: &Attributes<'_>,
         object: &mut Value,
         view: &dyn View,
         _: &mut Notes,
+        round: &mut Reinvocation,
     ) -> Result<(), Status> {
-        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
-        // What is created under an object is of another kind than the object.
-        let own = text(object, "kind") == attributes.kind.kind;
-        if is_exempt(attributes) || !writes || !own {
+        if is_exempt(attributes) || !matches!(attributes.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
         let all = in_force(view, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings");
+        if all.is_empty() {
+            return Ok(());
+        }
         self.programs.keep(all.iter().map(|bound| &bound.policy));
-        let mut seen = Vec::with_capacity(all.len());
-        for bound in &all {
-            self.run(bound, attributes, object, view)?;
-            seen.push(object.clone());
-        }
-        // Once more for those who ask for it, if others changed what they saw.
-        for (bound, seen) in all.iter().zip(seen) {
-            if text(spec(&bound.policy), "reinvocationPolicy") == "IfNeeded" && seen != *object {
-                self.run(bound, attributes, object, view)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl MutatingAdmissionPolicy {
-    fn run(
-        &self,
-        bound: &Bound,
-        attributes: &Attributes<'_>,
-        object: &mut Value,
-        view: &dyn View,
-    ) -> Result<(), Status> {
         let namespace = match (attributes.namespace, attributes.is("", "namespaces")) {
             ("", true) => view.object("", "namespaces", "", attributes.name),
             ("", false) => None,
             (name, _) => view.object("", "namespaces", "", name),
         };
-        let constraints = &spec(&bound.policy)["matchConstraints"];
-        let Some(seen) = matching::matches(constraints, attributes, object, namespace.as_ref()) else {
-            return Ok(());
-        };
-        let program = self.programs.of(&bound.policy, HOST);
-        for binding in &bound.bindings {
-            let limits = spec(binding).get("matchResources").unwrap_or(&Value::Null);
-            if matching::matches(limits, attributes, object, namespace.as_ref()).is_none() {
-                continue;
-            }
-            let name = Meta::of(binding).name();
-            let run = || -> Result<Value, String> {
-                let found = params::of(&bound.policy, binding, attributes, view)
-                    .map_err(|why| format!("failed to configure binding: {why}"))?;
-                let mut changed = object.clone();
-                for params in found {
-                    let given = Given::of(attributes, &changed, namespace.as_ref(), params, seen);
-                    changed = mutate(&program, given, changed, attributes, view, seen)?;
-                }
-                Ok(changed)
-            };
-            match run() {
-                Ok(changed) => *object = changed,
-                Err(why) if fails_closed(&bound.policy) => {
-                    return Err(refusal(attributes, object, Meta::of(&bound.policy).name(), name, &why));
-                }
-                Err(_) => {}
-            }
+        round.resume(object);
+        for bound in &all {
+            let program = self.programs.of(&bound.policy, HOST, view);
+            let request = Request { attributes, view, namespace: namespace.as_ref(), bound, program: &program };
+            request.run(object, round)?;
         }
+        round.finish(object);
         Ok(())
     }
 }
 
-/// Runs all mutations of a policy, each on what the one before made.
-fn mutate(
-    program: &Arc<Program>,
-    mut given: Given,
-    object: Value,
-    attributes: &Attributes<'_>,
-    view: &dyn View,
-    seen: Seen<'_>,
-) -> Result<Value, String> {
-    let authorizer = view.authorizer(attributes.user);
-    let mut changed = false;
-    for (at, rule) in program.rules.iter().enumerate() {
-        let patched = {
-            let scope = Scope::new(program, &given, attributes, &authorizer, HOST);
-            let scope = scope.map_err(|failure| failure.to_string())?;
-            if at == 0 && !conditions_hold(program, &scope)? {
-                return Ok(object);
-            }
-            let made = scope.run(&rule.main)?;
-            patched(text(&rule.entry, "patchType"), &made, &given.object, seen.version)?
-        };
-        changed = true;
-        given.object = patched;
-    }
-    if !changed {
-        return Ok(object);
-    }
-    let fit = body::again(given.object, seen.kind, seen.version, FieldValidation::Ignore);
-    let mut object = fit.map_err(|status| status.message)?.object;
-    to_stored(&mut object, seen.kind, seen.version);
-    in_version(&mut object, attributes.kind, attributes.version);
-    Ok(object)
+/// A request and one policy that may concern it.
+struct Request<'a> {
+    attributes: &'a Attributes<'a>,
+    view: &'a dyn View,
+    namespace: Option<&'a Value>,
+    bound: &'a Bound,
+    program: &'a Arc<Program>,
 }
 
-fn patched(ty: &str, made: &Val<'_>, object: &Value, version: &Version) -> Result<Value, String> {
+impl Request<'_> {
+    /// Lets the policy change the object by each of its bindings, once for each of their parameters.
+    fn run(&self, object: &mut Value, round: &mut Reinvocation) -> Result<(), Status> {
+        let Request { attributes, namespace, bound, .. } = *self;
+        let constraints = &spec(&bound.policy)["matchConstraints"];
+        let Some(seen) = matching::matches(constraints, attributes, object, namespace) else {
+            return Ok(());
+        };
+        for binding in &bound.bindings {
+            let limits = spec(binding).get("matchResources").unwrap_or(&Value::Null);
+            if matching::matches(limits, attributes, object, namespace).is_none() {
+                continue;
+            }
+            match params::of(&bound.policy, binding, attributes, self.view) {
+                Ok(found) => {
+                    for params in found {
+                        self.run_with(binding, params, seen, object, round)?;
+                    }
+                }
+                Err(why) => self.settle(binding, object, &format!("failed to configure binding: {why}"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn run_with(
+        &self,
+        binding: &Value,
+        params: Option<Value>,
+        seen: Seen<'_>,
+        object: &mut Value,
+        round: &mut Reinvocation,
+    ) -> Result<(), Status> {
+        let name = |of: &Value| format!("{}/{}", Meta::of(of).namespace(), Meta::of(of).name());
+        let param = params.as_ref().map(name).unwrap_or_default();
+        let id = format!("{}{}/{param}", name(&self.bound.policy), name(binding));
+        if !round.wants(&id) {
+            return Ok(());
+        }
+        let given = Given::of(self.attributes, object, self.namespace, params, seen);
+        let began = self.view.reading();
+        let made = self.mutate(given, object, seen);
+        let took = self.view.reading().saturating_sub(began);
+        self.view.measured(Measured::Evaluation(took));
+        let refuses = made.is_err() && fails_closed(&self.bound.policy);
+        self.view.measured(Measured::Check(Check {
+            by: Policies::Mutating,
+            policy: Meta::of(&self.bound.policy).name(),
+            binding: Meta::of(binding).name(),
+            action: if refuses { "deny" } else { "allow" },
+            failed: made.is_err(),
+            took,
+        }));
+        match made {
+            Ok(made) => {
+                let changed = made != *object;
+                *object = made;
+                round.asked(&id, Again::of(spec(&self.bound.policy)), changed);
+                Ok(())
+            }
+            Err(why) => self.settle(binding, object, &why),
+        }
+    }
+
+    /// What becomes of the request when a policy could not be evaluated.
+    fn settle(&self, binding: &Value, object: &Value, why: &str) -> Result<(), Status> {
+        if !fails_closed(&self.bound.policy) {
+            return Ok(());
+        }
+        let (policy, binding) = (Meta::of(&self.bound.policy).name(), Meta::of(binding).name());
+        Err(refusal(self.attributes, object, policy, binding, why))
+    }
+
+    /// Runs all mutations of the policy, each on what the one before made.
+    fn mutate(&self, mut given: Given, object: &Value, seen: Seen<'_>) -> Result<Value, String> {
+        let authorizer = self.view.authorizer(self.attributes.user);
+        let part = self.attributes.part();
+        let schema = part.and_then(api::catalogue::schema).unwrap_or_else(|| seen.version.schema());
+        let mut changed = false;
+        for (at, rule) in self.program.rules.iter().enumerate() {
+            let patched = {
+                let scope = Scope::new(self.program, &given, self.attributes, &authorizer, HOST);
+                let scope = scope.map_err(|failure| failure.to_string())?;
+                if at == 0 && !conditions_hold(self.program, &scope)? {
+                    return Ok(object.clone());
+                }
+                let made = scope.run(&rule.main)?;
+                patched(text(&rule.entry, "patchType"), &made, &given.object, schema)?
+            };
+            changed = true;
+            given.object = patched;
+        }
+        if !changed {
+            return Ok(object.clone());
+        }
+        let fit = match part {
+            Some(gvk) => body::plain_again(given.object, gvk),
+            None => body::again(given.object, seen.kind, seen.version, FieldValidation::Ignore),
+        };
+        let mut object = fit.map_err(|status| status.message)?.object;
+        if part.is_none() {
+            to_stored(&mut object, seen.kind, seen.version);
+            in_version(&mut object, self.attributes.kind, self.attributes.version);
+        }
+        Ok(object)
+    }
+}
+
+fn patched(ty: &str, made: &Val<'_>, object: &Value, schema: Schema<'_>) -> Result<Value, String> {
     let made = made.to_json().map_err(|failure| failure.to_string())?;
     match ty {
         "JSONPatch" => {
@@ -150,7 +190,6 @@ fn patched(ty: &str, made: &Val<'_>, object: &Value, version: &Version) -> Resul
             if let Some(field) = ["apiVersion", "kind"].iter().find(|field| made.get(field).is_some()) {
                 return Err(format!("error applying patch: {field} must not be set"));
             }
-            let schema = version.schema();
             apply::validate(schema, &made, apply::Duplicates::Refused)
                 .map_err(|wrong| format!("error applying patch: {wrong}"))?;
             apply::merge(schema, &mut object, &made);

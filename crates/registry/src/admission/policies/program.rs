@@ -7,6 +7,8 @@ use cel::{Compiled, Env, Host, Type};
 use machinery::Value;
 use machinery::meta::Meta;
 
+use crate::admission::View;
+use crate::admission::measure::Measured;
 use crate::admission::pods::{items, spec, text};
 
 /// One expression: its text, and what it compiles to.
@@ -39,7 +41,7 @@ pub struct Programs(Mutex<BTreeMap<String, (String, Arc<Program>)>>);
 
 impl Programs {
     /// The program of a policy as it is now.
-    pub fn of(&self, policy: &Value, host: Host) -> Arc<Program> {
+    pub fn of(&self, policy: &Value, host: Host, view: &dyn View) -> Arc<Program> {
         let meta = Meta::of(policy);
         let mut kept = self.0.lock().expect("compiling does not panic");
         if let Some((version, program)) = kept.get(meta.uid())
@@ -47,7 +49,9 @@ impl Programs {
         {
             return program.clone();
         }
+        let began = view.reading();
         let program = Arc::new(Program::compile(policy, host));
+        view.measured(Measured::Compilation(view.reading().saturating_sub(began)));
         kept.insert(meta.uid().to_owned(), (meta.resource_version().to_owned(), program.clone()));
         program
     }

@@ -1,6 +1,7 @@
 use machinery::json;
 
 use super::*;
+use crate::admission::reinvocation::Reinvocation;
 use crate::admission::testing::{Cluster, attributes};
 use crate::admission::{Notes, Operation, Plugin};
 
@@ -126,7 +127,9 @@ fn mutations_apply_objects_and_patches_in_order() {
     let (kind, user) = (api::core::config_map::kind(), auth::User::default());
     let mut object = json::parse(MAP.as_bytes()).unwrap();
     let plugin = MutatingAdmissionPolicy::default();
-    plugin.admit(&attributes(&kind, &user, Operation::Create), &mut object, &cluster, &mut Notes::default()).unwrap();
+    let attributes = attributes(&kind, &user, Operation::Create);
+    let (mut notes, mut round) = (Notes::default(), Reinvocation::default());
+    plugin.admit_round(&attributes, &mut object, &cluster, &mut notes, &mut round).unwrap();
     assert_eq!(Meta::of(&object).label("l"), Some("2"));
     assert_eq!(object.str_at(&["data", "c"]), Some("2"));
 }

@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicy: what its expressions refuse is refused, audited, or warned of.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cel::{Host, Val};
 use machinery::field::Cause;
@@ -11,6 +12,7 @@ use machinery::{Value, json, value};
 use super::evaluate::{Given, Scope, conditions_hold};
 use super::program::{Program, Programs, Rule};
 use super::{Bound, fails_closed, in_force, is_exempt, matching, params};
+use crate::admission::measure::{Check, Measured, Policies};
 use crate::admission::pods::{items, spec, text};
 use crate::admission::{Attributes, Notes, Plugin, View};
 
@@ -33,6 +35,8 @@ struct Denial {
     message: String,
     /// Where in the policy the expression stands; none if the policy could not be evaluated.
     at: Option<usize>,
+    /// Whether an expression could not be evaluated.
+    failed: bool,
 }
 
 impl Plugin for ValidatingAdmissionPolicy {
@@ -81,7 +85,7 @@ impl ValidatingAdmissionPolicy {
         let Request { attributes, object, namespace, bound, .. } = *request;
         let constraints = &spec(&bound.policy)["matchConstraints"];
         let seen = matching::matches(constraints, attributes, object, namespace)?;
-        let program = self.programs.of(&bound.policy, HOST);
+        let program = self.programs.of(&bound.policy, HOST, request.view);
         let mut first = None;
         for binding in &bound.bindings {
             let limits = spec(binding).get("matchResources").unwrap_or(&Value::Null);
@@ -100,11 +104,42 @@ impl ValidatingAdmissionPolicy {
             };
             for params in found {
                 let given = Given::of(attributes, object, namespace, params, seen);
+                let began = request.view.reading();
                 let denials = evaluate(request, &program, &given, name, notes);
+                let took = request.view.reading().saturating_sub(began);
+                request.view.measured(Measured::Evaluation(took));
+                tell(request, binding, &denials, took);
                 act(bound, binding, denials, &mut first, notes);
             }
         }
         first
+    }
+}
+
+/// Tells what becomes of a request to whoever measures.
+fn tell(request: &Request<'_>, binding: &Value, denials: &[Denial], took: Duration) {
+    let check = |action: &'static str, failed: bool| {
+        request.view.measured(Measured::Check(Check {
+            by: Policies::Validating,
+            policy: Meta::of(&request.bound.policy).name(),
+            binding: Meta::of(binding).name(),
+            action,
+            failed,
+            took,
+        }));
+    };
+    if denials.is_empty() {
+        return check("allow", false);
+    }
+    let actions = items(spec(binding), "validationActions");
+    for denial in denials {
+        for action in actions.iter().filter_map(Value::as_str) {
+            match action {
+                "Warn" => check("warn", denial.failed),
+                "Audit" => check("audit", denial.failed),
+                _ => check("deny", denial.failed),
+            }
+        }
     }
 }
 
@@ -173,6 +208,7 @@ fn evaluate(
                 reason: text(&rule.entry, "reason").to_owned(),
                 message: message(rule, &scope),
                 at: Some(at),
+                failed: false,
             }),
             Err(why) => denials.extend(wrong(why).into_iter().map(|denial| Denial { at: Some(at), ..denial })),
         }
@@ -221,7 +257,7 @@ fn annotation<'a>(rule: &'a Rule, scope: &Scope<'a>) -> Result<Option<String>, S
 impl Denial {
     /// A policy that could not be evaluated refuses, if it says so.
     fn error(binding: &str, message: String) -> Self {
-        Self { binding: Some(binding.to_owned()), reason: String::new(), message, at: None }
+        Self { binding: Some(binding.to_owned()), reason: String::new(), message, at: None, failed: true }
     }
 }
 

@@ -6,7 +6,7 @@ use machinery::patch::json::Patch;
 use machinery::status::Status;
 use machinery::{Object, Value, go, json};
 
-use super::{Hook, Phase, Request, Review, ReviewVersion};
+use super::{Hook, Phase, Review, ReviewVersion};
 use crate::admission::Notes;
 
 /// What a hook said.
@@ -26,8 +26,10 @@ pub struct Answer {
 pub enum Failure {
     /// It could not be asked, or said nonsense; its failure policy decides.
     Call(String),
-    /// It refused, or what it wants cannot be done.
+    /// It refused.
     Refused(Box<Status>),
+    /// What it wants cannot be done.
+    Impossible(Box<Status>),
 }
 
 impl Answer {
@@ -47,7 +49,7 @@ impl Answer {
         if self.patch.is_empty() {
             return Ok(None);
         }
-        let internal = |why: String| Failure::Refused(Box::new(Status::internal_error(why)));
+        let internal = |why: String| Failure::Impossible(Box::new(Status::internal_error(why)));
         let patch = json::parse(&self.patch).map_err(|error| internal(error.to_string()))?;
         if patch.as_array().is_some_and(<[_]>::is_empty) || patch.is_null() {
             return Ok(None);
@@ -59,12 +61,12 @@ impl Answer {
     }
 }
 
-impl Request<'_> {
-    /// What a patch makes of the object that a hook saw.
-    pub fn patched(&self, hook: &Hook, shown: &Value, patch: Patch) -> Result<Value, Failure> {
-        let internal = |why: String| Failure::Refused(Box::new(Status::internal_error(why)));
+impl Hook {
+    /// What a patch makes of the object that the hook saw.
+    pub fn patched(&self, shown: &Value, patch: Patch) -> Result<Value, Failure> {
+        let internal = |why: String| Failure::Impossible(Box::new(Status::internal_error(why)));
         if shown.is_null() {
-            let name = go::quote(&hook.name);
+            let name = go::quote(&self.name);
             let why = "attempted to modify the object, which is not supported for this operation";
             return Err(internal(format!("admission webhook {name} {why}")));
         }
@@ -75,10 +77,10 @@ impl Request<'_> {
     }
 
     /// What the audit log is told of a hook that was asked whether it wants a change.
-    pub fn note_mutation(&self, hook: &Hook, (round, at): (usize, usize), changed: bool, notes: &mut Notes) {
+    pub fn note_mutation(&self, (round, at): (usize, usize), changed: bool, notes: &mut Notes) {
         let mut note = Object::new();
-        note.insert("configuration", hook.configuration.as_str());
-        note.insert("webhook", hook.name.as_str());
+        note.insert("configuration", self.configuration.as_str());
+        note.insert("webhook", self.name.as_str());
         note.insert("mutated", changed);
         let key = format!("mutation.webhook.admission.k8s.io/round_{round}_index_{at}");
         notes.audit.push((key, json::to_string(&Value::Object(note))));

@@ -1,9 +1,10 @@
 //! What a hook is sent: an AdmissionReview in a version that it knows.
 
 use machinery::field_validation::FieldValidation;
-use machinery::{GroupVersionKind, Object, Value, value};
+use machinery::{Object, Value, value};
 
-use super::{Failure, Hook, Request, Seen, operation_name};
+use super::{Failure, Hook, Seen};
+use crate::admission::Attributes;
 use crate::admission::pods::items;
 use crate::options::{DeleteOptions, Propagation, WriteOptions};
 
@@ -28,42 +29,9 @@ pub struct Review {
 }
 
 impl Review {
-    /// The review of a request in a version. The objects are in that version already.
-    pub fn of(request: &Request<'_>, seen: Seen<'_>, uid: &str, object: Value, old: Value) -> Self {
-        let attributes = &request.attributes;
-        let gvk = |of: Seen<'_>| {
-            let gvk = request.part().cloned().unwrap_or_else(|| of.kind.gvk(&of.version.name));
-            let GroupVersionKind { group, version, kind } = gvk;
-            value!({"group": group, "version": version, "kind": kind})
-        };
-        let gvr = |of: Seen<'_>| {
-            let (group, plural) = (of.kind.group.as_str(), of.kind.plural.as_str());
-            value!({"group": group, "version": (of.version.name.as_str()), "resource": plural})
-        };
-        let asked = attributes.as_asked();
-        let mut out = value!({
-            "uid": uid,
-            "kind": (gvk(seen)),
-            "resource": (gvr(seen)),
-            "requestKind": (gvk(asked)),
-            "requestResource": (gvr(asked)),
-            "operation": (operation_name(attributes.operation)),
-            "userInfo": (attributes.user.to_user_info()),
-            "dryRun": (attributes.dry_run),
-            "options": (request.options.clone()),
-        });
-        let texts = [
-            ("name", attributes.name),
-            ("namespace", request.namespace()),
-            ("subResource", attributes.subresource),
-            ("requestSubResource", attributes.subresource),
-        ];
-        if let Value::Object(fields) = &mut out {
-            for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-                fields.insert(key, text);
-            }
-        }
-        Self { request: out, object, old }
+    /// The review of a write in a version. The objects are in that version already.
+    pub fn of(attributes: &Attributes<'_>, seen: Seen<'_>, uid: &str, object: Value, old: Value) -> Self {
+        Self { request: attributes.to_request(seen, uid), object, old }
     }
 
     /// The uid by which the answer is known to belong to it.
@@ -94,8 +62,8 @@ impl ReviewVersion {
 
 impl Hook {
     /// The version to send, which is the first that the hook names and we know, if the request may be shown to it at all.
-    pub fn review_version(&self, request: &Request<'_>) -> Result<ReviewVersion, Failure> {
-        self.check_dry_run(&request.attributes)?;
+    pub fn review_version(&self, attributes: &Attributes<'_>) -> Result<ReviewVersion, Failure> {
+        self.check_dry_run(attributes)?;
         let known = |version: &Value| match version.as_str() {
             Some("v1") => Some(ReviewVersion::V1),
             Some("v1beta1") => Some(ReviewVersion::V1beta1),

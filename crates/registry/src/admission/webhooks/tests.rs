@@ -2,16 +2,13 @@ use auth::User;
 use machinery::{json, value};
 
 use super::*;
+use crate::admission::Operation;
 use crate::admission::testing::{Cluster, attributes};
 
 fn hook(entry: &str) -> Hook {
     let entry = json::parse(entry.as_bytes()).unwrap();
     let configuration = value!({"metadata": {"name": "conf"}, "webhooks": [entry]});
     Hook::all(&configuration).remove(0)
-}
-
-fn request<'a>(kind: &'a api::kind::Kind, user: &'a User, operation: Operation) -> Request<'a> {
-    Request { attributes: attributes(kind, user, operation), options: Value::Null }
 }
 
 const POD_RULE: &str = r#""rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "CONNECT"], "resources": ["pods", "pods/exec"]}]"#;
@@ -23,8 +20,8 @@ fn rules_and_selectors_say_whom_a_hook_concerns() {
     let cluster = Cluster::default().with("", "namespaces", r#"{"metadata": {"name": "n", "labels": {"a": "b"}}}"#);
     let object = value!({"metadata": {"name": "x", "labels": {"app": "web"}}});
     let check = |more: &str, operation: Operation, part: &str, expect: Result<bool, u16>| {
-        let mut request = request(&kind, &user, operation);
-        request.attributes.subresource = part;
+        let mut request = attributes(&kind, &user, operation);
+        request.subresource = part;
         let hook = hook(&format!("{{{POD_RULE}{more}}}"));
         let found = hook.selects(&request, &object, &cluster);
         assert_eq!(found.map(|version| version.is_some()).map_err(|status| status.code), expect, "{more}");
@@ -39,9 +36,9 @@ fn rules_and_selectors_say_whom_a_hook_concerns() {
     check(r#", "namespaceSelector": {"matchLabels": {"a": "c"}}"#, Operation::Create, "", Ok(false));
     check(r#", "namespaceSelector": {}"#, Operation::Create, "", Ok(true));
     let nowhere = hook(&format!(r#"{{{POD_RULE}, "namespaceSelector": {{"matchLabels": {{"a": "b"}}}}}}"#));
-    let missing = nowhere.selects(&request(&kind, &user, Operation::Create), &object, &Cluster::default());
+    let missing = nowhere.selects(&attributes(&kind, &user, Operation::Create), &object, &Cluster::default());
     assert_eq!(missing.unwrap_err().code, 404);
-    let unconcerned = nowhere.selects(&request(&kind, &user, Operation::Update), &object, &Cluster::default());
+    let unconcerned = nowhere.selects(&attributes(&kind, &user, Operation::Update), &object, &Cluster::default());
     assert!(unconcerned.unwrap().is_none());
 }
 
@@ -50,8 +47,8 @@ fn an_equivalent_version_is_shown_where_the_hook_does_not_name_the_requests_own(
     let kind = api::autoscaling::horizontal_pod_autoscaler::kind();
     let user = User::anonymous();
     let check = |policy: &str, asked: &str, expect: Option<&str>| {
-        let mut request = request(&kind, &user, Operation::Create);
-        request.attributes.version = kind.version(asked).unwrap();
+        let mut request = attributes(&kind, &user, Operation::Create);
+        request.version = kind.version(asked).unwrap();
         let hook = hook(&format!(
             r#"{{"matchPolicy": "{policy}", "rules": [{{"apiGroups": ["autoscaling"], "apiVersions": ["v1"],
                 "operations": ["*"], "resources": ["*"]}}]}}"#
@@ -73,7 +70,7 @@ fn events_are_the_same_objects_in_both_groups() {
             r#"{{"matchPolicy": "{policy}", "rules": [{{"apiGroups": ["{group}"], "apiVersions": ["v1"],
                 "operations": ["*"], "resources": ["events"]}}]}}"#
         ));
-        let request = request(kind, &user, Operation::Create);
+        let request = attributes(kind, &user, Operation::Create);
         let found = hook.selects(&request, &Value::Null, &Cluster::default()).unwrap();
         assert_eq!(found.map(|seen| seen.kind.group.as_str()), expect);
     };
@@ -88,12 +85,12 @@ fn match_conditions_hold_or_the_failure_policy_decides() {
     let kind = api::core::pod::kind();
     let user = User::authenticated("jane", []);
     let check = |expression: &str, policy: &str, expect: Result<bool, &str>| {
-        let request = request(&kind, &user, Operation::Create);
+        let request = attributes(&kind, &user, Operation::Create);
         let hook = hook(&format!(
             r#"{{"name": "h", "failurePolicy": "{policy}", "matchConditions": [{{"name": "c", "expression": "{expression}"}}]}}"#
         ));
         let object = value!({"metadata": {"name": "x"}});
-        let review = Review::of(&request, request.attributes.as_asked(), "u", object, Value::Null);
+        let review = Review::of(&request, request.as_asked(), "u", object, Value::Null);
         let held = hook.conditions_hold(&request, &review, &Cluster::default());
         assert_eq!(held.as_ref().map(|held| *held).map_err(|status| status.message.as_str()), expect);
     };
@@ -111,12 +108,11 @@ fn match_conditions_hold_or_the_failure_policy_decides() {
 fn a_review_says_everything_about_a_request() {
     let kind = api::core::pod::kind();
     let user = User::authenticated("jane", []);
-    let request = Request {
-        options: delete_options(&crate::options::DeleteOptions { grace_period_seconds: Some(3), ..Default::default() }),
-        ..request(&kind, &user, Operation::Delete)
-    };
+    let options =
+        delete_options(&crate::options::DeleteOptions { grace_period_seconds: Some(3), ..Default::default() });
+    let request = Attributes { options: &options, ..attributes(&kind, &user, Operation::Delete) };
     let old = value!({"metadata": {"name": "x"}});
-    let review = Review::of(&request, request.attributes.as_asked(), "u", Value::Null, old).to_value(ReviewVersion::V1);
+    let review = Review::of(&request, request.as_asked(), "u", Value::Null, old).to_value(ReviewVersion::V1);
     let expect = value!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -143,8 +139,8 @@ fn a_review_says_everything_about_a_request() {
 fn outcome(phase: Phase, response: &str) -> String {
     let kind = api::core::pod::kind();
     let user = User::anonymous();
-    let request = request(&kind, &user, Operation::Create);
-    let review = Review::of(&request, request.attributes.as_asked(), "u", value!({}), Value::Null);
+    let request = attributes(&kind, &user, Operation::Create);
+    let review = Review::of(&request, request.as_asked(), "u", value!({}), Value::Null);
     let hook = hook(r#"{"name": "h.example.com"}"#);
     let answer = json::parse(response.as_bytes()).unwrap();
     let mut notes = Notes::default();
@@ -211,8 +207,8 @@ fn answers_are_read_strictly_and_refusals_are_in_the_hooks_words() {
 fn a_dry_run_is_shown_only_to_hooks_without_side_effects() {
     let kind = api::core::pod::kind();
     let user = User::anonymous();
-    let mut request = request(&kind, &user, Operation::Create);
-    request.attributes.dry_run = true;
+    let mut request = attributes(&kind, &user, Operation::Create);
+    request.dry_run = true;
     let check = |effects: &str, expect: Option<&str>| {
         let hook = hook(&format!(
             r#"{{"name": "h", "sideEffects": "{effects}", "failurePolicy": "Ignore", "admissionReviewVersions": ["v1"]}}"#
@@ -224,23 +220,4 @@ fn a_dry_run_is_shown_only_to_hooks_without_side_effects() {
     check("None", None);
     check("NoneOnDryRun", None);
     check("Some", Some("admission webhook \"h\" does not support dry run"));
-}
-
-#[test]
-fn who_asked_to_see_changes_of_others_is_asked_again_and_nobody_else() {
-    let hook_of =
-        |name: &str, policy: &str| hook(&format!(r#"{{"name": "{name}", "reinvocationPolicy": "{policy}"}}"#));
-    let (first, second, third) = (hook_of("a", "IfNeeded"), hook_of("b", "Never"), hook_of("c", "IfNeeded"));
-    let mut again = Reinvocation::default();
-    again.asked(&first, false);
-    again.asked(&second, true);
-    again.asked(&third, false);
-    again.finish(&value!({"a": 1}));
-    again.begin_second(&value!({"a": 1}));
-    assert_eq!([&first, &second, &third].map(|hook| again.wants(hook)), [true, false, false]);
-    let mut again = Reinvocation::default();
-    again.asked(&third, false);
-    again.finish(&value!({"a": 1}));
-    again.begin_second(&value!({"a": 2}));
-    assert!(again.wants(&third), "plug-ins changed the object meanwhile");
 }

@@ -1,0 +1,243 @@
+//! What is measured of admission: steps, plug-ins, webhooks, policies, and the expressions in them.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use registry::admission::Operation;
+use registry::admission::measure::{Check, Measured, Policies};
+
+use super::family::{Counter, Family, Histogram};
+use super::{counter, spread};
+
+const SECONDS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+const HOOK_SECONDS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+const CHECK_SECONDS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
+const CONVERSION_SECONDS: [f64; 15] =
+    [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
+const CEL_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Four operations, two steps, refused or not.
+const SERIES_OF_PLUGIN: usize = 16;
+/// Codes beyond are counted as this one, since a hook may say any number.
+const CODE_MAX: u16 = 600;
+
+/// See the module.
+pub struct Admission {
+    steps: Family<Histogram>,
+    plugins: Family<Histogram>,
+    /// Series of plug-ins that were found once: every write passes all of them twice.
+    known: Vec<[OnceLock<Arc<Histogram>>; SERIES_OF_PLUGIN]>,
+    hook_seconds: Family<Histogram>,
+    hook_requests: Family<Counter>,
+    hook_rejections: Family<Counter>,
+    hook_fail_open: Family<Counter>,
+    conversions: Family<Counter>,
+    conversion_seconds: Family<Histogram>,
+    validating: Family<Counter>,
+    validating_seconds: Family<Histogram>,
+    mutating: Family<Counter>,
+    mutating_seconds: Family<Histogram>,
+    compilations: Family<Histogram>,
+    evaluations: Family<Histogram>,
+}
+
+/// What a plug-in did in a step.
+pub struct Turn<'a> {
+    /// The plug-in.
+    pub name: &'a str,
+    /// What is done to the object.
+    pub operation: Operation,
+    /// Whether it judged the object rather than changing it.
+    pub validates: bool,
+    /// Whether it refused.
+    pub is_refused: bool,
+}
+
+/// A call of a webhook and what came of it.
+pub struct HookCall<'a> {
+    /// The webhook.
+    pub name: &'a str,
+    /// `admit` or `validating`.
+    pub phase: &'static str,
+    /// What is done to the object.
+    pub operation: &'static str,
+    /// What the webhook, or asking it, came to: 200, or the code of the refusal; 0 if what it wants cannot be done.
+    pub code: u16,
+    /// Why the request is refused, if it is.
+    pub rejection: Option<&'static str>,
+    /// Whether the webhook could not be asked and the request goes on.
+    pub failed_open: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        const NAMED: [&str; 4] = ["name", "operation", "rejected", "type"];
+        const CHECK: [&str; 4] = ["enforcement_action", "error_type", "policy", "policy_binding"];
+        const MUTATION: [&str; 3] = ["error_type", "policy", "policy_binding"];
+        const CONVERSION: [&str; 2] = ["failure_type", "result"];
+        let short = || Histogram::new(&SECONDS);
+        let check = || Histogram::new(&CHECK_SECONDS);
+        let cel = || Histogram::new(&CEL_SECONDS);
+        Self {
+            steps: spread(
+                "apiserver_admission_step_admission_duration_seconds",
+                "How long the steps of admission took.",
+                &["operation", "rejected", "type"],
+                short,
+            ),
+            plugins: spread(
+                "apiserver_admission_controller_admission_duration_seconds",
+                "How long plug-ins took.",
+                &NAMED,
+                short,
+            ),
+            known: (0..registry::admission::names().count())
+                .map(|_| std::array::from_fn(|_| OnceLock::new()))
+                .collect(),
+            hook_seconds: spread(
+                "apiserver_admission_webhook_admission_duration_seconds",
+                "How long webhooks took.",
+                &NAMED,
+                || Histogram::new(&HOOK_SECONDS),
+            ),
+            hook_requests: counter(
+                "apiserver_admission_webhook_request_total",
+                "Calls of webhooks.",
+                &["code", "name", "operation", "rejected", "type"],
+            ),
+            hook_rejections: counter(
+                "apiserver_admission_webhook_rejection_count",
+                "Requests that a webhook refused, or that ended with it.",
+                &["error_type", "name", "operation", "rejection_code", "type"],
+            ),
+            hook_fail_open: counter(
+                "apiserver_admission_webhook_fail_open_count",
+                "Calls that failed, and did no harm.",
+                &["name", "type"],
+            ),
+            conversions: counter("apiserver_conversion_webhook_request_total", "Calls of conversions.", &CONVERSION),
+            conversion_seconds: spread(
+                "apiserver_conversion_webhook_duration_seconds",
+                "How long conversions took.",
+                &CONVERSION,
+                || Histogram::new(&CONVERSION_SECONDS),
+            ),
+            validating: counter("apiserver_validating_admission_policy_check_total", "What policies judged.", &CHECK),
+            validating_seconds: spread(
+                "apiserver_validating_admission_policy_check_duration_seconds",
+                "How long that took.",
+                &CHECK,
+                check,
+            ),
+            mutating: counter("apiserver_mutating_admission_policy_check_total", "What policies changed.", &MUTATION),
+            mutating_seconds: spread(
+                "apiserver_mutating_admission_policy_check_duration_seconds",
+                "How long that took.",
+                &MUTATION,
+                check,
+            ),
+            compilations: spread(
+                "apiserver_cel_compilation_duration_seconds",
+                "How long expressions took to compile.",
+                &[],
+                cel,
+            ),
+            evaluations: spread(
+                "apiserver_cel_evaluation_duration_seconds",
+                "How long expressions took to evaluate.",
+                &[],
+                cel,
+            ),
+        }
+    }
+}
+
+impl Admission {
+    /// A step is over: `admit` or `validate`.
+    pub fn stepped(&self, step: &str, operation: &str, is_refused: bool, took: Duration) {
+        self.steps.with(&[operation, word(is_refused), step]).observe(took.as_secs_f64());
+    }
+
+    /// A plug-in, the one `at` this place of its chain, has had its turn in a step.
+    pub fn plugged(&self, at: usize, turn: &Turn<'_>, took: Duration) {
+        let find = || {
+            let step = if turn.validates { "validate" } else { "admit" };
+            self.plugins.with(&[turn.name, turn.operation.word(), word(turn.is_refused), step])
+        };
+        let of_turn = turn.operation as usize * 4 + usize::from(turn.validates) * 2 + usize::from(turn.is_refused);
+        match self.known.get(at) {
+            Some(series) => series[of_turn].get_or_init(find).observe(took.as_secs_f64()),
+            None => find().observe(took.as_secs_f64()),
+        }
+    }
+
+    /// A webhook was asked.
+    pub fn called(&self, call: &HookCall<'_>) {
+        let HookCall { name, phase, operation, .. } = *call;
+        let rejected = word(call.rejection.is_some());
+        let code = call.code.min(CODE_MAX).to_string();
+        self.hook_seconds.with(&[name, operation, rejected, phase]).observe(call.took.as_secs_f64());
+        self.hook_requests.with(&[&code, name, operation, rejected, phase]).add(1);
+        if let Some(error) = call.rejection {
+            self.hook_rejections.with(&[error, name, operation, &code, phase]).add(1);
+        }
+        if call.failed_open {
+            self.hook_fail_open.with(&[name, phase]).add(1);
+        }
+    }
+
+    /// Objects were converted, or not.
+    pub fn converted(&self, is_success: bool, took: Duration) {
+        let labels = if is_success { ["", "success"] } else { ["conversion_webhook_call_failure", "failure"] };
+        self.conversions.with(&labels).add(1);
+        self.conversion_seconds.with(&labels).observe(took.as_secs_f64());
+    }
+
+    /// What admission measured of itself.
+    pub fn measured(&self, what: Measured<'_>) {
+        match what {
+            Measured::Compilation(took) => self.compilations.with(&[]).observe(took.as_secs_f64()),
+            Measured::Evaluation(took) => self.evaluations.with(&[]).observe(took.as_secs_f64()),
+            Measured::Check(check) => self.checked(&check),
+        }
+    }
+
+    fn checked(&self, check: &Check<'_>) {
+        let Check { policy, binding, action, took, .. } = *check;
+        let error = if check.failed { "invalid_error" } else { "no_error" };
+        let seconds = took.as_secs_f64();
+        match check.by {
+            Policies::Validating => {
+                self.validating.with(&[action, error, policy, binding]).add(1);
+                self.validating_seconds.with(&[action, error, policy, binding]).observe(seconds);
+            }
+            Policies::Mutating => {
+                self.mutating.with(&[error, policy, binding]).add(1);
+                self.mutating_seconds.with(&[error, policy, binding]).observe(seconds);
+            }
+        }
+    }
+
+    /// All series as text.
+    pub fn print(&self, out: &mut String) {
+        self.steps.print(out);
+        self.plugins.print(out);
+        self.hook_seconds.print(out);
+        self.hook_requests.print(out);
+        self.hook_rejections.print(out);
+        self.hook_fail_open.print(out);
+        self.conversions.print(out);
+        self.conversion_seconds.print(out);
+        self.validating.print(out);
+        self.validating_seconds.print(out);
+        self.mutating.print(out);
+        self.mutating_seconds.print(out);
+        self.compilations.print(out);
+        self.evaluations.print(out);
+    }
+}
+
+const fn word(yes: bool) -> &'static str {
+    if yes { "true" } else { "false" }
+}

@@ -1,0 +1,86 @@
+//! What clients are told of fields that are unknown or given twice, and the forms in which they get answers.
+
+use http::Method;
+use machinery::value;
+
+use crate::server::{Answer, Cluster};
+
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// A kind that keeps what its schema does not describe.
+async fn with_widgets() -> Cluster {
+    let cluster = Cluster::start().await;
+    let definition = value!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true, "properties": {"foo": {"type": "string"}}}}}}}]}});
+    cluster.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.ok();
+    cluster.until("/apis/example.com/v1/widgets", |answer| answer.code == 200).await;
+    cluster
+}
+
+async fn apply(cluster: &Cluster, path: &str, mode: &str, body: &str) -> Answer {
+    let path = format!("{path}?fieldManager=m&fieldValidation={mode}");
+    cluster.send(Method::PATCH, &path, APPLY, body.to_owned()).await
+}
+
+#[tokio::test]
+async fn an_applied_key_that_stands_twice_is_refused_told_or_ignored() {
+    let cluster = with_widgets().await;
+    let body =
+        "\napiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  other: 1\n  foo: a\n  foo: b\n";
+    let widget = "/apis/example.com/v1/namespaces/default/widgets/w";
+    let told = r#"line 9: key "foo" already set in map"#;
+    let strict = apply(&cluster, widget, "Strict", body).await;
+    let start = "400 error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  ";
+    assert_eq!(strict.refused(), format!("{start}{told}"));
+    assert_eq!(cluster.get(widget).await.code, 404);
+    let warned = apply(&cluster, widget, "Warn", body).await;
+    assert_eq!((warned.code, warned.warnings()), (201, vec![told.replace('"', "\\\"")]));
+    let ignored = apply(&cluster, widget, "Ignore", body).await;
+    assert_eq!((ignored.code, ignored.warnings()), (200, vec![]));
+    assert_eq!(ignored.body.str_at(&["spec", "foo"]), Some("b"));
+}
+
+#[tokio::test]
+async fn an_applied_scale_is_read_as_strictly() {
+    let cluster = Cluster::start().await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = value!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    cluster.post(deployments, &deployment).await.ok();
+    let body = "apiVersion: autoscaling/v1\nkind: Scale\nmetadata:\n  name: d\nspec:\n  replicas: 1\n  replicas: 1\n";
+    let scale = format!("{deployments}/d/scale");
+    let strict = apply(&cluster, &scale, "Strict", body).await;
+    assert!(strict.refused().contains(r#"line 7: key "replicas" already set in map"#), "{}", strict.refused());
+    let warned = apply(&cluster, &scale, "Warn", body).await;
+    assert_eq!((warned.code, warned.warnings().len()), (200, 1));
+}
+
+#[tokio::test]
+async fn findings_in_an_object_of_a_built_in_kind_stand_in_the_order_of_the_text() {
+    let cluster = Cluster::start().await;
+    let text = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"unknownField": "x", "replicas": 1, "replicas": 2}}"#;
+    let path = "/apis/apps/v1/namespaces/default/deployments?fieldValidation=Strict";
+    let refused = cluster.send(Method::POST, path, "application/json", text).await.refused();
+    let told = r#"strict decoding error: unknown field "spec.unknownField", duplicate field "spec.replicas""#;
+    assert!(refused.ends_with(told), "{refused}");
+}
+
+#[tokio::test]
+async fn a_review_is_not_shown_as_a_table() {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let cluster = Cluster::start().await;
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let refused = cluster.post_as(path, TABLE, &review).await;
+    assert!(refused.refused().starts_with("406 only the following media types are accepted"), "{}", refused.refused());
+    let whole = cluster.post_as(path, &format!("{TABLE},application/json"), &review).await.ok();
+    assert_eq!(whole["status"]["allowed"], value!(true));
+    assert_eq!(cluster.get_as("/api/v1/namespaces", TABLE).await.ok().str_at(&["kind"]), Some("Table"));
+}

@@ -1,0 +1,63 @@
+//! A write as hooks and expressions are told of it: an AdmissionRequest without its objects.
+
+use machinery::{GroupVersionKind, Value, value};
+
+use super::{Attributes, Operation, Seen};
+
+impl Attributes<'_> {
+    /// The kind of what is sent, if it is another than the resource's own: a `Binding` under a pod, a `Scale`.
+    pub fn part(&self) -> Option<&GroupVersionKind> {
+        self.kind.subresource(&self.version.name, self.subresource).and_then(|part| part.kind.as_ref())
+    }
+
+    /// What an AdmissionRequest says in the version that somebody wants to see.
+    pub(super) fn to_request(&self, seen: Seen<'_>, uid: &str) -> Value {
+        let gvk = |of: Seen<'_>| {
+            let gvk = self.part().cloned().unwrap_or_else(|| of.kind.gvk(&of.version.name));
+            let GroupVersionKind { group, version, kind } = gvk;
+            value!({"group": group, "version": version, "kind": kind})
+        };
+        let gvr = |of: Seen<'_>| {
+            let (group, plural) = (of.kind.group.as_str(), of.kind.plural.as_str());
+            value!({"group": group, "version": (of.version.name.as_str()), "resource": plural})
+        };
+        let asked = self.as_asked();
+        let mut out = value!({
+            "uid": uid,
+            "kind": (gvk(seen)),
+            "resource": (gvr(seen)),
+            "requestKind": (gvk(asked)),
+            "requestResource": (gvr(asked)),
+            "operation": (self.operation.word()),
+            "userInfo": (self.user.to_user_info()),
+            "dryRun": (self.dry_run),
+            "options": (self.options.clone()),
+        });
+        // The namespace of a namespace is itself.
+        let namespace = if self.is("", "namespaces") { self.name } else { self.namespace };
+        let texts = [
+            ("name", self.name),
+            ("namespace", namespace),
+            ("subResource", self.subresource),
+            ("requestSubResource", self.subresource),
+        ];
+        if let Value::Object(fields) = &mut out {
+            for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+                fields.insert(key, text);
+            }
+        }
+        out
+    }
+}
+
+impl Operation {
+    /// Its word in rules, requests and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
