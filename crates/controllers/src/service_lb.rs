@@ -27,6 +27,8 @@ const NODES_MAX: usize = 64;
 pub struct Config {
     /// Addresses to give, both ends of each range included; without any, those of the nodes are given.
     pub pool: Vec<(IpAddr, IpAddr)>,
+    /// Ports that the machines need for themselves: where services share the nodes' addresses, none gets these.
+    pub reserved: BTreeSet<i64>,
 }
 
 /// The controller.
@@ -52,7 +54,10 @@ impl Controller for ServiceLb {
     /// Nodes say every few seconds that they are well, and most services are none of ours.
     fn matters(kind: &str, old: &Value, new: &Value) -> bool {
         match kind {
-            "nodes" => addresses_of(old) != addresses_of(new) || takes_traffic(old) != takes_traffic(new),
+            "nodes" => {
+                let seen = |node| (addresses_of(node), takes_traffic(node), kubelet_port(node));
+                seen(old) != seen(new)
+            }
             _ => is_balanced(old) || is_balanced(new) || !given(new).is_empty(),
         }
     }
@@ -75,7 +80,7 @@ impl Controller for ServiceLb {
         // The oldest first: whoever has something keeps it when another comes.
         ours.sort_by_key(|service| (text(service, &["metadata", "creationTimestamp"]), Key::of(service)));
         let wanted = match observed.config.pool.is_empty() {
-            true => of_nodes(&ours, &observed.nodes),
+            true => of_nodes(&ours, &observed.nodes, &observed.config.reserved),
             false => of_pool(&ours, &observed.config.pool),
         };
         for (service, wanted) in ours.iter().zip(wanted) {
@@ -102,7 +107,7 @@ impl Config {
     /// Reads a pool: `192.0.2.10-192.0.2.20,198.51.100.0/28,2001:db8::5`; nothing if it is none.
     pub fn parse(text: &str) -> Option<Self> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-        Some(Self { pool: parts.map(range).collect::<Option<_>>()? })
+        Some(Self { pool: parts.map(range).collect::<Option<_>>()?, reserved: BTreeSet::new() })
     }
 }
 
@@ -130,13 +135,18 @@ fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
 /// What each service gets, or why it gets nothing.
 type Wanted = Vec<Result<Vec<IpAddr>, String>>;
 
-fn of_nodes(services: &[&Value], nodes: &[&Value]) -> Wanted {
+fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> Wanted {
+    let kubelets: BTreeSet<i64> = nodes.iter().filter_map(|node| kubelet_port(node)).collect();
     let takers = nodes.iter().filter(|node| takes_traffic(node)).take(NODES_MAX);
     let addresses: Vec<IpAddr> = takers.flat_map(|node| addresses_of(node)).collect();
     let mut taken: BTreeMap<(&str, i64), Key> = BTreeMap::new();
     let mut wanted = Wanted::with_capacity(services.len());
     for service in services {
         let ports: Vec<(&str, i64)> = ports(service).collect();
+        if let Some((_, port)) = ports.iter().find(|(_, port)| reserved.contains(port) || kubelets.contains(port)) {
+            wanted.push(Err(format!("port {port} of the nodes is the machines' own")));
+            continue;
+        }
         if let Some((port, by)) = ports.iter().find_map(|port| Some((port, taken.get(port)?))) {
             wanted.push(Err(format!("port {}/{} of the nodes belongs to {by}", port.1, port.0)));
             continue;
@@ -259,6 +269,10 @@ fn addresses_of(node: &Value) -> Vec<IpAddr> {
     };
     let external = of("ExternalIP");
     if external.is_empty() { of("InternalIP") } else { external }
+}
+
+fn kubelet_port(node: &Value) -> Option<i64> {
+    node.at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"])?.as_int()
 }
 
 fn takes_traffic(node: &Value) -> bool {

@@ -17,16 +17,16 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use client::config::Kubeconfig;
 use client::{Client, Event, Settings, Target, WatchOptions};
 use machinery::meta::Meta;
-use machinery::{Resource, Value, json, value};
+use machinery::{Resource, Value};
 use pki::Pki;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::component;
-use crate::join::{self, Cluster, JoinToken};
+use crate::join::{self, Cluster, JoinToken, Network};
 use crate::up::plan::{self, Layout, Place};
-use crate::up::{self, Instance, Options, Parts, Steps, addons, preflight, ready};
+use crate::up::{self, Instance, Options, Parts, Steps, addons, address, background, preflight, ready};
 use balancer::Servers;
 
 static SLICES: Resource = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
@@ -45,9 +45,9 @@ struct Agent {
     /// Everything is kept here.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Address of this machine [default: the one it reaches others from].
-    #[arg(long)]
-    node_ip: Option<IpAddr>,
+    /// Address of this machine, or one a family [default: those it reaches others from].
+    #[arg(long, value_delimiter = ',')]
+    node_ip: Vec<IpAddr>,
     /// The name of the node [default: this machine's].
     #[arg(long)]
     node_name: Option<String>,
@@ -63,6 +63,13 @@ struct Agent {
     /// Parts that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     disable: Vec<String>,
+    /// Run in the background, and return when the node is one of the cluster's.
+    #[arg(short = 'd', long)]
+    background: bool,
+    /// Print a systemd unit that does this at every start of the machine, and do nothing else. The token is in it as long as it
+    /// is among the arguments: join first, and leave it out.
+    #[arg(long)]
+    systemd_unit: bool,
     /// The network namespace that is this node's.
     #[arg(long, hide = true)]
     netns: Option<PathBuf>,
@@ -84,6 +91,13 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Runs the node until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let agent = Agent::from_arg_matches(matches)?;
+    if agent.systemd_unit {
+        return background::print_unit();
+    }
+    preflight::room(&agent.data_dir)?;
+    if agent.background {
+        return background::start(&agent.data_dir);
+    }
     if let Some(parent) = agent.with_process {
         set_parent_process_death_signal(Some(Signal::TERM))?;
         ensure!(getppid() == Pid::from_raw(parent), "the process that this one is for has ended");
@@ -98,18 +112,19 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         own_flags.insert(row.name, flags);
     }
     let instance = Instance::claim(&agent.data_dir)?;
-    preflight::node(agent.kubelet_port, &agent.data_dir)?;
+    let options = options(&agent, own_flags);
+    preflight::node(&options)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();
-    component::run(serve(&agent, own_flags, &instance))
+    component::run(serve(&agent, options, &instance))
 }
 
-async fn serve(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, instance: &Instance) -> Result<()> {
+async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::begin();
     let cluster = cluster(agent).await?;
     steps.done("cluster");
-    let options = options(agent, own_flags, &cluster);
-    let address = preflight::address_or(agent.node_ip)?;
-    let layout = Layout { port: agent.local_port, ..Layout::of(&options, address)? };
+    let options = cluster.network.clone().given(options);
+    let addresses = preflight::addresses_or(&agent.node_ip, &options.service_cidr)?;
+    let layout = Layout { port: agent.local_port, ..Layout::of(&options, addresses)? };
     let first = agent.server.parse::<http::Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
     let first = first.with_context(|| format!("--server {:?} is no address", agent.server))?;
     let servers = Arc::new(Servers::open(&agent.data_dir.join("servers"), &first));
@@ -121,6 +136,8 @@ async fn serve(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, in
     running.spawn(async move { ("balancer", passing.serve(listener).await) });
     up::until(&mut running, credentials(agent, &layout)).await?;
     steps.done("certificates");
+    let network = cluster.network.refreshed(client(&layout, "kubelet"), &agent.data_dir).await?;
+    let options = network.given(options);
     let rows = plan::of(&[Place::Node], &options, &layout, &Pki::at(&layout.pki()));
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
     for (row, flags) in rows {
@@ -146,19 +163,15 @@ async fn serve(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, in
         biased;
         signal = crate::etcd::signal() => signal,
         ended = up::first_end(&mut running) => ended,
+        moved = address::changed(&options, &layout.addresses) => moved.and_then(|()| address::begin_anew()),
     }
 }
 
 /// What is known of the cluster: by the folder, or by asking with the token.
 async fn cluster(agent: &Agent) -> Result<Cluster> {
-    let (file, authority) = (agent.data_dir.join("cluster.json"), agent.data_dir.join("pki").join("ca.crt"));
-    if let (Ok(text), Ok(authority)) = (std::fs::read(&file), std::fs::read_to_string(&authority)) {
-        let kept =
-            json::parse(&text).with_context(|| format!("{} is damaged; remove it and join again", file.display()))?;
-        let field = |name: &str| {
-            kept.str_at(&[name]).map(str::to_owned).with_context(|| format!("{name} is missing in {}", file.display()))
-        };
-        return Ok(Cluster { authority, pod_cidr: field("podCIDR")?, service_cidr: field("serviceCIDR")? });
+    let authority = agent.data_dir.join("pki").join("ca.crt");
+    if let (Some(network), Ok(authority)) = (Network::kept(&agent.data_dir)?, std::fs::read_to_string(&authority)) {
+        return Ok(Cluster { authority, network });
     }
     let Some(token) = &agent.token else {
         bail!("this machine has not joined yet; give it a token with --token, made by `knarr token create` on a server")
@@ -166,18 +179,15 @@ async fn cluster(agent: &Agent) -> Result<Cluster> {
     let cluster = join::ask(&agent.server, &JoinToken::parse(token)?).await?;
     std::fs::create_dir_all(agent.data_dir.join("pki"))?;
     std::fs::write(&authority, &cluster.authority)?;
-    let kept = value!({"podCIDR": (cluster.pod_cidr.as_str()), "serviceCIDR": (cluster.service_cidr.as_str())});
-    std::fs::write(&file, json::to_string(&kept))?;
+    cluster.network.keep(&agent.data_dir)?;
     Ok(cluster)
 }
 
-fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>, cluster: &Cluster) -> Options {
+fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>) -> Options {
     Options {
         data_dir: agent.data_dir.clone(),
-        node_ip: agent.node_ip,
+        node_ip: agent.node_ip.clone(),
         node_name: agent.node_name.clone(),
-        pod_cidr: cluster.pod_cidr.clone(),
-        service_cidr: cluster.service_cidr.clone(),
         kubelet_port: agent.kubelet_port,
         dns_port: agent.dns_port,
         disable: agent.disable.clone(),

@@ -27,6 +27,8 @@ use flags::Flags;
 use crate::component::{self, Inside};
 
 /// Adds the flags that mean something, and those that do not.
+/// Where in its folder the store of this process can be saved from.
+pub const STORE_SOCKET: &str = "store.sock";
 /// How long a store may take to answer for the first time, and how often it is asked.
 const STORE_PATIENCE: Duration = Duration::from_secs(20);
 const STORE_LOOK: Duration = Duration::from_millis(100);
@@ -65,6 +67,7 @@ fn check_gate(gate: &str) -> Result<()> {
 
 async fn serve(flags: &Flags, inside: Option<&Inside>) -> Result<()> {
     let (store, node) = store(flags).await?;
+    let keeping = keep_store(flags, &store);
     let server = Server::start(config(flags)?, store).await?;
     tracing::info!(address = %server.address(), "serving");
     if let Some(inside) = inside {
@@ -73,6 +76,7 @@ async fn serve(flags: &Flags, inside: Option<&Inside>) -> Result<()> {
     tokio::select! {
         signal = crate::etcd::signal() => signal?,
         reason = stopped(node.as_ref()) => bail!("the embedded store stopped: {reason:?}"),
+        () = keeping => {}
     }
     server.stop().await;
     if let Some(node) = node {
@@ -272,6 +276,20 @@ async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
     }
     let (client, node) = ::store::alone::open(flags.data_dir.join("store")).await?;
     Ok((client, Some(node)))
+}
+
+/// Lets whoever owns the folder save the store in this process while it runs.
+fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<> {
+    let backend = if let Client::Local(backend) = store { Some(backend.clone()) } else { None };
+    let socket = flags.data_dir.join(STORE_SOCKET);
+    async move {
+        if let Some(backend) = backend
+            && let Err(error) = ::store::alone::serve_snapshots(backend, &socket, std::future::pending()).await
+        {
+            tracing::warn!(%error, "snapshots of the running store cannot be saved");
+        }
+        std::future::pending().await
+    }
 }
 
 /// Waits a while for a store that is started at the same time: failing at once would be paid with a restart's delay.

@@ -42,7 +42,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let Certs { data_dir, what } = Certs::from_arg_matches(matches)?;
     let folder = data_dir.join("pki");
     ensure!(folder.is_dir(), "there is no cluster in {}", data_dir.display());
-    let pki = Pki::open(&folder)?;
+    let pki = Pki::at(&folder);
     match what {
         What::Ls => {
             let now = SystemTime::now();
@@ -58,6 +58,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
+    ensure!(
+        pki.authority_pair(Authority::Cluster).key.is_file(),
+        "this machine is no server: it asks the cluster for its certificates, and for new ones before they end"
+    );
     let before = pki.list()?;
     let holder = Instance::holder(data_dir)?;
     // A process that has not come to listen would be ended by what it is told.

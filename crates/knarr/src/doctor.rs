@@ -2,7 +2,7 @@
 
 mod cluster;
 mod features;
-mod host;
+pub mod host;
 
 use std::path::PathBuf;
 

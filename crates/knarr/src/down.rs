@@ -51,7 +51,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             println!("stopped process {process}");
         }
     }
-    let nodes = Nodes::open(&data_dir, None)?;
+    let nodes = Nodes::open(&data_dir);
     for name in nodes.names()? {
         let folder = nodes.folder_of(&name);
         if folder.join("knarr.lock").is_file() {

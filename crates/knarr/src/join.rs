@@ -14,7 +14,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use client::config::{Credential, Pem, Secret, Tls};
 use client::{Client, Config, Settings, Target};
-use machinery::{Resource, Value, yaml};
+use machinery::{Resource, Value, json, yaml};
+
+use crate::up::Options;
 
 /// Whom the bearer of a token is one of.
 pub const GROUP: &str = "system:bootstrappers:knarr:agents";
@@ -28,8 +30,12 @@ pub const SETTINGS: &str = "knarr-cluster";
 pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
 pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
 
+/// The file of a machine that joined which says what it was told.
+const KEPT: &str = "cluster.json";
 /// Nobody may wait for ever on a machine that does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A start waits for so long on what it can do without.
+const REFRESH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// `ID.SECRET.PIN`: a bootstrap token, and the hash of the authority that the cluster's servers must have. One for servers has
 /// a fourth part, the key to what servers share.
@@ -48,10 +54,90 @@ pub struct JoinToken {
 pub struct Cluster {
     /// The authority's certificate.
     pub authority: String,
+    /// What its network is.
+    pub network: Network,
+}
+
+/// What all machines of a cluster must know of its network. Whoever founded the cluster says it, in a config map; whoever
+/// joined keeps what was said last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
     /// Where pods get their addresses from.
     pub pod_cidr: String,
     /// Where services get theirs from.
     pub service_cidr: String,
+    /// What services of type LoadBalancer are given.
+    pub load_balancer: String,
+}
+
+impl Network {
+    /// That of the options.
+    pub fn of(options: &Options) -> Self {
+        let Options { pod_cidr, service_cidr, load_balancer, .. } = options.clone();
+        Self { pod_cidr, service_cidr, load_balancer }
+    }
+
+    /// The options with this network.
+    pub fn given(self, options: Options) -> Options {
+        let Self { pod_cidr, service_cidr, load_balancer } = self;
+        Options { pod_cidr, service_cidr, load_balancer, ..options }
+    }
+
+    /// As a config map has it, and a file.
+    pub fn data(&self) -> Value {
+        machinery::value!({
+            "podCIDR": (self.pod_cidr.as_str()),
+            "serviceCIDR": (self.service_cidr.as_str()),
+            "loadBalancer": (self.load_balancer.as_str()),
+        })
+    }
+
+    fn parse(data: &Value) -> Result<Self> {
+        let field = |name: &str| data.str_at(&[name]).map(str::to_owned);
+        let needed = |name: &str| field(name).with_context(|| format!("the cluster does not say its {name}"));
+        Ok(Self {
+            pod_cidr: needed("podCIDR")?,
+            service_cidr: needed("serviceCIDR")?,
+            // A server of before there were pools says nothing of them.
+            load_balancer: field("loadBalancer").unwrap_or_else(|| Options::default().load_balancer),
+        })
+    }
+
+    /// What a folder has kept.
+    pub fn kept(data_dir: &Path) -> Result<Option<Self>> {
+        let file = data_dir.join(KEPT);
+        let Ok(text) = std::fs::read(&file) else { return Ok(None) };
+        let kept = json::parse(&text).map_err(anyhow::Error::from).and_then(|data| Self::parse(&data));
+        kept.map(Some).with_context(|| format!("{} is damaged; remove it and join again", file.display()))
+    }
+
+    /// Keeps it in a folder.
+    pub fn keep(&self, data_dir: &Path) -> Result<()> {
+        Ok(pki::write(&data_dir.join(KEPT), &json::to_string(&self.data()), 0o644)?)
+    }
+
+    /// As the cluster says it now, or as it was kept while no server answers.
+    pub async fn refreshed(self, client: Result<Client>, data_dir: &Path) -> Result<Self> {
+        let asked = async { Self::asked(&client?).await };
+        match tokio::time::timeout(REFRESH_PATIENCE, asked).await.context("no answer").flatten() {
+            Ok(now) if now != self => {
+                now.keep(data_dir)?;
+                Ok(now)
+            }
+            Ok(same) => Ok(same),
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "no server says how the network is; it is taken as it was"
+                );
+                Ok(self)
+            }
+        }
+    }
+
+    async fn asked(client: &Client) -> Result<Self> {
+        Self::parse(&get(client, "kube-system", SETTINGS).await?["data"])
+    }
 }
 
 impl JoinToken {
@@ -108,11 +194,8 @@ pub async fn ask(server: &str, token: &JoinToken) -> Result<Cluster> {
         bail!("{server} is not a server of the cluster that the token is for: its authority is another one");
     }
     let bearer = bearer(server, &authority, token)?;
-    let settings = get(&bearer, "kube-system", SETTINGS).await.context("the server does not take the token")?;
-    let field = |name: &str| -> Result<String> {
-        Ok(settings.str_at(&["data", name]).with_context(|| format!("the cluster does not say its {name}"))?.to_owned())
-    };
-    Ok(Cluster { authority, pod_cidr: field("podCIDR")?, service_cidr: field("serviceCIDR")? })
+    let network = Network::asked(&bearer).await.context("the server does not take the token")?;
+    Ok(Cluster { authority, network })
 }
 
 /// A client that shows the token to servers of this authority.
@@ -208,6 +291,22 @@ mod tests {
         for wrong in ["", "abcdef.0123456789abcdef", "abcdef.0123456789abcdef.xyz", "ABCDEF.0123456789abcdef.00"] {
             assert!(JoinToken::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_machine_that_joined_keeps_the_clusters_network() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Network::kept(folder.path()).unwrap(), None);
+        let options = Options { load_balancer: "192.0.2.10-192.0.2.20".to_owned(), ..Options::default() };
+        let network = Network::of(&options);
+        network.keep(folder.path()).unwrap();
+        assert_eq!(Network::kept(folder.path()).unwrap(), Some(network.clone()));
+        assert_eq!(network.given(Options::default()).load_balancer, options.load_balancer);
+        let of_before = r#"{"podCIDR": "10.0.0.0/16", "serviceCIDR": "10.1.0.0/16"}"#;
+        std::fs::write(folder.path().join(KEPT), of_before).unwrap();
+        assert_eq!(Network::kept(folder.path()).unwrap().unwrap().load_balancer, "nodes");
+        std::fs::write(folder.path().join(KEPT), "{}").unwrap();
+        assert!(Network::kept(folder.path()).unwrap_err().to_string().contains("join again"));
     }
 
     #[test]

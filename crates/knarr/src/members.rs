@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ::store::client::{Member, Members};
+use ::store::client::{Member, Members, RemoteConfig};
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
@@ -69,13 +69,18 @@ pub struct Row {
 
 /// The members of a cluster's store, as that of this machine knows them; none if it keeps its state otherwise. Needs an executor.
 pub fn of(data_dir: &Path) -> Result<Option<Members>> {
+    Ok(config(data_dir)?.as_ref().map(Members::new).transpose()?)
+}
+
+/// How the member of this machine is reached, if there is one.
+pub fn config(data_dir: &Path) -> Result<Option<RemoteConfig>> {
     if !data_dir.join("etcd").is_dir() {
         return Ok(None);
     }
     let store = Store::Member { initial: Vec::new(), via: None };
     let options = Options { data_dir: data_dir.to_owned(), store, ..Options::default() };
-    let layout = Layout::of(&options, std::net::Ipv4Addr::LOCALHOST.into())?;
-    Ok(Some(Members::new(&layout.store_at("127.0.0.1"))?))
+    let layout = Layout::of(&options, vec![std::net::Ipv4Addr::LOCALHOST.into()])?;
+    Ok(Some(layout.store_at("127.0.0.1")))
 }
 
 /// Asks for all of them.

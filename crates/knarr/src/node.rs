@@ -47,7 +47,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Adds, lists or removes.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Node { data_dir, what } = Node::from_arg_matches(matches)?;
-    let nodes = Nodes::open(&data_dir, None)?;
+    let nodes = Nodes::open(&data_dir);
     if let What::Ls = what {
         nodes.names()?.iter().for_each(|name| println!("{name}"));
         return Ok(());

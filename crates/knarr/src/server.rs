@@ -3,17 +3,18 @@
 //! Every server runs an API server, and a member of the replicated store unless the store is an etcd of somebody else's. All
 //! API servers answer; controllers and schedulers elect the one that acts.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
+use client::Client;
 use pki::Pki;
 
 use ::store::client::Members;
 
-use crate::join::{self, JoinToken, bundle};
-use crate::up::plan::{Layout, Store};
+use crate::ask;
+use crate::join::{self, JoinToken, Network, bundle};
+use crate::up::plan::{self, Layout, Store};
 use crate::up::{self, Options, preflight};
 
 /// How a server comes to its cluster.
@@ -53,12 +54,18 @@ impl Server {
     /// Says where the state is; on the first start, after having come to know the cluster.
     async fn complete(&self, mut options: Options) -> Result<Options> {
         let is_new = !options.data_dir.join("pki").join("ca.crt").is_file();
-        let address = preflight::address_or(options.node_ip)?;
-        if let Some(server) = self.join.as_deref().filter(|_| is_new) {
-            self.come_to_know(server, &mut options).await?;
+        let network = match (self.join.as_deref(), Network::kept(&options.data_dir)?) {
+            (Some(server), _) if is_new => Some(self.come_to_know(server, &options).await?),
+            (Some(server), Some(kept)) => Some(kept.refreshed(as_admin(server, &options), &options.data_dir).await?),
+            (_, kept) => kept,
+        };
+        if let Some(network) = network {
+            options = Options { joined: true, ..network.given(options) };
         }
         options.store = if self.etcd_servers.is_empty() {
-            self.member(&options, address).await?
+            // Before the others take in a member that could not run.
+            preflight::member([plan::STORE_PORT, plan::STORE_PEER_PORT])?;
+            self.member(&options).await?
         } else {
             Store::External(self.etcd_flags())
         };
@@ -66,23 +73,24 @@ impl Server {
     }
 
     /// Takes what the servers of the cluster share.
-    async fn come_to_know(&self, server: &str, options: &mut Options) -> Result<()> {
+    async fn come_to_know(&self, server: &str, options: &Options) -> Result<Network> {
         let token = JoinToken::parse(self.token.as_deref().unwrap_or_default())?;
         let key = token.key.as_deref();
         let key =
             key.context("a server joins by a token that `knarr token create --server` makes; this one is for agents")?;
         let cluster = join::ask(server, &token).await?;
-        bundle::unlock(&join::shared(server, &cluster, &token).await?, key, &options.data_dir.join("pki"))?;
-        options.pod_cidr = cluster.pod_cidr;
-        options.service_cidr = cluster.service_cidr;
-        Ok(())
+        let shared = join::shared(server, &cluster, &token).await?;
+        // Before the authority, by which the next start knows that this machine has joined.
+        cluster.network.keep(&options.data_dir)?;
+        bundle::unlock(&shared, key, &options.data_dir.join("pki"))?;
+        Ok(cluster.network)
     }
 
     /// A member of the store: the one that ran before, the first, or one that the others take in.
-    async fn member(&self, options: &Options, address: IpAddr) -> Result<Store> {
+    async fn member(&self, options: &Options) -> Result<Store> {
         let has_run = options.data_dir.join("etcd").is_dir();
         let unnamed = Options { store: Store::Member { initial: Vec::new(), via: None }, ..options.clone() };
-        let layout = Layout::of(&unnamed, address)?;
+        let layout = Layout::of(&unnamed, preflight::addresses_or(&options.node_ip, &options.service_cidr)?)?;
         let own = format!("{}={}", layout.node_name, layout.peer_url());
         let Some(host) = self.join.as_deref().map(host_of).transpose()? else {
             return Ok(Store::Member { initial: vec![own], via: None });
@@ -109,6 +117,13 @@ impl Server {
             files.into_iter().filter_map(|(name, file)| Some(format!("--etcd-{name}={}", file.as_ref()?.display())));
         [format!("--etcd-servers={}", self.etcd_servers.join(","))].into_iter().chain(files).collect()
     }
+}
+
+/// A client of another server, with what this machine shows to its own.
+fn as_admin(server: &str, options: &Options) -> Result<Client> {
+    let mut config = ask::config(&options.data_dir)?;
+    config.server = server.parse().with_context(|| format!("--join {server:?} is no address"))?;
+    ask::admin(&config)
 }
 
 /// The host of a server's address.

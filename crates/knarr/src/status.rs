@@ -35,8 +35,22 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     say("cluster", &format!("process {process}, {}", if Instance::is_ready(&data_dir) { "ready" } else { "starting" }));
     say("memory", &memory(process));
     certificates(&data_dir)?;
+    if !data_dir.join("admin.kubeconfig").is_file() {
+        node(&data_dir);
+        return Ok(());
+    }
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(ask(&data_dir))
+}
+
+/// What a machine knows that has no server: what runs on it, and whom it asks.
+fn node(data_dir: &Path) {
+    for name in Instance::components(data_dir) {
+        say("component", &format!("{name} running"));
+    }
+    let servers = std::fs::read_to_string(data_dir.join("servers")).unwrap_or_default();
+    let servers: Vec<&str> = servers.lines().collect();
+    say("servers", &format!("{}; ask one of them how the cluster is", servers.join(", ")));
 }
 
 async fn ask(data_dir: &Path) -> Result<()> {
@@ -102,7 +116,7 @@ async fn store(data_dir: &Path) -> Result<()> {
 
 fn certificates(data_dir: &Path) -> Result<()> {
     let now = SystemTime::now();
-    let mut all: Vec<(String, u64)> = Pki::open(&data_dir.join("pki"))?
+    let mut all: Vec<(String, u64)> = Pki::at(&data_dir.join("pki"))
         .list()?
         .into_iter()
         .map(|(name, seen)| (name, days_left(seen.not_after, now)))

@@ -1,15 +1,18 @@
 //! `knarr store`: snapshots of the store, and a check of its directory.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use ::store::client::RemoteConfig;
 use ::store::disk::FileDisk;
-use ::store::{checkpoint, log, snapshot};
-use anyhow::{Context, Result, ensure};
+use ::store::{alone, checkpoint, log, snapshot};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use consensus::Payload;
 
+use crate::apiserver::STORE_SOCKET;
 use crate::etcd::identity;
+use crate::members;
 
 /// Snapshots of the store, and a check of its directory.
 #[derive(Args, Debug, Clone)]
@@ -37,8 +40,11 @@ enum Snapshot {
     Save {
         /// Where to.
         file: PathBuf,
-        /// URLs of its members.
-        #[arg(long, value_delimiter = ',', default_value = "http://127.0.0.1:2379")]
+        /// The folder of the cluster of this machine that is to be saved [default: /var/lib/knarr, if there is one].
+        #[arg(long, conflicts_with = "endpoints")]
+        data_dir: Option<PathBuf>,
+        /// URLs of the members of a store of its own [default: http://127.0.0.1:2379, if there is no cluster here].
+        #[arg(long, value_delimiter = ',')]
         endpoints: Vec<String>,
         /// Authority of the servers' certificates.
         #[arg(long)]
@@ -65,6 +71,9 @@ enum Snapshot {
         /// Its directory, which must be empty.
         #[arg(long)]
         data_dir: PathBuf,
+        /// Restore for `knarr up`, which has its store inside: the directory is `store` in its folder.
+        #[arg(long, conflicts_with_all = ["name", "initial_advertise_peer_urls", "initial_cluster", "initial_cluster_token"])]
+        embedded: bool,
         /// URLs of the member for the others.
         #[arg(long, value_delimiter = ',', default_value = "http://localhost:2380")]
         initial_advertise_peer_urls: Vec<String>,
@@ -74,6 +83,10 @@ enum Snapshot {
         /// Tells clusters with the same members apart.
         #[arg(long, default_value = "etcd-cluster")]
         initial_cluster_token: String,
+        /// Go on so many revisions later, so that clients that saw what came after the snapshot read everything again
+        /// [default: 1000000000 with --embedded, otherwise 0].
+        #[arg(long)]
+        bump_revision: Option<u32>,
     },
 }
 
@@ -85,9 +98,10 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     match &Store::from_arg_matches(matches)?.command {
         Command::Check { data_dir } => check(data_dir),
-        Command::Snapshot(Snapshot::Save { file, endpoints, cacert, cert, key }) => {
+        Command::Snapshot(Snapshot::Save { file, data_dir, endpoints, cacert, cert, key }) => {
             let identity = cert.clone().zip(key.clone());
-            let cluster = RemoteConfig { servers: endpoints.clone(), ca_file: cacert.clone(), identity };
+            let given = RemoteConfig { servers: endpoints.clone(), ca_file: cacert.clone(), identity };
+            let cluster = asked(data_dir.as_deref(), given)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let size = runtime.block_on(snapshot::save(&cluster, file))?;
             println!("Snapshot saved at {} ({size} bytes)", file.display());
@@ -114,9 +128,11 @@ impl Snapshot {
             file,
             name,
             data_dir,
+            embedded,
             initial_advertise_peer_urls,
             initial_cluster,
             initial_cluster_token,
+            bump_revision,
         } = self
         else {
             return Ok(());
@@ -125,13 +141,52 @@ impl Snapshot {
         let listed = if initial_cluster.is_empty() { alone } else { initial_cluster.clone() };
         let (_, members) = identity::found(identity::members(&listed)?, initial_cluster_token);
         ensure!(members.iter().any(|member| member.name == *name), "--initial-cluster does not name {name}");
-        let state = snapshot::read(file)?;
+        let members = if *embedded { vec![alone::member()] } else { members };
+        let mut state = snapshot::read(file)?;
         let (revision, keys) = (state.revision(), state.key_count());
+        let usual = if *embedded { snapshot::SKIPPED } else { 0 };
+        let skipped = bump_revision.map_or(usual, i64::from);
+        if skipped > 0 {
+            state.skip(skipped);
+        }
         snapshot::restore(state, &members, data_dir)?;
         println!("Restored {keys} keys at revision {revision} into {}", data_dir.display());
-        println!("Start each member of the new cluster with the same --initial-cluster and --initial-cluster-token.");
+        if !embedded {
+            println!(
+                "Start each member of the new cluster with the same --initial-cluster and --initial-cluster-token."
+            );
+        }
         Ok(())
     }
+}
+
+/// Which store is meant: the one that is named, the one of a folder, or the usual one of this machine.
+fn asked(data_dir: Option<&Path>, given: RemoteConfig) -> Result<RemoteConfig> {
+    if !given.servers.is_empty() {
+        return Ok(given);
+    }
+    let folder = data_dir.unwrap_or(Path::new("/var/lib/knarr"));
+    match (of_folder(folder)?, data_dir) {
+        (Some(found), _) => Ok(found),
+        (None, Some(folder)) => bail!(
+            "no store runs in {}; start its cluster, or name a store of its own with --endpoints",
+            folder.display()
+        ),
+        (None, None) => Ok(RemoteConfig { servers: vec!["http://127.0.0.1:2379".to_owned()], ..given }),
+    }
+}
+
+/// The store of a cluster of this machine: inside of its process, or a member beside it.
+fn of_folder(folder: &Path) -> Result<Option<RemoteConfig>> {
+    let socket = folder.join(STORE_SOCKET);
+    // One that a process left which was killed answers nobody.
+    if UnixStream::connect(&socket).is_ok() {
+        return Ok(Some(RemoteConfig {
+            servers: vec![format!("unix://{}", socket.display())],
+            ..RemoteConfig::default()
+        }));
+    }
+    members::config(folder)
 }
 
 fn check(data_dir: &Path) -> Result<()> {

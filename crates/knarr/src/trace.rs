@@ -13,6 +13,7 @@ use machinery::{Resource, Value};
 use operate::chain;
 
 use crate::ask;
+use crate::up::nodes::Nodes;
 
 /// What is read of the log, from its end: lines of rules are short, and older ones tell of nothing that is asked for.
 const LOG_MAX: u64 = 16 << 20;
@@ -59,7 +60,7 @@ struct Trace {
     /// Its namespace.
     #[arg(short, long, default_value = "default")]
     namespace: String,
-    /// The folder of the cluster of this machine, whose log tells when rules came into place.
+    /// The folder of the cluster of this machine, whose log and those of its further nodes tell when rules came into place.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
     /// Another cluster.
@@ -78,20 +79,20 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         Some(file) => Kubeconfig::load(std::slice::from_ref(file))?.config(None)?,
         None => ask::config(&trace.data_dir)?,
     };
-    let log = match &trace.kubeconfig {
-        Some(_) => String::new(),
-        None => log(&trace.data_dir.join("knarr.log")).unwrap_or_default(),
+    let records = match &trace.kubeconfig {
+        Some(_) => Vec::new(),
+        None => records(&trace.data_dir)?,
     };
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let steps = executor.block_on(async {
         let client = ask::admin(&config)?;
-        follow(&client, &trace, &log).await
+        follow(&client, &trace, &records).await
     })?;
     print!("{}", chain::table(&steps));
     Ok(())
 }
 
-async fn follow(client: &Client, trace: &Trace, log: &str) -> Result<Vec<chain::Step>> {
+async fn follow(client: &Client, trace: &Trace, records: &[chain::Record]) -> Result<Vec<chain::Step>> {
     let (kind, name) = trace.object.split_once('/').context("say which object, as in deployment/web")?;
     let resource = resource(client, kind).await?;
     // What is told of objects in no namespace is told in the default one.
@@ -107,7 +108,7 @@ async fn follow(client: &Client, trace: &Trace, log: &str) -> Result<Vec<chain::
         }
     }
     let events = client.list_all(&Target::within(&EVENTS, namespace), &ListOptions::default()).await?.items;
-    Ok(chain::chain(&root, &objects, &events, &chain::records(log)))
+    Ok(chain::chain(&root, &objects, &events, records))
 }
 
 /// The kind that a word stands for: `deployments`, `deployment`, `deploy`, `deployments.apps`.
@@ -131,6 +132,18 @@ fn with_kind(mut object: Value, resource: &Resource) -> Value {
         fields.insert("kind", resource.kind.clone());
     }
     object
+}
+
+/// What the machine wrote down, and the nodes that are namespaces of it: each has a proxy of its own.
+fn records(data_dir: &Path) -> Result<Vec<chain::Record>> {
+    let nodes = Nodes::open(data_dir);
+    // One that has not started yet has written nothing.
+    let of = |folder: &Path, by: &str| chain::records(&log(&folder.join("knarr.log")).unwrap_or_default(), by);
+    let mut records = of(data_dir, "kube-proxy");
+    for name in nodes.names()? {
+        records.extend(of(&nodes.folder_of(&name), &format!("kube-proxy on {name}")));
+    }
+    Ok(records)
 }
 
 /// The end of a log, from the beginning of a line.

@@ -1,7 +1,8 @@
 //! `knarr up`: store, API server, controllers, scheduler, node, network and DNS of a cluster, in one process.
 
 pub mod addons;
-mod background;
+pub mod address;
+pub mod background;
 mod instance;
 pub mod nodes;
 pub mod plan;
@@ -40,9 +41,9 @@ pub struct Options {
     /// Address that the API server listens on.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Address of this machine [default: the one it reaches others from].
-    #[arg(long)]
-    pub node_ip: Option<IpAddr>,
+    /// Address of this machine, or one a family [default: those it reaches others from].
+    #[arg(long, value_delimiter = ',')]
+    pub node_ip: Vec<IpAddr>,
     /// The name of the node [default: this machine's].
     #[arg(long)]
     pub node_name: Option<String>,
@@ -55,9 +56,10 @@ pub struct Options {
     /// How many nodes the cluster has: this machine, and the others network namespaces of it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub nodes: u16,
-    /// Where nodes that are namespaces get their addresses from [default: where they had them from, at first 172.30.0.0/24].
-    #[arg(long)]
-    pub node_cidr: Option<net::Cidr>,
+    /// Where nodes that are namespaces get their addresses from, a range a family [default: where they had them from, at first
+    /// 172.30.0.0/24 and fd4b:6e61:7272::/64].
+    #[arg(long, value_delimiter = ',')]
+    pub node_cidr: Vec<net::Cidr>,
     /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
     /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
     #[arg(long, default_value = "nodes")]
@@ -83,6 +85,9 @@ pub struct Options {
     /// Where the cluster's state is.
     #[arg(skip)]
     pub store: plan::Store,
+    /// Whether others founded the cluster, who say what its network is.
+    #[arg(skip)]
+    pub joined: bool,
     /// Run in the background, and return when the cluster can be used.
     #[arg(short = 'd', long)]
     pub background: bool,
@@ -131,11 +136,12 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Runs a server of a cluster as the options say once they are complete.
 pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
     if options.systemd_unit {
-        print!("{}", background::unit(&std::env::current_exe()?, std::env::args().skip(1)));
-        return Ok(());
+        return background::print_unit();
     }
+    // Before anything is written, also by whoever waits for this in the background.
+    preflight::room(&options.data_dir)?;
     if options.background {
-        return background::start(&options);
+        return background::start(&options.data_dir);
     }
     let instance = Instance::claim(&options.data_dir)?;
     preflight::check(&options)?;
@@ -146,8 +152,9 @@ pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Op
 
 async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::begin();
-    let nodes = Nodes::open(&options.data_dir, options.node_cidr)?;
-    let layout = Layout::of(options, nodes.address(preflight::address_or(options.node_ip)?, options)?)?;
+    let nodes = Nodes::settle(options)?;
+    let found = preflight::addresses_or(&options.node_ip, &options.service_cidr)?;
+    let layout = Layout::of(options, nodes.addresses(found, options)?)?;
     let names = nodes.ensure(&layout.node_name, options.nodes)?;
     let pki = Pki::open(&layout.pki())?;
     certificates(&pki, &layout)?;
@@ -189,6 +196,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
         signal = crate::etcd::signal() => signal,
         ended = first_end(&mut running) => ended,
         renewal = renewal::keep(&pki, &layout, asked) => renewal,
+        moved = address::changed(options, &layout.addresses) => moved.and_then(|()| address::begin_anew()),
     }
 }
 

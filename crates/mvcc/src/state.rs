@@ -123,6 +123,14 @@ impl State {
         self.applied_index = index;
     }
 
+    /// Goes on so many revisions later, with nothing known from before: whoever saw what came after a snapshot that is restored
+    /// is told to read again, and never takes a new revision for one that it has seen.
+    pub fn skip(&mut self, revisions: Revision) {
+        self.revision += revisions.max(0);
+        self.compact_revision = self.revision;
+        self.log_floor = self.revision;
+    }
+
     /// What the records take: what a quota is compared with.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes

@@ -3,6 +3,8 @@
 mod cluster;
 mod machine;
 
+pub use machine::capabilities_lacking;
+
 use std::collections::BTreeSet;
 
 use machinery::{Value, value};

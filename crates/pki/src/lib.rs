@@ -77,6 +77,16 @@ pub enum Error {
         /// Why.
         source: rcgen::Error,
     },
+    /// An authority's key is not there: this machine is no server, or has lost it.
+    #[error(
+        "{certificate} is here without its key {key}: on a server restore the key from a backup; any other machine has none"
+    )]
+    KeyLost {
+        /// The authority's certificate.
+        certificate: PathBuf,
+        /// Where its key should be.
+        key: PathBuf,
+    },
     /// A certificate cannot be read.
     #[error("{path} holds no certificate")]
     Certificate {
@@ -98,12 +108,16 @@ impl Pki {
         Ok(pki)
     }
 
+    /// The key comes first and the certificate follows from it: a process that dies in between leaves a key that nobody has
+    /// trusted yet. A certificate without its key is trusted by somebody, and another one would be trusted by nobody.
     fn ensure_authority(&self, authority: Authority) -> Result<(), Error> {
         let pair = self.pair(authority.name());
-        if pair.certificate.is_file() && pair.key.is_file() {
-            return Ok(());
-        }
-        let key = self.new_key(&pair.key)?;
+        let key = match (pair.certificate.is_file(), pair.key.is_file()) {
+            (true, true) => return Ok(()),
+            (true, false) => return Err(Error::KeyLost { certificate: pair.certificate, key: pair.key }),
+            (false, true) => read_key(&pair.key)?,
+            (false, false) => self.new_key(&pair.key)?,
+        };
         let made = authority_params(authority, SystemTime::now()).self_signed(&key);
         let made = made.map_err(|source| Error::Content { path: pair.certificate.clone(), source })?;
         write(&pair.certificate, &made.pem(), 0o644)
@@ -303,6 +317,25 @@ mod tests {
         let authority = fs::read_to_string(pki.authority(Authority::Cluster)).unwrap();
         let again = Pki::open(folder.path()).unwrap();
         assert_eq!(fs::read_to_string(again.authority(Authority::Cluster)).unwrap(), authority);
+    }
+
+    #[test]
+    fn an_authority_that_is_trusted_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = Pki::open(folder.path()).unwrap().authority_pair(Authority::Cluster);
+        let (certificate, key) = (fs::read(&pair.certificate).unwrap(), fs::read(&pair.key).unwrap());
+        fs::remove_file(&pair.key).unwrap();
+        let refused = Pki::open(folder.path()).unwrap_err();
+        assert!(matches!(refused, Error::KeyLost { .. }), "{refused}");
+        assert_eq!(fs::read(&pair.certificate).unwrap(), certificate);
+        assert!(!pair.key.exists(), "nor is it given another key");
+
+        // As a process leaves it that died while it made the authority.
+        fs::write(&pair.key, &key).unwrap();
+        fs::remove_file(&pair.certificate).unwrap();
+        Pki::open(folder.path()).unwrap();
+        assert_eq!(fs::read(&pair.key).unwrap(), key);
+        assert!(read::certificate(&pair.certificate).is_some());
     }
 
     #[test]

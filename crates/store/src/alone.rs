@@ -1,12 +1,13 @@
 //! A store of one member in this process, which nobody else reaches.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use consensus::Peer;
 
 use crate::backend::NodeBackend;
 use crate::client::Client;
+use crate::etcd::{self, Endpoint, ServeError};
 use crate::node::{self, Node, Start, StartError};
 use crate::watch::Hub;
 
@@ -15,19 +16,23 @@ pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// Bytes of log after which a checkpoint is written, at least.
 pub const CHECKPOINT_BYTES: u64 = 64 << 20;
 
+/// The only member.
+pub fn member() -> Peer {
+    Peer { id: 1, name: "default".into(), peer_urls: Vec::new(), client_urls: Vec::new(), learner: false }
+}
+
 /// Opens the store in a folder, made now if it is the first time. The member runs until it is stopped or all its handles are
 /// gone.
 pub async fn open(data_dir: PathBuf) -> Result<(Client, Node), StartError> {
     let hub = Hub::default();
     let watching = hub.clone();
-    let peer = Peer { id: 1, name: "default".into(), peer_urls: Vec::new(), client_urls: Vec::new(), learner: false };
     let config = node::Config {
         id: 1,
         cluster_id: 1,
         data_dir,
         heartbeat: Duration::from_millis(100),
         election_ticks: 10,
-        start: Start::New(vec![peer]),
+        start: Start::New(vec![member()]),
         listeners: Vec::new(),
         tls: None,
         on_apply: Box::new(move |state| watching.publish(state)),
@@ -35,6 +40,69 @@ pub async fn open(data_dir: PathBuf) -> Result<(Client, Node), StartError> {
         checkpoint_bytes: CHECKPOINT_BYTES,
     };
     let node = Node::start(config).await?;
-    let backend = NodeBackend::new(node.clone(), hub).with_quota(crate::etcd::Config::default().quota_bytes);
+    let backend = NodeBackend::new(node.clone(), hub).with_quota(etcd::Config::default().quota_bytes);
     Ok((Client::Local(backend), node))
+}
+
+/// Serves snapshots of a store in this process, and nothing that changes its objects, at a socket for its owner, until `stop`
+/// completes.
+pub async fn serve_snapshots(
+    store: NodeBackend,
+    socket: &Path,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let endpoint = Endpoint::open_own(socket)?;
+    etcd::serve(endpoint, etcd::maintenance(store, etcd::Config::default()), stop).await;
+    let _ = std::fs::remove_file(socket);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Freshness, RemoteConfig};
+    use crate::snapshot;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_store_in_this_process_is_saved_while_it_runs_and_restored() {
+        let folder = tempfile::tempdir().unwrap();
+        let (client, node) = open(folder.path().join("store")).await.unwrap();
+        let Client::Local(backend) = client.clone() else { panic!("it is in this process") };
+        let put = mvcc::Put { key: "a".into(), value: Some("1".into()), lease: Some(0), want_previous: false };
+        let put = mvcc::Txn { compare: Vec::new(), success: vec![mvcc::Operation::Put(put)], failure: Vec::new() };
+        client.txn(put).await.unwrap();
+        let socket = folder.path().join("store.sock");
+        std::fs::write(&socket, "left by one that died").unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let at = socket.clone();
+        let serving = tokio::spawn(async move { serve_snapshots(backend, &at, async { drop(stopped.await) }).await });
+        while !std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        let server = RemoteConfig { servers: vec![format!("unix://{}", socket.display())], ..RemoteConfig::default() };
+        let file = folder.path().join("snapshot");
+        snapshot::save(&server, &file).await.unwrap();
+        drop(stop);
+        serving.await.unwrap().unwrap();
+        assert!(!socket.exists());
+        node.stop().await;
+
+        let mut state = snapshot::read(&file).unwrap();
+        let before = state.revision();
+        state.skip(snapshot::SKIPPED);
+        snapshot::restore(state, &[member()], &folder.path().join("restored")).unwrap();
+        let (restored, node) = open(folder.path().join("restored")).await.unwrap();
+        let found = restored.get("a".into(), Freshness::Linearizable).await.unwrap();
+        assert!(format!("{found:?}").contains('1'), "{found:?}");
+        assert_eq!(restored.revision().await.unwrap(), before + snapshot::SKIPPED);
+        // One that had seen more than the snapshot has is told to read again.
+        let refused = match restored.watch(mvcc::Span::key("a".into()), before + 5).await {
+            Ok(mut watch) => watch.next().await.err(),
+            Err(error) => Some(error),
+        };
+        assert!(refused.as_ref().is_some_and(|error| error.to_string().contains("compacted")), "{refused:?}");
+        node.stop().await;
+    }
 }

@@ -1,6 +1,7 @@
 //! The store as the API server uses it: in this process, or a real etcd over the network. The caller does not know which it has.
 
 mod choice;
+mod connector;
 mod local;
 mod members;
 mod once;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use mvcc::{Command, Outcome, Reply};
 use tonic::Status;
 
-pub use serve::{Endpoint, ServeError, router, serve};
+pub use serve::{Endpoint, ServeError, maintenance, router, serve};
 
 use self::proto::etcdserverpb::ResponseHeader;
 use crate::backend::{Backend, propose_within};

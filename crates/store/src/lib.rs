@@ -21,6 +21,7 @@ pub mod log;
 pub mod node;
 pub mod open;
 pub mod peer;
+mod renewed;
 pub mod replica;
 pub mod shelf;
 pub mod snapshot;

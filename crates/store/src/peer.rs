@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 
 pub(crate) use frame::{Frame, LeaseAnswer};
 pub use links::{DialError, members_of};
-pub(crate) use links::{Links, stream_snapshot};
+pub(crate) use links::{Links, Stream, stream_snapshot};
 pub(crate) use listen::{Inbound, Listener, listen};
 pub use tls::{Tls, TlsError};
 
@@ -51,6 +51,15 @@ impl Address {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = port.parse().map_err(|_| error())?;
         if host.is_empty() { Err(error()) } else { Ok(Self { host, port, secure }) }
+    }
+
+    /// Host and port as a URL has them.
+    pub(crate) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
     }
 
     async fn resolve(&self) -> std::io::Result<SocketAddr> {

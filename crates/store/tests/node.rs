@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,6 +54,41 @@ fn certificates() -> Tls {
     let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     Tls::new(vec![leaf.der().clone()], key, vec![authority.der().clone()]).unwrap()
+}
+
+/// An authority, and a certificate of it with its key, in files of a folder.
+fn certificate_files(folder: &Path) -> [PathBuf; 3] {
+    let mut authority = CertificateParams::new(vec![]).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    let files = ["peer.crt", "peer.key", "ca.crt"].map(|name| folder.join(name));
+    for (file, text) in files.iter().zip([leaf.pem(), key.serialize_pem(), authority.pem()]) {
+        std::fs::write(file, text).unwrap();
+    }
+    files
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_run_use_renewed_certificates_for_their_next_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let [certificate, key, authority] = certificate_files(folder.path());
+    let read = || Tls::from_files(&certificate, &key, &authority).unwrap();
+    let tls = read();
+    let (seats, nodes) = cluster(1, "https", Some(&tls)).await;
+    let urls = &seats[0].peer.peer_urls;
+    store::peer::members_of(urls, Some(&tls)).await.unwrap();
+
+    // Everything is another's: whoever kept what it had read would be trusted by nobody.
+    certificate_files(folder.path());
+    store::peer::members_of(urls, Some(&read())).await.expect("who listens has read them again");
+    store::peer::members_of(urls, Some(&tls)).await.expect("who dials has read them again");
+    std::fs::remove_file(&certificate).unwrap();
+    store::peer::members_of(urls, Some(&tls)).await.expect("what was read last serves while one is missing");
+    for node in nodes {
+        node.stop().await;
+    }
 }
 
 async fn cluster(size: u64, scheme: &str, tls: Option<&Tls>) -> (Vec<Seat>, Vec<Node>) {

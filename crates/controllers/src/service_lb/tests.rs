@@ -67,6 +67,25 @@ fn services_get_the_addresses_of_the_nodes_that_are_ready() {
 }
 
 #[test]
+fn ports_that_the_machines_need_are_given_to_no_service() {
+    let mut world = world(None);
+    world.configure(Config { pool: Vec::new(), reserved: [22, 6443].into() });
+    world.change(&kinds::NODES, &Key::cluster("c"), |node| {
+        let status = node.get_mut("status").and_then(Value::as_object_mut).unwrap();
+        status.insert("daemonEndpoints", value!({"kubeletEndpoint": {"Port": 10350}}));
+    });
+    for port in [22, 80, 6443, 10350] {
+        let ports = value!([{"port": 8000, "name": "a"}, {"port": (i64::from(port)), "protocol": "UDP", "name": "b"}]);
+        service(&mut world, &format!("on-{port}"), 1, value!({"ports": ports}));
+    }
+    check(&mut world, &[("on-22", ""), ("on-80", "192.0.2.1 192.0.2.2"), ("on-6443", ""), ("on-10350", "")]);
+    let config = Config { pool: Vec::new(), reserved: [22].into() };
+    let own = value!({"spec": {"type": "LoadBalancer", "ports": [{"port": 22}]}});
+    let [Err(why)] = &of_nodes(&[&own], &[], &config.reserved)[..] else { panic!("it is refused") };
+    assert_eq!(why, "port 22 of the nodes is the machines' own");
+}
+
+#[test]
 fn a_pool_is_given_out_one_by_one_and_what_is_given_stays() {
     let mut world = world(Some("198.51.100.1-198.51.100.3, 2001:db8::/126"));
     service(&mut world, "asks", 1, value!({"loadBalancerIP": "198.51.100.1"}));

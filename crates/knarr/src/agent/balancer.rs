@@ -22,6 +22,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// The servers that are known, as `host:port`, kept in a file so that a start needs none in particular.
 pub struct Servers {
     file: PathBuf,
+    /// The one that was given: a name that leads elsewhere by now, or the only one, which has another address.
+    given: String,
     known: watch::Sender<Vec<String>>,
     /// The one that answered last.
     good: AtomicUsize,
@@ -35,7 +37,12 @@ impl Servers {
         if !known.iter().any(|server| server == first) {
             known.push(first.to_owned());
         }
-        Self { file: file.to_owned(), known: watch::Sender::new(known), good: AtomicUsize::new(0) }
+        Self {
+            file: file.to_owned(),
+            given: first.to_owned(),
+            known: watch::Sender::new(known),
+            good: AtomicUsize::new(0),
+        }
     }
 
     /// These are all servers now. Nothing is known of a cluster that has none: then the old ones are kept.
@@ -72,12 +79,13 @@ impl Servers {
 
     async fn pass(&self, mut incoming: TcpStream) -> Result<()> {
         let mut known = self.known.subscribe();
+        let then = known.borrow().clone();
         let (server, mut outgoing) = self.reach().await.context("no server answers")?;
         incoming.set_nodelay(true)?;
         outgoing.set_nodelay(true)?;
         let left = async {
             // The sender lives as long as the process.
-            let _ = known.wait_for(|servers| !servers.contains(&server)).await;
+            let _ = known.wait_for(|servers| !servers.contains(&server) && *servers != then).await;
         };
         tokio::select! {
             copied = copy_bidirectional(&mut incoming, &mut outgoing) => copied.map(drop)?,
@@ -86,7 +94,7 @@ impl Servers {
         Ok(())
     }
 
-    /// A server that answers, the one that did so last first.
+    /// A server that answers, the one that did so last first. If none does that is known, the one that was given may know better.
     async fn reach(&self) -> Option<(String, TcpStream)> {
         let known = self.known.borrow().clone();
         let first = self.good.load(Ordering::Relaxed);
@@ -97,7 +105,8 @@ impl Servers {
                 return Some((known[at].clone(), stream));
             }
         }
-        None
+        let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(&self.given)).await.ok()?.ok()?;
+        Some((self.given.clone(), stream))
     }
 }
 
@@ -145,6 +154,10 @@ mod tests {
         let mut second = TcpStream::connect(address).await.unwrap();
         assert_eq!(said(&mut second).await, "2");
         servers.set(Vec::new());
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+        let named = Servers::open(&folder.path().join("others"), &one);
+        named.set(vec![gone]);
+        assert_eq!(named.reach().await.unwrap().0, one, "whoever was given is asked when nobody else answers");
         assert_eq!(Servers::open(&file, &one).known.borrow().clone(), [two, one], "what was known is known again");
     }
 }

@@ -57,7 +57,8 @@ fn load_balancers(flags: &Flags) -> Result<Option<service_lb::Config>> {
     };
     let config = service_lb::Config::parse(pool)
         .with_context(|| format!("--load-balancer-addresses: {pool:?} is neither `nodes` nor a list of addresses"))?;
-    Ok(Some(config))
+    let reserved = flags.load_balancer_reserved_ports.iter().copied().map(i64::from).collect();
+    Ok(Some(service_lb::Config { reserved, ..config }))
 }
 
 /// Who signs certificates, and for how long. A signer without an authority of its own has the common one, if there is one.

@@ -102,6 +102,9 @@ pub struct Flags {
     /// 192.0.2.10-192.0.2.20,2001:db8::/120; nothing if not given, for then a cloud's own controller gives it.
     #[arg(long)]
     pub load_balancer_addresses: Option<String>,
+    /// Ports of the nodes that no service gets which is given the nodes' addresses: shells, the store, the API server, the kubelet.
+    #[arg(long, value_delimiter = ',', default_value = "22,2379,2380,6443,10250")]
+    pub load_balancer_reserved_ports: Vec<u16>,
     /// Authority that signs requests for certificates.
     #[arg(long)]
     pub cluster_signing_cert_file: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! What is to be seen of a cluster that runs here.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,10 +22,13 @@ const CODE: usize = 3;
 const ANSWERS: usize = 7;
 const HEADER: usize = 12;
 
+/// The types of records that have an address, and its length.
+const KINDS: [(u8, usize); 2] = [(1, 4), (28, 16)];
+
 /// Asks everything that can be asked; what does not answer is told as such.
 pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
     let now = SystemTime::now();
-    let certificates = Pki::open(&data_dir.join("pki")).and_then(|pki| pki.list()).unwrap_or_default();
+    let certificates = Pki::at(&data_dir.join("pki")).list().unwrap_or_default();
     let mut cluster = Cluster {
         process,
         failed_checks: Err("it was not asked".to_owned()),
@@ -93,27 +96,33 @@ async fn resolve(server: SocketAddr) -> Result<String> {
     let here: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((here, 0)).await?;
     socket.connect(server).await?;
-    let question = question();
-    socket.send(&question).await.with_context(|| format!("{server} cannot be asked"))?;
-    let mut answer = [0; 512];
-    let length = socket.recv(&mut answer).await.with_context(|| format!("{server} does not answer"))?;
-    let address = address(answer.get(..length).unwrap_or_default(), question.len())?;
-    Ok(format!("{address}, says {server}"))
+    let mut last = Err(anyhow::anyhow!("nothing was asked"));
+    for (kind, length) in KINDS {
+        let question = question(kind);
+        socket.send(&question).await.with_context(|| format!("{server} cannot be asked"))?;
+        let mut answer = [0; 512];
+        let read = socket.recv(&mut answer).await.with_context(|| format!("{server} does not answer"))?;
+        last = address(answer.get(..read).unwrap_or_default(), question.len(), length);
+        if last.is_ok() {
+            break;
+        }
+    }
+    Ok(format!("{}, says {server}", last?))
 }
 
 /// Asks for the address of the API server's service.
-fn question() -> Vec<u8> {
+fn question(kind: u8) -> Vec<u8> {
     let mut bytes = vec![0x4b, 0x4e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in NAME {
         bytes.push(u8::try_from(label.len()).expect("labels of a constant are short"));
         bytes.extend_from_slice(label.as_bytes());
     }
-    bytes.extend([0, 0, 1, 0, 1]);
+    bytes.extend([0, 0, kind, 0, 1]);
     bytes
 }
 
 /// The first address of an answer; the records come right after the question.
-fn address(answer: &[u8], question: usize) -> Result<Ipv4Addr> {
+fn address(answer: &[u8], question: usize, length: usize) -> Result<IpAddr> {
     ensure!(answer.len() >= HEADER, "the answer is too short");
     let code = answer[CODE] & 0xf;
     if code != 0 || answer[ANSWERS] == 0 {
@@ -122,8 +131,11 @@ fn address(answer: &[u8], question: usize) -> Result<Ipv4Addr> {
     // A name that points back into the question is two bytes; type, class, life and length are ten more.
     let record = answer.get(question..).unwrap_or_default();
     let name = if record.first().is_some_and(|byte| byte & 0xc0 == 0xc0) { 2 } else { question - HEADER - 4 };
-    let data = record.get(name + 10..name + 14).context("the answer has no address")?;
-    Ok(Ipv4Addr::from(<[u8; 4]>::try_from(data)?))
+    let data = record.get(name + 10..name + 10 + length).context("the answer has no address")?;
+    Ok(match <[u8; 4]>::try_from(data) {
+        Ok(four) => four.into(),
+        Err(_) => <[u8; 16]>::try_from(data)?.into(),
+    })
 }
 
 #[cfg(test)]
@@ -132,16 +144,20 @@ mod tests {
 
     #[test]
     fn an_address_is_found_in_an_answer_and_nonsense_is_refused() {
-        let question = question();
-        let mut answer = question.clone();
-        answer[2] |= 0x80;
-        answer[ANSWERS] = 1;
-        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 96, 0, 1]);
-        assert_eq!(address(&answer, question.len()).unwrap(), Ipv4Addr::new(10, 96, 0, 1));
-        for length in 0..answer.len() {
-            assert!(address(&answer[..length], question.len()).is_err());
+        for (kind, bytes) in KINDS {
+            let question = question(kind);
+            let mut answer = question.clone();
+            answer[2] |= 0x80;
+            answer[ANSWERS] = 1;
+            answer.extend([0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 5, 0, u8::try_from(bytes).unwrap()]);
+            answer.extend((1..).take(bytes));
+            let expect = if bytes == 4 { "1.2.3.4" } else { "102:304:506:708:90a:b0c:d0e:f10" };
+            assert_eq!(address(&answer, question.len(), bytes).unwrap().to_string(), expect);
+            for length in 0..answer.len() {
+                assert!(address(&answer[..length], question.len(), bytes).is_err());
+            }
+            answer[CODE] |= 3;
+            assert!(address(&answer, question.len(), bytes).unwrap_err().to_string().contains("code 3"));
         }
-        answer[CODE] |= 3;
-        assert!(address(&answer, question.len()).unwrap_err().to_string().contains("code 3"));
     }
 }

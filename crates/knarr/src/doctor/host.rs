@@ -20,7 +20,7 @@ const SYNC_SECONDS_MAX: u64 = 5;
 const CLOCK_LOOKS: usize = 1000;
 
 /// Looks at everything. `holder` is the process of the cluster that runs in the folder.
-pub fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
+pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
     let folder = existing(&doctor.data_dir);
     let ours = holder.map_or_else(Vec::new, |holder| processes(holder, &doctor.data_dir));
     let port = |number, who, flag, need| Port { number, who, flag, need, holder: port_holder(number, &ours) };
@@ -192,7 +192,8 @@ fn clock() -> Clock {
     }
 }
 
-fn capabilities() -> u64 {
+/// The capabilities of this process, a bit each.
+pub fn capabilities() -> u64 {
     let status = read("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
     u64::from_str_radix(line.trim(), 16).unwrap_or_default()

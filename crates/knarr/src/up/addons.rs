@@ -2,16 +2,16 @@
 
 mod metrics;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result};
-use client::{Client, Patch, Target, WriteOptions};
+use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
 use machinery::{Resource, Value, value};
 
 use super::Options;
 use super::plan::Layout;
 use super::ready::admin;
-use crate::join::{self, CONFIG_MAPS, GROUP, SERVERS, SETTINGS, SHARED};
+use crate::join::{self, CONFIG_MAPS, GROUP, Network, SERVERS, SETTINGS, SHARED};
 
 /// Who set the fields of these objects.
 const MANAGER: &str = "knarr";
@@ -40,7 +40,10 @@ fn initial(options: &Options) -> Vec<(Resource, Value)> {
 
 fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>> {
     let mut objects = grants();
-    objects.push((CONFIG_MAPS.clone(), settings(options)));
+    // Who joined has it from there, and may have it from before it changed.
+    if !options.joined {
+        objects.push((CONFIG_MAPS.clone(), settings(options)));
+    }
     let authority = layout.pki().join("ca.crt");
     let authority = std::fs::read(&authority).with_context(|| format!("{} cannot be read", authority.display()))?;
     let server = format!("https://{}", SocketAddr::new(layout.address, layout.port));
@@ -55,12 +58,13 @@ fn settings(options: &Options) -> Value {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": SETTINGS, "namespace": "kube-system"},
-        "data": {"podCIDR": (options.pod_cidr.as_str()), "serviceCIDR": (options.service_cidr.as_str())},
+        "data": (Network::of(options).data()),
     })
 }
 
 fn dns_service(layout: &Layout) -> Value {
     let port = i64::from(layout.dns_port);
+    let addresses: Vec<String> = layout.dns_services.iter().map(ToString::to_string).collect();
     value!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -70,7 +74,9 @@ fn dns_service(layout: &Layout) -> Value {
             "labels": {"k8s-app": "kube-dns", "kubernetes.io/name": "CoreDNS"},
         },
         "spec": {
-            "clusterIP": (layout.dns_service.to_string()),
+            "clusterIP": (addresses[0].as_str()),
+            "clusterIPs": (Value::Array(addresses.iter().cloned().map(Value::from).collect())),
+            "ipFamilyPolicy": (if addresses.len() > 1 { "RequireDualStack" } else { "SingleStack" }),
             "ports": [
                 {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": port},
                 {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": port},
@@ -83,25 +89,49 @@ fn dns_service(layout: &Layout) -> Value {
 pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     let node = client.get(&Target::named(&nodes, "", &layout.node_name)).await.context("the node is not known")?;
-    let port = i64::from(layout.dns_port);
-    let name = layout.node_name.as_str();
-    let slice = value!({
+    let slices = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
+    for family in [Family::Four, Family::Six] {
+        let name = family.slice_of("kube-dns", &layout.node_name);
+        match layout.addresses.iter().find(|address| Family::of(address) == family) {
+            Some(address) => put(client, &slices, dns_slice(layout, &node, &name, address)).await?,
+            // The node may have had one before.
+            None => forget(client, &Target::named(&slices, "kube-system", &name)).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes what may be there; who may only look at it learns that there is nothing.
+async fn forget(client: &Client, target: &Target<'_>) -> Result<()> {
+    let removed = match client.get(target).await {
+        Ok(_) => client.delete(target, &DeleteOptions::default()).await.map(drop),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if !error.is_not_found() => Err(error).context("remove what the node does not have any more"),
+        _ => Ok(()),
+    }
+}
+
+fn dns_slice(layout: &Layout, node: &Value, slice: &str, address: &IpAddr) -> Value {
+    let (name, port) = (layout.node_name.as_str(), i64::from(layout.dns_port));
+    value!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": (format!("kube-dns-{name}")),
+            "name": slice,
             "namespace": "kube-system",
             "labels": {
                 "kubernetes.io/service-name": "kube-dns",
                 "endpointslice.kubernetes.io/managed-by": MANAGER,
             },
             "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Node", "name": name, "uid": (machinery::meta::Meta::of(&node).uid())},
+                {"apiVersion": "v1", "kind": "Node", "name": name, "uid": (machinery::meta::Meta::of(node).uid())},
             ],
         },
-        "addressType": (if layout.address.is_ipv4() { "IPv4" } else { "IPv6" }),
+        "addressType": (Family::of(address).name()),
         "endpoints": [{
-            "addresses": [(layout.address.to_string())],
+            "addresses": [(address.to_string())],
             "nodeName": name,
             "conditions": {"ready": true, "serving": true, "terminating": false},
             "hints": {"forNodes": [{"name": name}]},
@@ -110,9 +140,35 @@ pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
             {"name": "dns", "port": port, "protocol": "UDP"},
             {"name": "dns-tcp", "port": port, "protocol": "TCP"},
         ],
-    });
-    let slices = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
-    put(client, &slices, slice).await
+    })
+}
+
+/// A family of addresses, as slices of endpoints are of one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Four,
+    Six,
+}
+
+impl Family {
+    const fn of(address: &IpAddr) -> Self {
+        if address.is_ipv4() { Self::Four } else { Self::Six }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Four => "IPv4",
+            Self::Six => "IPv6",
+        }
+    }
+
+    /// What the slice of a service is called that a node has; a slice never changes its family.
+    fn slice_of(self, service: &str, node: &str) -> String {
+        match self {
+            Self::Four => format!("{service}-{node}"),
+            Self::Six => format!("{service}-{node}-ipv6"),
+        }
+    }
 }
 
 /// Applies one: whoever changed one of our fields gets it back.
@@ -243,7 +299,7 @@ fn rules_of_dns_slices() -> Value {
     value!([{
         "apiGroups": ["discovery.k8s.io"],
         "resources": ["endpointslices"],
-        "verbs": ["get", "create", "update", "patch"],
+        "verbs": ["get", "create", "update", "patch", "delete"],
     }])
 }
 

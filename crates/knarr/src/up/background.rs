@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Instance, Options};
+use super::Instance;
 
 /// How often it is looked whether the cluster is ready: a file of another process has nothing to wait on.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Starts this program again, apart from the terminal, and waits until its cluster can be used.
-pub fn start(options: &Options) -> Result<()> {
-    if let Some(holder) = Instance::holder(&options.data_dir)? {
+pub fn start(data_dir: &Path) -> Result<()> {
+    if let Some(holder) = Instance::holder(data_dir)? {
         bail!("a cluster already runs as process {holder}; stop it with `knarr down`");
     }
-    std::fs::create_dir_all(&options.data_dir).with_context(|| {
-        format!("{} cannot be made; run this as root, or choose another with --data-dir", options.data_dir.display())
+    std::fs::create_dir_all(data_dir).with_context(|| {
+        format!("{} cannot be made; run this as root, or choose another with --data-dir", data_dir.display())
     })?;
-    let output = options.data_dir.join("up.out");
+    let output = data_dir.join("up.out");
     let file = OpenOptions::new().create(true).write(true).truncate(true).open(&output)?;
     let this = std::env::current_exe().context("this program has no path")?;
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "-d" && argument != "--background");
@@ -32,7 +32,7 @@ pub fn start(options: &Options) -> Result<()> {
         .stderr(file)
         .process_group(0)
         .spawn()?;
-    while !Instance::is_ready(&options.data_dir) || Instance::holder(&options.data_dir)? != Some(child.id()) {
+    while !Instance::is_ready(data_dir) || Instance::holder(data_dir)? != Some(child.id()) {
         if child.try_wait()?.is_some() {
             bail!("{}", std::fs::read_to_string(&output).unwrap_or_default().trim());
         }
@@ -42,8 +42,14 @@ pub fn start(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Prints a unit for systemd that does what was typed.
+pub fn print_unit() -> Result<()> {
+    print!("{}", unit(&std::env::current_exe()?, std::env::args().skip(1)));
+    Ok(())
+}
+
 /// A unit for systemd that does what was typed.
-pub fn unit(program: &Path, arguments: impl Iterator<Item = String>) -> String {
+fn unit(program: &Path, arguments: impl Iterator<Item = String>) -> String {
     let (program, of_now) = (program.display(), ["--systemd-unit", "-d", "--background"]);
     let arguments: Vec<String> =
         arguments.filter(|argument| !of_now.contains(&argument.as_str())).map(quoted).collect();

@@ -32,8 +32,11 @@ use super::plan::Layout;
 use super::preflight::is_node_name;
 use crate::{join, token};
 
-/// Where nodes get their addresses from if nothing is said.
+/// Where nodes get their addresses from if nothing is said, of either family.
 const CIDR: &str = "172.30.0.0/24";
+const CIDR_SIX: &str = "fd4b:6e61:7272::/64";
+/// The file that says which nodes should be.
+const LIST: &str = "list";
 /// An agent that ended is started again after so long, and ever longer while it goes on ending.
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), max: Duration::from_secs(30) };
 /// One that ran for this long had started well.
@@ -46,45 +49,65 @@ const TOKEN_LIFE: Duration = Duration::from_secs(600);
 pub struct Nodes {
     folder: PathBuf,
     network: Routed,
-    cidr: Cidr,
+    cidrs: Vec<Cidr>,
 }
 
 impl Nodes {
-    /// Those of a cluster's folder. Their addresses stay where they are from: another range is for a cluster without them.
-    pub fn open(data_dir: &Path, given: Option<Cidr>) -> Result<Self> {
+    /// Those of a cluster's folder, as it was started last.
+    pub fn open(data_dir: &Path) -> Self {
         let folder = data_dir.join("nodes");
-        let kept = std::fs::read_to_string(folder.join("cidr")).ok().and_then(|text| text.trim().parse().ok());
-        let cidr = match (given, kept) {
-            (Some(given), Some(kept)) if given != kept => {
-                bail!(
-                    "the nodes of this machine have addresses of {kept}, not of {given}; remove them first, with `knarr node rm`"
-                )
-            }
-            (given, kept) => given.or(kept).unwrap_or_else(|| CIDR.parse().expect("a constant")),
+        let cidrs = kept(&folder).unwrap_or_else(|| vec![CIDR.parse().expect("a constant")]);
+        Self::new(folder, cidrs)
+    }
+
+    /// Those of a cluster that starts. Their addresses stay where they are from: another range is for a cluster without them.
+    pub fn settle(options: &Options) -> Result<Self> {
+        let folder = options.data_dir.join("nodes");
+        let (given, service_cidr) = (&options.node_cidr, &options.service_cidr);
+        let kept = if names(&folder)?.is_empty() { None } else { kept(&folder) };
+        let usual = || -> Vec<Cidr> {
+            let of_family = |cidr: &str| if cidr.contains(':') { CIDR_SIX } else { CIDR };
+            service_cidr.split(',').map(|cidr| of_family(cidr).parse().expect("a constant")).collect()
         };
+        let cidrs = match kept {
+            Some(kept) if !given.is_empty() && *given != kept => bail!(
+                "the nodes of this machine have addresses of {}, not of {}; remove them first, with `knarr node rm`",
+                list(&kept),
+                list(given)
+            ),
+            Some(kept) => kept,
+            None if given.is_empty() => usual(),
+            None => given.clone(),
+        };
+        Ok(Self::new(folder, cidrs))
+    }
+
+    fn new(folder: PathBuf, cidrs: Vec<Cidr>) -> Self {
         let network = Routed::new(net::routed::Config {
-            pod_cidrs: vec![cidr],
-            cluster_cidrs: vec![cidr],
+            pod_cidrs: cidrs.clone(),
+            cluster_cidrs: cidrs.clone(),
             table: "knarr-nodes".to_owned(),
             ..net::routed::Config::new(&folder.join("network"))
         });
-        Ok(Self { folder, network, cidr })
+        Self { folder, network, cidrs }
     }
 
-    /// The address of the machine: one that its namespaces reach, if it has any.
-    pub fn address(&self, found: IpAddr, options: &Options) -> Result<IpAddr> {
-        let has_nodes = options.nodes > 1 || !self.names()?.is_empty();
-        let gateway = net::leases::gateway(&self.cidr).context("--node-cidr has no room")?;
-        Ok(if has_nodes && found.is_loopback() { gateway } else { found })
+    /// The addresses of the machine: such that its namespaces reach them, if it has any.
+    pub fn addresses(&self, found: Vec<IpAddr>, options: &Options) -> Result<Vec<IpAddr>> {
+        if options.nodes == 1 && self.names()?.is_empty() {
+            return Ok(found);
+        }
+        let reached = |address: IpAddr| {
+            let same = self.cidrs.iter().find(|cidr| cidr.is_ipv4() == address.is_ipv4());
+            let gateway = same.and_then(net::leases::gateway).filter(|_| address.is_loopback());
+            gateway.unwrap_or(address)
+        };
+        Ok(found.into_iter().map(reached).collect())
     }
 
     /// What the nodes are called.
     pub fn names(&self) -> Result<Vec<String>> {
-        match std::fs::read_to_string(self.list()) {
-            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error).with_context(|| format!("{} cannot be read", self.list().display())),
-        }
+        names(&self.folder)
     }
 
     /// Where a node keeps everything.
@@ -95,6 +118,9 @@ impl Nodes {
     /// Sees to it that there are at least so many nodes, the machine among them, and that each has a network. Gives the
     /// names of those that are namespaces.
     pub fn ensure(&self, machine: &str, count: u16) -> Result<Vec<String>> {
+        std::fs::create_dir_all(&self.folder)?;
+        // Whoever adds a node later gives it an address of the same ranges.
+        std::fs::write(self.folder.join("cidr"), list(&self.cidrs))?;
         let mut number = 2;
         while self.names()?.len() + 1 < usize::from(count) {
             let name = format!("{machine}-{number}");
@@ -172,7 +198,7 @@ impl Nodes {
     }
 
     /// Gives a node a namespace and connects it; what is there already stays.
-    fn connect(&self, name: &str) -> Result<IpAddr> {
+    fn connect(&self, name: &str) -> Result<Vec<IpAddr>> {
         let folder = self.folder_of(name);
         std::fs::create_dir_all(&folder)?;
         let netns = folder.join("netns");
@@ -181,11 +207,7 @@ impl Nodes {
             Ok(()) => self.network.lease(name, INTERFACE)?,
             Err(_) => Some(self.network.add(&netns, name, INTERFACE, &[])?),
         };
-        lease.and_then(|lease| lease.ips.first().copied()).context("the node has no address")
-    }
-
-    fn list(&self) -> PathBuf {
-        self.folder.join("list")
+        lease.map(|lease| lease.ips).context("the node has no address")
     }
 
     /// The list is always whole, whenever it is read.
@@ -193,14 +215,9 @@ impl Nodes {
         std::fs::create_dir_all(&self.folder)?;
         let new = self.folder.join(".list");
         let text: String = names.iter().map(|name| format!("{name}\n")).collect();
-        let cidr = self.folder.join("cidr");
-        if names.is_empty() {
-            let _ = std::fs::remove_file(cidr);
-        } else {
-            std::fs::write(cidr, self.cidr.to_string())?;
-        }
-        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, self.list()));
-        written.with_context(|| format!("{} cannot be written", self.list().display()))
+        let file = self.folder.join(LIST);
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file));
+        written.with_context(|| format!("{} cannot be written", file.display()))
     }
 }
 
@@ -236,11 +253,11 @@ impl Keeper {
 
     async fn start(&self) -> Result<Child> {
         let (nodes, name) = (self.nodes.clone(), self.name.clone());
-        let address = tokio::task::spawn_blocking(move || nodes.connect(&name)).await??;
+        let addresses = tokio::task::spawn_blocking(move || nodes.connect(&name)).await??;
         let folder = self.nodes.folder_of(&self.name);
         let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
         command.arg("agent").arg("--data-dir").arg(&folder).arg("--netns").arg(folder.join("netns"));
-        command.args(["--node-name", &self.name, "--node-ip", &address.to_string()]);
+        command.args(["--node-name", &self.name, "--node-ip", &list(&addresses)]);
         command.args([
             "--server",
             &format!("https://{}", std::net::SocketAddr::new(self.layout.address, self.layout.port)),
@@ -278,6 +295,26 @@ impl Keeper {
     }
 }
 
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let file = folder.join(LIST);
+    match std::fs::read_to_string(&file) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("{} cannot be read", file.display())),
+    }
+}
+
+/// The ranges that nodes had their addresses from.
+fn kept(folder: &Path) -> Option<Vec<Cidr>> {
+    let text = std::fs::read_to_string(folder.join("cidr")).ok()?;
+    Cidr::parse_list(text.trim()).ok().filter(|cidrs| !cidrs.is_empty())
+}
+
+/// As a flag and a file have it.
+fn list(items: &[impl ToString]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// The control group of a node's pods: one a folder.
 pub fn group(folder: &Path) -> String {
     let name: String = folder.display().to_string().trim_start_matches('/').replace('/', "-");
@@ -300,8 +337,14 @@ mod tests {
     #[test]
     fn the_list_is_kept_and_refuses_what_cannot_be() {
         let folder = tempfile::tempdir().unwrap();
-        let nodes = Nodes::open(folder.path(), Some("192.0.2.0/28".parse().unwrap())).unwrap();
-        assert!(nodes.names().unwrap().is_empty());
+        let options = |given: &str, services: &str| Options {
+            data_dir: folder.path().to_owned(),
+            node_cidr: Cidr::parse_list(given).unwrap(),
+            service_cidr: services.to_owned(),
+            ..Options::default()
+        };
+        let nodes = Nodes::settle(&options("192.0.2.0/28", "10.96.0.0/16")).unwrap();
+        assert!(nodes.ensure("machine", 1).unwrap().is_empty());
         nodes.add("a").unwrap();
         nodes.add("b").unwrap();
         for wrong in ["a", "", "A", "../c", ".", "list/x"] {
@@ -309,9 +352,13 @@ mod tests {
         }
         nodes.remove("a").unwrap();
         assert!(nodes.remove("a").is_err());
-        let again = Nodes::open(folder.path(), None).unwrap();
-        assert_eq!((again.names().unwrap(), again.cidr.to_string().as_str()), (vec!["b".to_owned()], "192.0.2.0/28"));
-        assert!(Nodes::open(folder.path(), Some("198.51.100.0/24".parse().unwrap())).is_err(), "addresses stay");
+        for again in [Nodes::open(folder.path()), Nodes::settle(&options("", "10.96.0.0/16")).unwrap()] {
+            assert_eq!((again.names().unwrap(), list(&again.cidrs).as_str()), (vec!["b".to_owned()], "192.0.2.0/28"));
+        }
+        assert!(Nodes::settle(&options("198.51.100.0/24", "10.96.0.0/16")).is_err(), "addresses stay");
+        nodes.remove("b").unwrap();
+        let dual = Nodes::settle(&options("", "fd00:96::/108,10.96.0.0/16")).unwrap();
+        assert_eq!(list(&dual.cidrs), "fd4b:6e61:7272::/64,172.30.0.0/24");
     }
 
     #[test]

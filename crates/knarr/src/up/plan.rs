@@ -1,6 +1,7 @@
 //! What runs, with which flags: each component as if it were started alone.
 
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
 
@@ -16,9 +17,11 @@ use crate::component::Inside;
 use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, metrics_server, network, proxy, scheduler};
 
 /// Where a member of the store listens for clients.
-const STORE_PORT: u16 = 2379;
+pub const STORE_PORT: u16 = 2379;
 /// And for other members.
-const STORE_PEER_PORT: u16 = 2380;
+pub const STORE_PEER_PORT: u16 = 2380;
+/// The way into a machine that has nothing else.
+const SSH_PORT: u16 = 22;
 /// The part that says what is used; objects of the cluster go with it.
 pub const METRICS: &str = "metrics";
 
@@ -208,14 +211,18 @@ pub struct Layout {
     pub data_dir: PathBuf,
     /// The node's name.
     pub node_name: String,
-    /// The machine's address.
+    /// The machine's address, the main one if it has one a family.
     pub address: IpAddr,
+    /// All of them.
+    pub addresses: Vec<IpAddr>,
+    /// The address by which this machine's own components reach its API server.
+    pub own_server: IpAddr,
     /// The API server's port.
     pub port: u16,
-    /// The first address of services, which is the API server's own.
-    pub first_service: IpAddr,
+    /// The first address of services, one a family, the main one first: it is the API server's own.
+    pub first_services: Vec<IpAddr>,
     /// The tenth, which is the DNS server's.
-    pub dns_service: IpAddr,
+    pub dns_services: Vec<IpAddr>,
     /// The machine's own port of the DNS server.
     pub dns_port: u16,
     /// Whether the control plane runs in pods.
@@ -228,16 +235,19 @@ pub struct Layout {
 
 impl Layout {
     /// Decides it.
-    pub fn of(options: &Options, address: IpAddr) -> Result<Self> {
+    pub fn of(options: &Options, addresses: Vec<IpAddr>) -> Result<Self> {
         let node_name = options.node_name.clone().unwrap_or_else(preflight::host_name);
         let nth = |number| nth(&options.service_cidr, number);
+        let bound = options.bind_address;
         Ok(Self {
             data_dir: options.data_dir.clone(),
             node_name,
-            address,
+            address: *addresses.first().context("this machine has no address")?,
+            addresses,
+            own_server: if bound.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { bound },
             port: options.secure_port,
-            first_service: nth(1)?,
-            dns_service: nth(10)?,
+            first_services: nth(1)?,
+            dns_services: nth(10)?,
             dns_port: options.dns_port,
             static_pods: options.static_pods,
             has_member: matches!(options.store, Store::Member { .. }),
@@ -257,7 +267,22 @@ impl Layout {
 
     /// Where the API server is, from this machine.
     pub fn server(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        format!("https://{}", SocketAddr::new(self.own_server, self.port))
+    }
+
+    /// Where this machine answers questions of DNS.
+    pub fn dns_servers(&self) -> impl Iterator<Item = SocketAddr> {
+        self.addresses.iter().map(|address| SocketAddr::new(*address, self.dns_port))
+    }
+
+    fn has_family_of(&self, other: &IpAddr) -> bool {
+        self.addresses.iter().any(|address| address.is_ipv4() == other.is_ipv4())
+    }
+
+    /// What listens everywhere listens on all families that the machine has.
+    fn everywhere(&self, bound: IpAddr) -> IpAddr {
+        let has_six = self.addresses.iter().any(IpAddr::is_ipv6);
+        if bound.is_unspecified() && has_six { Ipv6Addr::UNSPECIFIED.into() } else { bound }
     }
 
     /// Certificates besides those in kubeconfigs.
@@ -270,8 +295,10 @@ impl Layout {
             ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
                 .map(str::to_owned)
                 .to_vec();
-        names.extend(["localhost".to_owned(), self.node_name.clone(), "127.0.0.1".to_owned()]);
-        names.extend([self.address.to_string(), self.first_service.to_string()]);
+        names.extend(["localhost".to_owned(), self.node_name.clone()]);
+        let own = [Ipv4Addr::LOCALHOST.into(), self.own_server];
+        let addresses: BTreeSet<&IpAddr> = own.iter().chain(&self.addresses).chain(&self.first_services).collect();
+        names.extend(addresses.into_iter().map(ToString::to_string));
         let server = Subject {
             name: "apiserver".to_owned(),
             by: Authority::Cluster,
@@ -295,14 +322,15 @@ impl Layout {
 
     /// What a member of the store shows, and what the API server shows to it.
     fn member(&self) -> [Subject; 3] {
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), self.node_name.clone(), self.address.to_string()];
+        let named = ["localhost".to_owned(), "127.0.0.1".to_owned(), self.node_name.clone()];
+        let names: Vec<String> = named.into_iter().chain(self.addresses.iter().map(ToString::to_string)).collect();
         let member = |name: &str, usage| Subject {
             name: name.to_owned(),
             by: Authority::Store,
             common_name: self.node_name.clone(),
             organization: String::new(),
             usage,
-            names: names.to_vec(),
+            names: names.clone(),
         };
         [member("etcd-server", Usage::Server), member("etcd-peer", Usage::Peer), Self::store_client()]
     }
@@ -411,7 +439,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let front = path(pki.authority(Authority::FrontProxy));
     let mut flags = flags(&[
         ("secure-port", options.secure_port.to_string()),
-        ("bind-address", options.bind_address.to_string()),
+        ("bind-address", layout.everywhere(options.bind_address).to_string()),
         ("advertise-address", layout.address.to_string()),
         ("cert-dir", path(layout.pki())),
         ("tls-cert-file", file("apiserver.crt")),
@@ -463,6 +491,10 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     ]);
     if options.load_balancer != "none" {
         told.push(format!("--load-balancer-addresses={}", options.load_balancer));
+        let ports = [options.secure_port, options.kubelet_port, options.metrics_port, options.dns_port];
+        let ports = [SSH_PORT, STORE_PORT, STORE_PEER_PORT].into_iter().chain(ports);
+        let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+        told.push(format!("--load-balancer-reserved-ports={}", ports.join(",")));
     }
     told
 }
@@ -521,11 +553,10 @@ fn metrics_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
 }
 
 fn dns_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
-    flags(&[
-        ("kubeconfig", path(layout.kubeconfig("dns"))),
-        ("listen", format!("{}:{}", layout.address, layout.dns_port)),
-        ("service-ip", layout.dns_service.to_string()),
-    ])
+    let mut told = flags(&[("kubeconfig", path(layout.kubeconfig("dns")))]);
+    told.extend(layout.dns_servers().map(|address| format!("--listen={address}")));
+    told.extend(layout.dns_services.iter().map(|address| format!("--service-ip={address}")));
+    told
 }
 
 fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
@@ -535,9 +566,11 @@ fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("root-dir", path(layout.data_dir.join("kubelet"))),
         ("cert-dir", path(layout.data_dir.join("kubelet").join("pki"))),
         ("hostname-override", layout.node_name.clone()),
-        ("node-ip", layout.address.to_string()),
+        ("node-ip", list(&layout.addresses)),
+        ("address", layout.everywhere(Ipv4Addr::UNSPECIFIED.into()).to_string()),
         ("port", options.kubelet_port.to_string()),
-        ("cluster-dns", layout.dns_service.to_string()),
+        // Nobody answers on this node for a family that it does not have.
+        ("cluster-dns", list(layout.dns_services.iter().filter(|service| layout.has_family_of(service)))),
         ("cluster-domain", "cluster.local".into()),
         ("client-ca-file", path(pki.authority(Authority::Cluster))),
         ("anonymous-auth", "false".into()),
@@ -550,6 +583,10 @@ fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         flags.push(format!("--pod-manifest-path={}", path(static_pods::folder(&layout.data_dir))));
     }
     flags
+}
+
+fn list<'a>(addresses: impl IntoIterator<Item = &'a IpAddr>) -> String {
+    addresses.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Flags by their names and values.
@@ -571,15 +608,17 @@ pub fn path(path: PathBuf) -> String {
     path.into_os_string().into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
 
-/// An address of a range, counted from its first.
-fn nth(cidr: &str, number: u32) -> Result<IpAddr> {
-    let (first, _) =
-        cidr.split(',').next().and_then(|cidr| cidr.split_once('/')).context("--service-cidr is no range")?;
-    let first: IpAddr = first.parse().with_context(|| format!("--service-cidr {cidr:?} is no range of addresses"))?;
-    Ok(match first {
-        IpAddr::V4(first) => IpAddr::V4((u32::from(first) + number).into()),
-        IpAddr::V6(first) => IpAddr::V6((u128::from(first) + u128::from(number)).into()),
-    })
+/// An address of each range, counted from its first.
+fn nth(cidrs: &str, number: u32) -> Result<Vec<IpAddr>> {
+    let nth = |cidr: &str| {
+        let (first, _) = cidr.split_once('/')?;
+        Some(match first.parse().ok()? {
+            IpAddr::V4(first) => IpAddr::V4((u32::from(first) + number).into()),
+            IpAddr::V6(first) => IpAddr::V6((u128::from(first) + u128::from(number)).into()),
+        })
+    };
+    let all: Option<Vec<IpAddr>> = cidrs.split(',').map(nth).collect();
+    all.with_context(|| format!("--service-cidr {cidrs:?} is no range of addresses, nor one a family"))
 }
 
 #[cfg(test)]
@@ -595,18 +634,7 @@ mod tests {
 
     #[test]
     fn what_runs_on_every_node_is_approved_as_such() {
-        let layout = Layout {
-            data_dir: PathBuf::from("/d"),
-            node_name: "n".to_owned(),
-            address: IpAddr::from([192, 0, 2, 1]),
-            port: 1,
-            first_service: IpAddr::from([10, 96, 0, 1]),
-            dns_service: IpAddr::from([10, 96, 0, 10]),
-            dns_port: 1,
-            static_pods: false,
-            has_member: true,
-            metrics_port: 1,
-        };
+        let layout = Layout::of(&Options::default(), vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
         for row in ROWS.iter().filter(|row| row.place == Place::Node && row.name != "kubelet") {
             let (user, group) = layout.subject(row.kubeconfig).unwrap();
             let groups: Vec<&str> = Some(group.as_str()).filter(|group| !group.is_empty()).into_iter().collect();
@@ -617,8 +645,30 @@ mod tests {
 
     #[test]
     fn addresses_of_services_are_counted() {
-        assert_eq!(nth("10.96.0.0/16", 10).unwrap().to_string(), "10.96.0.10");
-        assert_eq!(nth("fd00::/108,10.96.0.0/16", 1).unwrap().to_string(), "fd00::1");
+        assert_eq!(list(&nth("10.96.0.0/16", 10).unwrap()), "10.96.0.10");
+        assert_eq!(list(&nth("fd00::/108,10.96.0.0/16", 1).unwrap()), "fd00::1,10.96.0.1");
         assert!(nth("nonsense", 1).is_err());
+    }
+
+    #[test]
+    fn a_machine_is_told_of_the_families_that_it_has() {
+        let check = |services: &str, addresses: &[&str], expect: &[&str]| {
+            let options = Options { service_cidr: services.to_owned(), ..Options::default() };
+            let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            let layout = Layout::of(&options, addresses).unwrap();
+            let told = of(&[Place::Server, Place::Node], &options, &layout, &Pki::at(&layout.pki()));
+            let told: Vec<String> = told.into_iter().flat_map(|(_, flags)| flags).collect();
+            for flag in expect {
+                assert!(told.iter().any(|one| one == flag), "{flag} is not in {told:#?}");
+            }
+        };
+        let four = ["--listen=192.0.2.1:10053", "--cluster-dns=10.96.0.10", "--bind-address=0.0.0.0"];
+        check("10.96.0.0/16", &["192.0.2.1"], &four);
+        check("10.96.0.0/16,fd00:96::/108", &["192.0.2.1"], &four);
+        let six = ["--listen=[2001:db8::1]:10053", "--cluster-dns=fd00:96::a", "--bind-address=::", "--address=::"];
+        check("fd00:96::/108", &["2001:db8::1"], &six);
+        let both = ["--listen=192.0.2.1:10053", six[0], "--cluster-dns=10.96.0.10,fd00:96::a", six[2], six[3]];
+        check("10.96.0.0/16,fd00:96::/108", &["192.0.2.1", "2001:db8::1"], &both);
+        check("10.96.0.0/16,fd00:96::/108", &["192.0.2.1", "2001:db8::1"], &["--node-ip=192.0.2.1,2001:db8::1"]);
     }
 }

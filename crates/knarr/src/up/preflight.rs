@@ -1,47 +1,63 @@
 //! What must hold before anything is started, and what to do if it does not.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+
+use operate::checkup::capabilities_lacking;
 
 use super::Options;
 use super::plan::METRICS;
+use crate::doctor::host;
 
 /// Less room than this on the disk is not worth starting with.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
-/// Looks at everything that a start would fail on later.
+/// Looks at everything that a start would fail on later, but for the disk, which the first file needs.
 pub fn check(options: &Options) -> Result<()> {
-    let runs_pods = !options.disable.iter().any(|part| part == "kubelet");
-    if runs_pods && !rustix::process::geteuid().is_root() {
-        bail!("running pods needs root; use sudo, or leave the node out with --disable kubelet,proxy,dns");
+    let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
+    if is_on("kubelet") {
+        may_run_pods(", or leave the node out with --disable kubelet,proxy,dns")?;
     }
-    let server = SocketAddr::new(options.bind_address, options.secure_port);
+    let at = |port| SocketAddr::new(options.bind_address, port);
     // An API server in a pod goes on while this process is started anew.
     if !options.static_pods {
-        free(server, "the API server", "--secure-port")?;
+        free(at(options.secure_port), "the API server", Some("--secure-port"))?;
     }
-    if runs_pods {
-        free(SocketAddr::new(options.bind_address, options.kubelet_port), "the kubelet", "--kubelet-port")?;
+    if is_on("kubelet") {
+        free(at(options.kubelet_port), "the kubelet", Some("--kubelet-port"))?;
     }
-    if !options.disable.iter().any(|part| part == METRICS) {
-        free(SocketAddr::new(options.bind_address, options.metrics_port), "the metrics server", "--metrics-port")?;
+    if is_on(METRICS) {
+        free(at(options.metrics_port), "the metrics server", Some("--metrics-port"))?;
     }
-    room(&options.data_dir)
+    if is_on("dns") {
+        dns(&options.node_ip, options.dns_port)?;
+    }
+    Ok(())
 }
 
 /// The same for a node whose servers are elsewhere.
-pub fn node(kubelet_port: u16, data_dir: &Path) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("running pods needs root; use sudo");
+pub fn node(options: &Options) -> Result<()> {
+    let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
+    may_run_pods("")?;
+    free(SocketAddr::from(([0, 0, 0, 0], options.kubelet_port)), "the kubelet", Some("--kubelet-port"))?;
+    if is_on("dns") {
+        dns(&options.node_ip, options.dns_port)?;
     }
-    free(SocketAddr::from(([0, 0, 0, 0], kubelet_port)), "the kubelet", "--kubelet-port")?;
-    room(data_dir)
+    Ok(())
 }
 
-fn room(folder: &Path) -> Result<()> {
-    let disk = rustix::fs::statvfs(folder).context("the size of the disk cannot be read")?;
+/// The same for a member of the store.
+pub fn member(ports: [u16; 2]) -> Result<()> {
+    ports.into_iter().try_for_each(|port| free(SocketAddr::from(([0, 0, 0, 0], port)), "the store's member", None))
+}
+
+/// Whether the disk has room for what a start writes. The folder need not be there yet.
+pub fn room(folder: &Path) -> Result<()> {
+    let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+    let disk = rustix::fs::statvfs(there).context("the size of the disk cannot be read")?;
     let free_bytes = disk.f_bavail * disk.f_frsize;
     if free_bytes < FREE_BYTES_MIN {
         let folder = folder.display();
@@ -53,28 +69,68 @@ fn room(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn free(address: SocketAddr, who: &str, flag: &str) -> Result<()> {
-    match TcpListener::bind(address) {
+fn may_run_pods(or_else: &str) -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "running pods needs root; use sudo{or_else}");
+    let lacking = capabilities_lacking(host::capabilities());
+    ensure!(
+        lacking.is_empty(),
+        "running pods needs {}, which this process does not have; give it the capability, as a container by --privileged{or_else}",
+        lacking.join(", ")
+    );
+    Ok(())
+}
+
+/// The DNS server listens on the machine's own addresses alone: elsewhere others may.
+fn dns(addresses: &[IpAddr], port: u16) -> Result<()> {
+    let given = addresses.iter().copied();
+    // Addresses that are not given are the machine's own, whichever it will be.
+    let found = [false, true].into_iter().filter(|_| addresses.is_empty()).filter_map(own_address);
+    for address in given.chain(found).filter(|address| !address.is_loopback()) {
+        let address = SocketAddr::new(address, port);
+        free(address, "the DNS server", Some("--dns-port"))?;
+        bound(UdpSocket::bind(address), address, "the DNS server", Some("--dns-port"))?;
+    }
+    Ok(())
+}
+
+fn free(address: SocketAddr, who: &str, flag: Option<&str>) -> Result<()> {
+    bound(TcpListener::bind(address), address, who, flag)
+}
+
+fn bound<T>(tried: io::Result<T>, address: SocketAddr, who: &str, flag: Option<&str>) -> Result<()> {
+    match tried.map_err(|error| (error.kind(), error)) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            bail!("port {} is taken by another program; {who} needs one: choose it with {flag}", address.port())
+        Err((io::ErrorKind::AddrInUse, _)) => {
+            let do_what = flag.map_or_else(|| "stop that program".to_owned(), |flag| format!("choose it with {flag}"));
+            bail!("port {} is taken by another program; {who} needs one: {do_what}", address.port())
         }
-        Err(error) => Err(error).with_context(|| format!("{who} cannot listen on {address}")),
+        Err((io::ErrorKind::AddrNotAvailable, _)) => {
+            bail!("{} is no address of this machine, and {who} is to listen there; see `ip address`", address.ip())
+        }
+        Err((_, error)) => Err(error).with_context(|| format!("{who} cannot listen on {address}")),
     }
 }
 
-/// The address that others reach this machine at, if it is not given.
-pub fn address_or(given: Option<IpAddr>) -> Result<IpAddr> {
-    if let Some(address) = given {
-        return Ok(address);
+/// The addresses that others reach this machine at, if they are not given: one of each family that services have.
+pub fn addresses_or(given: &[IpAddr], service_cidr: &str) -> Result<Vec<IpAddr>> {
+    if !given.is_empty() {
+        return Ok(given.to_vec());
     }
-    // Nothing is sent: the kernel only says which address it would send from.
-    let socket = UdpSocket::bind("0.0.0.0:0").context("this machine has no network")?;
-    let found = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()).map(|address| address.ip());
-    let found = found.ok().filter(|address| !address.is_loopback());
-    found.context(
-        "this machine has no address that pods could reach: connect it to a network, or say which with --node-ip",
-    )
+    let found: Vec<IpAddr> = service_cidr.split(',').filter_map(|cidr| own_address(cidr.contains(':'))).collect();
+    ensure!(
+        !found.is_empty(),
+        "this machine has no address that pods could reach, of the family that {service_cidr} has: connect it to a network, \
+         say which with --node-ip, or choose other families with --pod-cidr and --service-cidr"
+    );
+    Ok(found)
+}
+
+/// Nothing is sent: the kernel only says which address it would send from.
+fn own_address(six: bool) -> Option<IpAddr> {
+    let (any, far) = if six { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
+    let socket = UdpSocket::bind(any).ok()?;
+    let found = socket.connect(far).and_then(|()| socket.local_addr()).ok()?.ip();
+    (!found.is_loopback()).then_some(found)
 }
 
 /// This machine's name, as a node may be called.

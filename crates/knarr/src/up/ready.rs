@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::time::Duration;
 
-use ::store::client::{Members, Remote};
+use ::store::client::{Member, Members, Remote};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use client::config::Kubeconfig;
@@ -51,18 +51,24 @@ pub async fn server(layout: &Layout) -> Result<()> {
     tokio::time::timeout(PATIENCE, ready).await.context("the API server does not become ready")?
 }
 
-/// The store's member of this machine takes part: it reads what the others agreed on, and has a vote.
+/// The store's member of this machine takes part: it reads what the others agreed on, has a vote, and is known where it is.
 pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
     let Store::Member { via, .. } = &options.store else { return Ok(()) };
-    let own = ::store::client::Client::Remote(Box::new(Remote::new(&layout.store_at("127.0.0.1"))?));
-    let others = via.as_ref().map(|host| Members::new(&layout.store_at(host))).transpose()?;
+    let here = layout.store_at("127.0.0.1");
+    let own = ::store::client::Client::Remote(Box::new(Remote::new(&here)?));
+    let own_members = Members::new(&here)?;
     let takes_part = async {
         loop {
-            let has_vote = match &others {
-                Some(others) => has_vote(others, layout).await,
-                None => true,
-            };
-            if has_vote && own.revision().await.is_ok() {
+            for host in others(&own_members, via.as_deref(), layout).await {
+                // Whoever took it in may not be there now; then that was long ago.
+                if let Ok(other) = Members::new(&layout.store_at(&host))
+                    && is_in_order(&other, layout).await.is_some()
+                {
+                    break;
+                }
+            }
+            let reads = tokio::time::timeout(ANSWER, own.revision()).await;
+            if matches!(reads, Ok(Ok(_))) && is_in_order(&own_members, layout).await == Some(true) {
                 return;
             }
             tokio::time::sleep(MEMBER_LOOK).await;
@@ -73,17 +79,44 @@ pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
     )
 }
 
-/// Whether the member of this machine has a vote; one that has none is given it as soon as it has caught up.
-async fn has_vote(others: &Members, layout: &Layout) -> bool {
+/// Hosts of other members: the one by which this one joined, and those that it knows itself, even if they do not know where it
+/// is by now and cannot speak to it.
+async fn others(own: &Members, via: Option<&str>, layout: &Layout) -> Vec<String> {
+    let known = tokio::time::timeout(ANSWER, own.known()).await;
+    let known = known.ok().and_then(Result::ok).unwrap_or_default();
+    let others = known.into_iter().filter(|member| member.name != layout.node_name).flat_map(|it| it.client_urls);
+    let hosts = others.filter_map(|url| url.parse::<http::Uri>().ok()?.host().map(str::to_owned));
+    via.map(str::to_owned).into_iter().chain(hosts).collect()
+}
+
+/// Sees to it that the member of this machine has a vote, as soon as it has caught up, and that others reach it at the
+/// address that the machine has now. Nothing if nobody says.
+async fn is_in_order(members: &Members, layout: &Layout) -> Option<bool> {
     let url = layout.peer_url();
-    let Ok(Ok(members)) = tokio::time::timeout(ANSWER, others.list()).await else {
-        // Whoever took it in is not there now, so that was long ago.
-        return true;
-    };
-    let learner = members.iter().find(|member| member.learner && member.peer_urls.contains(&url));
-    match learner {
-        Some(member) => others.promote(member.id).await.is_ok(),
-        None => true,
+    let list = tokio::time::timeout(ANSWER, members.list()).await.ok()?.ok()?;
+    Some(match own_member(&list, &layout.node_name, &url) {
+        Own::InOrder => true,
+        Own::Learner(id) => members.promote(id).await.is_ok(),
+        Own::Elsewhere(id) => members.update(id, &[url]).await.is_ok(),
+    })
+}
+
+/// What the list of members says of one.
+#[derive(Debug, PartialEq, Eq)]
+enum Own {
+    InOrder,
+    Learner(u64),
+    /// It is known by another address.
+    Elsewhere(u64),
+}
+
+fn own_member(list: &[Member], name: &str, url: &String) -> Own {
+    let here = list.iter().find(|member| member.peer_urls.contains(url));
+    match (here, list.iter().find(|member| member.name == name)) {
+        (Some(member), _) if member.learner => Own::Learner(member.id),
+        (None, Some(member)) => Own::Elsewhere(member.id),
+        // One that is not known yet is published by itself.
+        (Some(_), _) | (None, None) => Own::InOrder,
     }
 }
 
@@ -147,20 +180,19 @@ pub async fn node_as(client: Client, node: String) -> Result<()> {
 
 /// The DNS server of this machine knows the API server's name.
 pub async fn dns(layout: &Layout) -> Result<()> {
-    let server = SocketAddr::new(layout.address, layout.dns_port);
+    let is_four = layout.first_services.first().is_none_or(IpAddr::is_ipv4);
     let answered = async {
-        loop {
-            if matches!(tokio::time::timeout(ANSWER, asked(server)).await, Ok(Ok(true))) {
-                return;
+        for server in layout.dns_servers() {
+            while !matches!(tokio::time::timeout(ANSWER, asked(server, is_four)).await, Ok(Ok(true))) {
+                tokio::time::sleep(LOOK).await;
             }
-            tokio::time::sleep(LOOK).await;
         }
     };
     tokio::time::timeout(PATIENCE, answered).await.context("the DNS server does not answer; see the log")
 }
 
-/// Whether a DNS server answers a question with something.
-async fn asked(server: SocketAddr) -> std::io::Result<bool> {
+/// Whether a DNS server answers a question for an address of a family with something.
+async fn asked(server: SocketAddr, is_four: bool) -> std::io::Result<bool> {
     let local: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((local, 0)).await?;
     socket.connect(server).await?;
@@ -170,7 +202,7 @@ async fn asked(server: SocketAddr) -> std::io::Result<bool> {
         question.push(u8::try_from(label.len()).expect("labels are short"));
         question.extend(label.as_bytes());
     }
-    question.extend([0, 0, if server.is_ipv4() { 1 } else { 28 }, 0, 1]);
+    question.extend([0, 0, if is_four { 1 } else { 28 }, 0, 1]);
     socket.send(&question).await?;
     let mut answer = [0; 512];
     let length = socket.recv(&mut answer).await?;
@@ -189,4 +221,28 @@ async fn seen(client: Client, target: Target<'_>, called: &str, is_good: impl Fn
         }
     }
     bail!("the watch ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_promoted_and_followed_to_its_new_address() {
+        let member = |id: u64, name: &str, url: &str, learner: bool| Member {
+            id,
+            name: name.to_owned(),
+            peer_urls: vec![url.to_owned()],
+            client_urls: Vec::new(),
+            learner,
+        };
+        let check = |list: &[Member], expect: Own| assert_eq!(own_member(list, "a", &"here".to_owned()), expect);
+        let other = member(2, "b", "there", false);
+        check(&[other.clone(), member(1, "a", "here", false)], Own::InOrder);
+        check(&[other.clone(), member(1, "", "here", true)], Own::Learner(1));
+        check(&[other.clone(), member(1, "a", "before", false)], Own::Elsewhere(1));
+        check(&[other.clone()], Own::InOrder);
+        // Another machine of the same name stays where it is.
+        check(&[member(2, "a", "there", false), member(1, "", "here", true)], Own::Learner(1));
+    }
 }

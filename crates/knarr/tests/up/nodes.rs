@@ -1,5 +1,7 @@
 //! Three nodes on one machine, from one command: what a user does with them, and what happens to them.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// The rules of a cluster that is to notice a lost node soon.
@@ -10,7 +12,7 @@ const SPREAD: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
     {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
      "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
         "strategy": {"rollingUpdate": {"maxUnavailable": 0}},
-        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"terminationGracePeriodSeconds": 5,
             "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
                 "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": "web"}}}],
             "tolerations": [
@@ -40,6 +42,8 @@ fn three_nodes_on_one_machine_do_what_a_cluster_does() {
     ready(&machine, 10);
     rolls_out_and_back_without_a_failed_request(&machine);
     moves_pods_off_a_node_that_is_drained_or_lost(&machine);
+    moves_pods_off_a_node_whose_processes_are_killed(&machine);
+    rules_of_every_node_are_told(&machine);
 
     let containers = "kubectl get pods -l app=web --sort-by=.metadata.name -o jsonpath={.items[*].status.containerStatuses[0].containerID}";
     let before = machine.succeed(containers);
@@ -47,7 +51,10 @@ fn three_nodes_on_one_machine_do_what_a_cluster_does() {
     machine.knarr(UP);
     assert_eq!(machine.succeed(containers), before, "the same containers go on, on every node");
 
+    everything_returns_when_the_machine_is_started_again(&machine);
+    assert_eq!(machine.knarr("node ls").lines().collect::<Vec<_>>(), ["one-2", "one-3"]);
     machine.knarr("node add another");
+    assert_eq!(machine.knarr("node ls").lines().collect::<Vec<_>>(), ["one-2", "one-3", "another"]);
     assert_eq!(machine.succeed("kubectl get nodes -o name").lines().count(), 4);
     machine.knarr("node rm another");
     assert_eq!(machine.succeed("kubectl get nodes -o name").lines().count(), 3);
@@ -102,6 +109,7 @@ fn is_reachable_from_everywhere(machine: &Machine) {
 
 /// Requests go on, one after the other, through both changes; each is counted.
 fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
+    build_second_image(machine);
     let address = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -116,8 +124,10 @@ fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
             }
             failed
         });
-        machine.succeed("kubectl set env deployment/web RELEASE=2");
+        machine.succeed(&format!("kubectl set image deployment/web c={SECOND}"));
         machine.succeed("kubectl rollout status deployment/web --timeout=120s");
+        let page = machine.said(&format!("curl -sS --max-time 10 http://{address}/"));
+        assert_eq!(page, "Hello from the second image");
         machine.succeed("kubectl rollout undo deployment/web");
         machine.succeed("kubectl rollout status deployment/web --timeout=120s");
         stop.store(true, Ordering::Relaxed);
@@ -125,8 +135,8 @@ fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
         assert!(failed.is_empty(), "{} of {} requests failed: {failed:?}", failed.len(), asked.load(Ordering::Relaxed));
     });
     assert!(asked.load(Ordering::Relaxed) > 10);
-    let env = machine.succeed("kubectl get deployment web -o jsonpath={.spec.template.spec.containers[0].env}");
-    assert_eq!(env, "", "rolled back");
+    let page = machine.said(&format!("curl -sS --max-time 10 http://{address}/"));
+    assert!(page.starts_with("Hello from web-"), "rolled back: {page}");
     ready(machine, 10);
 }
 
@@ -153,4 +163,122 @@ fn moves_pods_off_a_node_that_is_drained_or_lost(machine: &Machine) {
     machine.succeed("nft delete table ip cut");
     machine.eventually(condition, |status| status == "True");
     ready(machine, 10);
+}
+
+const SECOND: &str = "test.local/hello:2";
+
+/// An image that answers as the first one does, and says which it is. Every node has its own images.
+fn build_second_image(machine: &Machine) {
+    let image = machine.folder.path().join("second");
+    std::fs::create_dir_all(image.join("bin")).unwrap();
+    std::fs::create_dir_all(image.join("www")).unwrap();
+    std::fs::copy("/bin/busybox", image.join("bin/busybox")).unwrap();
+    for page in ["index.html", "readyz"] {
+        std::fs::write(image.join("www").join(page), "Hello from the second image\n").unwrap();
+    }
+    let command = ["/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/www"];
+    let words: Vec<String> = command.iter().map(|word| format!("--entrypoint={word}")).collect();
+    let nodes = machine.data().join("nodes");
+    for folder in [machine.data(), nodes.join("one-2"), nodes.join("one-3")] {
+        let build = format!("{KNARR} image build {SECOND} {} {} --data-dir", image.display(), words.join(" "));
+        machine.succeed(&format!("{build} {}", folder.display()));
+    }
+}
+
+/// The processes that were started for a folder or one within, and all that came of them.
+fn processes_of(folder: &Path) -> BTreeSet<i32> {
+    let own = folder.display().to_string();
+    let within = format!("{own}/");
+    let mut parents = Vec::new();
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        // What has ended and waits to be noticed has no words any more.
+        let words = read("cmdline");
+        if words.split(['\0', '=']).any(|word| word == own || word.starts_with(&within)) {
+            found.insert(number);
+        }
+        let status = read("status");
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok());
+        parents.extend(parent.filter(|_| !words.is_empty()).map(|parent| (number, parent)));
+    }
+    loop {
+        let before = found.len();
+        let children = parents.iter().filter(|(_, parent)| found.contains(parent)).map(|(number, _)| *number);
+        found = children.chain(found.iter().copied()).collect();
+        if found.len() == before {
+            found.remove(&std::process::id().cast_signed());
+            return found;
+        }
+    }
+}
+
+fn kill_all(processes: &BTreeSet<i32>) {
+    for number in processes.iter().filter_map(|number| rustix::process::Pid::from_raw(*number)) {
+        let _ = rustix::process::kill_process(number, rustix::process::Signal::KILL);
+    }
+}
+
+/// The agent of a node and all that keeps its pods are killed, and nothing lets it start again: as a machine that lost its power.
+fn moves_pods_off_a_node_whose_processes_are_killed(machine: &Machine) {
+    let folder = machine.data().join("nodes").join("one-3");
+    let condition = "kubectl get node one-3 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+    let lock = std::fs::File::open(folder.join("knarr.lock")).unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        kill_all(&processes_of(&folder));
+        if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the agent does not die");
+    }
+    kill_all(&processes_of(&folder));
+    machine.eventually(condition, |status| status == "Unknown");
+    let elsewhere = "kubectl get deployment web -o jsonpath={.status.availableReplicas}";
+    machine.eventually(elsewhere, |count| count == "10");
+    let ready = "kubectl get endpointslices -l kubernetes.io/service-name=web \
+                 -o jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].nodeName}";
+    machine.eventually(ready, |nodes| nodes.split(' ').all(|node| node == "one" || node == "one-2"));
+    drop(lock);
+    machine.eventually(condition, |status| status == "True");
+    self::ready(machine, 10);
+}
+
+fn rules_of_every_node_are_told(machine: &Machine) {
+    let told = machine.knarr("trace service/web");
+    for proxy in ["(kube-proxy)", "(kube-proxy on one-2)", "(kube-proxy on one-3)"] {
+        let found = told.lines().any(|line| line.contains("rules in place") && line.ends_with(proxy));
+        assert!(found, "{proxy} is not in\n{told}");
+    }
+}
+
+/// Nothing of the processes, the namespaces, the links and the rules is left, as after a start of the machine.
+fn everything_returns_when_the_machine_is_started_again(machine: &Machine) {
+    let data = machine.data();
+    let deadline = Instant::now() + DEADLINE;
+    while !processes_of(&data).is_empty() {
+        kill_all(&processes_of(&data));
+        assert!(Instant::now() < deadline, "{:?} do not die", processes_of(&data));
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut places: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    places.retain(|place| Path::new(place).starts_with(&data));
+    for place in places.into_iter().rev() {
+        run(Command::new("umount").args(["--lazy", place]));
+    }
+    machine.succeed("nft flush ruleset");
+    for link in machine.succeed("ip -o link").lines() {
+        let name = link.split([':', '@']).nth(1).unwrap().trim();
+        if !["lo", "uplink", "wire"].contains(&name) {
+            // One of a pair is gone with the other.
+            machine.said(&format!("ip link delete {name}"));
+        }
+    }
+    assert_eq!(machine.succeed("ip -o link").lines().count(), 3);
+
+    machine.knarr(UP);
+    ready(machine, 10);
+    assert_eq!(placed(machine), ["one", "one-2", "one-3"]);
+    is_reachable_from_everywhere(machine);
 }

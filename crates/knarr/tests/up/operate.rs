@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::Instant;
 
-use super::{KNARR, Machine};
+use super::{DEADLINE, KNARR, Machine, text};
 
 /// Everything, on a cluster that has the deployment and the service `web`.
 pub fn look_after(machine: &Machine) {
@@ -11,6 +12,7 @@ pub fn look_after(machine: &Machine) {
     the_status_names_every_component(machine);
     a_deployment_is_told_from_its_writing_to_the_rules(machine);
     certificates_are_made_anew_while_everything_runs(machine);
+    tokens_are_listed_and_taken_back(machine);
 }
 
 fn the_doctor_finds_the_cluster_well(machine: &Machine) {
@@ -75,6 +77,32 @@ fn a_deployment_is_told_from_its_writing_to_the_rules(machine: &Machine) {
     assert!(refused.contains("no kind \"nonsense\""), "{refused}");
 }
 
+fn tokens_are_listed_and_taken_back(machine: &Machine) {
+    let token = machine.knarr("token create --ttl 1h");
+    let id = token.split('.').next().unwrap();
+    let listed = machine.knarr("token ls");
+    let row = listed.lines().find(|line| line.starts_with(id)).unwrap_or_else(|| panic!("{id} is not in {listed}"));
+    assert!(row.ends_with("system:bootstrappers:knarr:agents"), "{row}");
+    let ask = |path: &str| {
+        let token: Vec<&str> = token.split('.').collect();
+        let (curl, bearer) =
+            ("curl -sk -o /dev/null -w %{http_code}", format!("Authorization:Bearer {}.{}", token[0], token[1]));
+        let mut curl = machine.command(curl);
+        text(&curl.arg("-H").arg(bearer).arg(format!("https://127.0.0.1:6443{path}")).output().unwrap())
+    };
+    let settings = "/api/v1/namespaces/kube-system/configmaps/knarr-cluster";
+    assert_eq!(ask(settings), "200", "whoever has it may know what a machine must know that joins");
+    assert_eq!(ask("/api/v1/namespaces/kube-system/secrets"), "403", "and nothing else");
+    machine.knarr(&format!("token rm {id}"));
+    assert!(!machine.knarr("token ls").contains(id));
+    let deadline = Instant::now() + DEADLINE;
+    while ask(settings) != "401" {
+        assert!(Instant::now() < deadline, "a token that was taken back is still good");
+    }
+    let missing = machine.said(&format!("{KNARR} token rm {id} --data-dir {}", machine.data().display()));
+    assert!(missing.contains("not found"), "{missing}");
+}
+
 fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
     let shown = || machine.succeed("curl -sk -o /dev/null -w %{certs} https://127.0.0.1:6443/version");
     let kubeconfig = machine.data().join("admin.kubeconfig");
@@ -85,6 +113,14 @@ fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
     let mut events = BufReader::new(watch.stdout.take().unwrap()).lines();
     assert_eq!(events.next().unwrap().unwrap(), "configmap/kube-root-ca.crt");
 
+    let listed = machine.knarr("certs ls");
+    for name in ["admin ", "apiserver ", "ca ", "etcd-ca ", "front-proxy-client ", "kubelet "] {
+        assert!(listed.lines().any(|line| line.starts_with(name)), "{name:?} is not in {listed}");
+    }
+    assert!(
+        listed.lines().skip(1).all(|line| line.rsplit(' ').next().unwrap().parse::<u32>().unwrap() >= 364),
+        "{listed}"
+    );
     let said = machine.knarr("certs rotate");
     assert!(said.contains("has made"), "{said}");
     assert_ne!(std::fs::read(&kubeconfig).unwrap(), std::fs::read(&old).unwrap(), "the kubeconfig is another");

@@ -94,24 +94,27 @@ pub fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<Found> {
     events.filter_map(event).collect()
 }
 
-/// When the rules of a service came into place: the first time after it was written, and the last.
+/// When the rules of a service came into place on each node: the first time after it was written, and the last.
 pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>) -> Vec<Found> {
     let concerns = |record: &&Record| record.addresses.iter().any(|address| addresses.contains(address));
     // The log is more precise than the object's own time, which may be up to a second earlier.
     let after = |record: &&Record| since.is_none_or(|since| record.at >= since);
     let of = |record: &Record, what: &str| Found {
         stage: Stage::Rules,
-        which: what.to_owned(),
+        which: format!("{what} by {}", record.by),
         at: record.at,
         precise: true,
         what: format!("{what} for {}", addresses.join(", ")),
-        by: "kube-proxy".to_owned(),
+        by: record.by.clone(),
     };
-    let mut ours = records.iter().filter(concerns).filter(after);
-    let first = ours.next();
-    let last = ours.next_back();
-    let first = first.map(|record| of(record, "rules in place"));
-    first.into_iter().chain(last.map(|record| of(record, "rules last changed"))).collect()
+    let mut of_each: BTreeMap<&str, (&Record, Option<&Record>)> = BTreeMap::new();
+    for record in records.iter().filter(concerns).filter(after) {
+        of_each.entry(&record.by).and_modify(|(_, last)| *last = Some(record)).or_insert((record, None));
+    }
+    let told = |(first, last): (&Record, Option<&Record>)| {
+        [Some(of(first, "rules in place")), last.map(|record| of(record, "rules last changed"))]
+    };
+    of_each.into_values().flat_map(told).flatten().collect()
 }
 
 /// Leaves one of what is told several times, the most precise.

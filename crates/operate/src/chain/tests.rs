@@ -73,6 +73,12 @@ const LOG: &str = r#"
 nonsense the rules are in place services="10.96.3.4"
 "#;
 
+const FURTHER: &str = r#"
+2026-11-16T12:00:02.900000Z  INFO proxy::follow: the rules are in place services="10.96.3.4" took=1ms
+2026-11-16T12:00:03.000000Z  INFO proxy::follow: the rules are in place services="10.96.3.4" took=1ms
+2026-11-16T12:00:03.100000Z  INFO proxy::follow: the rules are in place services="10.96.3.4" took=1ms
+"#;
+
 #[test]
 fn a_deployment_is_told_from_its_writing_to_the_rules_in_place() {
     let replica_set = owned("ReplicaSet", "web-1", "r", ("Deployment", "web", "d"), &value!({}));
@@ -92,9 +98,13 @@ fn a_deployment_is_told_from_its_writing_to_the_rules_in_place() {
 12:00:02           +1 s  Pod/web-1-x          ready (kubelet)
 12:00:02           +1 s  EndpointSlice/web-s  endpoints of service web published: 10.244.0.5 (kube-controller-manager)
 12:00:02.700       +1 s  EndpointSlice/web-s  rules in place for 10.96.3.4 (kube-proxy)
+12:00:02.900       +1 s  EndpointSlice/web-s  rules in place for 10.96.3.4 (kube-proxy on b)
+12:00:03.100       +2 s  EndpointSlice/web-s  rules last changed for 10.96.3.4 (kube-proxy on b)
 12:00:09           +8 s  Pod/web-1-x          BackOff: later (4 times) (kubelet)
 ";
-    let found = table(&chain(&deployment(), &objects, &events(), &records(LOG)));
+    let mut told = records(LOG, "kube-proxy");
+    told.extend(records(FURTHER, "kube-proxy on b"));
+    let found = table(&chain(&deployment(), &objects, &events(), &told));
     assert_eq!(found, expect, "\n{found}");
 }
 

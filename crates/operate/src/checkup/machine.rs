@@ -106,8 +106,18 @@ fn cgroups(cgroups: &Cgroups) -> Row {
     )
 }
 
+/// The names of capabilities that a process lacks and cannot run pods without.
+pub fn capabilities_lacking(held: u64) -> Vec<String> {
+    let bad = missing(held).filter(|(_, _, verdict)| *verdict == Verdict::Bad);
+    bad.map(|(name, _, _)| format!("CAP_{name}")).collect()
+}
+
+fn missing(held: u64) -> impl Iterator<Item = &'static (&'static str, u8, Verdict)> {
+    CAPABILITIES.iter().filter(move |(_, bit, _)| (held >> bit) & 1 == 0)
+}
+
 fn capabilities(held: u64) -> Row {
-    let missing: Vec<_> = CAPABILITIES.iter().filter(|(_, bit, _)| (held >> bit) & 1 == 0).collect();
+    let missing: Vec<_> = missing(held).collect();
     let row = Row::new(
         "capabilities",
         "what this process may do",
@@ -334,6 +344,7 @@ mod tests {
         check(no_hugetlb, &["cgroups: Doubtful"]);
         check(|it| it.capabilities &= !(1 << 21), &["capabilities: Bad"]);
         check(|it| it.capabilities &= !(1 << 24), &["capabilities: Doubtful"]);
+        assert_eq!(capabilities_lacking(!(1 << 21 | 1 << 24)), ["CAP_SYS_ADMIN"]);
         check(|it| it.ports[0].holder = Holder::Ours, &[]);
         check(|it| it.ports[0].holder = Holder::Other, &["port 6443: Bad"]);
         check(|it| it.ports[1].holder = Holder::Other, &["port 2379: Doubtful"]);

@@ -1,9 +1,12 @@
 //! Who the members of a remote cluster are, and the change of it.
 
+use std::sync::Arc;
+
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::remote::{RemoteConfig, RemoteError, endpoints};
+use super::choice::{Choice, Effect};
+use super::remote::{RemoteConfig, RemoteError, channels};
 pub use crate::backend::Member;
 use crate::etcd::proto::etcdserverpb as pb;
 
@@ -20,25 +23,28 @@ pub struct MembersError {
 /// The members of a remote cluster.
 #[derive(Clone, Debug)]
 pub struct Members {
-    cluster: pb::cluster_client::ClusterClient<Channel>,
-    maintenance: pb::maintenance_client::MaintenanceClient<Channel>,
+    members: Arc<Choice>,
 }
 
 impl Members {
     /// Those of a cluster; connections are made when they are needed.
     pub fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
-        let channel = Channel::balance_list(endpoints(config)?.into_iter());
-        Ok(Self {
-            cluster: pb::cluster_client::ClusterClient::new(channel.clone()),
-            maintenance: pb::maintenance_client::MaintenanceClient::new(channel),
-        })
+        Ok(Self { members: Arc::new(Choice::new(channels(config)?)) })
     }
 
-    /// All of them.
+    /// All of them, as the members agree.
     pub async fn list(&self) -> Result<Vec<Member>, MembersError> {
-        let request = pb::MemberListRequest { linearizable: true };
-        let answer = self.cluster.clone().member_list(request).await.map_err(refused)?;
-        Ok(answer.into_inner().members.into_iter().map(member).collect())
+        self.listed(pb::MemberListRequest { linearizable: true }).await
+    }
+
+    /// All of them, as the one that is asked knows them, also if it reaches nobody.
+    pub async fn known(&self) -> Result<Vec<Member>, MembersError> {
+        self.listed(pb::MemberListRequest { linearizable: false }).await
+    }
+
+    async fn listed(&self, request: pb::MemberListRequest) -> Result<Vec<Member>, MembersError> {
+        let answer = self.asked(Effect::None, async |channel| cluster(channel).member_list(request).await).await?;
+        Ok(answer.members.into_iter().map(member).collect())
     }
 
     /// Adds a member that follows at first; it need not run yet. One with this URL that is there already is given.
@@ -48,18 +54,27 @@ impl Members {
             return Ok(known);
         }
         let request = pb::MemberAddRequest { peer_ur_ls: vec![peer_url.to_owned()], is_learner: true };
-        let answer = self.cluster.clone().member_add(request).await.map_err(refused)?.into_inner();
+        let answer =
+            self.asked(Effect::Write, async |channel| cluster(channel).member_add(request.clone()).await).await?;
         answer.member.map(member).ok_or_else(|| refused(Status::internal("it names no member")))
     }
 
     /// Gives a member a vote, which it must have caught up for.
     pub async fn promote(&self, id: u64) -> Result<(), MembersError> {
-        self.cluster.clone().member_promote(pb::MemberPromoteRequest { id }).await.map(drop).map_err(refused)
+        let ask = async |channel| cluster(channel).member_promote(pb::MemberPromoteRequest { id }).await;
+        self.asked(Effect::Write, ask).await.map(drop)
+    }
+
+    /// Says where a member is reached by others now.
+    pub async fn update(&self, id: u64, peer_urls: &[String]) -> Result<(), MembersError> {
+        let request = pb::MemberUpdateRequest { id, peer_ur_ls: peer_urls.to_vec() };
+        self.asked(Effect::Write, async |channel| cluster(channel).member_update(request.clone()).await).await.map(drop)
     }
 
     /// Removes a member.
     pub async fn remove(&self, id: u64) -> Result<(), MembersError> {
-        self.cluster.clone().member_remove(pb::MemberRemoveRequest { id }).await.map(drop).map_err(refused)
+        let ask = async |channel| cluster(channel).member_remove(pb::MemberRemoveRequest { id }).await;
+        self.asked(Effect::Write, ask).await.map(drop)
     }
 
     /// The numbers of those that say that they have no space, on their disk or by their quota.
@@ -69,15 +84,32 @@ impl Members {
             member_id: 0,
             alarm: pb::AlarmType::Nospace.into(),
         };
-        let answer = self.maintenance.clone().alarm(request).await.map_err(refused)?.into_inner();
+        let answer = self.asked(Effect::None, async |channel| maintenance(channel).alarm(request).await).await?;
         Ok(answer.alarms.into_iter().map(|alarm| alarm.member_id).collect())
     }
 
     /// The number of the one that leads; 0 if none does.
     pub async fn leader(&self) -> Result<u64, MembersError> {
-        let answer = self.maintenance.clone().status(pb::StatusRequest {}).await.map_err(refused)?;
-        Ok(answer.get_ref().leader)
+        let ask = async |channel| maintenance(channel).status(pb::StatusRequest {}).await;
+        Ok(self.asked(Effect::None, ask).await?.leader)
     }
+
+    async fn asked<T>(
+        &self,
+        effect: Effect,
+        ask: impl AsyncFn(Channel) -> Result<tonic::Response<T>, Status>,
+    ) -> Result<T, MembersError> {
+        let answer = self.members.ask(effect, |channel| ask(channel)).await;
+        answer.map(|(_, answer)| answer.into_inner()).map_err(refused)
+    }
+}
+
+fn cluster(channel: Channel) -> pb::cluster_client::ClusterClient<Channel> {
+    pb::cluster_client::ClusterClient::new(channel)
+}
+
+fn maintenance(channel: Channel) -> pb::maintenance_client::MaintenanceClient<Channel> {
+    pb::maintenance_client::MaintenanceClient::new(channel)
 }
 
 fn member(member: pb::Member) -> Member {

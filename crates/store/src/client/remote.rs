@@ -8,13 +8,15 @@ use std::time::Duration;
 use mvcc::{Event, LeaseId, Range, RangeReply, Revision, Span, Txn};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
 use super::choice::{Choice, Effect};
+use super::connector::Connector;
 use super::once::{self, Written};
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch, request};
 use crate::etcd::proto::etcdserverpb as pb;
+use crate::etcd::tls::TlsError;
 use pb::watch_request::RequestUnion;
 
 /// Where a remote cluster is, and how it is met.
@@ -34,21 +36,14 @@ pub enum RemoteError {
     /// No server was given.
     #[error("no etcd server was given")]
     NoServers,
-    /// A file could not be read.
-    #[error("cannot read {path}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A URL or certificate cannot be used.
-    #[error("{url} cannot be used as an etcd server")]
+    /// Files of which no TLS can be made.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A URL cannot be used.
+    #[error("{url:?} is not a server's URL: use http://host:port, https://host:port or unix:///path")]
     Server {
         /// The URL.
         url: String,
-        /// Why.
-        source: tonic::transport::Error,
     },
 }
 
@@ -61,8 +56,7 @@ pub struct Remote {
 impl Remote {
     /// A cluster; connections are made when they are needed and again when they break.
     pub fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
-        let channels = endpoints(config)?.iter().map(Endpoint::connect_lazy).collect();
-        Ok(Self { members: Arc::new(Choice::new(channels)) })
+        Ok(Self { members: Arc::new(Choice::new(channels(config)?)) })
     }
 
     /// For what is asked of one member, whichever it is.
@@ -234,33 +228,25 @@ fn refused(status: &Status, revision: Revision) -> ClientError {
     )
 }
 
-pub(super) fn endpoints(config: &RemoteConfig) -> Result<Vec<Endpoint>, RemoteError> {
+/// A connection to each server, made when it is needed and again when it breaks.
+pub(super) fn channels(config: &RemoteConfig) -> Result<Vec<Channel>, RemoteError> {
     if config.servers.is_empty() {
         return Err(RemoteError::NoServers);
     }
-    let tls = tls(config)?;
-    let endpoint = |url: &String| {
-        let failed = |source| RemoteError::Server { url: url.clone(), source };
-        let endpoint = Endpoint::from_shared(url.clone()).map_err(failed)?;
+    let connectors = Connector::all(config)?;
+    let channel = |(url, connector): (&String, Connector)| {
+        let wrong = || RemoteError::Server { url: url.clone() };
+        // Encryption is the connector's, and how the server is addressed is the URL's.
+        let endpoint = Endpoint::from_shared(connector.plain_url()).map_err(|_| wrong())?;
+        let origin: http::Uri = connector.origin(url).parse().map_err(|_| wrong())?;
         let endpoint = endpoint
+            .origin(origin)
             .connect_timeout(Duration::from_secs(2))
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20);
-        if url.starts_with("https://") { endpoint.tls_config(tls.clone()).map_err(failed) } else { Ok(endpoint) }
+        Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_: http::Uri| connector.clone().connect())))
     };
-    config.servers.iter().map(endpoint).collect()
-}
-
-fn tls(config: &RemoteConfig) -> Result<ClientTlsConfig, RemoteError> {
-    let read = |path: &PathBuf| std::fs::read(path).map_err(|source| RemoteError::File { path: path.clone(), source });
-    let mut tls = ClientTlsConfig::new();
-    if let Some(path) = &config.ca_file {
-        tls = tls.ca_certificate(Certificate::from_pem(read(path)?));
-    }
-    if let Some((cert, key)) = &config.identity {
-        tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
-    }
-    Ok(tls)
+    config.servers.iter().zip(connectors).map(channel).collect()
 }

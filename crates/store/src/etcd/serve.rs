@@ -1,7 +1,10 @@
 //! Listening: gRPC and HTTP on the same ports, with or without TLS.
 
+use std::fs::Permissions;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use axum::Router;
@@ -10,7 +13,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tonic::service::Routes;
 
 use super::authority::Mended;
@@ -18,6 +21,7 @@ use super::proto::{etcdserverpb as pb, v3electionpb, v3lockpb};
 use super::tls::ServerTls;
 use super::{Config, Server, http};
 use crate::backend::Backend;
+use crate::peer::Stream;
 
 /// Requests larger than the limit by less than this still get etcd's own answer instead of a closed stream.
 const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
@@ -29,10 +33,15 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// An address that is listened on.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The open socket.
-    pub listener: TcpListener,
+    socket: Socket,
     /// How clients are met; none is in the clear.
     pub tls: Option<ServerTls>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
 }
 
 /// An address that could not be listened on.
@@ -48,13 +57,45 @@ impl Endpoint {
     pub async fn open(address: &str, tls: Option<ServerTls>) -> Result<Self, ServeError> {
         let listener =
             TcpListener::bind(address).await.map_err(|source| ServeError { address: address.to_owned(), source })?;
-        Ok(Self { listener, tls })
+        Ok(Self { socket: Socket::Tcp(listener), tls })
+    }
+
+    /// Opens a socket of this machine that only its owner may connect to. One that a process left there that died is replaced.
+    pub fn open_own(path: &Path) -> Result<Self, ServeError> {
+        let failed = |source| ServeError { address: path.display().to_string(), source };
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
+        Ok(Self { socket: Socket::Unix(listener), tls: None })
     }
 
     /// The address, with the port that was given for port 0.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        match &self.socket {
+            Socket::Tcp(listener) => listener.local_addr(),
+            Socket::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
+
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let _ = stream.set_nodelay(true);
+                Box::new(stream)
+            }
+            Socket::Unix(listener) => Box::new(listener.accept().await?.0),
+        })
+    }
+}
+
+/// What is asked of a store for the sake of its keeping alone: how it is, and all that it has.
+pub fn maintenance<B: Backend>(backend: B, config: Config) -> Router {
+    let server = Server::new(backend, config);
+    Routes::new(pb::maintenance_server::MaintenanceServer::new(server)).into_axum_router()
 }
 
 /// All services and end points.
@@ -80,15 +121,14 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
     let mut stop = std::pin::pin!(stop);
     loop {
         let accepted = tokio::select! {
-            accepted = endpoint.listener.accept() => accepted,
+            accepted = endpoint.accept() => accepted,
             () = &mut stop => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok(stream) = accepted else {
             // Out of descriptors, most likely: connections that close will free some.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let _ = stream.set_nodelay(true);
         let (router, watcher, tls) = (router.clone(), graceful.watcher(), endpoint.tls.clone());
         tokio::spawn(async move {
             let served = match tls {

@@ -8,9 +8,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use crate::peer::Stream;
+use crate::renewed::Renewed;
 
 /// Which files a server's TLS is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,22 +52,24 @@ pub enum TlsError {
     },
 }
 
-/// TLS as a server offers it. The files are read again for each connection, so that a renewed certificate needs no restart.
+/// TLS as a server offers it. Files that change are read again for the next connection, so that a renewed certificate needs no
+/// restart.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    files: Arc<TlsFiles>,
+    config: Arc<Renewed<Arc<ServerConfig>, TlsError>>,
 }
 
 impl ServerTls {
     /// Checks that the files can be used.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
-        config(&files)?;
-        Ok(Self { files: Arc::new(files) })
+        let all =
+            [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()].into_iter().flatten().cloned().collect();
+        let config = Renewed::new(all, move || config(&files).map(Arc::new))?;
+        Ok(Self { config: Arc::new(config) })
     }
 
-    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let config = config(&self.files).map_err(io::Error::other)?;
-        TlsAcceptor::from(Arc::new(config)).accept(stream).await
+    pub(super) async fn accept(&self, stream: Box<dyn Stream>) -> io::Result<TlsStream<Box<dyn Stream>>> {
+        TlsAcceptor::from(self.config.get()).accept(stream).await
     }
 }
 
@@ -87,16 +91,18 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
             builder.with_client_cert_verifier(verifier.build().map_err(|_| no_roots())?)
         }
     };
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|source| TlsError::File { path: files.key.clone(), source })?;
     let mut config = builder
-        .with_single_cert(certificates(&files.cert)?, key)
+        .with_single_cert(certificates(&files.cert)?, key(&files.key)?)
         .map_err(|source| TlsError::Pair { path: files.cert.clone(), source })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|source| TlsError::File { path: path.to_owned(), source })
+}
+
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |source| TlsError::File { path: path.to_owned(), source };
     CertificateDer::pem_file_iter(path).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)
 }

@@ -229,7 +229,8 @@ async fn write_one(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> io::Result<()>
     tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+/// Anything that bytes go through both ways.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -252,7 +253,7 @@ async fn dial_one(identity: &Identity, to: u64, url: &str, purpose: Purpose) -> 
     let mut stream: Box<dyn Stream> = if address.secure {
         let tls = identity.tls.as_ref().ok_or_else(|| DialError::NoTls(url.to_owned()))?;
         let name = rustls::pki_types::ServerName::try_from(address.host).map_err(io::Error::other)?;
-        Box::new(TlsConnector::from(tls.client.clone()).connect(name, tcp).await?)
+        Box::new(TlsConnector::from(tls.client()).connect(name, tcp).await?)
     } else {
         Box::new(tcp)
     };

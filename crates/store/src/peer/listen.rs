@@ -77,7 +77,7 @@ async fn serve(tcp: TcpStream, listener: Listener) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     let greeted = async {
         let mut stream: Box<dyn Stream> = match &listener.tls {
-            Some(tls) => Box::new(TlsAcceptor::from(tls.server.clone()).accept(tcp).await?),
+            Some(tls) => Box::new(TlsAcceptor::from(tls.server()).accept(tcp).await?),
             None => Box::new(tcp),
         };
         let greeting = Greeting::read(&mut stream).await?;

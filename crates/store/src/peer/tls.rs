@@ -9,11 +9,22 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Both sides' configuration.
+use crate::renewed::Renewed;
+
+/// Both sides' configuration, as the certificates are at each connection.
 #[derive(Clone)]
-pub struct Tls {
-    pub(super) server: Arc<ServerConfig>,
-    pub(super) client: Arc<ClientConfig>,
+pub struct Tls(Source);
+
+#[derive(Clone)]
+enum Source {
+    Given(Sides),
+    Files(Arc<Renewed<Sides, TlsError>>),
+}
+
+#[derive(Clone)]
+struct Sides {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
 }
 
 /// Why certificates cannot be used.
@@ -37,8 +48,42 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// Reads certificate, key and the authority that peers' certificates must come from.
+    /// Certificate, key and the authority that peers' certificates must come from. Files that change are read again for the
+    /// next connection.
     pub fn from_files(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, TlsError> {
+        let files = [certificate, key, authority].map(Path::to_owned);
+        let [certificate, key, authority] = files.clone();
+        let renewed = Renewed::new(files.to_vec(), move || Sides::from_files(&certificate, &key, &authority))?;
+        Ok(Self(Source::Files(Arc::new(renewed))))
+    }
+
+    /// The same from what was read already.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        authority: Vec<CertificateDer<'static>>,
+    ) -> Result<Self, TlsError> {
+        Ok(Self(Source::Given(Sides::new(chain, key, authority)?)))
+    }
+
+    pub(super) fn server(&self) -> Arc<ServerConfig> {
+        self.sides().server
+    }
+
+    pub(super) fn client(&self) -> Arc<ClientConfig> {
+        self.sides().client
+    }
+
+    fn sides(&self) -> Sides {
+        match &self.0 {
+            Source::Given(sides) => sides.clone(),
+            Source::Files(renewed) => renewed.get(),
+        }
+    }
+}
+
+impl Sides {
+    fn from_files(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, TlsError> {
         let unreadable = |path: &Path| {
             let file = path.display().to_string();
             move |source| TlsError::File { file: file.clone(), source }
@@ -51,8 +96,7 @@ impl Tls {
         Self::new(read(certificate)?, key_der, read(authority)?)
     }
 
-    /// The same from what was read already.
-    pub fn new(
+    fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
         authority: Vec<CertificateDer<'static>>,

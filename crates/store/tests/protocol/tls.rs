@@ -26,6 +26,12 @@ impl Authority {
         Ok(Self { issuer, folder: folder.to_owned() })
     }
 
+    /// Another authority in the place of the one that was.
+    fn replace(&mut self) -> Result<()> {
+        *self = Self::new(&self.folder)?;
+        Ok(())
+    }
+
     fn ca(&self) -> PathBuf {
         self.folder.join("ca.crt")
     }
@@ -43,7 +49,7 @@ impl Authority {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_needs_a_certificate_of_the_authority_and_a_renewed_server_needs_no_restart() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let ours = Authority::new(&folder.path().join("ours"))?;
+    let mut ours = Authority::new(&folder.path().join("ours"))?;
     let others = Authority::new(&folder.path().join("others"))?;
     let (cert, key) = ours.issue("server")?;
     let single = Single::start(store::etcd::Config::default()).await?;
@@ -64,6 +70,17 @@ async fn a_client_needs_a_certificate_of_the_authority_and_a_renewed_server_need
     ensure!(!works(Some(ours.issue("client")?), others.ca()).await?, "and a client does not trust a server of another");
     ours.issue("server")?;
     ensure!(works(Some(ours.issue("client")?), ours.ca()).await?, "the renewed certificate is used");
+
+    let config =
+        RemoteConfig { servers: vec![url.clone()], ca_file: Some(ours.ca()), identity: Some(ours.issue("client")?) };
+    let old = Client::Remote(Box::new(Remote::new(&config)?));
+    ours.replace()?;
+    ours.issue("server")?;
+    ours.issue("client")?;
+    ensure!(
+        old.get("a".into(), Freshness::Linearizable).await.is_ok(),
+        "a client that is there reads its files again too"
+    );
     single.stop().await;
     Ok(())
 }

@@ -8,7 +8,7 @@ use machinery::{Resource, Value, value};
 
 use super::super::Options;
 use super::super::plan::{Layout, METRICS};
-use super::{MANAGER, granted};
+use super::{Family, MANAGER, granted};
 
 static API_SERVICES: Resource = Resource::cluster("apiregistration.k8s.io", "v1", "apiservices", "APIService");
 const API_SERVICE: &str = "v1beta1.metrics.k8s.io";
@@ -96,14 +96,14 @@ fn endpoints(layout: &Layout) -> (Resource, Value) {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": (format!("metrics-server-{}", layout.node_name)),
+            "name": (Family::of(&layout.address).slice_of("metrics-server", &layout.node_name)),
             "namespace": "kube-system",
             "labels": {
                 "kubernetes.io/service-name": "metrics-server",
                 "endpointslice.kubernetes.io/managed-by": MANAGER,
             },
         },
-        "addressType": (if layout.address.is_ipv4() { "IPv4" } else { "IPv6" }),
+        "addressType": (Family::of(&layout.address).name()),
         "endpoints": [{
             "addresses": [(layout.address.to_string())],
             "nodeName": (layout.node_name.clone()),

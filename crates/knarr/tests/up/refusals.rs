@@ -1,0 +1,103 @@
+//! What would prevent a start is told in one sentence, and looking at a machine changes nothing on it.
+
+use std::net::{TcpListener, UdpSocket};
+
+use super::*;
+
+/// What is said of a start that is refused.
+fn refused(machine: &Machine, how: &str, arguments: &str) -> String {
+    let line = format!("{how} {KNARR} {arguments} --data-dir {}", machine.data().display());
+    let output = machine.command(line.trim()).output().unwrap();
+    assert!(!output.status.success(), "{line} succeeds");
+    text(&output)
+}
+
+#[test]
+fn a_start_that_cannot_succeed_says_why_and_what_to_do() {
+    if !is_root() {
+        println!("skipped: network namespaces need root");
+        return;
+    }
+    let machine = Machine::new();
+    let space = PathBuf::from(format!("/run/netns/{}", machine.namespace));
+    let check = |how: &str, arguments: &str, expect: &[&str]| {
+        let said = refused(&machine, how, arguments);
+        for words in expect {
+            assert!(said.contains(words), "{words:?} is not in {said:?}");
+        }
+        assert_eq!(said.lines().count(), 1, "{said}");
+    };
+    // Each at its own port: nothing is left to the one that is asked for first.
+    for (port, flag) in [(6443, "--secure-port"), (10250, "--kubelet-port"), (10053, "--dns-port")] {
+        let taken = net::namespace::within(&space, || TcpListener::bind(("198.51.100.2", port)).unwrap()).unwrap();
+        let expect = [format!("port {port} is taken by another program"), format!("choose it with {flag}")];
+        for way in ["up", "up -d"] {
+            check("", way, &expect.each_ref().map(String::as_str));
+        }
+        drop(taken);
+    }
+    let taken = net::namespace::within(&space, || UdpSocket::bind(("198.51.100.2", 10053)).unwrap()).unwrap();
+    check("", "up", &["port 10053 is taken by another program; the DNS server needs one: choose it with --dns-port"]);
+    drop(taken);
+    let taken = net::namespace::within(&space, || TcpListener::bind(("127.0.0.1", 2379)).unwrap()).unwrap();
+    check("", "server", &["port 2379 is taken by another program; the store's member needs one: stop that program"]);
+    drop(taken);
+    check("", "up --node-ip 198.51.100.77", &["198.51.100.77 is no address of this machine"]);
+
+    let without = "setpriv --bounding-set=-sys_admin,-mknod --inh-caps=-all";
+    let lacking = "running pods needs CAP_SYS_ADMIN, CAP_MKNOD, which this process does not have";
+    check(without, "up", &[lacking, "--disable kubelet"]);
+    check(without, "agent --server https://198.51.100.9:6443", &[lacking]);
+
+    std::fs::create_dir_all(machine.data()).unwrap();
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(machine.data()));
+    std::fs::write(machine.data().join("filler"), vec![0; 7 << 20]).unwrap();
+    for way in ["up", "up -d", "server", "agent -d --server https://198.51.100.9:6443"] {
+        check("", way, &["is full (", "make room, or choose another with --data-dir"]);
+    }
+    run(Command::new("umount").arg(machine.data()));
+
+    let bare = "up -d --disable kubelet,proxy,network,dns,local-path,metrics";
+    machine.knarr(bare);
+    check("", bare, &["a cluster already runs as process", "stop it with `knarr down`"]);
+    check("", "up", &["belongs to a cluster that runs as process", "stop it with `knarr down`"]);
+    machine.knarr("down --purge");
+}
+
+#[test]
+fn looking_at_an_agents_certificates_leaves_its_trust_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let pki = folder.path().join("pki");
+    let authority = pki::Pki::open(&pki).unwrap().authority(pki::Authority::Cluster);
+    let trusted = std::fs::read(&authority).unwrap();
+    // An agent has the authority's certificate and nothing else of it.
+    for entry in std::fs::read_dir(&pki).unwrap().flatten().filter(|entry| entry.path() != authority) {
+        std::fs::remove_file(entry.path()).unwrap();
+    }
+    let said = |arguments: &str| {
+        let mut command = Command::new(KNARR);
+        text(&command.args(arguments.split(' ')).arg("--data-dir").arg(folder.path()).output().unwrap())
+    };
+    let listed = said("certs ls");
+    assert!(listed.contains("kubernetes-ca") && listed.lines().count() == 2, "{listed}");
+    assert!(said("certs rotate").contains("this machine is no server"));
+    said("doctor -o json");
+    assert!(said("status").contains("no cluster runs"));
+    assert!(
+        said("up --disable kubelet,proxy,network,dns,local-path,metrics --secure-port 0 --node-ip 127.0.0.1")
+            .contains("without its key")
+    );
+    assert_eq!(std::fs::read(&authority).unwrap(), trusted);
+    assert_eq!(std::fs::read_dir(&pki).unwrap().flatten().filter(|it| it.path().ends_with("ca.key")).count(), 0);
+}
+
+#[test]
+fn an_agent_has_a_unit_too() {
+    let mut unit = Command::new(KNARR);
+    let unit =
+        run(unit.args(["agent", "--server", "https://192.0.2.1:6443", "--node-name", "n", "--systemd-unit", "-d"]));
+    assert!(
+        unit.contains(&format!("ExecStart={KNARR} agent --server https://192.0.2.1:6443 --node-name n\n")),
+        "{unit}"
+    );
+}

@@ -1,0 +1,86 @@
+//! What is made of files, made anew when they have changed.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+type Make<T, E> = Box<dyn Fn() -> Result<T, E> + Send + Sync>;
+
+/// A value that follows its files. While they make no value, as between a renewed key and its certificate, the last one serves.
+pub(crate) struct Renewed<T, E> {
+    files: Vec<PathBuf>,
+    make: Make<T, E>,
+    kept: Mutex<(Stamps, T)>,
+}
+
+/// What tells a file from the one that was there before: time, number and size.
+type Stamps = Vec<Option<(i64, i64, u64, u64)>>;
+
+impl<T: Clone, E: std::error::Error + 'static> Renewed<T, E> {
+    /// Makes the first value.
+    pub(crate) fn new(files: Vec<PathBuf>, make: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Result<Self, E> {
+        // Before the value: a change in between is seen by the next look.
+        let stamps = stamps(&files);
+        let first = make()?;
+        Ok(Self { files, make: Box::new(make), kept: Mutex::new((stamps, first)) })
+    }
+
+    /// The value of now.
+    pub(crate) fn get(&self) -> T {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = stamps(&self.files);
+        if now != kept.0 {
+            match (self.make)() {
+                Ok(made) => *kept = (now, made),
+                Err(error) => {
+                    let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                    tracing::warn!(%error, source, "changed files cannot be used; the old ones serve");
+                }
+            }
+        }
+        kept.1.clone()
+    }
+}
+
+impl<T, E> fmt::Debug for Renewed<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Renewed").field(&self.files).finish()
+    }
+}
+
+fn stamps(files: &[PathBuf]) -> Stamps {
+    let stamp = |file: &Path| {
+        let seen = std::fs::metadata(file).ok()?;
+        Some((seen.mtime(), seen.mtime_nsec(), seen.ino(), seen.size()))
+    };
+    files.iter().map(|file| stamp(file)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_follows_its_files_and_stays_while_they_make_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("number");
+        let write = |text: &str| {
+            std::fs::write(folder.path().join("new"), text).unwrap();
+            std::fs::rename(folder.path().join("new"), &file).unwrap();
+        };
+        write("1");
+        let from = file.clone();
+        let number =
+            Renewed::new(vec![file.clone()], move || std::fs::read_to_string(&from).unwrap_or_default().parse::<u8>());
+        let number = number.unwrap();
+        let mut seen = vec![number.get()];
+        for text in ["2", "nonsense", "3"] {
+            write(text);
+            seen.push(number.get());
+        }
+        std::fs::remove_file(&file).unwrap();
+        seen.push(number.get());
+        assert_eq!(seen, [1, 2, 2, 3, 3]);
+    }
+}
