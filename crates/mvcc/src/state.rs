@@ -37,6 +37,8 @@ pub struct State {
     pub(crate) applied_index: u64,
     /// The oldest revision from which on the log is complete.
     pub(crate) log_floor: Revision,
+    /// The change that forgetting what was compacted goes on with; none when there is nothing to forget.
+    pub(crate) forgetting: Option<(Revision, u32)>,
     pub(crate) heads: Tree<Head>,
     pub(crate) history: Tree<Past>,
     pub(crate) log: Tree<Logged>,
@@ -83,6 +85,7 @@ impl State {
             compact_revision: -1,
             applied_index: 0,
             log_floor: 0,
+            forgetting: None,
             heads: Tree::default(),
             history: Tree::default(),
             log: Tree::default(),
