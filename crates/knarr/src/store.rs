@@ -74,6 +74,12 @@ enum Snapshot {
         /// Tells clusters with the same members apart.
         #[arg(long, default_value = "etcd-cluster")]
         initial_cluster_token: String,
+        /// Adds so much to the revision: clients that saw later revisions than the snapshot's must see no earlier ones.
+        #[arg(long, default_value_t = 0)]
+        bump_revision: u32,
+        /// Marks everything before the new revision as compacted, so that watches begin anew.
+        #[arg(long, requires = "bump_revision")]
+        mark_compacted: bool,
     },
 }
 
@@ -117,6 +123,8 @@ impl Snapshot {
             initial_advertise_peer_urls,
             initial_cluster,
             initial_cluster_token,
+            bump_revision,
+            mark_compacted,
         } = self
         else {
             return Ok(());
@@ -125,7 +133,11 @@ impl Snapshot {
         let listed = if initial_cluster.is_empty() { alone } else { initial_cluster.clone() };
         let (_, members) = identity::found(identity::members(&listed)?, initial_cluster_token);
         ensure!(members.iter().any(|member| member.name == *name), "--initial-cluster does not name {name}");
-        let state = snapshot::read(file)?;
+        let mut state = snapshot::read(file)?;
+        state.skip_revisions(*bump_revision);
+        if *mark_compacted {
+            state.compact_all();
+        }
         let (revision, keys) = (state.revision(), state.key_count());
         snapshot::restore(state, &members, data_dir)?;
         println!("Restored {keys} keys at revision {revision} into {}", data_dir.display());
