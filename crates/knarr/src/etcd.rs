@@ -6,8 +6,8 @@ use std::time::Duration;
 use ::store::backend::NodeBackend;
 use ::store::disk::FileDisk;
 use ::store::etcd::compactor::{self, Retention};
-use ::store::etcd::tls::{ServerTls, TlsFiles};
-use ::store::etcd::{self, Endpoint};
+use ::store::etcd::tls::{ServerTls, TlsFiles, Versions};
+use ::store::etcd::{self, Endpoint, Routers};
 use ::store::log;
 use ::store::node::{self, Node, Start, StopReason};
 use ::store::peer::{self, Address, Tls};
@@ -18,6 +18,8 @@ use consensus::{Change, Peer};
 
 use crate::component;
 
+mod accepted;
+mod file;
 pub(crate) mod identity;
 mod retention;
 
@@ -47,6 +49,9 @@ struct Etcd {
         default_value = "http://localhost:2380"
     )]
     initial_advertise_peer_urls: Vec<String>,
+    /// URLs to listen on for requests that are no gRPC: metrics and health.
+    #[arg(long, env = "ETCD_LISTEN_CLIENT_HTTP_URLS", value_delimiter = ',')]
+    listen_client_http_urls: Vec<String>,
     /// URLs to listen on for metrics and health only.
     #[arg(long, env = "ETCD_LISTEN_METRICS_URLS", value_delimiter = ',')]
     listen_metrics_urls: Vec<String>,
@@ -63,8 +68,9 @@ struct Etcd {
     security: Security,
     #[command(flatten)]
     limits: Limits,
-    #[command(flatten)]
-    accepted: Accepted,
+    /// A file with all settings: flags and the environment then do not count.
+    #[arg(long, env = "ETCD_CONFIG_FILE")]
+    config_file: Option<PathBuf>,
 }
 
 /// Certificates.
@@ -82,6 +88,12 @@ struct Security {
     /// Ask clients for certificates.
     #[arg(long, env = "ETCD_CLIENT_CERT_AUTH", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     client_cert_auth: bool,
+    /// The oldest version of TLS that clients may speak: `TLS1.2` or `TLS1.3`.
+    #[arg(long, env = "ETCD_TLS_MIN_VERSION", default_value = "TLS1.2")]
+    tls_min_version: String,
+    /// The newest [default: TLS1.3].
+    #[arg(long, env = "ETCD_TLS_MAX_VERSION", default_value = "")]
+    tls_max_version: String,
     /// Certificate shown to other members.
     #[arg(long, env = "ETCD_PEER_CERT_FILE")]
     peer_cert_file: Option<PathBuf>,
@@ -120,100 +132,71 @@ struct Limits {
     /// How much history automatic compaction keeps: a time (5m; hours without a unit), or revisions; 0 is all.
     #[arg(long, env = "ETCD_AUTO_COMPACTION_RETENTION", default_value = "0")]
     auto_compaction_retention: String,
-    /// How often a watcher hears that nothing happened.
-    #[arg(long, env = "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL", default_value = "10m")]
-    experimental_watch_progress_notify_interval: String,
+    /// How often a watcher hears that nothing happened [default: 10m].
+    #[arg(long, env = "ETCD_WATCH_PROGRESS_NOTIFY_INTERVAL")]
+    watch_progress_notify_interval: Option<String>,
+    /// The same, as it was called before.
+    #[arg(long, env = "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL", hide = true)]
+    experimental_watch_progress_notify_interval: Option<String>,
     /// `debug`, `info`, `warn` or `error`.
     #[arg(long, env = "ETCD_LOG_LEVEL", default_value = "info")]
     log_level: String,
 }
 
-/// etcd's flags that have nothing to set here: what they tune does not exist, or is always so.
-#[derive(Args, Debug, Clone)]
-struct Accepted {
-    #[arg(long, hide = true)]
-    wal_dir: Option<PathBuf>,
-    #[arg(long, hide = true)]
-    snapshot_count: Option<u64>,
-    #[arg(long, hide = true)]
-    max_snapshots: Option<u64>,
-    #[arg(long, hide = true)]
-    max_wals: Option<u64>,
-    #[arg(long, hide = true)]
-    logger: Option<String>,
-    #[arg(long, hide = true)]
-    log_outputs: Option<String>,
-    #[arg(long, hide = true)]
-    metrics: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pre_vote: Option<bool>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    strict_reconfig_check: Option<bool>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    enable_v2: Option<bool>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    initial_election_tick_advance: Option<bool>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    experimental_initial_corrupt_check: Option<bool>,
-    #[arg(long, hide = true)]
-    experimental_corrupt_check_time: Option<String>,
-    #[arg(long, hide = true)]
-    backend_batch_interval: Option<String>,
-    #[arg(long, hide = true)]
-    backend_batch_limit: Option<u64>,
-    #[arg(long, hide = true)]
-    max_concurrent_streams: Option<u64>,
-    #[arg(long, hide = true)]
-    grpc_keepalive_min_time: Option<String>,
-    #[arg(long, hide = true)]
-    grpc_keepalive_interval: Option<String>,
-    #[arg(long, hide = true)]
-    grpc_keepalive_timeout: Option<String>,
-    #[arg(long, hide = true)]
-    cipher_suites: Option<String>,
-    #[arg(long, hide = true)]
-    auth_token: Option<String>,
-    #[arg(long, hide = true)]
-    feature_gates: Option<String>,
-}
-
 pub fn arguments(command: clap::Command) -> clap::Command {
-    Etcd::augment_args(command)
+    Etcd::augment_args(command).args(accepted::arguments())
 }
 
 /// Runs the member until it is told to stop.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    let flags = &Etcd::from_arg_matches(matches)?;
+    let (flags, warnings) = &flags(matches)?;
     let level: tracing::Level =
         flags.limits.log_level.parse().with_context(|| format!("--log-level {:?}", flags.limits.log_level))?;
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
-    flags.note_accepted();
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     component::run(serve(flags))
 }
 
 /// Runs the member in a process that has a log and an executor.
 pub async fn start(matches: &ArgMatches) -> Result<()> {
-    serve(&Etcd::from_arg_matches(matches)?).await
+    let (flags, warnings) = flags(matches)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    serve(&flags).await
+}
+
+/// What is asked for, by flags or by a file, and what whoever asks should know.
+fn flags(matches: &ArgMatches) -> Result<(Etcd, Vec<String>)> {
+    let flags = Etcd::from_arg_matches(matches)?;
+    let Some(path) = &flags.config_file else { return Ok((flags, accepted::judge(matches)?)) };
+    let command = arguments(clap::Command::new("etcd")).mut_args(|flag| flag.env(None::<&'static str>));
+    let matches = command.no_binary_name(true).try_get_matches_from(file::flags(path)?)?;
+    Ok((Etcd::from_arg_matches(&matches)?, accepted::judge(&matches)?))
 }
 
 async fn serve(flags: &Etcd) -> Result<()> {
     let client_tls = flags.security.client_tls()?;
     let peer_tls = flags.security.peer_tls()?;
-    let mut endpoints = Vec::new();
-    for url in flags.listen_client_urls.iter().chain(&flags.listen_metrics_urls) {
+    let (mut endpoints, mut observed) = (Vec::new(), Vec::new());
+    for url in &flags.listen_client_urls {
         endpoints.push(open(url, client_tls.as_ref()).await?);
+    }
+    for url in flags.listen_metrics_urls.iter().chain(&flags.listen_client_http_urls) {
+        observed.push(open(url, client_tls.as_ref()).await?);
     }
     let this = flags.this_member(&endpoints)?;
     let (cluster_id, this, start) = flags.found_or_join(this, peer_tls.as_ref()).await?;
     let hub = Hub::default();
     let node = Node::start(flags.node_config(cluster_id, &this, start, peer_tls, hub.clone()).await?).await?;
     let backend = NodeBackend::new(node.clone(), hub);
-    let router = etcd::router(backend.clone(), flags.server_config()?);
+    // Whoever may look at metrics, often without a certificate, must not read or write keys.
+    let Routers { clients, observers } = etcd::routers(backend.clone(), flags.server_config()?);
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let mut serving = tokio::task::JoinSet::new();
-    for endpoint in endpoints {
+    let for_clients = endpoints.into_iter().map(|endpoint| (endpoint, &clients, "serving clients"));
+    let for_observers = observed.into_iter().map(|endpoint| (endpoint, &observers, "serving metrics and health"));
+    for (endpoint, router, what) in for_clients.chain(for_observers) {
         let mut stopping = stopping.clone();
-        tracing::info!(address = ?endpoint.local_addr().ok(), tls = endpoint.tls.is_some(), "serving clients");
+        tracing::info!(address = ?endpoint.local_addr().ok(), tls = endpoint.tls.is_some(), "{what}");
         serving.spawn(etcd::serve(endpoint, router.clone(), async move {
             let _ = stopping.wait_for(|stop| *stop).await;
         }));
@@ -389,26 +372,12 @@ impl Etcd {
             },
             // One and a half election timeouts, in whole seconds.
             lease_ttl_seconds_min: i64::try_from((limits.election_timeout * 3 / 2).div_ceil(1000))?,
-            progress_interval: retention::duration(&limits.experimental_watch_progress_notify_interval)
-                .context("--experimental-watch-progress-notify-interval")?,
+            election_timeout: Duration::from_millis(limits.election_timeout),
+            progress_interval: match limits.progress_interval() {
+                Some(text) => retention::duration(text).context("--watch-progress-notify-interval")?,
+                None => default.progress_interval,
+            },
         })
-    }
-
-    fn note_accepted(&self) {
-        let accepted = &self.accepted;
-        let given = [
-            ("wal-dir", accepted.wal_dir.is_some(), "the log is in --data-dir"),
-            ("enable-v2", accepted.enable_v2 == Some(true), "there is no v2 API"),
-            ("pre-vote", accepted.pre_vote == Some(false), "it is always on"),
-            ("strict-reconfig-check", accepted.strict_reconfig_check == Some(false), "it is always on"),
-            ("cipher-suites", accepted.cipher_suites.is_some(), "the safe ones of TLS 1.2 and 1.3 are offered"),
-            ("auth-token", accepted.auth_token.is_some(), "there are no users"),
-        ];
-        for (flag, given, why) in given {
-            if given {
-                tracing::warn!("--{flag} has no effect: {why}");
-            }
-        }
     }
 }
 
@@ -421,7 +390,17 @@ impl Security {
         };
         ensure!(!self.client_cert_auth || self.trusted_ca_file.is_some(), "--client-cert-auth needs --trusted-ca-file");
         let client_ca = self.trusted_ca_file.clone();
-        Ok(Some(ServerTls::new(TlsFiles { cert, key, client_ca })?))
+        Ok(Some(ServerTls::new(TlsFiles { cert, key, client_ca, versions: self.versions()? })?))
+    }
+
+    fn versions(&self) -> Result<Versions> {
+        Ok(match (&*self.tls_min_version, &*self.tls_max_version) {
+            ("" | "TLS1.2", "" | "TLS1.3") => Versions::Both,
+            ("" | "TLS1.2", "TLS1.2") => Versions::Only12,
+            ("TLS1.3", "" | "TLS1.3") => Versions::Only13,
+            ("TLS1.3", "TLS1.2") => bail!("--tls-min-version is above --tls-max-version"),
+            (min, max) => bail!("--tls-min-version {min:?} and --tls-max-version {max:?} are TLS1.2 or TLS1.3"),
+        })
     }
 
     fn peer_tls(&self) -> Result<Option<Tls>> {
@@ -434,7 +413,59 @@ impl Security {
 }
 
 impl Limits {
+    fn progress_interval(&self) -> Option<&str> {
+        let given = self.watch_progress_notify_interval.as_ref();
+        given.or(self.experimental_watch_progress_notify_interval.as_ref()).map(String::as_str)
+    }
+
     fn retention(&self) -> Result<Option<Retention>> {
         retention::parse(&self.auto_compaction_mode, &self.auto_compaction_retention)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(given: &[&str]) -> Result<(Etcd, Vec<String>)> {
+        let command = arguments(clap::Command::new("etcd")).no_binary_name(true);
+        flags(&command.try_get_matches_from(given)?)
+    }
+
+    #[test]
+    fn a_file_of_settings_counts_instead_of_flags() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("etcd.yaml");
+        let file = format!("--config-file={}", path.display());
+        let text = "name: m1\nheartbeat-interval: 50\nenable-v2: true\nlisten-client-urls: http://a:1,http://b:2\n\
+                    client-transport-security: {client-cert-auth: true}\n";
+        std::fs::write(&path, text).unwrap();
+        let (flags, warnings) = read(&["--name=other", "--election-timeout=5000", &file]).unwrap();
+        assert_eq!(
+            (flags.name.as_str(), flags.limits.heartbeat_interval, flags.limits.election_timeout),
+            ("m1", 50, 1000)
+        );
+        assert_eq!(flags.listen_client_urls, ["http://a:1", "http://b:2"]);
+        assert!(flags.security.client_cert_auth);
+        assert_eq!(warnings, ["--enable-v2 has no effect: there is no v2 API"]);
+        for (text, why) in [("no-such: 1", "unexpected argument"), ("force-new-cluster: true", "is not supported")] {
+            std::fs::write(&path, text).unwrap();
+            let error = format!("{:#}", read(&[&file]).unwrap_err());
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn flags_of_both_names_and_versions_of_tls_are_read() {
+        let interval = |given: &[&str]| read(given).unwrap().0.server_config().unwrap().progress_interval.as_secs();
+        assert_eq!(interval(&[]), 600);
+        assert_eq!(interval(&["--watch-progress-notify-interval=5s"]), 5);
+        assert_eq!(interval(&["--experimental-watch-progress-notify-interval=7s"]), 7);
+        let versions = |given: &[&str]| read(given).unwrap().0.security.versions().map_err(|error| error.to_string());
+        assert_eq!(versions(&[]), Ok(Versions::Both));
+        assert_eq!(versions(&["--tls-min-version=TLS1.3"]), Ok(Versions::Only13));
+        assert_eq!(versions(&["--tls-min-version=TLS1.2", "--tls-max-version=TLS1.2"]), Ok(Versions::Only12));
+        assert!(versions(&["--tls-min-version=TLS1.3", "--tls-max-version=TLS1.2"]).is_err());
+        assert!(versions(&["--tls-min-version=TLS1.0"]).is_err());
     }
 }

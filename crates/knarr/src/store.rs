@@ -83,10 +83,13 @@ enum Snapshot {
         /// Tells clusters with the same members apart.
         #[arg(long, default_value = "etcd-cluster")]
         initial_cluster_token: String,
-        /// Go on so many revisions later, so that clients that saw what came after the snapshot read everything again
+        /// Go on so many revisions later, so that clients that saw what came after the snapshot see no revision twice
         /// [default: 1000000000 with --embedded, otherwise 0].
         #[arg(long)]
         bump_revision: Option<u32>,
+        /// Marks everything before the new revision as compacted, so that watches begin anew; always with --embedded.
+        #[arg(long, requires = "bump_revision")]
+        mark_compacted: bool,
     },
 }
 
@@ -133,6 +136,7 @@ impl Snapshot {
             initial_cluster,
             initial_cluster_token,
             bump_revision,
+            mark_compacted,
         } = self
         else {
             return Ok(());
@@ -144,10 +148,9 @@ impl Snapshot {
         let members = if *embedded { vec![alone::member()] } else { members };
         let mut state = snapshot::read(file)?;
         let (revision, keys) = (state.revision(), state.key_count());
-        let usual = if *embedded { snapshot::SKIPPED } else { 0 };
-        let skipped = bump_revision.map_or(usual, i64::from);
-        if skipped > 0 {
-            state.skip(skipped);
+        state.skip_revisions(bump_revision.unwrap_or(if *embedded { snapshot::SKIPPED } else { 0 }));
+        if *mark_compacted || *embedded {
+            state.compact_all();
         }
         snapshot::restore(state, &members, data_dir)?;
         println!("Restored {keys} keys at revision {revision} into {}", data_dir.display());

@@ -54,6 +54,10 @@ pub enum CorruptCheckpoint {
 impl State {
     /// Writes the whole state. Use a clone to write while the state goes on.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        // Whoever reads it has no log to find by what is left to forget.
+        if self.is_forgetting() {
+            return self.forgotten().write_to(out);
+        }
         let mut frames = Frames { out, payload: Vec::with_capacity(FRAME_BYTES + 4096) };
         frames.payload.extend([HEADER, FORMAT]);
         put_u64(&mut frames.payload, self.applied_index);

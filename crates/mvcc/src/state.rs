@@ -37,6 +37,8 @@ pub struct State {
     pub(crate) applied_index: u64,
     /// The oldest revision from which on the log is complete.
     pub(crate) log_floor: Revision,
+    /// The change that forgetting what was compacted goes on with; none when there is nothing to forget.
+    pub(crate) forgetting: Option<(Revision, u32)>,
     pub(crate) heads: Tree<Head>,
     pub(crate) history: Tree<Past>,
     pub(crate) log: Tree<Logged>,
@@ -83,6 +85,7 @@ impl State {
             compact_revision: -1,
             applied_index: 0,
             log_floor: 0,
+            forgetting: None,
             heads: Tree::default(),
             history: Tree::default(),
             log: Tree::default(),
@@ -121,14 +124,6 @@ impl State {
     /// Makes this the state after another log's entry: a snapshot that a new cluster starts from.
     pub fn rebase(&mut self, index: u64) {
         self.applied_index = index;
-    }
-
-    /// Goes on so many revisions later, with nothing known from before: whoever saw what came after a snapshot that is restored
-    /// is told to read again, and never takes a new revision for one that it has seen.
-    pub fn skip(&mut self, revisions: Revision) {
-        self.revision += revisions.max(0);
-        self.compact_revision = self.revision;
-        self.log_floor = self.revision;
     }
 
     /// What the records take: what a quota is compared with.

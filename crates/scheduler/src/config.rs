@@ -212,6 +212,7 @@ fn profiles(
             plugins,
             percentage_of_nodes_to_score: percentage.unwrap_or(percentage_of_all),
             preemption: preempts.then(|| arguments.preemption()),
+            patience: arguments.patience(),
         });
     }
     Ok(profiles)

@@ -21,6 +21,8 @@ pub struct Node {
     pub allocatable: Resources,
     /// How many pods it takes.
     pub pods_max: i64,
+    /// What its kubelet says that it can do, of what not every one can.
+    pub features: Box<[Str]>,
     /// The images it holds, each name with the size in bytes, sorted.
     pub images: Vec<(Str, i64)>,
 }
@@ -48,6 +50,7 @@ impl Node {
             unschedulable: object.at(&["spec", "unschedulable"]).and_then(Value::as_bool) == Some(true),
             allocatable: Resources::from_list(&list),
             pods_max: list.get("pods").map_or(0, |amount| amount.value()),
+            features: items(&["status", "declaredFeatures"]).iter().filter_map(Value::as_str).map(Str::from).collect(),
             images,
         })
     }

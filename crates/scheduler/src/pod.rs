@@ -24,6 +24,7 @@ pub use taints::{Effect, Taint, Toleration};
 pub use volumes::{PodClaim, VolumeUse};
 
 use crate::hash;
+use crate::plugins::node_declared_features;
 use crate::resources::{self, Resources};
 
 /// Labels sorted by key.
@@ -142,6 +143,8 @@ pub struct Pod {
     pub device_claims: Vec<DeviceClaim>,
     /// The extended resources of its containers.
     pub extended: Vec<ContainerResource>,
+    /// What its node's kubelet must have declared.
+    pub features: Vec<&'static str>,
 }
 
 /// Why a pod cannot be understood.
@@ -214,6 +217,7 @@ impl Pod {
             images: images(spec),
             device_claims: devices::claims(spec, status),
             extended: devices::extended(spec),
+            features: node_declared_features::needed(spec),
             class: Arc::new(class),
             shape: Arc::new(shape),
         })

@@ -1,12 +1,14 @@
 //! A way of placing pods: which plug-ins, in which order, with which weights.
 
+use std::time::Duration;
+
 use machinery::Str;
 
 use crate::framework::Plugin;
 use crate::plugins::{
     AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, DynamicResources, Fit, ImageLocality,
-    InterPodAffinity, NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, TaintToleration,
-    TopologySpread, VolumeBinding, VolumeRestrictions, VolumeZone,
+    InterPodAffinity, NodeDeclaredFeatures, NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates,
+    TaintToleration, TopologySpread, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 
 /// How the pods of one `schedulerName` are placed.
@@ -19,6 +21,23 @@ pub struct Profile {
     pub percentage_of_nodes_to_score: i64,
     /// How room is made by evicting pods, if it is.
     pub preemption: Option<DefaultPreemption>,
+    /// How long its pods wait for what they need once they have a node.
+    pub patience: Patience,
+}
+
+/// How long a pod that has a node waits for what must be ready before it is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For volumes to be made.
+    pub volumes: Duration,
+    /// For devices to become ready.
+    pub devices: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { volumes: Duration::from_secs(600), devices: Duration::from_secs(600) }
+    }
 }
 
 /// A plug-in and what it is asked.
@@ -81,9 +100,11 @@ impl Default for Profile {
                 Enabled::fully(DynamicResources, 2),
                 Enabled::fully(BalancedAllocation::default(), 1),
                 Enabled::fully(ImageLocality, 1),
+                Enabled::fully(NodeDeclaredFeatures, 0),
             ],
             percentage_of_nodes_to_score: 0,
             preemption: Some(DefaultPreemption::default()),
+            patience: Patience::default(),
         }
     }
 }

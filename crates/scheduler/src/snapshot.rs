@@ -57,6 +57,8 @@ pub struct Offer {
     pub taints: u32,
     /// Whether an administrator closed it.
     pub unschedulable: bool,
+    /// What its kubelet says that it can do.
+    pub features: Box<[Str]>,
 }
 
 /// A pod that has a node.
@@ -184,6 +186,7 @@ impl Snapshot {
             pods_max: node.pods_max,
             taints,
             unschedulable: node.unschedulable,
+            features: node.features.clone(),
         };
         self.closed += usize::from(node.unschedulable);
         self.measure(id);

@@ -36,6 +36,8 @@ pub struct Claim {
     pub uid: Str,
     /// The class, empty for none.
     pub class: Str,
+    /// The class of attributes, empty for none.
+    pub attributes: Str,
     /// The volume that it names; empty for none.
     pub volume: Str,
     /// Whether it is bound to that volume for good.
@@ -63,6 +65,8 @@ pub struct Claim {
 pub struct Volume {
     /// The class, empty for none.
     pub class: Str,
+    /// The class of attributes, empty for none.
+    pub attributes: Str,
     /// Bytes.
     pub capacity: i64,
     /// How it can be used.
@@ -164,6 +168,9 @@ impl Storage {
         if volume.capacity < claim.requested || volume.block != claim.block || volume.deleting {
             return false;
         }
+        if volume.attributes != claim.attributes {
+            return false;
+        }
         if self.promised.get(name).is_some_and(|promised| promised != key) {
             return false;
         }
@@ -240,4 +247,53 @@ pub enum Provision {
     No,
     /// It could if there were room.
     NoRoom,
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::{Value, value};
+
+    use super::*;
+
+    #[test]
+    fn a_volume_will_do_if_it_is_large_enough_free_and_of_the_same_kind() {
+        let fits = |volume: Value, claim: Value| {
+            let mut storage = Storage::default();
+            let key = Key::new("ns", "c");
+            storage.set_claim(&key, Some(&value!({"metadata": {"uid": "u"}, "spec": claim})));
+            let volume = value!({"spec": volume, "status": {"phase": "Available"}});
+            storage.set_volume(&"pv".into(), Some(&volume));
+            let (name, volume) = storage.volumes().next().unwrap();
+            storage.fits(name, volume, &key, storage.claim(&key).unwrap())
+        };
+        let volume = |extra: Value| {
+            let mut spec = value!({"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"]});
+            extra.as_object().unwrap().iter().for_each(|(key, value)| {
+                spec.as_object_mut().unwrap().insert(key, value.clone());
+            });
+            spec
+        };
+        let claim = |extra: Value| {
+            let mut spec = volume(extra);
+            spec.as_object_mut().unwrap().insert("resources", value!({"requests": {"storage": "1Gi"}}));
+            spec
+        };
+        let check = |extra: Value, wanted: Value, expect: bool| {
+            assert_eq!(fits(volume(extra.clone()), claim(wanted.clone())), expect, "{extra} for {wanted}");
+        };
+        let none = || value!({});
+        check(none(), none(), true);
+        check(value!({"capacity": {"storage": "1Mi"}}), none(), false);
+        check(value!({"volumeMode": "Block"}), none(), false);
+        check(value!({"storageClassName": "a"}), value!({"storageClassName": "b"}), false);
+        check(none(), value!({"accessModes": ["ReadWriteMany"]}), false);
+        let attributes = |name: &str| value!({"volumeAttributesClassName": name});
+        check(attributes("gold"), attributes("gold"), true);
+        check(attributes("gold"), attributes("silver"), false);
+        check(none(), attributes("gold"), false);
+        check(attributes("gold"), none(), false);
+        let meant = |class: &str| value!({"volumeAttributesClassName": class, "claimRef": {"namespace": "ns", "name": "c", "uid": "u"}});
+        check(meant("gold"), attributes("gold"), true);
+        check(meant("gold"), none(), false);
+    }
 }

@@ -7,9 +7,10 @@ mod reference;
 
 use machinery::{Value, value};
 use proptest::prelude::*;
-use reference::World;
+use reference::{Strategy, World};
+use scheduler::plugins::default_preemption::Budget;
 use scheduler::schedule::{Chance, Context};
-use scheduler::{Decision, Node, Pod, Profile, Snapshot, schedule};
+use scheduler::{Configuration, Decision, Node, Pod, Profile, Snapshot, schedule};
 
 /// Numbers from a seed.
 struct Dice(u64);
@@ -34,7 +35,8 @@ fn random_node(dice: &mut Dice, name: &str) -> Node {
 }
 
 fn written_node(dice: &mut Dice, name: &str) -> Value {
-    let mut labels = value!({"kubernetes.io/hostname": name, "disk": (dice.pick(&["ssd", "hdd"]))});
+    let cores = dice.pick(&["4", "8"]);
+    let mut labels = value!({"kubernetes.io/hostname": name, "disk": (dice.pick(&["ssd", "hdd"])), "cores": cores});
     if !dice.one_in(6) {
         labels.as_object_mut().unwrap().insert("zone", dice.pick(&["a", "b", "c"]));
     }
@@ -84,7 +86,33 @@ fn random_affinity(dice: &mut Dice) -> Value {
         }
         affinity.as_object_mut().unwrap().insert(field, rules);
     }
+    affinity.as_object_mut().unwrap().insert("nodeAffinity", random_node_affinity(dice));
     affinity
+}
+
+fn random_node_affinity(dice: &mut Dice) -> Value {
+    let term = |dice: &mut Dice| {
+        let expression = match dice.roll(5) {
+            0 => value!({"key": "zone", "operator": "In", "values": ["a", (dice.pick(&["b", "c"]))]}),
+            1 => value!({"key": "zone", "operator": "NotIn", "values": [(dice.pick(&["a", "b", "c"]))]}),
+            2 => value!({"key": "zone", "operator": (dice.pick(&["Exists", "DoesNotExist"]))}),
+            3 => value!({"key": "cores", "operator": "Gt", "values": [(dice.pick(&["3", "4"]))]}),
+            _ => value!({"key": "disk", "operator": "In", "values": [(dice.pick(&["ssd", "hdd"]))]}),
+        };
+        value!({"matchExpressions": [expression]})
+    };
+    let mut rules = Value::object();
+    let fields = rules.as_object_mut().unwrap();
+    if dice.one_in(6) {
+        let terms: Vec<_> = (0..=dice.roll(2)).map(|_| term(dice)).collect();
+        fields.insert("requiredDuringSchedulingIgnoredDuringExecution", value!({"nodeSelectorTerms": terms}));
+    }
+    if dice.one_in(3) {
+        let weighted = |dice: &mut Dice| value!({"weight": (1 + i64::try_from(dice.roll(20)).unwrap()), "preference": (term(dice))});
+        let terms: Vec<_> = (0..=dice.roll(2)).map(|_| weighted(dice)).collect();
+        fields.insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
+    }
+    rules
 }
 
 fn random_spread(dice: &mut Dice) -> Value {
@@ -95,12 +123,12 @@ fn random_spread(dice: &mut Dice) -> Value {
         "whenUnsatisfiable": (dice.pick(&["DoNotSchedule", "ScheduleAnyway"])),
         "nodeTaintsPolicy": (dice.pick(&["Honor", "Ignore"])),
         "nodeAffinityPolicy": (dice.pick(&["Honor", "Ignore"])),
+        "matchLabelKeys": (if dice.one_in(3) { vec![Value::from("version")] } else { Vec::new() }),
         "labelSelector": {"matchLabels": {"app": (dice.pick(&["x", "y"]))}}
     })
 }
 
-fn random_pod(dice: &mut Dice, name: &str) -> Value {
-    let mut container = value!({"name": "c", "image": (dice.pick(&["one:1", "two:1", "other"]))});
+fn random_requests(dice: &mut Dice) -> Value {
     let mut requests = Value::object();
     for (resource, rarity, amounts) in [
         ("cpu", 4, ["500m", "1", "2"]),
@@ -111,6 +139,39 @@ fn random_pod(dice: &mut Dice, name: &str) -> Value {
             requests.as_object_mut().unwrap().insert(resource, dice.pick(&amounts));
         }
     }
+    requests
+}
+
+/// Containers that run before the others, or beside them.
+fn random_init_containers(dice: &mut Dice) -> Vec<Value> {
+    let one = |dice: &mut Dice, number: u64| {
+        let mut container = value!({"name": (format!("i{number}")), "image": "other", "resources": {"requests": (random_requests(dice))}});
+        if dice.one_in(2) {
+            container.as_object_mut().unwrap().insert("restartPolicy", "Always");
+        }
+        container
+    };
+    (0..dice.roll(8).saturating_sub(5)).map(|number| one(dice, number)).collect()
+}
+
+/// What a pod asks for beside its containers: as a whole, and for being a pod.
+fn add_amounts(dice: &mut Dice, spec: &mut Value) {
+    let fields = spec.as_object_mut().unwrap();
+    if dice.one_in(6) {
+        let mut whole = value!({"cpu": (dice.pick(&["1", "3"]))});
+        if dice.one_in(2) {
+            whole.as_object_mut().unwrap().insert("memory", dice.pick(&["1Gi", "3Gi"]));
+        }
+        fields.insert("resources", value!({"requests": whole}));
+    }
+    if dice.one_in(6) {
+        fields.insert("overhead", value!({"cpu": "250m", "memory": "64Mi"}));
+    }
+}
+
+fn random_pod(dice: &mut Dice, name: &str, started_seconds: u64) -> Value {
+    let mut container = value!({"name": "c", "image": (dice.pick(&["one:1", "two:1", "other"]))});
+    let requests = random_requests(dice);
     container.as_object_mut().unwrap().insert("resources", value!({"requests": requests}));
     if dice.one_in(6) {
         container.as_object_mut().unwrap().insert("ports", value!([{"hostPort": 80}]));
@@ -118,20 +179,61 @@ fn random_pod(dice: &mut Dice, name: &str) -> Value {
     let spread: Vec<_> = (0..dice.roll(8).saturating_sub(5)).map(|_| random_spread(dice)).collect();
     let tolerations = if dice.one_in(3) { value!([{"key": "k1", "operator": "Exists"}]) } else { value!([]) };
     let selector = if dice.one_in(5) { value!({"disk": "ssd"}) } else { value!({}) };
+    let mut spec = value!({
+        "containers": [container], "priority": (i64::try_from(dice.roll(4)).unwrap()),
+        "initContainers": (random_init_containers(dice)),
+        "affinity": (random_affinity(dice)), "topologySpreadConstraints": spread,
+        "tolerations": tolerations, "nodeSelector": selector
+    });
+    add_amounts(dice, &mut spec);
+    let labels = value!({"app": (dice.pick(&["x", "y"])), "version": (dice.pick(&["1", "2"]))});
+    let started = format!("2026-01-01T00:{:02}:{:02}Z", started_seconds / 60, started_seconds % 60);
     value!({
-        "metadata": {"name": name, "namespace": (dice.pick(&["n1", "n2"])), "labels": {"app": (dice.pick(&["x", "y"]))}},
-        "spec": {
-            "containers": [container], "priority": (i64::try_from(dice.roll(4)).unwrap()),
-            "affinity": (random_affinity(dice)), "topologySpreadConstraints": spread,
-            "tolerations": tolerations, "nodeSelector": selector
-        }
+        "metadata": {"name": name, "namespace": (dice.pick(&["n1", "n2"])), "labels": labels},
+        "spec": spec, "status": {"startTime": started}
     })
+}
+
+/// How nodes are ranked by their load, as a configuration and as a definition.
+fn random_strategy(dice: &mut Dice) -> (Profile, Strategy) {
+    let line = match dice.roll(2) {
+        0 => vec![(0, 0), (100, 10)],
+        _ => vec![(0, 10), (50, 4), (90, 0)],
+    };
+    let points: Vec<_> = line.iter().map(|(load, score)| value!({"utilization": (*load), "score": (*score)})).collect();
+    let (name, ratio, strategy) = match dice.roll(4) {
+        0 => ("MostAllocated", None, Strategy::Most),
+        1 => ("RequestedToCapacityRatio", Some(value!({"shape": points})), Strategy::Ratio(line)),
+        _ => ("LeastAllocated", None, Strategy::Least),
+    };
+    let mut scoring =
+        value!({"type": name, "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]});
+    if let Some(ratio) = ratio {
+        scoring.as_object_mut().unwrap().insert("requestedToCapacityRatio", ratio);
+    }
+    let arguments = value!([{"name": "NodeResourcesFit", "args": {"scoringStrategy": scoring}}]);
+    let configuration = value!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "percentageOfNodesToScore": 100, "profiles": [{"pluginConfig": arguments}]});
+    (Configuration::read(&configuration.to_string()).unwrap().profiles.remove(0), strategy)
+}
+
+fn random_budgets(dice: &mut Dice) -> Vec<Budget> {
+    let one = |dice: &mut Dice, number: u64| {
+        let selector = value!({"matchLabels": {"app": (dice.pick(&["x", "y"]))}});
+        Budget::new(&value!({
+            "metadata": {"namespace": (dice.pick(&["n1", "n2"])), "name": (format!("b{number}"))},
+            "spec": {"selector": selector}, "status": {"disruptionsAllowed": (i64::try_from(dice.roll(3)).unwrap())}
+        }))
+    };
+    (0..dice.roll(4)).map(|number| one(dice, number)).collect()
 }
 
 /// A cluster in both forms.
 struct Both {
     snapshot: Snapshot,
     world: World,
+    profile: Profile,
+    budgets: Vec<Budget>,
 }
 
 impl Both {
@@ -160,9 +262,8 @@ impl Both {
 
     /// Decides about a pod, checks the decision against the definitions, and carries it out.
     fn schedule(&mut self, pod: Pod, chance: Chance) {
-        let profile = Profile { percentage_of_nodes_to_score: 100, ..Profile::default() };
-        let context = Context { chance, ..Context::default() };
-        let decision = schedule(&mut self.snapshot, &pod, &profile, context).decision;
+        let context = Context { chance, budgets: &self.budgets, ..Context::default() };
+        let decision = schedule(&mut self.snapshot, &pod, &self.profile, context).decision;
         let order: Vec<_> = {
             let nodes = self.snapshot.nodes();
             let begin = if nodes.is_empty() { 0 } else { chance.start % nodes.len() };
@@ -190,6 +291,7 @@ impl Both {
                 assert!(feasible.is_empty());
                 self.check_message(&pod, &message);
                 let names: Vec<_> = victims.iter().map(|victim| victim.name.clone()).collect();
+                self.check_that_nothing_is_cheaper(&pod, &node, &names);
                 let evicted = self.evict(&names);
                 assert!(!evicted.is_empty());
                 for (victim, at) in &evicted {
@@ -202,6 +304,19 @@ impl Both {
                 }
                 assert_eq!(self.world.reasons(&pod, &self.world.nodes[node.as_str()]), Vec::<String>::new());
                 self.bind(pod, &node);
+            }
+        }
+    }
+
+    /// What is evicted is what the definitions say of this node, and on no other it would cost less.
+    fn check_that_nothing_is_cheaper(&self, pod: &Pod, node: &str, victims: &[machinery::Str]) {
+        let nodes = &self.world.nodes;
+        let (cost, expect) = self.world.eviction(pod, &nodes[node], &self.budgets).expect("it helps");
+        let victims: Vec<_> = victims.iter().map(ToString::to_string).collect();
+        assert_eq!(victims, expect, "victims on {node}");
+        for other in nodes.values() {
+            if let Some((other_cost, _)) = self.world.eviction(pod, other, &self.budgets) {
+                assert!(cost <= other_cost, "{node} costs {cost:?}, {} {other_cost:?}", other.name);
             }
         }
     }
@@ -236,7 +351,7 @@ impl Both {
         for node in self.world.nodes.values() {
             let stays = |(other, at): &&(Pod, String)| *at != node.name.as_str() || other.priority >= pod.priority;
             let pods = self.world.pods.iter().filter(stays).cloned().collect();
-            let without = World { nodes: self.world.nodes.clone(), pods, written: self.world.written.clone() };
+            let without = World { pods, ..self.world.without_pods() };
             assert!(!without.reasons(pod, node).is_empty(), "{} could evict pods of {}", pod.name, node.name);
         }
     }
@@ -258,7 +373,9 @@ impl Both {
 
 fn history(seed: u64) {
     let mut dice = Dice(seed);
-    let mut both = Both { snapshot: Snapshot::default(), world: World::default() };
+    let (profile, strategy) = random_strategy(&mut dice);
+    let world = World { strategy, ..World::default() };
+    let mut both = Both { snapshot: Snapshot::default(), world, profile, budgets: random_budgets(&mut dice) };
     for number in 0..=dice.roll(7) {
         both.set_node(random_node(&mut dice, &format!("node{number}")));
     }
@@ -276,7 +393,7 @@ fn history(seed: u64) {
             }
             2 if dice.one_in(2) => both.remove_node(&format!("node{}", dice.roll(8))),
             _ => {
-                let written = random_pod(&mut dice, &format!("pod{step}"));
+                let written = random_pod(&mut dice, &format!("pod{step}"), step);
                 let pod = Pod::new(&written).unwrap();
                 both.world.written.insert(pod.name.to_string(), written);
                 let start = usize::try_from(dice.roll(10)).unwrap();

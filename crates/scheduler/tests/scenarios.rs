@@ -6,6 +6,7 @@
 //! ```text
 //! > node NAME {cpu, labels, taints, …}     > pod NAME {cpu, labels, node, …spec}     > set KIND {object}
 //! > gone pod|node NAME                     > after SECONDS                           > refuse MESSAGE
+//! > configure {KubeSchedulerConfiguration}, which begins anew
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
@@ -15,8 +16,7 @@ use std::path::Path;
 
 use machinery::{Key, Object, Value, value, yaml};
 use scheduler::engine::{Kind, Step, Wait};
-use scheduler::queue::Options;
-use scheduler::{Engine, Profile};
+use scheduler::{Configuration, Engine};
 
 struct Stage {
     engine: Engine,
@@ -28,6 +28,16 @@ struct Stage {
 }
 
 impl Stage {
+    /// Nothing is there; the scheduler is set up by what a configuration says beside its kind.
+    fn new(configuration: &str) -> Self {
+        let mut configuration = Value::Object(parse(configuration));
+        let fields = configuration.as_object_mut().unwrap();
+        fields.insert("apiVersion", "kubescheduler.config.k8s.io/v1");
+        fields.insert("kind", "KubeSchedulerConfiguration");
+        let Configuration { profiles, queue, .. } = Configuration::read(&configuration.to_string()).unwrap();
+        Self { engine: Engine::new(profiles, queue), now: 0, refusal: None, pods: Vec::new(), out: String::new() }
+    }
+
     fn command(&mut self, line: &str) {
         let mut words = line.splitn(3, ' ');
         let (verb, name, rest) = (words.next().unwrap(), words.next().unwrap_or(""), words.next().unwrap_or("{}"));
@@ -41,6 +51,9 @@ impl Stage {
             "gone" if name == "pod" => self.gone(rest),
             "gone" => self.engine.observe(Kind::Nodes, &Key::cluster(rest), None, self.now).unwrap(),
             "after" => self.now += name.parse::<u64>().unwrap() * 1000,
+            "configure" => {
+                *self = Self { out: std::mem::take(&mut self.out), ..Self::new(&line["configure ".len()..]) }
+            }
             "refuse" => self.refusal = Some(line["refuse ".len()..].to_owned()),
             _ => panic!("no such command: {line}"),
         }
@@ -128,8 +141,7 @@ fn pod(name: &str, mut spec: Object) -> Value {
 }
 
 fn play(text: &str) -> String {
-    let engine = Engine::new(vec![Profile::default()], Options::default());
-    let mut stage = Stage { engine, now: 0, refusal: None, pods: Vec::new(), out: String::new() };
+    let mut stage = Stage::new("{}");
     for line in text.lines().filter(|line| line.starts_with(['>', '#']) || line.is_empty()) {
         writeln!(stage.out, "{line}").unwrap();
         if let Some(command) = line.strip_prefix("> ") {

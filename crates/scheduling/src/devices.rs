@@ -18,8 +18,6 @@ use scheduler::framework::Release;
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// How often a claim is written that others write, too.
 const ATTEMPTS_MAX: usize = 5;
-/// How long devices may take to become ready.
-const READY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The claims of one pod while they are written.
 pub struct Claims {
@@ -66,10 +64,10 @@ impl Claims {
         Ok(all)
     }
 
-    /// Waits until they are. Those that never are are given back.
-    pub async fn ready(&self, claims: &[Key]) -> Result<(), String> {
+    /// Waits until they are. Those that are not within `patience` are given back.
+    pub async fn ready(&self, claims: &[Key], patience: Duration) -> Result<(), String> {
         let Some(mut reader) = self.caches.reader(Kind::ResourceClaims.name()).cloned() else { return Ok(()) };
-        let deadline = tokio::time::Instant::now() + READY_TIMEOUT;
+        let deadline = tokio::time::Instant::now() + patience;
         while !self.are_ready(claims)? {
             match tokio::time::timeout_at(deadline, reader.advanced()).await {
                 Ok(advanced) => advanced.map_err(|error| error.to_string())?,

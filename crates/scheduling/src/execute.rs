@@ -1,6 +1,6 @@
 //! Turns one step into requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use reconcile::kinds;
 use scheduler::Pod;
 use scheduler::engine::{Preemption, Wait};
 use scheduler::plugins::default_preemption::Victim;
+use scheduler::profile::Patience;
 use scheduler::status::{self, Condition, Nomination};
 use scheduler::storage::Plan;
 use tokio::task::JoinSet;
@@ -29,6 +30,8 @@ pub struct Executor {
     pub pods: Reader<Value>,
     pub events: Recorder,
     pub extenders: Extenders,
+    /// By the name of the profile.
+    pub patience: BTreeMap<Str, Patience>,
 }
 
 /// Requests that any thread may go on with: the compiler sees it of each, and could not of all together.
@@ -51,7 +54,7 @@ impl Executor {
     pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
         if plan != Plan::default() {
             let given: Sending<'_, Result<(), String>> =
-                Box::pin(volumes::bind(&self.client, &self.caches, &plan, &node));
+                Box::pin(volumes::bind(&self.client, &self.caches, &plan, &node, self.patience(&pod).volumes));
             if let Err(message) = given.await {
                 return Done::Unbound(pod, message, BTreeSet::new());
             }
@@ -93,7 +96,11 @@ impl Executor {
         }
         let note = format!("waiting for binding conditions for device on node {node}");
         self.tell(pod, "Normal", "BindingConditionsPending", "Scheduling", note);
-        claims.ready(&keys).await
+        claims.ready(&keys, self.patience(pod).devices).await
+    }
+
+    fn patience(&self, pod: &Pod) -> Patience {
+        self.patience.get(&pod.scheduler_name).copied().unwrap_or_default()
     }
 
     async fn bind_to(&self, pod: &Pod, node: &str) -> Result<(), String> {

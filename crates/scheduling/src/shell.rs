@@ -1,13 +1,15 @@
 //! The loop that owns the engine: takes over what happened, decides, and starts requests.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use client::Client;
 use client::cache::{Changed, Ended, Notices};
 use driver::Caches;
+use futures_util::FutureExt;
 use machinery::Key;
 use scheduler::devices;
-use scheduler::engine::{Engine, Kind, Step};
+use scheduler::engine::{Engine, Kind, Step, Wait};
 use scheduler::profile::Profile;
 use scheduler::queue::{Millis, Options};
 use scheduler::storage::Plan;
@@ -22,6 +24,9 @@ use crate::metrics::{Attempt, Metrics};
 
 /// Keys that are remembered between two looks, for each kind; more happened means: look at everything.
 const KEYS_MAX: usize = 100_000;
+
+/// What is said of a pod whose binding came to an end by a mistake in this program.
+const BROKEN: &str = "binding broke off";
 
 /// How pods are placed.
 pub struct Config {
@@ -64,6 +69,7 @@ impl Shell {
     ) -> Option<Self> {
         Self::reads().all(|kind| caches.reader(kind).is_some()).then_some(())?;
         let pods = caches.reader(Kind::Pods.name())?.clone();
+        let patience = config.profiles.iter().map(|it| (it.scheduler_name.clone(), it.patience)).collect();
         Some(Self {
             engine: Engine::new(config.profiles, config.queue).with_extenders(Arc::new(config.extenders.list())),
             executor: Arc::new(Executor {
@@ -72,6 +78,7 @@ impl Shell {
                 pods,
                 events,
                 extenders: config.extenders,
+                patience,
             }),
             caches,
             requests: JoinSet::new(),
@@ -175,7 +182,9 @@ impl Shell {
             Step::Bind { pod, node, volumes, devices } => {
                 let quick = volumes == Plan::default() && devices == devices::Plan::default();
                 let tasks = if quick { &mut self.requests } else { &mut self.claims };
-                tasks.spawn(async move { executor.bind(pod, node, volumes, devices).await });
+                let claims = devices.reserve.iter().map(|it| it.key.clone()).collect();
+                let broken = Done::Unbound(Arc::clone(&pod), BROKEN.to_owned(), claims);
+                tasks.spawn(guarded(broken, async move { executor.bind(pod, node, volumes, devices).await }));
             }
             Step::Wait(wait) => {
                 tracing::debug!(pod = %wait.pod.name, message = wait.message, "a pod waits");
@@ -183,11 +192,17 @@ impl Shell {
                     self.metrics.preempted(preemption.victims.len());
                 }
                 self.metrics.attempted(Attempt::Unschedulable);
-                self.requests.spawn(async move { executor.wait(wait).await });
+                self.tell(wait);
             }
             Step::Skip { pod } => executor.skip(&pod),
             Step::Ask { .. } => unreachable!("extenders were asked before"),
         }
+    }
+
+    fn tell(&mut self, wait: Wait) {
+        let executor = Arc::clone(&self.executor);
+        let broken = if wait.preemption.is_some() { Done::NotPreempted(Arc::clone(&wait.pod)) } else { Done::Told };
+        self.requests.spawn(guarded(broken, async move { executor.wait(wait).await }));
     }
 
     fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {
@@ -203,8 +218,7 @@ impl Shell {
                 tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "a pod could not be bound");
                 self.metrics.attempted(Attempt::Error);
                 if let Some(Step::Wait(wait)) = self.engine.unbound(&pod, message, now) {
-                    let executor = Arc::clone(&self.executor);
-                    self.requests.spawn(async move { executor.wait(wait).await });
+                    self.tell(wait);
                 }
             }
             Ok(Done::Told) => {}
@@ -216,6 +230,11 @@ impl Shell {
     fn now(&self) -> Millis {
         self.begun.elapsed().as_millis().try_into().unwrap_or(Millis::MAX)
     }
+}
+
+/// How requests went; `broken` if they end in a panic, so that no pod stays assumed for good.
+async fn guarded(broken: Done, requests: impl Future<Output = Done>) -> Done {
+    AssertUnwindSafe(requests).catch_unwind().await.unwrap_or(broken)
 }
 
 async fn until(at: Option<Instant>) {
@@ -235,4 +254,23 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use machinery::value;
+    use scheduler::Pod;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_panics_counts_as_one_that_failed() {
+        let pod = || Arc::new(Pod::new(&value!({"metadata": {"name": "p", "namespace": "ns"}})).expect("it is one"));
+        let broken = || Done::Unbound(pod(), BROKEN.to_owned(), BTreeSet::new());
+        let done = guarded(broken(), async { panic!("a mistake") }).await;
+        assert!(matches!(done, Done::Unbound(_, message, _) if message == BROKEN));
+        assert!(matches!(guarded(broken(), async { Done::Told }).await, Done::Told));
+    }
 }

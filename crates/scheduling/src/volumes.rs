@@ -10,14 +10,17 @@ use machinery::{Key, Str, Value, value};
 use reconcile::kinds;
 use scheduler::storage::Plan;
 
-/// How long volumes may take to be made.
-const BIND_TIMEOUT: Duration = Duration::from_secs(600);
-
 const BOUND: &str = "pv.kubernetes.io/bind-completed";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Carries out a plan for a node; the message says why it could not be.
-pub async fn bind(client: &Client, caches: &Arc<Caches>, plan: &Plan, node: &Str) -> Result<(), String> {
+/// Carries out a plan for a node, which must come true within `patience`; the message says why it could not be.
+pub async fn bind(
+    client: &Client,
+    caches: &Arc<Caches>,
+    plan: &Plan,
+    node: &Str,
+    patience: Duration,
+) -> Result<(), String> {
     let failed = |error: Error| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {error}");
     for (volume, claim) in &plan.bind {
         give(client, caches, volume, claim).await.map_err(failed)?;
@@ -26,7 +29,7 @@ pub async fn bind(client: &Client, caches: &Arc<Caches>, plan: &Plan, node: &Str
         select(client, caches, claim, node).await.map_err(failed)?;
     }
     let claims: Vec<&Key> = plan.bind.iter().map(|(_, claim)| claim).chain(&plan.provision).collect();
-    match tokio::time::timeout(BIND_TIMEOUT, wait(caches, &claims, node)).await {
+    match tokio::time::timeout(patience, wait(caches, &claims, node)).await {
         Ok(outcome) => {
             outcome.map_err(|why| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}"))
         }

@@ -50,6 +50,8 @@ pub(crate) enum Down {
 }
 
 const SEGMENT_BYTES: u64 = 8 << 10;
+/// So few that compactions are always under way.
+const FORGET_CHANGES: usize = 1;
 const CHECKPOINT_BYTES: u64 = 6 << 10;
 pub(crate) const CLUSTER: u64 = 7;
 pub(crate) const ELECTION_TICKS: usize = 10;
@@ -107,6 +109,7 @@ impl Host {
         let now_ms = now_ms + self.clock_offset_ms;
         let Some(live) = &mut self.live else { return Ok(None) };
         let step = live.replica.step(now_ms).map_err(|error| Down::Fault(error.to_string()))?;
+        live.replica.forget(FORGET_CHANGES);
         let Some(mut step) = step else { return Ok(None) };
         live.queue.extend(step.write.take());
         Ok(Some(step))

@@ -8,6 +8,7 @@ use mvcc::{Alarm, AlarmChange, Command, LeaseId, Outcome, State};
 
 pub use node::NodeBackend;
 
+use crate::node::DiskStats;
 use crate::watch::Hub;
 
 /// A member of the cluster, as those who serve clients see it. Clones are handles to the same member.
@@ -75,6 +76,8 @@ pub struct Status {
     pub leader_changes: u64,
     /// Commands proposed here and not yet applied.
     pub pending: u64,
+    /// What the disk did.
+    pub disk: DiskStats,
 }
 
 /// A member of the cluster.

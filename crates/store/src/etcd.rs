@@ -9,6 +9,7 @@ mod cluster;
 pub mod compactor;
 mod convert;
 mod coordination;
+pub(crate) mod gate;
 mod http;
 mod kv;
 mod lease;
@@ -20,11 +21,12 @@ pub mod tls;
 mod watch;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mvcc::{Command, Outcome, Reply};
 use tonic::Status;
 
-pub use serve::{Endpoint, ServeError, maintenance, router, serve};
+pub use serve::{Endpoint, Routers, ServeError, maintenance, router, routers, serve};
 
 use self::proto::etcdserverpb::ResponseHeader;
 use crate::backend::{Backend, propose_within};
@@ -45,6 +47,8 @@ pub struct Config {
     pub quota_bytes: Option<u64>,
     /// The shortest lease: a shorter one could run out during an election.
     pub lease_ttl_seconds_min: i64,
+    /// How long members go without a leader before they elect one.
+    pub election_timeout: std::time::Duration,
     /// How often a watcher that asked for it hears that nothing happened.
     pub progress_interval: std::time::Duration,
 }
@@ -57,6 +61,7 @@ impl Default for Config {
             quota_bytes: Some(2 * 1024 * 1024 * 1024),
             // One and a half election timeouts of a second, rounded up.
             lease_ttl_seconds_min: 2,
+            election_timeout: std::time::Duration::from_secs(1),
             progress_interval: std::time::Duration::from_secs(600),
         }
     }
@@ -67,11 +72,13 @@ impl Default for Config {
 pub(crate) struct Server<B> {
     backend: B,
     config: Arc<Config>,
+    /// Commands that were proposed here and did not come through.
+    failed: Arc<AtomicU64>,
 }
 
 impl<B: Backend> Server<B> {
     pub(crate) fn new(backend: B, config: Config) -> Self {
-        Self { backend, config: Arc::new(config) }
+        Self { backend, config: Arc::new(config), failed: Arc::default() }
     }
 
     fn header(&self, revision: mvcc::Revision) -> Option<ResponseHeader> {
@@ -90,7 +97,11 @@ impl<B: Backend> Server<B> {
     /// Proposes a command; a refusal becomes the status etcd answers with.
     async fn apply(&self, command: Command) -> Result<(mvcc::Revision, Reply), Status> {
         let outcome = propose_within(&self.backend, self.config.quota_bytes, command).await;
-        let Outcome { revision, result } = outcome.map_err(status::of_backend)?;
+        let failed = |error| {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+            status::of_backend(error)
+        };
+        let Outcome { revision, result } = outcome.map_err(failed)?;
         Ok((revision, result.map_err(status::of_mvcc)?))
     }
 

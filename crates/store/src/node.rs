@@ -20,7 +20,7 @@ use crate::open::{self, OpenError};
 use crate::peer::{self, Tls};
 use crate::replica::Answer;
 use crate::shelf::Shelf;
-pub use writer::DiskStats;
+pub use writer::{DiskStats, SYNC_BUCKETS_MICROS};
 
 /// How a member runs; given at start.
 pub struct Config {

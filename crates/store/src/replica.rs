@@ -322,6 +322,12 @@ impl Replica {
         Ok(Some(step))
     }
 
+    /// Forgets some of what a compaction made unreachable; whether there is more. Readers wait for this much, not for all.
+    pub fn forget(&mut self, changes_max: usize) -> bool {
+        let is_forgetting = self.view(State::is_forgetting);
+        is_forgetting && self.state.write().expect("nobody panics while holding the state").forget(changes_max)
+    }
+
     fn view<R>(&self, read: impl FnOnce(&State) -> R) -> R {
         read(&self.state.read().expect("nobody panics while holding the state"))
     }

@@ -93,7 +93,7 @@ pub fn read(path: &Path) -> Result<State, SnapshotError> {
 
 /// Between the last revision of a snapshot and the first after it is restored, if those who read the cluster may have seen
 /// more than the snapshot has: as many as a busy cluster makes in a year.
-pub const SKIPPED: Revision = 1_000_000_000;
+pub const SKIPPED: u32 = 1_000_000_000;
 
 /// Makes the directory of a member of a new cluster that starts with this state.
 pub fn restore(state: State, members: &[Peer], data_dir: &Path) -> Result<(), SnapshotError> {

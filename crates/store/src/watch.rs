@@ -119,6 +119,12 @@ impl Watchers {
         }
     }
 
+    /// The revision up to which a watcher has nothing to read: all that was published. None if it has.
+    pub fn quiet_until(&self, id: WatchId) -> Option<Revision> {
+        let inner = self.hub.lock();
+        inner.set.mark(id).is_none().then_some(inner.published)
+    }
+
     /// Says that a watcher has more to read, from a revision on.
     pub fn again(&self, id: WatchId, from: Revision) {
         self.hub.lock().set.set_mark(id, Some(from));
@@ -144,5 +150,43 @@ impl Mailbox {
 
     fn take(&self) -> Option<WatchId> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mvcc::{Command, Put};
+
+    use super::*;
+
+    fn put(state: &mut State, key: &str) {
+        let command = Command::Put(Put {
+            key: key.to_owned().into(),
+            value: Some("v".into()),
+            lease: None,
+            want_previous: false,
+        });
+        let index = u64::try_from(state.revision()).expect("a revision is positive") + 1;
+        state.apply(index, &command).result.expect("a put succeeds");
+    }
+
+    #[test]
+    fn a_watcher_without_a_mark_has_read_all_that_was_published() {
+        let (hub, mut state) = (Hub::default(), State::default());
+        let mut watchers = hub.watchers();
+        let id = watchers.add(Span::prefix("a/"), 1);
+        assert_eq!(watchers.quiet_until(id), None, "it has not looked yet");
+        assert_eq!(watchers.try_ready(), Some((id, 1)));
+        for number in 0..100 {
+            put(&mut state, &format!("b/{number}"));
+            hub.publish(&state);
+            assert_eq!(watchers.quiet_until(id), Some(state.revision()), "what is elsewhere need not be looked at");
+        }
+        put(&mut state, "a/1");
+        assert_eq!(watchers.quiet_until(id), Some(state.revision() - 1), "applied is not published");
+        hub.publish(&state);
+        assert_eq!(watchers.quiet_until(id), None);
+        assert_eq!(watchers.try_ready(), Some((id, state.revision())));
+        assert_eq!(watchers.quiet_until(id), Some(state.revision()));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use store::client::{Client, Remote, RemoteConfig};
@@ -26,6 +26,7 @@ pub struct Member {
     /// Where clients reach it.
     pub url: String,
     name: String,
+    data: PathBuf,
     arguments: Vec<String>,
     log: PathBuf,
     process: Option<Child>,
@@ -40,17 +41,8 @@ impl Cluster {
         let all: Vec<String> = peers.iter().enumerate().map(|(index, url)| format!("m{index}={url}")).collect();
         let member = |index: usize| {
             let name = format!("m{index}");
-            let flags = [
-                ("name", name.as_str()),
-                ("data-dir", directory.path().join(&name).to_str().unwrap()),
-                ("listen-client-urls", &clients[index]),
-                ("listen-peer-urls", &peers[index]),
-                ("initial-advertise-peer-urls", &peers[index]),
-                ("initial-cluster", &all.join(",")),
-            ]
-            .map(|(flag, value)| format!("--{flag}={value}"));
-            let log = directory.path().join(format!("{name}.log"));
-            Member { url: clients[index].clone(), name, arguments: flags.to_vec(), log, process: None }
+            let data = directory.path().join(&name);
+            Member::new(&name, &data, &clients[index], &peers[index], &all.join(","))
         };
         let mut members: Vec<Member> = (0..size).map(member).collect();
         members.iter_mut().for_each(Member::start);
@@ -64,6 +56,31 @@ impl Cluster {
 }
 
 impl Member {
+    /// One that keeps everything in a directory, beside which it writes what it has to say.
+    pub fn new(name: &str, data: &Path, client: &str, peer: &str, cluster: &str) -> Self {
+        let flags = [
+            ("name", name),
+            ("data-dir", data.to_str().unwrap()),
+            ("listen-client-urls", client),
+            ("listen-peer-urls", peer),
+            ("initial-advertise-peer-urls", peer),
+            ("initial-cluster", cluster),
+        ];
+        let arguments = flags.map(|(flag, value)| format!("--{flag}={value}")).to_vec();
+        let (name, url, log) = (name.to_owned(), client.to_owned(), data.with_added_extension("log"));
+        Self { url, name, data: data.to_owned(), arguments, log, process: None }
+    }
+
+    /// Starts with one more flag.
+    pub fn add(&mut self, flag: &str) {
+        self.arguments.push(flag.to_owned());
+    }
+
+    /// Where it keeps everything.
+    pub fn data_dir(&self) -> &Path {
+        &self.data
+    }
+
     /// Starts it, with what it has on disk.
     pub fn start(&mut self) {
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
@@ -100,7 +117,8 @@ impl Drop for Member {
     }
 }
 
-fn client(servers: Vec<String>) -> Client {
+/// A client of these members.
+pub fn client(servers: Vec<String>) -> Client {
     Client::Remote(Box::new(Remote::new(&RemoteConfig { servers, ..RemoteConfig::default() }).unwrap()))
 }
 

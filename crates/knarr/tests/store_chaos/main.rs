@@ -5,6 +5,7 @@
 mod cluster;
 mod full;
 mod ledger;
+mod tools;
 mod writer;
 
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ const MEMBERS: usize = 3;
 const WRITERS: usize = 6;
 const ROUNDS: usize = 50;
 const PREFIX: &str = "chaos/";
-/// Of any one step: a loaded machine gets more than what the middle of all rounds is held to.
+/// Of any one other step, on a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Within this writes go on after a leader's death.
 const RESUMED: Duration = Duration::from_secs(2);
@@ -86,11 +87,8 @@ async fn nothing_acknowledged_is_lost_when_members_are_killed_under_load() {
     in_time("the writers end", writers.join_all()).await;
     println!("{} writes acknowledged, longest pause {:?}", ledger.len(), ledger.longest_pause());
     resumed.print();
-    let middle = resumed.leader[resumed.leader.len() / 2];
-    assert!(
-        middle <= RESUMED,
-        "writes resumed only {middle:?} after the death of a leader, in the middle of all rounds"
-    );
+    let slowest = resumed.leader.last().expect("leaders died");
+    assert!(*slowest <= RESUMED, "writes resumed only {slowest:?} after the death of a leader");
     ledger.check_order();
     let first = ledger.check_history(&members[0]).await;
     for member in &members[1..] {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Past, State};
+use super::{Logged, Past, State};
 use crate::Revision;
 use crate::error::Error;
 use crate::record::Record;
@@ -11,7 +11,8 @@ use crate::record::Record;
 const LOG_TAIL: usize = 1024;
 
 impl State {
-    /// Makes every revision before this one unreadable. The work is proportional to the changes forgotten, not to the keys.
+    /// Makes every revision before this one unreadable at once. What it makes unreachable is forgotten by and by, so that
+    /// nobody waits for it.
     pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Error> {
         if revision <= self.compact_revision {
             return Err(Error::Compacted { compact_revision: self.compact_revision });
@@ -19,18 +20,56 @@ impl State {
         if revision > self.revision {
             return Err(Error::FutureRevision);
         }
+        // A deletion at the revision of the compaction before was kept: it is looked at once more.
+        let kept = (self.compact_revision, 0);
+        self.forgetting = Some(self.forgetting.map_or((0, 0), |at| at.min(kept)));
         self.compact_revision = revision;
+        Ok(())
+    }
+
+    /// Makes the next change one of a later revision than it would be.
+    pub fn skip_revisions(&mut self, count: u32) {
+        self.revision += Revision::from(count);
+    }
+
+    /// Makes every revision but the present one unreadable, if it is not so already.
+    pub fn compact_all(&mut self) {
+        // The only refusals are that it is so, and a revision in the future.
+        if self.compact(self.revision).is_ok() {
+            self.forget(usize::MAX);
+        }
+    }
+
+    /// Whether a compaction has left something to forget.
+    pub fn is_forgetting(&self) -> bool {
+        self.forgetting.is_some()
+    }
+
+    /// Forgets what at most so many changes of the log made unreachable; whether there is more. Nothing that can be read
+    /// depends on it. The work is proportional to the changes, not to the keys.
+    pub fn forget(&mut self, changes_max: usize) -> bool {
+        let (Some(at), revision) = (self.forgetting, self.compact_revision) else { return false };
         // The trees change while the log is read: a clone is the snapshot that stays.
         let log = self.log.clone();
-        for logged in log.iter().take_while(|logged| logged.0.record.mod_revision <= revision) {
+        let from = log.iter_from(|logged| logged.at() < at);
+        let mut due = from.take_while(|logged| logged.0.record.mod_revision <= revision);
+        for logged in due.by_ref().take(changes_max) {
             self.forget_before(&logged.0.record);
             // What happened at the revision itself can still be watched, so a deletion then is kept until the next compaction.
             if logged.0.record.is_tombstone() && logged.0.record.mod_revision < revision {
                 self.forget_tombstone(&logged.0.record);
             }
         }
+        self.forgetting = due.next().map(Logged::at);
         self.trim_log();
-        Ok(())
+        self.is_forgetting()
+    }
+
+    /// The same, with nothing left to forget.
+    pub(crate) fn forgotten(&self) -> Self {
+        let mut whole = self.clone();
+        whole.forget(usize::MAX);
+        whole
     }
 
     fn forget_before(&mut self, record: &Record) {
@@ -61,11 +100,14 @@ impl State {
         }
     }
 
-    /// Drops events before the compaction, whole revisions at a time, down to the tail.
+    /// Drops events before the compaction that have been looked at, whole revisions at a time, down to the tail.
     fn trim_log(&mut self) {
+        let forgetting = self.forgetting;
+        let looked_at = |logged: &Logged| forgetting.is_none_or(|at| logged.0.record.mod_revision < at.0);
         while self.log.len() > LOG_TAIL
             && let Some(first) = self.log.iter().next()
             && first.0.record.mod_revision < self.compact_revision
+            && looked_at(first)
         {
             let first = first.clone();
             self.log_floor = first.0.record.mod_revision + 1;

@@ -19,6 +19,9 @@ impl State {
         if revision > self.revision {
             return Err(Error::FutureRevision);
         }
+        if self.is_forgetting() {
+            return self.forgotten().hash_kv(revision);
+        }
         let as_of = if revision <= 0 { self.revision } else { revision };
         let live: BTreeSet<(Revision, u32)> = self
             .heads

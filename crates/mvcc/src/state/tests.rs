@@ -58,6 +58,45 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn it_cannot_be_seen_how_far_forgetting_has_come(
+        commands in prop::collection::vec((command(), 0..4usize), 0..60),
+        ranges in prop::collection::vec(range(), 8),
+        span in span(),
+        from in 0..40i64,
+    ) {
+        let (mut eager, mut lazy) = (State::new(), State::new());
+        for (index, (command, changes)) in (1..).zip(&commands) {
+            prop_assert_eq!(eager.apply(index, command), lazy.apply(index, command));
+            eager.forget(usize::MAX);
+            lazy.forget(*changes);
+        }
+        for range in &ranges {
+            prop_assert_eq!(eager.range(range), lazy.range(range));
+        }
+        if from >= eager.compact_revision() {
+            let all = |state: &State| state.events(&span, from).map(|events| events.cloned().collect::<Vec<_>>());
+            let after = |state: &State| all(state).map(|events| {
+                let later = |event: &Event| event.record.mod_revision > eager.compact_revision();
+                events.into_iter().filter(later).collect::<Vec<_>>()
+            });
+            prop_assert_eq!(after(&eager), after(&lazy));
+        }
+        prop_assert_eq!(eager.hash_kv(0), lazy.hash_kv(0));
+        let bytes = |state: &State| {
+            let mut bytes = Vec::new();
+            state.write_to(&mut bytes).expect("memory takes it");
+            bytes
+        };
+        prop_assert_eq!(bytes(&eager), bytes(&lazy), "checkpoints are the same");
+        while lazy.forget(3) {}
+        prop_assert_eq!(eager.size_bytes(), lazy.size_bytes());
+        prop_assert_eq!((eager.heads.len(), eager.history.len()), (lazy.heads.len(), lazy.history.len()));
+    }
+}
+
 #[test]
 fn a_transaction_is_one_revision_and_reads_its_own_writes() {
     let txn = Txn {
@@ -121,7 +160,13 @@ fn a_compaction_keeps_what_is_visible_and_forgets_the_rest() {
     commands.push(Command::Delete(Delete { span: Span::key("k3"), want_previous: false }));
     let revision = 3002;
     commands.push(Command::Compact { revision });
-    let state = state(&commands);
+    let mut state = state(&commands);
+    assert!(state.is_forgetting() && state.range(&Range { revision: 5, ..Range::of(Span::all()) }).is_err());
+    let mut slices = 1;
+    while state.forget(100) {
+        slices += 1;
+    }
+    assert_eq!(slices, 31, "3001 changes, a hundred at a time");
     assert_eq!((state.history.len(), state.heads.len(), state.log.len()), (0, 10, 1024));
     let range = |revision| state.range(&Range { revision, ..Range::of(Span::all()) });
     assert_eq!(range(revision).map(|reply| reply.count), Ok(9));
@@ -137,7 +182,23 @@ fn a_compaction_keeps_what_is_visible_and_forgets_the_rest() {
     assert_eq!(last, Ok(vec![true]), "what happened at the revision itself can be watched, after a restart too");
     assert!(again.apply(u64::MAX - 1, &Command::Put(put("k4", "new"))).result.is_ok());
     assert!(again.apply(u64::MAX, &Command::Compact { revision: revision + 1 }).result.is_ok());
+    while again.forget(100) {}
     assert_eq!((again.history.len(), again.heads.len()), (0, 9), "the next compaction forgets the deletion");
+}
+
+#[test]
+fn after_skipped_revisions_everything_before_is_compacted_and_what_is_there_stays() {
+    let mut state = state(&[Command::Put(put("a", "1")), Command::Put(put("a", "2")), Command::Put(put("b", "1"))]);
+    state.skip_revisions(1000);
+    state.compact_all();
+    assert_eq!((state.revision(), state.compact_revision(), state.key_count()), (1004, 1004, 2));
+    assert_eq!(state.key(b"a").map(|record| record.mod_revision), Some(3));
+    let early = Range { revision: 4, ..Range::of(Span::all()) };
+    assert_eq!(state.range(&early), Err(Error::Compacted { compact_revision: 1004 }));
+    assert_eq!(state.apply(4, &Command::Put(put("a", "3"))).revision, 1005);
+    state.compact_all();
+    state.compact_all();
+    assert_eq!((state.compact_revision(), state.history.len()), (1005, 0));
 }
 
 #[test]

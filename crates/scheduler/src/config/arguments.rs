@@ -1,6 +1,7 @@
 //! The arguments of plug-ins: read strictly, judged by upstream's rules, and made into the plug-ins themselves.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use machinery::field::Error as Finding;
 use machinery::{At, Errors, Str, Value, names};
@@ -11,11 +12,11 @@ use super::types::conform_to;
 use crate::framework::Plugin;
 use crate::plugins::{
     AffinityToNodes, BalancedAllocation, DefaultConstraints, DefaultPreemption, DynamicResources, Fit, ImageLocality,
-    InterPodAffinity, NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates, Strategy,
-    TaintToleration, TopologySpread, VolumeBinding, VolumeRestrictions, VolumeZone,
+    InterPodAffinity, NodeDeclaredFeatures, NodeName, NodePorts, NodeUnschedulable, NodeVolumeLimits, SchedulingGates,
+    Strategy, TaintToleration, TopologySpread, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 use crate::pod::{NodeAffinity, Policy, Spread, WhenUnsatisfiable};
-use crate::profile::Enabled;
+use crate::profile::{Enabled, Patience};
 
 const VERSION: &str = "kubescheduler.config.k8s.io/v1";
 /// Plug-ins of earlier versions that are gone.
@@ -31,6 +32,8 @@ pub struct Arguments {
     pods: Option<Value>,
     spread: Option<Value>,
     preemption: Option<Value>,
+    volumes: Option<Value>,
+    devices: Option<Value>,
     /// Resources that extenders see to.
     pub uncounted: Vec<Str>,
 }
@@ -78,6 +81,7 @@ impl Arguments {
             "DynamicResources" => Box::new(DynamicResources),
             "NodeResourcesBalancedAllocation" => Box::new(self.balance()),
             "ImageLocality" => Box::new(ImageLocality),
+            "NodeDeclaredFeatures" => Box::new(NodeDeclaredFeatures),
             _ => return None,
         };
         let Chosen { gates, pre_filters, filters, weight, .. } = *chosen;
@@ -93,6 +97,17 @@ impl Arguments {
         made
     }
 
+    /// How long pods wait before they are bound.
+    pub fn patience(&self) -> Patience {
+        let absent = Patience::default();
+        let seconds = self.volumes.as_ref().and_then(|args| args.get("bindTimeoutSeconds")?.as_int()?.try_into().ok());
+        let timeout = self.devices.as_ref().and_then(|args| super::duration(args.str_at(&["bindingTimeout"])?));
+        Patience {
+            volumes: seconds.map_or(absent.volumes, Duration::from_secs),
+            devices: timeout.unwrap_or(absent.devices),
+        }
+    }
+
     fn slot(&mut self, name: &str) -> Option<&mut Option<Value>> {
         Some(match name {
             "NodeResourcesFit" => &mut self.fit,
@@ -101,6 +116,8 @@ impl Arguments {
             "InterPodAffinity" => &mut self.pods,
             "PodTopologySpread" => &mut self.spread,
             "DefaultPreemption" => &mut self.preemption,
+            "VolumeBinding" => &mut self.volumes,
+            "DynamicResources" => &mut self.devices,
             _ => return None,
         })
     }
@@ -228,7 +245,20 @@ fn judge(name: &str, args: &At<'_>, findings: &mut Errors) {
                 findings.push(args.get("shape").invalid(why));
             }
         }
+        "DynamicResources" => judge_devices(args, findings),
         _ => {}
+    }
+}
+
+fn judge_devices(args: &At<'_>, findings: &mut Errors) {
+    for (field, least, why) in [
+        ("filterTimeout", Duration::ZERO, "must be zero or positive"),
+        ("bindingTimeout", Duration::from_secs(1), "must be at least 1 second"),
+    ] {
+        let at = args.get(field);
+        if at.is_present() && super::duration(at.str()).is_none_or(|given| given < least) {
+            findings.push(at.invalid(why));
+        }
     }
 }
 

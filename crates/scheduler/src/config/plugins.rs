@@ -102,6 +102,8 @@ pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<Chosen>, Error> {
         return Err(refused(profile, &why));
     }
     let mut all: Vec<Chosen> = Vec::new();
+    // DEVIATION: the sets of preScore, reserve, permit, preBind and postBind are read and judged, and change nothing:
+    // a plug-in that judges or ranks nodes also does what it must before a pod is bound.
     for point in [Filter, PreFilter, Score, PreEnqueue, PostFilter] {
         for (name, weight) in list(point) {
             let at = all.iter().position(|have| have.name == *name).unwrap_or_else(|| {

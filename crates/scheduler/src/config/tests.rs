@@ -1,4 +1,5 @@
 use super::*;
+use crate::profile::Patience;
 
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
@@ -98,6 +99,11 @@ fn values_out_of_bounds_are_all_told() {
          when type is RequestedToCapacityRatio",
     );
     check(
+        "profiles: [{pluginConfig: [{name: DynamicResources, args: {bindingTimeout: 10ms, filterTimeout: -1s}}]}]",
+        "[profiles[0].pluginConfig[0].args.filterTimeout: Invalid value: \"-1s\": must be zero or positive, \
+         profiles[0].pluginConfig[0].args.bindingTimeout: Invalid value: \"10ms\": must be at least 1 second]",
+    );
+    check(
         "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: System, defaultConstraints: \
          [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never}]}}]}]",
         "[profiles[0].pluginConfig[0].args.defaultingType: Invalid value: \"System\": when .defaultConstraints are not \
@@ -124,6 +130,10 @@ profiles:
   pluginConfig:
   - name: NodeResourcesFit
     args: {scoringStrategy: {type: MostAllocated}}
+  - name: VolumeBinding
+    args: {bindTimeoutSeconds: 7}
+  - name: DynamicResources
+    args: {bindingTimeout: 1m30s, filterTimeout: 5s}
 - schedulerName: other
 ";
     let read = read(text).unwrap();
@@ -136,6 +146,9 @@ profiles:
     assert_eq!(read.profiles[0].percentage_of_nodes_to_score, 50);
     assert_eq!(read.profiles[1].percentage_of_nodes_to_score, 30);
     assert!(read.profiles[0].preemption.is_none() && read.profiles[1].preemption.is_some());
+    let patience = Patience { volumes: Duration::from_secs(7), devices: Duration::from_secs(90) };
+    assert_eq!(read.profiles[0].patience, patience);
+    assert_eq!(read.profiles[1].patience, Patience::default());
 }
 
 #[test]

@@ -24,7 +24,7 @@ const RESULTS_MAX: usize = 32;
 /// Claims of one pod have at most so many requests and devices together: it bounds how deep the search goes.
 const DEPTH_MAX: usize = 2048;
 /// Devices that are tried for one pod on all nodes together, before it is given up.
-// DEVIATION: the search for devices ends after a number of steps, the same on every machine; upstream's after 10 s.
+// DEVIATION: the search for devices ends after a number of steps, the same on every machine; upstream's after filterTimeout.
 const STEPS_MAX: u32 = 2_000_000;
 
 /// Finds devices for the claims of one pod, node by node.

@@ -41,14 +41,24 @@ impl Plugin for BalancedAllocation {
 }
 
 impl Scorer for Balance<'_> {
+    /// What the pod changes: 75 if the node is as even with it as without, 100 if it mends what was as uneven as can
+    /// be, 50 if it is the other way round.
+    fn score(&self, node: NodeId) -> i64 {
+        let (with, without) = (self.evenness(node, |wanted| wanted), self.evenness(node, |_| 0));
+        SCORE_MAX / 2 + (SCORE_MAX / 2 + with - without) / 2
+    }
+}
+
+impl Balance<'_> {
+    /// How evenly a node's resources are taken once so much is added to each, from 50 to 100.
     #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100, and cut off as upstream does")]
     #[expect(clippy::cast_precision_loss, reason = "fractions are compared, not amounts")]
-    fn score(&self, node: NodeId) -> i64 {
+    fn evenness(&self, node: NodeId, added: fn(i64) -> i64) -> i64 {
         let (offer, usage) = (self.snapshot.offer(node), self.snapshot.usage(node));
         let (mut number, mut sum, mut squares) = (0.0, 0.0, 0.0);
         let fraction = |(name, wanted): &(&str, i64)| {
             let has = offer.allocatable.amount(name);
-            (has != 0).then(|| ((usage.requested.amount(name) + wanted) as f64 / has as f64).min(1.0))
+            (has != 0).then(|| ((usage.requested.amount(name) + added(*wanted)) as f64 / has as f64).min(1.0))
         };
         let (mut first, mut last) = (0.0, 0.0);
         for fraction in self.wanted.iter().filter_map(fraction) {

@@ -280,8 +280,8 @@ impl Scorer for Preferences<'_> {
     #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100, and cut off as upstream does")]
     #[expect(clippy::cast_precision_loss, reason = "sums of weights are far below 2^53")]
     fn normalize(&self, _nodes: &[NodeId], scores: &mut [i64]) {
-        let most = scores.iter().copied().max().unwrap_or_default().max(0);
-        let least = scores.iter().copied().min().unwrap_or_default().min(0);
+        let most = scores.iter().copied().max().unwrap_or_default();
+        let least = scores.iter().copied().min().unwrap_or_default();
         for score in scores {
             let range = most - least;
             let share = if range > 0 { (*score - least) as f64 / range as f64 } else { 0.0 };

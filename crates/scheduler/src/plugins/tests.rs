@@ -159,8 +159,15 @@ fn strategies_of_resources_fit() {
 #[test]
 fn balanced_allocation() {
     let nodes = || snapshot(&[plain("n1", "a"), plain("n2", "a")], &[(wants("held", value!({"cpu": "2"})), "n1")]);
-    assert_eq!(scores(&BalancedAllocation::default(), nodes(), &wants("p", value!({"memory": "2Gi"}))), [100, 75]);
-    assert_eq!(scores(&BalancedAllocation::default(), nodes(), &wants("p", value!({}))), [0_i64; 0]);
+    let check = |requests: Value, expect: &[i64]| {
+        assert_eq!(scores(&BalancedAllocation::default(), nodes(), &wants("p", requests)), expect);
+    };
+    // What counts is what the pod changes: n1 is at a half of its processors and none of its memory.
+    check(value!({"memory": "2Gi"}), &[87, 62]);
+    check(value!({"cpu": "1", "memory": "1Gi"}), &[75, 75]);
+    check(value!({"cpu": "2"}), &[62, 62]);
+    check(value!({"memory": "4Gi"}), &[75, 50]);
+    check(value!({}), &[]);
 }
 
 #[test]
@@ -197,6 +204,51 @@ fn inter_pod_affinity() {
     check(&pod("p", value!({})), pod("db", rule("podAntiAffinity", "p")), [kept, "ok", kept]);
     let fond = pod("db", rule("podAffinity", "p"));
     assert_eq!(scores(&plugin, three(&[(fond, "n1")]), &pod("p", value!({}))), [100, 0, 100]);
+}
+
+#[test]
+fn preferences_for_pods_are_scaled_between_the_least_and_the_most() {
+    let preferred = |field: &str| {
+        let term = value!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}});
+        let terms = value!([{"weight": 5, "podAffinityTerm": term}]);
+        let rules = value!({"preferredDuringSchedulingIgnoredDuringExecution": terms});
+        pod("p", value!({"affinity": (machinery::Object::from_iter([(field, rules)]))}))
+    };
+    let check = |field: &str, placed: &[&str], expect: [i64; 3]| {
+        let db = |at: usize| Pod { name: format!("db{at}").into(), ..pod("db", value!({})) };
+        let placed: Vec<_> = placed.iter().enumerate().map(|(at, node)| (db(at), *node)).collect();
+        let nodes = [plain("n1", "a"), plain("n2", "a"), plain("n3", "a")];
+        let plugin = InterPodAffinity::default();
+        assert_eq!(scores(&plugin, snapshot(&nodes, &placed), &preferred(field)), expect, "{field} {placed:?}");
+    };
+    let (near, apart) = ("podAffinity", "podAntiAffinity");
+    check(near, &["n1", "n2", "n2", "n3", "n3", "n3"], [0, 50, 100]);
+    check(near, &["n1", "n2", "n2"], [50, 100, 0]);
+    check(near, &["n1", "n2", "n3"], [0, 0, 0]);
+    check(apart, &["n1", "n2", "n2", "n3", "n3", "n3"], [100, 50, 0]);
+}
+
+#[test]
+fn node_declared_features() {
+    let able = |name: &str, features: Value| node(name, value!({}), value!({"declaredFeatures": features}), "a");
+    let nodes = || {
+        let both = able("n2", value!(["RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"]));
+        snapshot(&[able("n1", value!(["ExtendWebSocketsToKubelet"])), both], &[])
+    };
+    let check = |spec: Value, expect: &[&str]| {
+        assert_eq!(verdicts(&NodeDeclaredFeatures, nodes(), &pod("p", spec)), expect);
+    };
+    let rules = |action: &str| value!([{"name": "c", "restartPolicyRules": [{"action": action}]}]);
+    let needs = &["!node(s) didn't match Pod's required features", "ok"];
+    check(value!({"containers": (rules("RestartAllContainers"))}), needs);
+    check(value!({"initContainers": (rules("RestartAllContainers"))}), needs);
+    check(value!({"hostNetwork": true, "hostUsers": false}), needs);
+    check(value!({"containers": (rules("Restart")), "hostNetwork": true}), &["skipped"]);
+    check(value!({"hostUsers": false}), &["skipped"]);
+    let wanting = pod("p", value!({"hostNetwork": true, "hostUsers": false}));
+    let declared = able("n1", value!(["UserNamespacesHostNetworkSupport"]));
+    let (before, after) = (able("n1", value!([])).into(), declared.into());
+    assert!(NodeDeclaredFeatures.wakes(&wanting, &crate::framework::Event::NodeUpdated(before, after)));
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub struct Amounts {
 
 /// Sums up a pod.
 pub fn requests(spec: &Value, status: &Value) -> Result<Amounts, Error> {
-    let own = pod_level(spec)?;
+    let own = pod_level(spec, status)?;
     let none = List::new();
     let requests = total(spec, status, &own, &none)?;
     let mut missing = List::new();
@@ -76,25 +76,42 @@ fn total(spec: &Value, status: &Value, own: &List, missing: &List) -> Result<Lis
 }
 
 /// Amounts that the pod as a whole asks for, of the resources that can be asked for in this way.
-fn pod_level(spec: &Value) -> Result<List, Error> {
-    let mut list = resources::list(spec.at(&["resources", "requests"]), "spec.resources.requests")?;
-    list.retain(|name: &Str, _| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
-    Ok(list)
+fn pod_level(spec: &Value, status: &Value) -> Result<List, Error> {
+    let wanted = supported(resources::list(spec.at(&["resources", "requests"]), "spec.resources.requests")?);
+    if wanted.is_empty() {
+        return Ok(wanted);
+    }
+    let had = status.at(&["resources", "requests"]);
+    let promised = status.get("allocatedResources");
+    let fields = ["status.resources.requests", "status.allocatedResources"];
+    let is_told = status.get("resources").is_some_and(|it| !it.is_null());
+    Ok(if is_told { supported(held(wanted, status, [had, promised], fields)?) } else { wanted })
 }
 
-/// What a container asks for. While it is resized it holds the most of what it had, was promised and wants, unless
-/// what it wants can never be had.
+fn supported(mut list: List) -> List {
+    list.retain(|name: &Str, _| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
+    list
+}
+
+/// What a container asks for.
 fn container_requests(container: &Value, status: &Value, statuses: &str) -> Result<List, Error> {
     let field = "spec.containers[].resources.requests";
     let wanted = resources::list(container.at(&["resources", "requests"]), field)?;
     let name = container.str_at(&["name"]);
     let own = items(status, statuses).iter().find(|it| it.str_at(&["name"]) == name && it.get("resources").is_some());
     let Some(own) = own else { return Ok(wanted) };
+    let (had, promised) = (own.at(&["resources", "requests"]), own.get("allocatedResources"));
+    let fields = ["status.containerStatuses[].resources.requests", "status.containerStatuses[].allocatedResources"];
+    held(wanted, status, [had, promised], fields)
+}
+
+/// What counts while amounts are changed in place: the most of what was had, was promised and is wanted, unless what
+/// is wanted can never be had.
+fn held(wanted: List, status: &Value, told: [Option<&Value>; 2], fields: [&'static str; 2]) -> Result<List, Error> {
     let mut held = if resize_is_infeasible(status) { List::new() } else { wanted };
-    let field = "status.containerStatuses[].resources.requests";
-    resources::raise(&mut held, &resources::list(own.at(&["resources", "requests"]), field)?);
-    let field = "status.containerStatuses[].allocatedResources";
-    resources::raise(&mut held, &resources::list(own.get("allocatedResources"), field)?);
+    for (list, field) in told.into_iter().zip(fields) {
+        resources::raise(&mut held, &resources::list(list, field)?);
+    }
     Ok(held)
 }
 

@@ -57,6 +57,27 @@ fn a_container_that_is_resized_holds_the_most_of_what_it_has_and_wants() {
 }
 
 #[test]
+fn a_pod_that_is_resized_as_a_whole_holds_the_most_of_what_it_has_and_wants() {
+    let check = |status: Value, cpu_milli: i64| {
+        let own = value!({"requests": {"cpu": "2", "example.com/gpu": "1"}});
+        let spec = value!({"containers": [{"name": "a", "resources": (requests("1"))}], "resources": own});
+        assert_eq!(Pod::new(&value!({"spec": spec, "status": status})).unwrap().shape.requests.cpu_milli, cpu_milli);
+    };
+    let told = value!({"requests": {"cpu": "1500m"}});
+    let never = value!([{"type": "PodResizePending", "reason": "Infeasible"}]);
+    check(value!({}), 2000);
+    check(value!({"resources": (told.clone()), "allocatedResources": {"cpu": "3"}}), 3000);
+    check(value!({"resources": {"requests": {"cpu": "4"}}, "allocatedResources": {"cpu": "3"}}), 4000);
+    check(value!({"resources": (told.clone()), "allocatedResources": {"cpu": "1"}}), 2000);
+    check(value!({"resources": told, "allocatedResources": {"cpu": "1"}, "conditions": (never.clone())}), 1500);
+    // Without a word of what the pod has, what is promised does not count either.
+    check(value!({"allocatedResources": {"cpu": "3"}}), 2000);
+    let plain = value!({"spec": {"containers": [{"name": "a", "resources": (requests("1"))}]},
+        "status": {"resources": {"requests": {"cpu": "4"}}, "conditions": never}});
+    assert_eq!(Pod::new(&plain).unwrap().shape.requests.cpu_milli, 1000, "it asks for nothing as a whole");
+}
+
+#[test]
 fn ports_of_containers_and_sidecars_are_taken() {
     let port = |number: i64| value!({"ports": [{"hostPort": number}, {"containerPort": 1}]});
     let sidecar =

@@ -124,6 +124,7 @@ impl Claim {
         Self {
             uid: meta.uid().into(),
             class: meta.annotation(CLASS_ANNOTATION).map_or_else(|| text(spec, &["storageClassName"]), Str::from),
+            attributes: text(spec, &["volumeAttributesClassName"]),
             bound: !volume.is_empty() && meta.annotation(BOUND_ANNOTATION).is_some(),
             volume,
             lost: object.str_at(&["status", "phase"]) == Some("Lost"),
@@ -149,6 +150,7 @@ impl Volume {
         let required = spec.at(&["nodeAffinity", "required"]).filter(|it| !it.is_null());
         Self {
             class: meta.annotation(CLASS_ANNOTATION).map_or_else(|| text(spec, &["storageClassName"]), Str::from),
+            attributes: text(spec, &["volumeAttributesClassName"]),
             capacity: bytes(spec.at(&["capacity", "storage"])),
             access_modes: texts(spec, "accessModes"),
             block: spec.str_at(&["volumeMode"]) == Some("Block"),

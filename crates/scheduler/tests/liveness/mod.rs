@@ -132,7 +132,7 @@ pub fn history(seed: u64) {
             }
             3 if dice.one_in(3) => life.remove_node(&format!("node{}", dice.roll(5))),
             _ => {
-                let mut object = random_pod(&mut dice, &format!("pod{step}"));
+                let mut object = random_pod(&mut dice, &format!("pod{step}"), step);
                 let name = object.get_mut("spec").unwrap().as_object_mut().unwrap();
                 name.insert("schedulerName", "default-scheduler");
                 life.add_pod(object);

@@ -1,5 +1,8 @@
 //! The rules from their definitions: no caches, no counts, no numbers for names.
 
+pub mod preemption;
+pub mod requests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::Value;
@@ -16,6 +19,18 @@ pub struct World {
     pub pods: Vec<(Pod, String)>,
     /// The pods as they were written, by name.
     pub written: BTreeMap<String, Value>,
+    /// How nodes are ranked by their load.
+    pub strategy: Strategy,
+}
+
+/// How nodes are ranked by their load.
+#[derive(Clone, Debug, Default)]
+pub enum Strategy {
+    #[default]
+    Least,
+    Most,
+    /// Points of a line: load in hundredths, and score up to ten.
+    Ratio(Vec<(i64, i64)>),
 }
 
 impl World {
@@ -59,13 +74,20 @@ impl World {
             reasons.push("Too many pods".to_owned());
         }
         for name in ["cpu", "memory", "example.com/gpu"] {
-            let wanted = pod.shape.requests.amount(name);
-            let taken: i64 = self.on(&node.name).map(|other| other.shape.requests.amount(name)).sum();
+            let (wanted, taken) = (self.wanted(pod, name), self.taken(node, name));
             if wanted > 0 && taken + wanted > node.allocatable.amount(name) {
                 reasons.push(format!("Insufficient {name}"));
             }
         }
         reasons
+    }
+
+    fn wanted(&self, pod: &Pod, name: &str) -> i64 {
+        requests::amount(&self.written[pod.name.as_str()], name)
+    }
+
+    fn taken(&self, node: &Node, name: &str) -> i64 {
+        self.on(&node.name).map(|other| self.wanted(other, name)).sum()
     }
 
     fn counted(pod: &Pod, spread: &Spread, other: &Pod) -> bool {
@@ -100,8 +122,20 @@ impl World {
     }
 
     fn is_selected(&self, pod: &Pod, node: &Node) -> bool {
-        let wanted = self.written[pod.name.as_str()]["spec"]["nodeSelector"].as_object().unwrap();
+        let spec = &self.written[pod.name.as_str()]["spec"];
+        let wanted = spec["nodeSelector"].as_object().unwrap();
+        let required = spec.at(&["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"]);
+        let terms = required.map(|it| it["nodeSelectorTerms"].as_array().unwrap());
         wanted.iter().all(|(key, value)| node.label(key) == value.as_str())
+            && terms.is_none_or(|terms| terms.iter().any(|term| meets(node, term)))
+    }
+
+    /// The sum of the weights of preferences that a node meets.
+    fn preferred(&self, pod: &Pod, node: &Node) -> i64 {
+        let path = ["spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"];
+        let list = self.written[pod.name.as_str()].at(&path).and_then(Value::as_array).unwrap_or_default();
+        let met = list.iter().filter(|it| meets(node, &it["preference"]));
+        met.map(|it| it["weight"].as_int().unwrap()).sum()
     }
 
     fn disliked(&self, pod: &Pod, node: &Node) -> i64 {
@@ -173,7 +207,8 @@ impl World {
             totals.iter_mut().zip(scores).for_each(|(total, score)| *total += weight * score);
         };
         add(3, reversed(nodes.iter().map(|node| self.disliked(pod, node)).collect()));
-        add(1, nodes.iter().map(|node| self.least_allocated(pod, node)).collect());
+        add(2, scaled(nodes.iter().map(|node| self.preferred(pod, node)).collect()));
+        add(1, nodes.iter().map(|node| self.loaded(pod, node)).collect());
         add(1, nodes.iter().map(|node| self.balanced(pod, node)).collect());
         add(1, nodes.iter().map(|node| self.images(pod, node)).collect());
         add(2, self.spread_scores(pod, nodes));
@@ -181,25 +216,49 @@ impl World {
         totals
     }
 
-    fn least_allocated(&self, pod: &Pod, node: &Node) -> i64 {
-        let sums = [("cpu", 0), ("memory", 1)].map(|(name, at)| {
+    fn loaded(&self, pod: &Pod, node: &Node) -> i64 {
+        let scores = [("cpu", 0), ("memory", 1)].map(|(name, at)| {
             let taken: i64 = self.on(&node.name).map(|other| other.shape.non_zero[at]).sum::<i64>() + pod.scored[at];
             let has = node.allocatable.amount(name);
-            if taken > has { 0 } else { (has - taken) * 100 / has }
+            match &self.strategy {
+                Strategy::Least => {
+                    if taken > has {
+                        0
+                    } else {
+                        (has - taken) * 100 / has
+                    }
+                }
+                Strategy::Most => taken.min(has) * 100 / has,
+                Strategy::Ratio(line) => on_line(line, if taken > has { 100 } else { taken * 100 / has }),
+            }
         });
-        sums.iter().sum::<i64>() / 2
+        match self.strategy {
+            Strategy::Least | Strategy::Most => scores.iter().sum::<i64>() / 2,
+            // What scores nothing does not count.
+            Strategy::Ratio(_) => {
+                let counted: Vec<_> = scores.into_iter().filter(|score| *score > 0).collect();
+                if counted.is_empty() {
+                    return 0;
+                }
+                (counted.iter().sum::<i64>() as f64 / counted.len() as f64).round() as i64
+            }
+        }
     }
 
     fn balanced(&self, pod: &Pod, node: &Node) -> i64 {
-        let wanted = |name: &str| pod.shape.requests.amount(name);
+        let wanted = |name: &str| self.wanted(pod, name);
         if wanted("cpu") == 0 && wanted("memory") == 0 {
             return 0;
         }
-        let [cpu, memory] = ["cpu", "memory"].map(|name| {
-            let taken: i64 = self.on(&node.name).map(|other| other.shape.requests.amount(name)).sum();
-            ((taken + wanted(name)) as f64 / node.allocatable.amount(name) as f64).min(1.0)
-        });
-        ((1.0 - ((cpu - memory) / 2.0).abs()) * 100.0) as i64
+        let evenness = |with: bool| {
+            let [cpu, memory] = ["cpu", "memory"].map(|name| {
+                let taken = self.taken(node, name);
+                let all = if with { taken + wanted(name) } else { taken };
+                (all as f64 / node.allocatable.amount(name) as f64).min(1.0)
+            });
+            ((1.0 - ((cpu - memory) / 2.0).abs()) * 100.0) as i64
+        };
+        50 + (50 + evenness(true) - evenness(false)) / 2
     }
 
     fn images(&self, pod: &Pod, node: &Node) -> i64 {
@@ -266,7 +325,7 @@ impl World {
             sum
         };
         let raw: Vec<_> = nodes.iter().map(raw).collect();
-        let (most, least) = (raw.iter().max().unwrap().max(&0), raw.iter().min().unwrap().min(&0));
+        let (most, least) = (raw.iter().max().unwrap(), raw.iter().min().unwrap());
         let share = |score: &i64| (score - least) as f64 / (most - least) as f64;
         raw.iter().map(|score| if most == least { 0 } else { (100.0 * share(score)) as i64 }).collect()
     }
@@ -286,6 +345,39 @@ fn selects(selector: &Selector, class: &Class) -> bool {
         let own = class.labels.iter().find(|(key, _)| key == requirement.key());
         own.is_some_and(|(_, value)| requirement.values().iter().any(|one| one == value))
     })
+}
+
+/// Whether a node meets all expressions of a term.
+fn meets(node: &Node, term: &Value) -> bool {
+    term["matchExpressions"].as_array().unwrap().iter().all(|expression| {
+        let have = node.label(expression.str_at(&["key"]).unwrap());
+        let values: Vec<_> =
+            expression["values"].as_array().unwrap_or_default().iter().map(|it| it.as_str().unwrap()).collect();
+        match expression.str_at(&["operator"]).unwrap() {
+            "In" => have.is_some_and(|have| values.contains(&have)),
+            "NotIn" => !have.is_some_and(|have| values.contains(&have)),
+            "Exists" => have.is_some(),
+            "DoesNotExist" => have.is_none(),
+            "Gt" => have.is_some_and(|have| have.parse::<i64>().unwrap() > values[0].parse().unwrap()),
+            other => panic!("{other} is not rolled"),
+        }
+    })
+}
+
+/// The score at a load, on a line through points; scores of up to ten become ones of up to a hundred.
+fn on_line(line: &[(i64, i64)], load: i64) -> i64 {
+    for (at, (end, score)) in line.iter().enumerate() {
+        if load <= *end {
+            let Some((begin, before)) = at.checked_sub(1).map(|at| line[at]) else { return score * 10 };
+            return before * 10 + (score * 10 - before * 10) * (load - begin) / (end - begin);
+        }
+    }
+    line.last().unwrap().1 * 10
+}
+
+fn scaled(scores: Vec<i64>) -> Vec<i64> {
+    let most = scores.iter().max().copied().unwrap_or(0);
+    scores.into_iter().map(|score| if most == 0 { 0 } else { 100 * score / most }).collect()
 }
 
 fn reversed(scores: Vec<i64>) -> Vec<i64> {

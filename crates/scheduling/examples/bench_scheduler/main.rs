@@ -31,8 +31,13 @@ const HOST: &str = "kubernetes.io/hostname";
 async fn main() {
     println!("the whole path: store, API server, scheduler and bindings in one process");
     for (name, pods, spec) in shapes() {
-        bound(name, 5_000, pods, &spec).await;
+        bound(name, 5_000, pods, &spec, Vec::new()).await;
     }
+    // Three of each node's four pods must go for one that wants three quarters of it.
+    let high = value!({"priorityClassName": "high", "cpu": "3"});
+    bound("preemption", 5_000, 5_000, &high, (0..20_000).map(|number| evictable(number, 5_000)).collect()).await;
+    let stuck = (0..1_000).map(|number| pod("stuck", number, &value!({"cpu": "100"}))).collect();
+    bound("1000 unschedulable pods in the way", 5_000, 5_000, &value!({}), stuck).await;
     deployment(100, 3_000).await;
 }
 
@@ -63,14 +68,19 @@ fn shapes() -> Vec<(&'static str, usize, Value)> {
     ]
 }
 
-/// Pods that are there before the scheduler is: what it does alone.
-async fn bound(name: &str, nodes: usize, pods: usize, spec: &Value) {
+/// Pods that are there before the scheduler is: what it does alone, beside others that are there before them.
+async fn bound(name: &str, nodes: usize, pods: usize, spec: &Value, others: Vec<Value>) {
     let cluster = Cluster::start(&[&kinds::PODS, &kinds::NODES]).await;
     let client = cluster.admin();
     create(&client, &kinds::NODES, (0..nodes).map(node)).await;
     cluster.until(&kinds::NODES, "made", |all| all.len() == nodes).await;
-    create(&client, &kinds::PODS, (0..pods).map(|number| pod(number, spec))).await;
-    cluster.until(&kinds::PODS, "made", |all| all.len() == pods).await;
+    let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
+        "value": 1000});
+    create(&client, &kinds::PRIORITY_CLASSES, std::iter::once(class)).await;
+    let all_pods = others.len() + pods;
+    create(&client, &kinds::PODS, others.into_iter()).await;
+    create(&client, &kinds::PODS, (0..pods).map(|number| pod("pod", number, spec))).await;
+    cluster.until(&kinds::PODS, "made", |all| all.len() == all_pods).await;
     let placed = Placed::count(&cluster);
     let start = Instant::now();
     let _scheduler = schedule(&client);
@@ -169,14 +179,22 @@ fn node(number: usize) -> Value {
         "status": {"capacity": (amounts.clone()), "allocatable": amounts}})
 }
 
-fn pod(number: usize, spec: &Value) -> Value {
-    let requests = value!({"cpu": "100m", "memory": "500Mi"});
+/// A pod; `cpu` beside its specification is what it asks for, if not a tenth of a processor.
+fn pod(prefix: &str, number: usize, spec: &Value) -> Value {
     let mut spec = spec.clone();
-    let containers = value!([{"name": "c", "image": "i", "resources": {"requests": requests}}]);
-    spec.as_object_mut().expect("an object").insert("containers", containers);
+    let fields = spec.as_object_mut().expect("an object");
+    let cpu = fields.remove("cpu").unwrap_or_else(|| "100m".into());
+    let requests = value!({"cpu": cpu, "memory": "500Mi"});
+    fields.insert("containers", value!([{"name": "c", "image": "i", "resources": {"requests": requests}}]));
     value!({"apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": (format!("pod-{number}")), "namespace": "default", "labels": {"app": "web"}},
+        "metadata": {"name": (format!("{prefix}-{number}")), "namespace": "default", "labels": {"app": "web"}},
         "spec": spec})
+}
+
+/// A pod that has its node, four of which fill one, and that goes at once when it is told to.
+fn evictable(number: usize, nodes: usize) -> Value {
+    let node = format!("node-{}", number % nodes);
+    pod("low", number, &value!({"nodeName": node, "cpu": "900m", "terminationGracePeriodSeconds": 0}))
 }
 
 fn told(what: &str, pods: usize, start: Instant) {

@@ -83,7 +83,7 @@ impl Cluster {
     /// A pod that wants so many processors.
     pub async fn pod(&self, name: &str, cpu: &str, mut spec: Value) -> Value {
         let fields = spec.as_object_mut().unwrap();
-        fields.insert("terminationGracePeriodSeconds", 0);
+        fields.get_or_insert_with("terminationGracePeriodSeconds", || 0.into());
         let container = value!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
         fields.insert("containers", value!([container]));
         let meta = value!({"name": name, "namespace": "default", "labels": {"app": "web", "pod": name}});

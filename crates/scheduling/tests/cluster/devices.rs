@@ -85,6 +85,22 @@ async fn a_claim_is_made_for_extended_resources_that_devices_stand_behind() {
     assert_eq!(claim["status"]["allocation"]["devices"]["results"].as_array().unwrap().len(), 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_is_not_ready_in_time_is_given_back() {
+    let mut device = gpu("g0");
+    let fields = device.as_object_mut().unwrap();
+    fields.insert("bindingConditions", value!(["example.com/attached"]));
+    fields.insert("bindingFailureConditions", value!(["example.com/broken"]));
+    let cluster = world(value!([device])).await;
+    let _scheduler =
+        cluster.schedule("profiles: [{pluginConfig: [{name: DynamicResources, args: {bindingTimeout: 1s}}]}]\n");
+    claim(&cluster, "one").await;
+    cluster.pod("first", "1", user("one")).await;
+    let pods = cluster.until("it is told", |pods| message(pods, "first").is_some()).await;
+    let expect = "running PreBind plugin \"DynamicResources\": device binding timeout";
+    assert_eq!(message(&pods, "first"), Some(expect));
+}
+
 fn allocated(claims: &Objects, name: &str) -> bool {
     let claim = claims.get(&Key::new("default", name));
     claim.is_some_and(|claim| claim.at(&["status", "allocation"]).is_some_and(|it| !it.is_null()))

@@ -133,6 +133,37 @@ async fn room_is_made_where_no_budget_is_violated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_victim_that_takes_its_time_is_waited_for_and_its_room_is_kept() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "a", "4").await;
+    let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
+        "value": 1000});
+    cluster.create(&kinds::PRIORITY_CLASSES, class).await;
+    let _scheduler = cluster.schedule("");
+    cluster.pod("slow", "3", value!({"terminationGracePeriodSeconds": 600})).await;
+    cluster.until("the slow one is placed", |pods| node_of(pods, "slow") == "n1").await;
+    cluster.pod("high", "3", value!({"priorityClassName": "high"})).await;
+    let text = |pods: &Objects, name: &str, path: &[&str]| {
+        let pod = pods.get(&Key::new("default", name));
+        pod.and_then(|pod| pod.str_at(path)).unwrap_or_default().to_owned()
+    };
+    let going = |pods: &Objects| !text(pods, "slow", &["metadata", "deletionTimestamp"]).is_empty();
+    let nominated = |pods: &Objects| text(pods, "high", &["status", "nominatedNodeName"]) == "n1";
+    let pods = cluster.until("room is made", |pods| going(pods) && nominated(pods)).await;
+    assert_eq!(node_of(&pods, "high"), "", "not before the victim is gone");
+    let disrupted = pods.get(&Key::new("default", "slow")).unwrap().at(&["status", "conditions"]);
+    let target = |it: &Value| it.str_at(&["type"]) == Some("DisruptionTarget");
+    let reason = disrupted.and_then(Value::as_array).unwrap().iter().find(|it| target(it)).unwrap();
+    assert_eq!(reason.str_at(&["reason"]), Some("PreemptionByScheduler"));
+    cluster.pod("small", "1", value!({})).await;
+    cluster.until("the small one waits", |pods| waits(pods, "small")).await;
+    // What the kubelet does once the pod has ended.
+    let now = client::DeleteOptions { grace_seconds: Some(0), ..client::DeleteOptions::default() };
+    cluster.admin().delete(&Target::named(&kinds::PODS, "default", "slow"), &now).await.unwrap();
+    cluster.until("both are placed", |pods| node_of(pods, "high") == "n1" && node_of(pods, "small") == "n1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gate_keeps_a_pod_until_it_is_taken_away() {
     let cluster = Cluster::start().await;
     cluster.node("n1", "a", "4").await;
@@ -197,4 +228,25 @@ async fn a_claim_gets_its_volume_where_its_pod_goes() {
     let target = Target::named(&kinds::PERSISTENT_VOLUME_CLAIMS, "default", "c");
     cluster.admin().patch(&target, &Patch::Merge(bound), &WriteOptions::default()).await.unwrap();
     cluster.until("placed", |pods| node_of(pods, "p") == "n2").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_waits_for_its_volume_as_long_as_the_profile_says() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "a", "4").await;
+    let class = value!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "slow"},
+        "provisioner": "slow.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
+    cluster.create(&kinds::STORAGE_CLASSES, class).await;
+    let claim = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "c", "namespace": "default"},
+        "spec": {"storageClassName": "slow", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.create(&kinds::PERSISTENT_VOLUME_CLAIMS, claim).await;
+    let _scheduler =
+        cluster.schedule("profiles: [{pluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: 1}}]}]\n");
+    let volumes = value!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    cluster.pod("p", "1", value!({"volumes": volumes})).await;
+    let told = |pods: &Objects| condition(pods, "p").and_then(|it| it.str_at(&["message"])).map(str::to_owned);
+    let pods = cluster.until("it is told", |pods| told(pods).is_some()).await;
+    let expect = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
+    assert_eq!(told(&pods).as_deref(), Some(expect));
 }

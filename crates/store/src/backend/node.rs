@@ -86,6 +86,7 @@ impl Backend for NodeBackend {
             disk_bytes: status.disk_bytes,
             leader_changes: status.leader_changes,
             pending: status.commit.saturating_sub(status.applied),
+            disk: status.disk,
         }
     }
 

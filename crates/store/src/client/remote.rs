@@ -8,13 +8,15 @@ use std::time::Duration;
 use mvcc::{Event, LeaseId, Range, RangeReply, Revision, Span, Txn};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use super::choice::{Choice, Effect};
 use super::connector::Connector;
 use super::once::{self, Written};
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch, request};
+use crate::etcd::gate;
 use crate::etcd::proto::etcdserverpb as pb;
 use crate::etcd::tls::TlsError;
 use pb::watch_request::RequestUnion;
@@ -147,7 +149,10 @@ impl Remote {
                 let (requests, receiver) = mpsc::channel(4);
                 let ended = |_| Status::unavailable("the watch has ended");
                 requests.send(create).await.map_err(ended)?;
-                Ok((requests, watch.watch(ReceiverStream::new(receiver)).await?.into_inner()))
+                // A member that has lost the others would show nothing, and not say so.
+                let mut request = Request::new(ReceiverStream::new(receiver));
+                request.metadata_mut().insert(gate::REQUIRES_LEADER, MetadataValue::from_static(gate::YES));
+                Ok((requests, watch.watch(request).await?.into_inner()))
             }
         });
         let (member, (requests, responses)) = opened.await.map_err(|status| refused(&status, from))?;

@@ -1,57 +1,144 @@
 //! The end points beside gRPC: health, metrics, version.
 
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::extract::State as Shared;
-use axum::response::IntoResponse;
+use axum::extract::{RawQuery, State as Shared};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
 use mvcc::Alarm;
 
 use super::{CLUSTER_VERSION, Server, VERSION};
 use crate::backend::Backend;
+use crate::node::{DiskStats, SYNC_BUCKETS_MICROS};
 
-pub(super) fn routes<B: Backend>(server: Server<B>) -> Router {
-    Router::new()
-        .route("/health", get(health::<B>))
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready::<B>))
-        .route("/version", get(version))
-        .route("/metrics", get(metrics::<B>))
-        .with_state(server)
+/// Something that must hold for a member to be well. The names are etcd's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    DataCorruption,
+    LinearizableRead,
+    NonLearner,
+    SerializableRead,
 }
 
-async fn health<B: Backend>(Shared(server): Shared<Server<B>>) -> impl IntoResponse {
-    let (code, body) = match unhealthy(&server).await {
+const LIVE: &[Check] = &[Check::SerializableRead];
+const READY: &[Check] = &[Check::DataCorruption, Check::LinearizableRead, Check::NonLearner, Check::SerializableRead];
+
+/// How the member is: health and metrics.
+pub(super) fn observation<B: Backend>(server: Server<B>) -> Router {
+    let mut router = Router::new().route("/health", get(health::<B>)).route("/metrics", get(metrics::<B>));
+    for (path, checks) in [("/livez", LIVE), ("/readyz", READY)] {
+        let all = move |server, query| probe::<B>(server, query, checks);
+        router = router.route(path, get(all));
+        for check in checks {
+            let one = move |server, query| probe::<B>(server, query, std::slice::from_ref(check));
+            router = router.route(&format!("{path}/{}", check.name()), get(one));
+        }
+    }
+    router.with_state(server)
+}
+
+/// What the server says it is.
+pub(super) fn version() -> Router {
+    Router::new().route("/version", get(version_text))
+}
+
+impl Check {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::DataCorruption => "data_corruption",
+            Self::LinearizableRead => "linearizable_read",
+            Self::NonLearner => "non_learner",
+            Self::SerializableRead => "serializable_read",
+        }
+    }
+
+    /// Why it does not hold.
+    async fn failure<B: Backend>(self, server: &Server<B>) -> Option<String> {
+        match self {
+            Self::DataCorruption => {
+                let corrupt = server.backend.view(|state| state.has_alarm(Alarm::Corrupt));
+                corrupt.then(|| "alarm activated: CORRUPT".to_owned())
+            }
+            Self::LinearizableRead => server.backend.read_index().await.err().map(|error| error.to_string()),
+            Self::NonLearner => server.backend.status().learner.then(|| "not supported for learner".to_owned()),
+            // That the state can be looked at is the whole of it: where it cannot, this does not answer.
+            Self::SerializableRead => {
+                let _: mvcc::Revision = server.backend.view(mvcc::State::revision);
+                None
+            }
+        }
+    }
+}
+
+/// Tells of checks that fail, and of all if somebody wants to know.
+async fn probe<B: Backend>(
+    Shared(server): Shared<Server<B>>,
+    RawQuery(query): RawQuery,
+    checks: &'static [Check],
+) -> Response {
+    let (excluded, allowed) = (values(query.as_deref(), "exclude"), values(query.as_deref(), "allowlist"));
+    let named = |names: &[&str], check: Check| names.contains(&check.name());
+    let asked =
+        checks.iter().filter(|check| !named(&excluded, **check) && (allowed.is_empty() || named(&allowed, **check)));
+    let (mut told, mut well) = (String::new(), true);
+    for check in asked {
+        let failure = check.failure(&server).await;
+        well &= failure.is_none();
+        let _ = match failure {
+            None => writeln!(told, "[+]{} ok", check.name()),
+            Some(why) => writeln!(told, "[-]{} failed: {why}", check.name()),
+        };
+    }
+    let verbose = query.as_deref().is_some_and(|query| parts(query).any(|(key, _)| key == "verbose"));
+    match (well, verbose) {
+        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, told).into_response(),
+        (true, true) => format!("{told}ok\n").into_response(),
+        (true, false) => "ok\n".into_response(),
+    }
+}
+
+async fn health<B: Backend>(Shared(server): Shared<Server<B>>, RawQuery(query): RawQuery) -> impl IntoResponse {
+    let excluded = values(query.as_deref(), "exclude");
+    let local = values(query.as_deref(), "serializable") == ["true"];
+    let (code, body) = match unhealthy(&server, &excluded, local).await {
         None => (StatusCode::OK, r#"{"health":"true","reason":""}"#.to_owned()),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!(r#"{{"health":"false","reason":"{reason}"}}"#)),
     };
     (code, [(header::CONTENT_TYPE, "application/json")], body)
 }
 
-async fn ready<B: Backend>(Shared(server): Shared<Server<B>>) -> impl IntoResponse {
-    match unhealthy(&server).await {
-        None => (StatusCode::OK, "ok\n".to_owned()),
-        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("[-]{reason}\n")),
+/// Why a client should go elsewhere, but for alarms that it does not mind; `local` is about this member alone. The
+/// words are etcd's and need no escaping.
+async fn unhealthy<B: Backend>(server: &Server<B>, excluded: &[&str], local: bool) -> Option<String> {
+    let full = server.backend.view(mvcc::State::is_full);
+    let corrupt = server.backend.view(|state| state.has_alarm(Alarm::Corrupt));
+    for (raised, name) in [(full, "NOSPACE"), (corrupt, "CORRUPT")] {
+        if raised && !excluded.contains(&name) {
+            return Some(format!("ALARM {name}"));
+        }
     }
-}
-
-/// Why a client should go elsewhere. The words are etcd's and need no escaping.
-async fn unhealthy<B: Backend>(server: &Server<B>) -> Option<&'static str> {
-    if server.backend.view(mvcc::State::is_full) {
-        return Some("ALARM NOSPACE");
-    }
-    if server.backend.view(|state| state.has_alarm(Alarm::Corrupt)) {
-        return Some("ALARM CORRUPT");
+    if local {
+        return None;
     }
     if server.backend.status().leader == 0 {
-        return Some("RAFT NO LEADER");
+        return Some("RAFT NO LEADER".to_owned());
     }
-    server.backend.read_index().await.err().map(|_| "RANGE ERROR")
+    server.backend.read_index().await.err().map(|error| format!("RANGE ERROR:{error}"))
 }
 
-async fn version() -> impl IntoResponse {
+/// All that a query says for a key.
+fn values<'a>(query: Option<&'a str>, key: &str) -> Vec<&'a str> {
+    parts(query.unwrap_or_default()).filter(|(have, _)| *have == key).map(|(_, value)| value).collect()
+}
+
+fn parts(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').map(|part| part.split_once('=').unwrap_or((part, "")))
+}
+
+async fn version_text() -> impl IntoResponse {
     let body = format!(r#"{{"etcdserver":"{VERSION}","etcdcluster":"{CLUSTER_VERSION}"}}"#);
     ([(header::CONTENT_TYPE, "application/json")], body)
 }
@@ -80,6 +167,8 @@ fn render<B: Backend>(server: &Server<B>) -> String {
     metric("etcd_server_proposals_committed_total", gauge, "Entries a majority has.", &status.commit_index);
     metric("etcd_server_proposals_applied_total", gauge, "Entries applied here.", &status.applied_index);
     metric("etcd_server_proposals_pending", gauge, "Commands proposed and not applied.", &status.pending);
+    let failed = server.failed.load(Ordering::Relaxed);
+    metric("etcd_server_proposals_failed_total", counter, "Commands that did not come through.", &failed);
     metric("etcd_server_quota_backend_bytes", gauge, "Bytes the records may take.", &quota);
     metric("etcd_mvcc_db_total_size_in_bytes", gauge, "Bytes of log and checkpoints.", &status.disk_bytes);
     metric("etcd_mvcc_db_total_size_in_use_in_bytes", gauge, "Bytes of the records.", &bytes);
@@ -90,6 +179,7 @@ fn render<B: Backend>(server: &Server<B>) -> String {
     metric("etcd_debugging_mvcc_slow_watcher_total", gauge, "Watchers with something to read.", &behind);
     metric("etcd_debugging_lease_total", gauge, "Leases.", &leases);
     metric("process_resident_memory_bytes", gauge, "Resident memory size in bytes.", &resident_bytes());
+    write_syncs(&mut out, &status.disk);
     let _ = writeln!(
         out,
         "# HELP etcd_server_version The version this server says it is.\n# TYPE etcd_server_version gauge\n\
@@ -102,6 +192,23 @@ fn render<B: Backend>(server: &Server<B>) -> String {
         server.backend.id()
     );
     out
+}
+
+fn write_syncs(out: &mut String, disk: &DiskStats) {
+    let name = "etcd_disk_wal_fsync_duration_seconds";
+    let _ = writeln!(out, "# HELP {name} How long syncs of the log took.\n# TYPE {name} histogram");
+    let mut below = 0;
+    for (micros, count) in SYNC_BUCKETS_MICROS.iter().zip(disk.buckets) {
+        below += count;
+        let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {below}", seconds(*micros));
+    }
+    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {}", disk.syncs);
+    let _ = writeln!(out, "{name}_sum {}\n{name}_count {}", seconds(disk.sync_micros), disk.syncs);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a metric is approximate")]
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
 }
 
 /// The memory of this process; 0 where the system does not tell.

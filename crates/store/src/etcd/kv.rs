@@ -1,5 +1,7 @@
 //! The KV service: ranges, puts, deletes, transactions, compaction.
 
+use std::time::Duration;
+
 use mvcc::{Command, End, State};
 use tonic::{Request, Response, Status};
 
@@ -9,6 +11,8 @@ use crate::backend::Backend;
 
 /// A range of at most this many keys is read with the state at hand; a longer one on a snapshot, so that writes do not wait for it.
 const SHORT_RANGE: i64 = 512;
+/// How often it is looked whether all that was compacted is forgotten, for who waits for that.
+const FORGETTING: Duration = Duration::from_millis(10);
 
 #[tonic::async_trait]
 impl<B: Backend> pb::kv_server::Kv for Server<B> {
@@ -16,6 +20,7 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         let request = request.into_inner();
         check::key(&request.key)?;
         if !request.serializable {
+            self.refuse_learner()?;
             self.backend.read_index().await.map_err(status::of_backend)?;
         }
         let range = convert::range(request);
@@ -71,8 +76,11 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
-        let revision = request.into_inner().revision;
+        let pb::CompactionRequest { revision, physical } = request.into_inner();
         let (revision, _) = self.apply(Command::Compact { revision }).await?;
+        while physical && self.backend.view(State::is_forgetting) {
+            tokio::time::sleep(FORGETTING).await;
+        }
         Ok(Response::new(pb::CompactionResponse { header: self.header(revision) }))
     }
 }

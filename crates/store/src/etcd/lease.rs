@@ -7,8 +7,8 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::proto::etcdserverpb as pb;
-use super::{Server, status};
-use crate::backend::Backend;
+use super::{Server, gate, status};
+use crate::backend::{Backend, BackendError};
 
 /// The longest lease.
 const TTL_SECONDS_MAX: i64 = 9_000_000_000;
@@ -45,7 +45,9 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
         &self,
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let server = self.clone();
+        let (server, monitor) = (self.clone(), self.clone());
+        let insists = gate::requires_leader(request.metadata().as_ref());
+        let leaderless = Box::pin(async move { monitor.leaderless(insists).await });
         let responses = request.into_inner().then(move |request| {
             let server = server.clone();
             async move {
@@ -56,7 +58,14 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
                 Ok(pb::LeaseKeepAliveResponse { header, id, ttl: ttl.unwrap_or(0) })
             }
         });
-        Ok(Response::new(Box::pin(responses)))
+        let answers = futures_util::stream::unfold(Some((Box::pin(responses), leaderless)), |state| async move {
+            let (mut responses, mut leaderless) = state?;
+            tokio::select! {
+                response = responses.next() => Some((response?, Some((responses, leaderless)))),
+                () = &mut leaderless => Some((Err(status::of_backend(BackendError::NoLeader)), None)),
+            }
+        });
+        Ok(Response::new(Box::pin(answers)))
     }
 
     async fn lease_time_to_live(

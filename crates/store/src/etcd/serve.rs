@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tonic::service::Routes;
 
 use super::authority::Mended;
+use super::gate::Gate;
 use super::proto::{etcdserverpb as pb, v3electionpb, v3lockpb};
 use super::tls::ServerTls;
 use super::{Config, Server, http};
@@ -98,8 +99,21 @@ pub fn maintenance<B: Backend>(backend: B, config: Config) -> Router {
     Routes::new(pb::maintenance_server::MaintenanceServer::new(server)).into_axum_router()
 }
 
+/// What is served to clients, and what to those who only look how the member is.
+pub struct Routers {
+    /// All services and end points.
+    pub clients: Router,
+    /// Health and metrics, and nothing of what the store holds.
+    pub observers: Router,
+}
+
 /// All services and end points.
 pub fn router<B: Backend>(backend: B, config: Config) -> Router {
+    routers(backend, config).clients
+}
+
+/// Services and end points for each kind of listener.
+pub fn routers<B: Backend>(backend: B, config: Config) -> Routers {
     let bytes_max = config.request_bytes_max + REQUEST_OVERHEAD_BYTES;
     let server = Server::new(backend, config);
     let grpc = Routes::builder()
@@ -112,7 +126,9 @@ pub fn router<B: Backend>(backend: B, config: Config) -> Router {
         .add_service(pb::auth_server::AuthServer::new(server.clone()))
         .add_service(v3lockpb::lock_server::LockServer::new(server.clone()))
         .add_service(v3electionpb::election_server::ElectionServer::new(server.clone()));
-    grpc.into_axum_router().merge(http::routes(server))
+    let grpc = grpc.into_axum_router().layer(Gate::new(server.clone()));
+    let observers = http::observation(server);
+    Routers { clients: grpc.merge(observers.clone()).merge(http::version()), observers }
 }
 
 /// Serves until `stop` completes, then lets open requests finish for a moment.

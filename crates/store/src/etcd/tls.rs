@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -23,6 +24,20 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The roots of clients' certificates; with them a client must have one.
     pub client_ca: Option<PathBuf>,
+    /// Which versions of TLS are spoken.
+    pub versions: Versions,
+}
+
+/// Versions of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Versions {
+    /// 1.2 and 1.3.
+    #[default]
+    Both,
+    /// 1.2 alone.
+    Only12,
+    /// 1.3 alone.
+    Only13,
 }
 
 /// Files of which no TLS can be made.
@@ -73,11 +88,22 @@ impl ServerTls {
     }
 }
 
+impl Versions {
+    fn list(self) -> &'static [&'static SupportedProtocolVersion] {
+        static ALL: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+        match self {
+            Self::Both => &ALL,
+            Self::Only12 => &ALL[..1],
+            Self::Only13 => &ALL[1..],
+        }
+    }
+}
+
 fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .expect("the provider has suites for the default versions");
+        .with_protocol_versions(files.versions.list())
+        .expect("the provider has suites for both versions");
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {

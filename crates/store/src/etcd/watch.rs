@@ -4,7 +4,7 @@
 //! the client whenever it has not taken the last response: a slow client slows nobody else.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
 use mvcc::{End, Event, Revision, Span, State, WatchId};
 use tokio::sync::mpsc;
@@ -16,8 +16,8 @@ use tonic::{Request, Response, Status, Streaming};
 use super::proto::etcdserverpb as pb;
 use super::proto::etcdserverpb::watch_create_request::FilterType;
 use super::proto::etcdserverpb::watch_request::RequestUnion;
-use super::{Server, convert};
-use crate::backend::Backend;
+use super::{Server, convert, gate, status};
+use crate::backend::{Backend, BackendError};
 use crate::watch::Watchers;
 
 /// Events of one response, unless one revision has more.
@@ -45,7 +45,8 @@ impl<B: Backend> pb::watch_server::Watch for Server<B> {
             progress_asked: false,
             responses,
         };
-        tokio::spawn(client.run(request.into_inner()));
+        let insists = gate::requires_leader(request.metadata().as_ref());
+        tokio::spawn(client.run(request.into_inner(), insists));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 }
@@ -80,7 +81,9 @@ struct Watcher {
 struct Gone;
 
 impl<B: Backend> Client<B> {
-    async fn run(mut self, mut requests: Streaming<pb::WatchRequest>) {
+    async fn run(mut self, mut requests: Streaming<pb::WatchRequest>, insists_on_leader: bool) {
+        let server = self.server.clone();
+        let mut leaderless = pin!(server.leaderless(insists_on_leader));
         let interval = self.server.config.progress_interval;
         let mut ticks = tokio::time::interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,6 +97,10 @@ impl<B: Backend> Client<B> {
                 },
                 () = self.responses.closed() => Err(Gone),
                 (hub_id, mark) = self.watchers.ready() => self.read(hub_id, mark).await,
+                () = &mut leaderless => {
+                    let _ = self.responses.send(Err(status::of_backend(BackendError::NoLeader))).await;
+                    Err(Gone)
+                }
                 _ = ticks.tick(), if self.by_id.values().any(|watcher| watcher.want_progress) => self.tick().await,
             };
             if done.is_err() {
@@ -258,11 +265,16 @@ impl<B: Backend> Client<B> {
         self.send(pb::WatchResponse { watch_id: ALL, ..self.response(revision) }).await
     }
 
+    /// Whether a watcher has something to read up to a revision. What was published is known by its mark, so the log
+    /// is looked at only from there on, however long the watcher has been idle.
     fn unread(&self, watcher: &Watcher, revision: Revision) -> bool {
-        self.server.backend.view(|state| {
-            let unread = state.events(&watcher.span, watcher.next);
-            unread.is_ok_and(|mut events| events.next().is_some_and(|event| event.record.mod_revision <= revision))
-        })
+        let Some(published) = self.watchers.quiet_until(watcher.hub_id) else { return true };
+        let from = watcher.next.max(published + 1);
+        from <= revision
+            && self.server.backend.view(|state| {
+                let unread = state.events(&watcher.span, from);
+                unread.is_ok_and(|mut events| events.next().is_some_and(|event| event.record.mod_revision <= revision))
+            })
     }
 
     /// Tells the watchers that asked for it, and have nothing to read, that nothing happened.
@@ -277,6 +289,9 @@ impl<B: Backend> Client<B> {
         }
         quiet.retain(|id| self.by_id.get(id).is_some_and(|watcher| !self.unread(watcher, revision)));
         for id in quiet {
+            if let Some(watcher) = self.by_id.get_mut(&id) {
+                watcher.next = watcher.next.max(revision + 1);
+            }
             self.send(pb::WatchResponse { watch_id: id, ..self.response(revision) }).await?;
         }
         Ok(())

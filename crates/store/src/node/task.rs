@@ -37,6 +37,8 @@ const BATCH: usize = 512;
 /// Bytes of entries in one message.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
+/// Changes whose past is forgotten in one go after a compaction: less than a millisecond's work.
+const FORGET_CHANGES: usize = 256;
 /// Between two looks for room on a full disk.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -190,6 +192,7 @@ impl Task {
                 Ok(Some(reason)) => return reason,
                 Err(error) => return StopReason::Failed(Arc::new(error)),
             }
+            let forgets = self.replica.forget(FORGET_CHANGES);
             let expiry = self.lease_deadline();
             let ticks = self.needs_ticks();
             tokio::select! {
@@ -213,6 +216,8 @@ impl Task {
                 Some(peer) = inputs.lost.recv() => self.replica.unreachable(peer),
                 Some(internal) = inputs.internal.recv() => self.internal(internal).await,
                 _ = ticker.tick(), if ticks => self.tick(),
+                // What waits comes first; then the next part is forgotten.
+                () = tokio::task::yield_now(), if forgets => {}
                 () = tokio::time::sleep_until(expiry.unwrap_or(self.began)), if !ticks && expiry.is_some() => {
                     let now = self.now_ms();
                     self.replica.expire(now);

@@ -9,6 +9,17 @@ use crate::disk::Disk;
 use crate::log::{Log, LogError};
 use crate::replica::{Room, Write};
 
+/// The times by which syncs are told apart, in etcd's steps: a millisecond, doubled thirteen times.
+pub const SYNC_BUCKETS_MICROS: [u64; 14] = {
+    let mut bounds = [1000; 14];
+    let mut at = 1;
+    while at < bounds.len() {
+        bounds[at] = bounds[at - 1] * 2;
+        at += 1;
+    }
+    bounds
+};
+
 /// What the disk did since the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DiskStats {
@@ -18,6 +29,8 @@ pub struct DiskStats {
     pub sync_micros: u64,
     /// How long the slowest took.
     pub slowest_micros: u64,
+    /// How many took at most as long as each of [`SYNC_BUCKETS_MICROS`] and longer than the one before.
+    pub buckets: [u64; SYNC_BUCKETS_MICROS.len()],
     /// Bytes of log segments.
     pub log_bytes: u64,
 }
@@ -162,6 +175,9 @@ impl<D: Disk> Writer<D> {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.stats.syncs += 1;
         self.stats.sync_micros += micros;
+        if let Some(at) = SYNC_BUCKETS_MICROS.iter().position(|bound| micros <= *bound) {
+            self.stats.buckets[at] += 1;
+        }
         self.stats.slowest_micros = self.stats.slowest_micros.max(micros);
         self.stats.log_bytes = self.log.disk_bytes();
         Ok(())

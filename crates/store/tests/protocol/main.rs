@@ -4,6 +4,8 @@ mod client;
 mod common;
 mod coordination;
 mod etcdctl;
+mod health;
+mod members;
 mod tls;
 mod transcript;
 mod watch;

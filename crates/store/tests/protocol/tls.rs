@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use store::client::{Client, Freshness, Remote, RemoteConfig};
 use store::etcd::Endpoint;
-use store::etcd::tls::{ServerTls, TlsFiles};
+use store::etcd::tls::{ServerTls, TlsFiles, Versions};
 
 use crate::common::Single;
 
@@ -53,7 +53,7 @@ async fn a_client_needs_a_certificate_of_the_authority_and_a_renewed_server_need
     let others = Authority::new(&folder.path().join("others"))?;
     let (cert, key) = ours.issue("server")?;
     let single = Single::start(store::etcd::Config::default()).await?;
-    let tls = ServerTls::new(TlsFiles { cert, key, client_ca: Some(ours.ca()) })?;
+    let tls = ServerTls::new(TlsFiles { cert, key, client_ca: Some(ours.ca()), versions: Versions::Both })?;
     let endpoint = Endpoint::open("127.0.0.1:0", Some(tls)).await?;
     let url = format!("https://{}", endpoint.local_addr()?);
     let router = store::etcd::router(single.backend.clone(), store::etcd::Config::default());
@@ -82,5 +82,37 @@ async fn a_client_needs_a_certificate_of_the_authority_and_a_renewed_server_need
         "a client that is there reads its files again too"
     );
     single.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_versions_that_are_asked_for_are_spoken() -> Result<()> {
+    use rustls::version::{TLS12, TLS13};
+    let folder = tempfile::tempdir()?;
+    let ours = Authority::new(folder.path())?;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ours.issuer.der().clone())?;
+    let roots = std::sync::Arc::new(roots);
+    for (versions, old, new) in
+        [(Versions::Both, true, true), (Versions::Only12, true, false), (Versions::Only13, false, true)]
+    {
+        let (cert, key) = ours.issue("server")?;
+        let tls = ServerTls::new(TlsFiles { cert, key, client_ca: None, versions })?;
+        let endpoint = Endpoint::open("127.0.0.1:0", Some(tls)).await?;
+        let address = endpoint.local_addr()?;
+        let serving = tokio::spawn(store::etcd::serve(endpoint, axum::Router::new(), std::future::pending()));
+        for (version, expect) in [(&TLS12, old), (&TLS13, new)] {
+            let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let client = rustls::ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[version])?
+                .with_root_certificates(roots.clone())
+                .with_no_client_auth();
+            let stream = tokio::net::TcpStream::connect(address).await?;
+            let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(client));
+            let met = connector.connect("127.0.0.1".try_into()?, stream).await;
+            ensure!(met.is_ok() == expect, "{versions:?} and {version:?}: {:?}", met.err());
+        }
+        serving.abort();
+    }
     Ok(())
 }

@@ -1,0 +1,222 @@
+//! etcd's flags that set nothing here: those that tune what does not exist are taken, those that ask for something are
+//! answered in words.
+
+use anyhow::{Result, bail};
+use clap::{Arg, ArgAction, ArgMatches, parser::ValueSource};
+
+/// What becomes of a flag that is given with a value other than what is so anyway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It tunes something that is not here.
+    Taken,
+    /// Nothing is lost without it, and whoever asks for it should know.
+    Warned(&'static str),
+    /// To go on would be less safe than, or other than, what was asked for.
+    Refused(&'static str),
+}
+
+use Answer::{Refused, Taken, Warned};
+
+/// A flag, whether it may stand without a value, the values that ask for nothing, and the answer to others.
+type Flag = (&'static str, Form, &'static [&'static str], Answer);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Value,
+    Switch,
+}
+
+use Form::{Switch, Value};
+
+const NO_FILE_BEHIND: &str = "the log is in --data-dir";
+const NO_USERS: &str = "there are no users";
+const NO_LIST: &str = "clients are told apart by their authority alone";
+const OWN_AUTHORITY: &str = "make certificates and give them with --cert-file and --peer-cert-file";
+const NO_DISCOVERY: &str = "name the members with --initial-cluster";
+const TO_STDERR: &str = "the log goes to the standard error";
+const RESTORE: &str = "restore a snapshot with `knarr store snapshot restore` instead";
+const NO_TRACES: &str = "no traces are sent";
+
+const FLAGS: &[Flag] = &[
+    ("wal-dir", Value, &[""], Warned(NO_FILE_BEHIND)),
+    ("snapshot-count", Value, &[], Taken),
+    ("snapshot-catchup-entries", Value, &[], Taken),
+    ("experimental-snapshot-catchup-entries", Value, &[], Taken),
+    ("max-snapshots", Value, &[], Taken),
+    ("max-wals", Value, &[], Taken),
+    ("memory-mlock", Switch, &["false"], Warned("memory is not locked")),
+    ("experimental-memory-mlock", Switch, &["false"], Warned("memory is not locked")),
+    ("backend-bbolt-freelist-type", Value, &[], Taken),
+    ("experimental-backend-bbolt-freelist-type", Value, &[], Taken),
+    ("backend-batch-interval", Value, &[], Taken),
+    ("backend-batch-limit", Value, &[], Taken),
+    ("max-concurrent-streams", Value, &[], Taken),
+    ("grpc-keepalive-min-time", Value, &[], Taken),
+    ("grpc-keepalive-interval", Value, &[], Taken),
+    ("grpc-keepalive-timeout", Value, &[], Taken),
+    ("socket-reuse-port", Switch, &["false"], Warned("a port has one owner")),
+    ("socket-reuse-address", Switch, &["false"], Taken),
+    ("initial-election-tick-advance", Switch, &[], Taken),
+    ("enable-v2", Switch, &["false"], Warned("there is no v2 API")),
+    ("v2-deprecation", Value, &[], Taken),
+    ("enable-grpc-gateway", Switch, &["false"], Warned("there is gRPC alone")),
+    ("pre-vote", Switch, &["true"], Warned("it is always on")),
+    ("strict-reconfig-check", Switch, &["true"], Warned("it is always on")),
+    ("max-learners", Value, &["1"], Refused("one member at a time is taken in")),
+    ("experimental-max-learners", Value, &["1"], Refused("one member at a time is taken in")),
+    ("discovery", Value, &[""], Refused(NO_DISCOVERY)),
+    ("discovery-endpoints", Value, &[""], Refused(NO_DISCOVERY)),
+    ("discovery-token", Value, &[""], Refused(NO_DISCOVERY)),
+    ("discovery-srv", Value, &[""], Refused(NO_DISCOVERY)),
+    ("discovery-srv-name", Value, &[""], Taken),
+    ("discovery-fallback", Value, &[], Taken),
+    ("discovery-proxy", Value, &[""], Refused(NO_DISCOVERY)),
+    ("proxy", Value, &["off"], Refused("this is always a member")),
+    ("force-new-cluster", Switch, &["false"], Refused(RESTORE)),
+    ("unsafe-no-fsync", Switch, &["false"], Warned("every write is synced")),
+    ("auto-tls", Switch, &["false"], Refused(OWN_AUTHORITY)),
+    ("peer-auto-tls", Switch, &["false"], Refused(OWN_AUTHORITY)),
+    ("self-signed-cert-validity", Value, &[], Taken),
+    ("client-cert-file", Value, &[""], Warned("this server is nobody's client")),
+    ("client-key-file", Value, &[""], Warned("this server is nobody's client")),
+    ("peer-client-cert-file", Value, &[""], Refused("a member shows others its --peer-cert-file")),
+    ("peer-client-key-file", Value, &[""], Refused("a member shows others its --peer-cert-file")),
+    ("client-crl-file", Value, &[""], Refused(NO_LIST)),
+    ("peer-crl-file", Value, &[""], Refused(NO_LIST)),
+    ("client-cert-allowed-hostname", Value, &[""], Refused(NO_LIST)),
+    ("peer-cert-allowed-cn", Value, &[""], Refused(NO_LIST)),
+    ("peer-cert-allowed-hostname", Value, &[""], Refused(NO_LIST)),
+    ("peer-skip-client-san-verification", Switch, &[], Taken),
+    ("experimental-peer-skip-client-san-verification", Switch, &[], Taken),
+    ("host-whitelist", Value, &["", "*"], Refused("every name is answered")),
+    ("cors", Value, &["", "*"], Warned("no page of another site is let in or kept out")),
+    ("cipher-suites", Value, &[""], Warned("the safe ones of TLS 1.2 and 1.3 are offered")),
+    ("auth-token", Value, &["", "simple"], Warned(NO_USERS)),
+    ("auth-token-ttl", Value, &[], Taken),
+    ("bcrypt-cost", Value, &[], Taken),
+    ("enable-pprof", Switch, &["false"], Warned("there is no profile to be had")),
+    ("metrics", Value, &[], Taken),
+    ("logger", Value, &["zap"], Taken),
+    ("log-format", Value, &[], Taken),
+    ("log-outputs", Value, &["default", "stderr"], Warned(TO_STDERR)),
+    ("enable-log-rotation", Switch, &["false"], Warned(TO_STDERR)),
+    ("log-rotation-config-json", Value, &[], Taken),
+    ("warning-apply-duration", Value, &[], Taken),
+    ("experimental-warning-apply-duration", Value, &[], Taken),
+    ("warning-unary-request-duration", Value, &[], Taken),
+    ("experimental-warning-unary-request-duration", Value, &[], Taken),
+    ("initial-corrupt-check", Switch, &[], Taken),
+    ("experimental-initial-corrupt-check", Switch, &[], Taken),
+    ("corrupt-check-time", Value, &[], Taken),
+    ("experimental-corrupt-check-time", Value, &[], Taken),
+    ("compact-hash-check-time", Value, &[], Taken),
+    ("experimental-compact-hash-check-time", Value, &[], Taken),
+    ("experimental-compact-hash-check-enabled", Switch, &[], Taken),
+    ("compaction-batch-limit", Value, &[], Taken),
+    ("experimental-compaction-batch-limit", Value, &[], Taken),
+    ("compaction-sleep-interval", Value, &[], Taken),
+    ("experimental-compaction-sleep-interval", Value, &[], Taken),
+    ("bootstrap-defrag-threshold-megabytes", Value, &[], Taken),
+    ("experimental-bootstrap-defrag-threshold-megabytes", Value, &[], Taken),
+    ("downgrade-check-time", Value, &[], Taken),
+    ("experimental-downgrade-check-time", Value, &[], Taken),
+    ("experimental-txn-mode-write-with-shared-buffer", Switch, &[], Taken),
+    ("experimental-stop-grpc-service-on-defrag", Switch, &[], Taken),
+    ("experimental-enable-lease-checkpoint", Switch, &[], Taken),
+    ("experimental-enable-lease-checkpoint-persist", Switch, &[], Taken),
+    ("experimental-wait-cluster-ready-timeout", Value, &[], Taken),
+    ("feature-gates", Value, &[], Taken),
+    ("enable-distributed-tracing", Switch, &["false"], Warned(NO_TRACES)),
+    ("experimental-enable-distributed-tracing", Switch, &["false"], Warned(NO_TRACES)),
+    ("distributed-tracing-address", Value, &[], Taken),
+    ("experimental-distributed-tracing-address", Value, &[], Taken),
+    ("distributed-tracing-service-name", Value, &[], Taken),
+    ("experimental-distributed-tracing-service-name", Value, &[], Taken),
+    ("distributed-tracing-instance-id", Value, &[], Taken),
+    ("experimental-distributed-tracing-instance-id", Value, &[], Taken),
+    ("distributed-tracing-sampling-rate", Value, &[], Taken),
+    ("experimental-distributed-tracing-sampling-rate", Value, &[], Taken),
+];
+
+/// The flags, which help does not show.
+pub(super) fn arguments() -> impl Iterator<Item = Arg> {
+    FLAGS.iter().map(|(name, form, ..)| {
+        let flag = Arg::new(*name).long(*name).hide(true).action(ArgAction::Set);
+        match form {
+            Value => flag,
+            Switch => flag.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        }
+    })
+}
+
+/// What whoever gave flags should know; an error for those that cannot be followed.
+pub(super) fn judge(matches: &ArgMatches) -> Result<Vec<String>> {
+    let mut warnings = Vec::new();
+    for (name, _, idle, answer) in FLAGS {
+        if matches.value_source(name) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let value = matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
+        if idle.contains(&value) {
+            continue;
+        }
+        match answer {
+            Taken => {}
+            Warned(why) => warnings.push(format!("--{name} has no effect: {why}")),
+            Refused(why) => bail!("--{name}={value} is not supported: {why}"),
+        }
+    }
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(flag: &str) -> String {
+        let command = clap::Command::new("etcd").args(arguments());
+        let matches = match command.try_get_matches_from(["etcd", flag]) {
+            Ok(matches) => matches,
+            Err(error) => return error.to_string(),
+        };
+        match judge(&matches) {
+            Ok(warnings) => warnings.join("; "),
+            Err(error) => format!("refused: {error}"),
+        }
+    }
+
+    #[test]
+    fn flags_are_taken_warned_of_or_refused() {
+        let check = |flag: &str, expect: &str| assert_eq!(answer(flag), expect, "{flag}");
+        check("--initial-corrupt-check", "");
+        check("--initial-corrupt-check=true", "");
+        check("--compaction-batch-limit=1000", "");
+        check("--snapshot-count=10000", "");
+        check("--experimental-initial-corrupt-check=true", "");
+        check("--feature-gates=InitialCorruptCheck=true", "");
+        check("--unsafe-no-fsync=false", "");
+        check("--unsafe-no-fsync", "--unsafe-no-fsync has no effect: every write is synced");
+        check("--pre-vote=true", "");
+        check("--pre-vote=false", "--pre-vote has no effect: it is always on");
+        check("--max-learners=1", "");
+        check("--max-learners=3", "refused: --max-learners=3 is not supported: one member at a time is taken in");
+        check("--force-new-cluster=false", "");
+        check("--force-new-cluster", &format!("refused: --force-new-cluster=true is not supported: {RESTORE}"));
+        check("--auto-tls=false", "");
+        check("--auto-tls", &format!("refused: --auto-tls=true is not supported: {OWN_AUTHORITY}"));
+        check("--peer-auto-tls", &format!("refused: --peer-auto-tls=true is not supported: {OWN_AUTHORITY}"));
+        check("--peer-cert-allowed-cn=", "");
+        check("--peer-cert-allowed-cn=m", &format!("refused: --peer-cert-allowed-cn=m is not supported: {NO_LIST}"));
+        check("--client-crl-file=/x", &format!("refused: --client-crl-file=/x is not supported: {NO_LIST}"));
+        check("--logger=zap", "");
+        check("--log-outputs=/var/log/etcd", "--log-outputs has no effect: the log goes to the standard error");
+        assert!(answer("--no-such-flag").contains("unexpected argument"));
+    }
+
+    #[test]
+    fn no_flag_stands_twice() {
+        let mut names: Vec<_> = FLAGS.iter().map(|(name, ..)| *name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

@@ -1,0 +1,105 @@
+//! etcd's configuration file: the same settings as the flags, which then do not count.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use machinery::{Value, yaml};
+
+/// Groups of settings, and what the flags of each begin with.
+const SECURITY: &[(&str, &str)] = &[("client-transport-security", ""), ("peer-transport-security", "peer-")];
+/// Settings of such a group whose flags are called otherwise.
+const RENAMED: &[(&str, &str)] = &[("ca-file", "trusted-ca-file")];
+
+/// The flags that a file stands for.
+pub(super) fn flags(path: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    of(&text).with_context(|| format!("{} is no configuration of etcd", path.display()))
+}
+
+fn of(text: &str) -> Result<Vec<String>> {
+    let tree = yaml::parse(text)?;
+    let Some(fields) = tree.as_object() else { bail!("it is no map") };
+    let mut flags = Vec::new();
+    for (key, value) in fields.iter() {
+        match SECURITY.iter().find(|(group, _)| *group == key) {
+            None => push(&mut flags, key, value)?,
+            Some((_, prefix)) => {
+                for (key, value) in value.as_object().with_context(|| format!("{key} is no map"))?.iter() {
+                    let name = RENAMED.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| *new);
+                    // One flag is called by the group's name in a file, too.
+                    let name = if prefix.is_empty() || name.starts_with(prefix) {
+                        name.to_owned()
+                    } else {
+                        format!("{prefix}{name}")
+                    };
+                    push(&mut flags, &name, value)?;
+                }
+            }
+        }
+    }
+    Ok(flags)
+}
+
+fn push(flags: &mut Vec<String>, name: &str, value: &Value) -> Result<()> {
+    let scalar = |value: &Value| match value {
+        Value::Object(_) | Value::Array(_) => None,
+        Value::String(text) => Some(text.to_string()),
+        other => Some(other.to_string()),
+    };
+    let text = match value {
+        Value::Null => return Ok(()),
+        Value::Array(items) => items.iter().map(scalar).collect::<Option<Vec<_>>>().map(|items| items.join(",")),
+        other => scalar(other),
+    };
+    let text = text.with_context(|| format!("{name} is neither a value nor a list of such"))?;
+    flags.push(format!("--{name}={text}"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_stands_for_flags() {
+        let text = "
+name: m1
+data-dir: /var/lib/etcd
+heartbeat-interval: 100
+strict-reconfig-check: true
+log-outputs: [stderr]
+discovery:
+client-transport-security:
+  cert-file: /pki/server.crt
+  client-cert-auth: true
+  trusted-ca-file: /pki/ca.crt
+peer-transport-security:
+  cert-file: /pki/peer.crt
+  ca-file: /pki/ca.crt
+";
+        let expect = [
+            "--client-cert-auth=true",
+            "--cert-file=/pki/server.crt",
+            "--trusted-ca-file=/pki/ca.crt",
+            "--data-dir=/var/lib/etcd",
+            "--heartbeat-interval=100",
+            "--log-outputs=stderr",
+            "--name=m1",
+            "--peer-cert-file=/pki/peer.crt",
+            "--peer-trusted-ca-file=/pki/ca.crt",
+            "--strict-reconfig-check=true",
+        ];
+        let (mut expect, mut given) = (expect.map(str::to_owned).to_vec(), of(text).unwrap());
+        expect.sort();
+        given.sort();
+        assert_eq!(given, expect);
+    }
+
+    #[test]
+    fn what_is_no_file_of_settings_is_refused() {
+        let check = |text: &str, expect: &str| assert!(of(text).unwrap_err().to_string().contains(expect), "{text}");
+        check("- a", "it is no map");
+        check("name: {a: b}", "name is neither a value nor a list of such");
+        check("client-transport-security: x", "client-transport-security is no map");
+    }
+}

@@ -1,0 +1,68 @@
+//! NodeDeclaredFeatures: a pod that needs what not every kubelet can do goes where the kubelet says that it can.
+
+use machinery::{Str, Value};
+
+use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
+use crate::pod::{Pod, items};
+use crate::snapshot::{NodeId, Snapshot, Usage};
+
+const REASON: &str = "node(s) didn't match Pod's required features";
+
+/// What kubelets may declare that matters for placing a pod, and how its specification shows that it is needed.
+const FEATURES: &[(&str, fn(&Value) -> bool)] = &[
+    ("RestartAllContainersOnContainerExits", restarts_all_containers),
+    ("UserNamespacesHostNetworkSupport", maps_users_on_the_hosts_network),
+];
+
+/// The plug-in.
+pub struct NodeDeclaredFeatures;
+
+struct Needed<'a> {
+    snapshot: &'a Snapshot,
+    features: &'a [&'static str],
+}
+
+/// The features that a pod of this specification needs.
+pub fn needed(spec: &Value) -> Vec<&'static str> {
+    FEATURES.iter().filter(|(_, is_needed)| is_needed(spec)).map(|(name, _)| *name).collect()
+}
+
+impl Plugin for NodeDeclaredFeatures {
+    fn name(&self) -> &'static str {
+        "NodeDeclaredFeatures"
+    }
+
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+        let features = &cycle.pod.features;
+        if features.is_empty() {
+            return Prepared::Skip;
+        }
+        Prepared::Run(Box::new(Needed { snapshot: cycle.snapshot, features }), None)
+    }
+
+    fn wakes(&self, pod: &Pod, event: &Event) -> bool {
+        event.node_becomes(|node| declares_all(&node.features, &pod.features))
+    }
+}
+
+impl Filter for Needed<'_> {
+    fn check(&self, node: NodeId, _usage: &Usage) -> Option<Rejection> {
+        let declared = &self.snapshot.offer(node).features;
+        (!declares_all(declared, self.features)).then_some(Rejection::fixed(REASON))
+    }
+}
+
+fn declares_all(declared: &[Str], needed: &[&str]) -> bool {
+    needed.iter().all(|needed| declared.iter().any(|name| name == *needed))
+}
+
+fn restarts_all_containers(spec: &Value) -> bool {
+    let containers = items(spec, "containers").iter().chain(items(spec, "initContainers"));
+    let mut rules = containers.flat_map(|container| items(container, "restartPolicyRules"));
+    rules.any(|rule| rule.str_at(&["action"]) == Some("RestartAllContainers"))
+}
+
+fn maps_users_on_the_hosts_network(spec: &Value) -> bool {
+    let is = |field: &str, value: bool| spec.get(field).and_then(Value::as_bool) == Some(value);
+    is("hostNetwork", true) && is("hostUsers", false)
+}

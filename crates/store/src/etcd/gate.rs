@@ -1,0 +1,145 @@
+//! What every call passes before its service: a learner answers only what may be stale, and who insists on a leader is
+//! refused while there is none.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::Either;
+use http::{HeaderMap, Request, Response};
+use tokio::time::Instant;
+use tower::{Layer, Service};
+
+use super::{Server, status};
+use crate::backend::{Backend, BackendError, Status};
+
+/// How a client says in a call's metadata that it insists on a leader.
+pub(crate) const REQUIRES_LEADER: &str = "hasleader";
+pub(crate) const YES: &str = "true";
+
+/// What a learner answers. Whether a range may be stale only its own service sees.
+const LEARNERS_ANSWER: &[&str] =
+    &["/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Snapshot", "/etcdserverpb.Maintenance/Status"];
+/// For so many election timeouts a stream of who insists on a leader goes on without one.
+const TIMEOUTS_WITHOUT_LEADER: u32 = 3;
+
+/// Puts the gate in front of services.
+pub(super) struct Gate<B>(Arc<Server<B>>);
+
+/// Services behind the gate.
+pub(super) struct Gated<B, S> {
+    server: Arc<Server<B>>,
+    inner: S,
+}
+
+/// Whether the client insists on a leader.
+pub(super) fn requires_leader(metadata: &HeaderMap) -> bool {
+    metadata.get(REQUIRES_LEADER).is_some_and(|value| value == YES)
+}
+
+fn refusal(path: &str, requires_leader: bool, status: &Status) -> Option<BackendError> {
+    if status.learner && !LEARNERS_ANSWER.contains(&path) {
+        return Some(BackendError::Learner);
+    }
+    (requires_leader && status.leader == 0).then_some(BackendError::NoLeader)
+}
+
+impl<B: Backend> Server<B> {
+    /// Refuses what must not be stale if this member is a learner.
+    pub(super) fn refuse_learner(&self) -> Result<(), tonic::Status> {
+        let learner = self.backend.status().learner;
+        if learner { Err(status::of_backend(BackendError::Learner)) } else { Ok(()) }
+    }
+
+    /// Completes when there has been no leader for too long for a stream that insists on one; never for another.
+    pub(super) async fn leaderless(&self, requires_leader: bool) {
+        if !requires_leader {
+            return std::future::pending().await;
+        }
+        let interval = self.config.election_timeout;
+        let mut ticks = tokio::time::interval_at(Instant::now() + interval, interval);
+        let mut without = 0;
+        while without < TIMEOUTS_WITHOUT_LEADER {
+            ticks.tick().await;
+            without = if self.backend.status().leader == 0 { without + 1 } else { 0 };
+        }
+    }
+}
+
+impl<B> Gate<B> {
+    pub(super) fn new(server: Server<B>) -> Self {
+        Self(Arc::new(server))
+    }
+}
+
+impl<B> Clone for Gate<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B, S> Layer<S> for Gate<B> {
+    type Service = Gated<B, S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Gated { server: Arc::clone(&self.0), inner }
+    }
+}
+
+impl<B, S: Clone> Clone for Gated<B, S> {
+    fn clone(&self) -> Self {
+        Self { server: Arc::clone(&self.server), inner: self.inner.clone() }
+    }
+}
+
+impl<B, S, In, Out> Service<Request<In>> for Gated<B, S>
+where
+    B: Backend,
+    S: Service<Request<In>, Response = Response<Out>, Error = Infallible>,
+    Out: Default,
+{
+    type Response = Response<Out>;
+    type Error = Infallible;
+    type Future = Either<Ready<Result<Response<Out>, Infallible>>, S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<In>) -> Self::Future {
+        let refused = refusal(request.uri().path(), requires_leader(request.headers()), &self.server.backend.status());
+        match refused {
+            Some(error) => Either::Left(ready(Ok(status::of_backend(error).into_http()))),
+            None => Either::Right(self.inner.call(request)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn learners_answer_what_may_be_stale_and_who_insists_on_a_leader_is_refused_without_one() {
+        let check = |path: &str, insists: bool, leader: u64, learner: bool, expect: Option<BackendError>| {
+            let status = Status { leader, learner, ..Status::default() };
+            assert_eq!(refusal(path, insists, &status), expect, "{path} {insists} {leader} {learner}");
+        };
+        let (learner, leaderless) = (Some(BackendError::Learner), Some(BackendError::NoLeader));
+        check("/etcdserverpb.KV/Put", false, 1, false, None);
+        check("/etcdserverpb.KV/Put", true, 1, false, None);
+        check("/etcdserverpb.KV/Put", true, 0, false, leaderless);
+        check("/etcdserverpb.KV/Put", false, 0, false, None);
+        for refused in
+            ["KV/Put", "KV/Txn", "Watch/Watch", "Lease/LeaseKeepAlive", "Cluster/MemberList", "Auth/UserList"]
+        {
+            check(&format!("/etcdserverpb.{refused}"), false, 1, true, learner);
+        }
+        for answered in ["KV/Range", "Maintenance/Status", "Maintenance/Snapshot"] {
+            check(&format!("/etcdserverpb.{answered}"), false, 1, true, None);
+            check(&format!("/etcdserverpb.{answered}"), true, 0, true, leaderless);
+        }
+        check("/v3lockpb.Lock/Lock", true, 0, true, learner);
+    }
+}

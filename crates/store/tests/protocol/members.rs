@@ -1,0 +1,204 @@
+//! Members without a leader, and one without a vote, as their clients see them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use consensus::{Change, Peer};
+use store::Node;
+use store::backend::NodeBackend;
+use store::etcd::proto::etcdserverpb as pb;
+use store::etcd::proto::etcdserverpb::watch_request::RequestUnion;
+use store::etcd::{self, Endpoint};
+use store::node::{Config, NodeStatus, Start};
+use store::watch::Hub;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+
+const HEARTBEAT: Duration = Duration::from_millis(20);
+const ELECTION_TICKS: u32 = 10;
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A member that can start: its place for others is open.
+struct Seat {
+    folder: tempfile::TempDir,
+    peer: Peer,
+    listener: TcpListener,
+}
+
+/// A member that runs, and a client of it.
+struct Member {
+    node: Node,
+    channel: Channel,
+    _folder: tempfile::TempDir,
+}
+
+impl Seat {
+    async fn new(id: u64, learner: bool) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let peer_urls = vec![format!("http://{}", listener.local_addr()?)];
+        let peer = Peer { id, name: format!("m{id}"), peer_urls, client_urls: Vec::new(), learner };
+        Ok(Self { folder: tempfile::tempdir()?, peer, listener })
+    }
+
+    async fn start(self, start: Start) -> Result<Member> {
+        let hub = Hub::default();
+        let publisher = hub.clone();
+        let node = Node::start(Config {
+            id: self.peer.id,
+            cluster_id: 7,
+            data_dir: self.folder.path().to_owned(),
+            heartbeat: HEARTBEAT,
+            election_ticks: ELECTION_TICKS as usize,
+            start,
+            listeners: vec![self.listener],
+            tls: None,
+            on_apply: Box::new(move |state| publisher.publish(state)),
+            segment_bytes: 1 << 20,
+            checkpoint_bytes: 1 << 20,
+        })
+        .await?;
+        let clients = Endpoint::open("127.0.0.1:0", None).await?;
+        let channel = Channel::from_shared(format!("http://{}", clients.local_addr()?))?.connect_lazy();
+        let config = etcd::Config { election_timeout: HEARTBEAT * ELECTION_TICKS, ..Default::default() };
+        let router = etcd::router(NodeBackend::new(node.clone(), hub), config);
+        let stopped = node.clone();
+        tokio::spawn(etcd::serve(clients, router, async move {
+            stopped.stopped().await;
+        }));
+        Ok(Member { node, channel, _folder: self.folder })
+    }
+}
+
+impl Member {
+    fn kv(&self) -> pb::kv_client::KvClient<Channel> {
+        pb::kv_client::KvClient::new(self.channel.clone())
+    }
+
+    async fn until(&self, holds: impl Fn(&NodeStatus) -> bool) -> Result<()> {
+        let mut status = self.node.status_watch();
+        let reached = tokio::time::timeout(DEADLINE, status.wait_for(|status| holds(status))).await;
+        reached.with_context(|| format!("not in time: {:?}", self.node.status()))??;
+        Ok(())
+    }
+
+    async fn watch(&self, insists: bool) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>)> {
+        let (requests, receiver) = mpsc::channel(4);
+        let create = pb::WatchCreateRequest { key: "a".into(), ..Default::default() };
+        requests.send(pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
+        let mut watch = pb::watch_client::WatchClient::new(self.channel.clone());
+        let mut responses = watch.watch(marked(ReceiverStream::new(receiver), insists)).await?.into_inner();
+        ensure!(responses.message().await?.is_some_and(|response| response.created));
+        Ok((requests, responses))
+    }
+}
+
+fn marked<T>(message: T, insists: bool) -> Request<T> {
+    let mut request = Request::new(message);
+    if insists {
+        request.metadata_mut().insert("hasleader", "true".parse().expect("it is plain text"));
+    }
+    request
+}
+
+fn put() -> pb::PutRequest {
+    pb::PutRequest { key: "a".into(), value: "1".into(), ..Default::default() }
+}
+
+fn range(serializable: bool) -> pb::RangeRequest {
+    pb::RangeRequest { key: "a".into(), serializable, ..Default::default() }
+}
+
+fn says<T: std::fmt::Debug>(answer: Result<T, Status>, text: &str) -> Result<()> {
+    let status = answer.err().with_context(|| format!("an answer instead of {text:?}"))?;
+    ensure!(status.code() == Code::Unavailable && status.message() == text, "{status:?}");
+    Ok(())
+}
+
+/// What ends a stream.
+async fn end<T: std::fmt::Debug>(mut stream: Streaming<T>) -> Result<Result<Option<T>, Status>> {
+    loop {
+        let message = tokio::time::timeout(DEADLINE, stream.message()).await.context("the stream goes on")?;
+        if !matches!(message, Ok(Some(_))) {
+            return Ok(message);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_insists_on_a_leader_is_refused_and_cut_off_without_one() -> Result<()> {
+    let (first, second) = (Seat::new(1, false).await?, Seat::new(2, false).await?);
+    let peers = vec![first.peer.clone(), second.peer.clone()];
+    let (first, second) = (first.start(Start::New(peers.clone())).await?, second.start(Start::New(peers)).await?);
+    first.until(|status| status.leader != 0).await?;
+    first.kv().put(marked(put(), true)).await?;
+    let mut leases = pb::lease_client::LeaseClient::new(first.channel.clone());
+    let lease = leases.lease_grant(pb::LeaseGrantRequest { ttl: 600, id: 0 }).await?.into_inner().id;
+    let (keeping, receiver) = mpsc::channel(4);
+    keeping.send(pb::LeaseKeepAliveRequest { id: lease }).await?;
+    let mut kept = leases.lease_keep_alive(marked(ReceiverStream::new(receiver), true)).await?.into_inner();
+    ensure!(kept.message().await?.is_some_and(|answer| answer.ttl == 600));
+    let (_asking, strict) = first.watch(true).await?;
+    let (asking, mut lenient) = first.watch(false).await?;
+
+    second.node.stop().await;
+    first.until(|status| status.leader == 0).await?;
+    says(end(strict).await?, "etcdserver: no leader")?;
+    says(end(kept).await?, "etcdserver: no leader")?;
+    says(first.kv().put(marked(put(), true)).await, "etcdserver: no leader")?;
+    says(first.kv().range(marked(range(true), true)).await, "etcdserver: no leader")?;
+    ensure!(first.kv().range(marked(range(true), false)).await?.get_ref().count == 1);
+    // A stream of who does not insist goes on, and answers what needs no leader.
+    let union = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
+    asking.send(pb::WatchRequest { request_union: Some(union) }).await?;
+    let told = tokio::time::timeout(DEADLINE, lenient.message()).await.context("nothing is told")??;
+    ensure!(told.is_some_and(|response| response.watch_id == -1 && !response.canceled));
+    first.node.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_learner_answers_only_what_may_be_stale() -> Result<()> {
+    const REFUSAL: &str = "etcdserver: rpc not supported for learner";
+    let first = Seat::new(1, false).await?;
+    let peers = vec![first.peer.clone()];
+    let first = first.start(Start::New(peers)).await?;
+    first.kv().put(put()).await?;
+    let joining = Seat::new(2, true).await?;
+    first.node.change(Change::Add(joining.peer.clone())).await?;
+    let learner = joining.start(Start::Join(first.node.members())).await?;
+    learner.until(|status| status.is_learner).await?;
+    tokio::time::timeout(DEADLINE, learner.node.read_index()).await??;
+
+    says(learner.kv().put(put()).await, REFUSAL)?;
+    says(learner.kv().txn(pb::TxnRequest::default()).await, REFUSAL)?;
+    says(learner.kv().range(range(false)).await, REFUSAL)?;
+    ensure!(learner.kv().range(range(true)).await?.get_ref().count == 1);
+    let mut cluster = pb::cluster_client::ClusterClient::new(learner.channel.clone());
+    says(cluster.member_list(pb::MemberListRequest { linearizable: false }).await, REFUSAL)?;
+    let mut leases = pb::lease_client::LeaseClient::new(learner.channel.clone());
+    says(leases.lease_grant(pb::LeaseGrantRequest { ttl: 60, id: 0 }).await, REFUSAL)?;
+    let (_requests, receiver) = mpsc::channel(1);
+    let mut watch = pb::watch_client::WatchClient::new(learner.channel.clone());
+    says(watch.watch(ReceiverStream::new(receiver)).await, REFUSAL)?;
+    let mut maintenance = pb::maintenance_client::MaintenanceClient::new(learner.channel.clone());
+    ensure!(maintenance.status(pb::StatusRequest {}).await?.get_ref().is_learner);
+    let mut snapshot = maintenance.snapshot(pb::SnapshotRequest {}).await?.into_inner();
+    ensure!(snapshot.message().await?.is_some());
+
+    let promoted = async {
+        // The learner has the state before the leader has heard of it.
+        while first.node.change(Change::Promote { id: 2 }).await.is_err() {
+            learner.node.read_index().await?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(DEADLINE, promoted).await.context("it is not promoted")??;
+    learner.until(|status| !status.is_learner).await?;
+    learner.kv().put(put()).await?;
+    learner.node.stop().await;
+    first.node.stop().await;
+    Ok(())
+}
