@@ -69,6 +69,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("resolv-conf", "resolvConf", Form::Text),
     ("rotate-certificates", "rotateCertificates", Form::Bool),
     ("rotate-server-certificates", "serverTLSBootstrap", Form::Bool),
+    ("seccomp-default", "seccompDefault", Form::Bool),
     ("serialize-image-pulls", "serializeImagePulls", Form::Bool),
     ("system-reserved", "systemReserved", Form::Map),
     ("tls-cert-file", "tlsCertFile", Form::Text),
@@ -113,7 +114,7 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     maximum-dead-containers-per-container minimum-container-ttl-duration oom-score-adj \
     pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps \
     runonce runtime-cgroups runtime-request-timeout \
-    seccomp-default storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
+    storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
     storage-driver-secure storage-driver-table storage-driver-user streaming-connection-idle-timeout sync-frequency \
     system-cgroups system-reserved-cgroup tls-cipher-suites tls-min-version \
     topology-manager-policy-options v vmodule volume-plugin-dir volume-stats-agg-period";

@@ -78,6 +78,8 @@ pub struct Config {
     pub eviction_max_pod_grace_seconds: i64,
     /// How long the node stays under pressure after it was.
     pub eviction_pressure_transition: Duration,
+    /// Whether containers that name no profile of system calls have the runtime's.
+    pub seccomp_default: bool,
     /// How many processes a pod may have.
     pub pod_pids_max: Option<i64>,
     /// Where the groups of pods are.
@@ -223,7 +225,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "registryPullQPS",
     "runOnce",
     "runtimeRequestTimeout",
-    "seccompDefault",
     "showHiddenMetricsForVersion",
     "singleProcessOOMKill",
     "streamingConnectionIdleTimeout",
@@ -276,6 +277,7 @@ impl Config {
             eviction_minimum_reclaim: BTreeMap::new(),
             eviction_max_pod_grace_seconds: 0,
             eviction_pressure_transition: Duration::from_secs(300),
+            seccomp_default: false,
             pod_pids_max: None,
             cgroup_root: "/".to_owned(),
             cgroups_per_qos: true,
@@ -470,6 +472,7 @@ impl Config {
             "registerNode" => self.register_node = field.bool()?,
             "registerWithTaints" => self.taints = field.value.as_array().unwrap_or_default().to_vec(),
             "resolvConf" => self.resolv_conf = field.text()?.into(),
+            "seccompDefault" => self.seccomp_default = field.bool()?,
             "serializeImagePulls" => {
                 if !field.bool()? && self.parallel_pulls == 1 {
                     self.parallel_pulls = usize::MAX >> 8;
