@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 use machinery::{Object, Value, yaml};
 
+use crate::images::{Listed, Verification};
 use crate::memory::bank::Amount;
 use crate::resources::Amounts;
 use crate::topology::{Policy, Scope, Topology};
@@ -88,6 +89,8 @@ pub struct Config {
     pub cgroups_per_qos: bool,
     /// Whether systemd makes them.
     pub systemd_groups: bool,
+    /// Whose right to images that are there is looked at.
+    pub image_verification: Verification,
     /// How many images are pulled at once.
     pub parallel_pulls: usize,
     /// How long a lease of the node lasts, in seconds.
@@ -200,7 +203,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "fileCheckFrequency",
     "hairpinMode",
     "healthzBindAddress",
-    "imagePullCredentialsVerificationPolicy",
     "imageServiceEndpoint",
     "iptablesDropBit",
     "iptablesMasqueradeBit",
@@ -217,7 +219,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "oomScoreAdj",
     "podCIDR",
     "podsPerCore",
-    "preloadedImagesVerificationAllowlist",
     "protectKernelDefaults",
     "qosReserved",
     "readOnlyPort",
@@ -282,6 +283,7 @@ impl Config {
             cgroup_root: "/".to_owned(),
             cgroups_per_qos: true,
             systemd_groups: false,
+            image_verification: Verification::default(),
             parallel_pulls: 1,
             lease_seconds: 40,
             status_report: Duration::from_secs(300),
@@ -331,6 +333,7 @@ impl Config {
             }
             vain.push(field.name.to_owned());
         }
+        self.take_verification(&value)?;
         self.given = value;
         self.check()?;
         Ok(vain)
@@ -364,6 +367,30 @@ impl Config {
             || self.take_node(field)?
             || self.take_placement(field)?
             || self.take_manifests(field)?)
+    }
+
+    /// Whose right to images is looked at: a word, and a list that belongs to one of the words.
+    fn take_verification(&mut self, value: &Value) -> Result<(), ConfigError> {
+        let [policy, list] = ["imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"]
+            .map(|name| Field { name, value: &value[name] });
+        let entries = if list.value.is_null() { Vec::new() } else { list.texts()? };
+        let word = policy.value.as_str().unwrap_or_default();
+        if word != "NeverVerifyAllowlistedImages" && !entries.is_empty() {
+            return Err(list.bad("needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages"));
+        }
+        let listed = entries.iter().map(|entry| Listed::parse(entry)).collect::<Result<_, _>>();
+        self.image_verification =
+            match word {
+                "" if policy.value.is_null() => return Ok(()),
+                "NeverVerify" => Verification::Never,
+                "NeverVerifyPreloadedImages" => Verification::UnlessPreloaded,
+                "NeverVerifyAllowlistedImages" => Verification::UnlessListed(listed.map_err(|why| list.bad(why))?),
+                "AlwaysVerify" => Verification::Always,
+                _ => return Err(policy.bad(
+                    "is none of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages and AlwaysVerify",
+                )),
+            };
+        Ok(())
     }
 
     /// How the kubelet is reached, and by whom.
@@ -418,6 +445,8 @@ impl Config {
             "imageGCLowThresholdPercent" => self.image_gc_low = field.number()?,
             "imageMaximumGCAge" => self.image_gc_max_age = field.duration()?,
             "imageMinimumGCAge" => self.image_gc_min_age = field.duration()?,
+            // Read together when all of it is known.
+            "imagePullCredentialsVerificationPolicy" | "preloadedImagesVerificationAllowlist" => {}
             "mergeDefaultEvictionSettings" => {
                 for (signal, limit) in EVICTION_HARD.into_iter().filter(|_| field.value.as_bool() == Some(true)) {
                     self.eviction_hard.entry(signal.to_owned()).or_insert_with(|| limit.to_owned());
@@ -588,6 +617,14 @@ mod tests {
         check(
             "reservedMemory: [{numaNode: 0, limits: {}}, {numaNode: 0, limits: {}}]",
             "reservedMemory: each item has a numaNode of its own, and limits",
+        );
+        check(
+            "preloadedImagesVerificationAllowlist: [r.example/a]",
+            "preloadedImagesVerificationAllowlist: needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages",
+        );
+        check(
+            "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [a*]",
+            "preloadedImagesVerificationAllowlist: not a valid wildcard pattern, only patterns ending with '/*' are allowed",
         );
         check("cgroupDriver: other", "cgroupDriver: is neither cgroupfs nor systemd");
         assert!(matches!(Config::new("n").apply("kind: Pod"), Err(ConfigError::Kind(_))));

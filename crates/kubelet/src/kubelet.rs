@@ -222,7 +222,7 @@ impl Parts {
         let machine = Machine::read(&config.root_dir);
         let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name);
         Context {
-            images: Images::new(self.runtime.clone(), config.parallel_pulls),
+            images: Images::new(self.runtime.clone(), &config),
             objects: Objects::new(client.clone(), self.notices),
             volumes: Volumes::new(client.clone(), &config.root_dir, csi),
             claims: Claims::new(client.clone(), self.drivers, &config.root_dir),

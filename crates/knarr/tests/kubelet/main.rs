@@ -14,6 +14,7 @@ mod kubectl;
 mod life;
 mod nearness;
 mod pressure;
+mod registry;
 mod server;
 mod special;
 mod storage;
