@@ -41,6 +41,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("container-log-max-files", "containerLogMaxFiles", Form::Number),
     ("container-log-max-size", "containerLogMaxSize", Form::Text),
     ("cpu-manager-policy", "cpuManagerPolicy", Form::Text),
+    ("enforce-node-allocatable", "enforceNodeAllocatable", Form::List),
     ("eviction-hard", "evictionHard", Form::Thresholds),
     ("eviction-max-pod-grace-period", "evictionMaxPodGracePeriod", Form::Number),
     ("eviction-minimum-reclaim", "evictionMinimumReclaim", Form::Map),
@@ -101,7 +102,7 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl boot-id-file \
     cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling cpu-cfs-quota \
     cpu-cfs-quota-period cpu-manager-policy-options cpu-manager-reconcile-period \
-    enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server enforce-node-allocatable \
+    enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server \
     event-burst event-qps event-storage-age-limit event-storage-event-limit \
     exit-on-lock-contention \
     experimental-allocatable-ignore-eviction experimental-mounter-path fail-cgroupv1 fail-swap-on feature-gates \

@@ -87,6 +87,10 @@ pub struct Config {
     pub cgroup_root: String,
     /// Whether pods have groups at all.
     pub cgroups_per_qos: bool,
+    /// Whether all pods together are held to what is not reserved.
+    pub enforce_allocatable: bool,
+    /// Whether a container without memory loses one process instead of all.
+    pub single_process_oom_kill: bool,
     /// Whether systemd makes them.
     pub systemd_groups: bool,
     /// Whose right to images that are there is looked at.
@@ -194,7 +198,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "enableServer",
     "enableSystemLogHandler",
     "enableSystemLogQuery",
-    "enforceNodeAllocatable",
     "eventBurst",
     "eventRecordQPS",
     "failCgroupV1",
@@ -227,7 +230,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "runOnce",
     "runtimeRequestTimeout",
     "showHiddenMetricsForVersion",
-    "singleProcessOOMKill",
     "streamingConnectionIdleTimeout",
     "syncFrequency",
     "systemCgroups",
@@ -282,6 +284,8 @@ impl Config {
             pod_pids_max: None,
             cgroup_root: "/".to_owned(),
             cgroups_per_qos: true,
+            enforce_allocatable: true,
+            single_process_oom_kill: false,
             systemd_groups: false,
             image_verification: Verification::default(),
             parallel_pulls: 1,
@@ -515,6 +519,9 @@ impl Config {
     /// Where things of the machine are that containers get for themselves.
     fn take_placement(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
+            // DEVIATION: enforceNodeAllocatable holds pods to what is not reserved; `kube-reserved` and `system-reserved` are taken and hold nothing, since who runs in those groups is not this kubelet's to say.
+            "enforceNodeAllocatable" => self.enforce_allocatable = field.texts()?.iter().any(|who| who == "pods"),
+            "singleProcessOOMKill" => self.single_process_oom_kill = field.bool()?,
             "cpuManagerPolicy" => {
                 self.exclusive_cpus = match field.text()? {
                     "static" => true,

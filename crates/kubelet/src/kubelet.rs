@@ -102,7 +102,7 @@ impl Kubelet {
             std::fs::create_dir_all(&path).map_err(|source| StartError::Directory { path, source })?;
         }
         check_reserved_memory(&config)?;
-        let groups = Groups::new(&config)?;
+        let groups = groups(&config)?;
         let version = runtime.runtime.clone().version(v1::VersionRequest::default()).await;
         let version = version.map_err(StartError::Runtime)?.into_inner();
         let facts = Facts { host_ips: addresses(&config)?, runtime_name: version.runtime_name };
@@ -200,6 +200,27 @@ impl Kubelet {
             }
         }
     }
+}
+
+/// The groups of the classes are made at once; pods that need one which cannot be made say so themselves.
+fn groups(config: &Config) -> Result<Groups, StartError> {
+    let groups = Groups::new(config)?;
+    if config.cgroups_per_qos
+        && let Err(error) = groups.prepare(&available(config))
+    {
+        tracing::error!(%error, "the groups of the classes of pods cannot be made");
+    }
+    Ok(groups)
+}
+
+/// What a node's pods may use together: all that is not reserved, also what is to be kept free.
+fn available(config: &Config) -> Amounts {
+    let mut all = node::capacity(config, &Machine::read(&config.root_dir));
+    for (name, amount) in &mut all {
+        let left = amount.sub(config.reserved.get(name).copied().unwrap_or(Quantity::ZERO));
+        *amount = if left.is_negative() { Quantity::ZERO.with_format(amount.format()) } else { left };
+    }
+    all
 }
 
 /// What workers share, before it is put together.

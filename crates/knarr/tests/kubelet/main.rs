@@ -5,6 +5,7 @@
 
 mod builtin;
 mod cluster;
+mod confined;
 mod containerd;
 mod devices;
 mod drivers;

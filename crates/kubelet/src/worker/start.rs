@@ -385,6 +385,7 @@ impl Making {
         }
         let mut resources = resources::of_container(pod, container, self.context.memory_capacity);
         self.context.swap.add(pod, container, &mut resources);
+        self.context.groups.add(&mut resources);
         resources.cpuset_cpus = self.context.cpus.of(pod, container);
         resources.cpuset_mems = self.context.memory.of(pod, container);
         let needs = self.context.devices.needs(pod.uid(), container.name()).await;
