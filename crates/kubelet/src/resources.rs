@@ -175,6 +175,32 @@ pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64
     }
 }
 
+/// What a pod's containers may use together, and what its sandbox needs besides: runtimes that make a machine of it size it so.
+pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContainerResources) {
+    let overhead = amounts(&pod.spec()["overhead"]);
+    let without = |mut sum: Amounts| {
+        for (name, amount) in &overhead {
+            if let Some(known) = sum.get_mut(name) {
+                *known = known.sub(*amount);
+            }
+        }
+        sum
+    };
+    // What a sandbox needs is both, a request and a limit.
+    let of = |requests: &Amounts, limits: &Amounts| {
+        let milli = |amounts: &Amounts| amounts.get("cpu").map(|amount| amount.milli_value());
+        v1::LinuxContainerResources {
+            cpu_period: CPU_PERIOD,
+            cpu_quota: cpu_quota(milli(limits).unwrap_or(0)),
+            cpu_shares: cpu_shares(milli(requests).or(milli(limits)).unwrap_or(0)),
+            memory_limit_in_bytes: limits.get("memory").map_or(0, |memory| memory.value()),
+            ..Default::default()
+        }
+    };
+    let together = of(&without(pod_requests(pod)), &without(pod_limits(pod)));
+    (together, if overhead.is_empty() { v1::LinuxContainerResources::default() } else { of(&overhead, &overhead) })
+}
+
 /// The names of the resources by which a running container differs from what is wanted of it.
 pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxContainerResources) -> Vec<&'static str> {
     let mut names = Vec::new();
