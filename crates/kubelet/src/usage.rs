@@ -17,6 +17,10 @@ pub struct NodeUsage {
     pub memory_free: u64,
     /// Memory that can be had without swapping.
     pub memory_available: u64,
+    /// Swap in all.
+    pub swap_total: u64,
+    /// Swap that nobody uses.
+    pub swap_free: u64,
     /// Processes and threads.
     pub pids: u64,
     /// How many there can be.
@@ -54,6 +58,8 @@ impl NodeUsage {
             memory_total: kib("MemTotal:"),
             memory_free: kib("MemFree:"),
             memory_available: kib("MemAvailable:"),
+            swap_total: kib("SwapTotal:"),
+            swap_free: kib("SwapFree:"),
             pids: threads.unwrap_or(0),
             pids_max: text("/proc/sys/kernel/pid_max").trim().parse().unwrap_or(0),
             boot: Time::from_unix(field(&stat, "btime").and_then(|at| i64::try_from(at).ok()).unwrap_or(0), 0),
@@ -77,8 +83,22 @@ impl Disk {
 
 /// What everything at and below a path takes on its disk; other disks mounted below it do not count.
 pub fn disk_used(path: &Path) -> u64 {
-    let Ok(root) = fs::symlink_metadata(path) else { return 0 };
-    let mut bytes = root.blocks() * 512;
+    disk_taken(path).bytes
+}
+
+/// What a tree of files takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// On the disk.
+    pub bytes: u64,
+    /// Files and directories.
+    pub inodes: u64,
+}
+
+/// The same with the number of files.
+pub fn disk_taken(path: &Path) -> Taken {
+    let Ok(root) = fs::symlink_metadata(path) else { return Taken::default() };
+    let mut taken = Taken { bytes: root.blocks() * 512, inodes: 1 };
     let mut waiting = if root.is_dir() { vec![path.to_owned()] } else { Vec::new() };
     while let Some(dir) = waiting.pop() {
         // What goes while it is measured counts for nothing.
@@ -87,13 +107,14 @@ pub fn disk_used(path: &Path) -> u64 {
             if metadata.dev() != root.dev() {
                 continue;
             }
-            bytes += metadata.blocks() * 512;
+            taken.bytes += metadata.blocks() * 512;
+            taken.inodes += 1;
             if metadata.is_dir() {
                 waiting.push(entry.path());
             }
         }
     }
-    bytes
+    taken
 }
 
 fn field(text: &str, name: &str) -> Option<u64> {
