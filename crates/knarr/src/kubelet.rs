@@ -153,9 +153,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     component::run(serve(matches, config, None))
 }
 
-async fn serve(matches: &ArgMatches, config: Config, inside: Option<&Inside>) -> Result<()> {
+async fn serve(matches: &ArgMatches, mut config: Config, inside: Option<&Inside>) -> Result<()> {
     bootstrap(matches, &config).await?;
-    let client = client(matches, "kubeconfig", inside)?;
+    config.standalone = text(matches, "kubeconfig").is_none_or(str::is_empty);
+    let client = if config.standalone { alone(&config)? } else { client(matches, "kubeconfig", inside)? };
     let endpoint = match text(matches, "container-runtime-endpoint").filter(|endpoint| !endpoint.is_empty()) {
         Some(endpoint) => endpoint.to_owned(),
         None => embedded(matches).await?,
@@ -220,12 +221,31 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &bootstrap::current(&config.cert_dir))?)
 }
 
+/// A client for a kubelet without `--kubeconfig`, which runs the pods of its manifests; nobody can be asked who may what.
+fn alone(config: &Config) -> Result<Client> {
+    if config.token_webhook {
+        bail!(
+            "no client provided, cannot use webhook authentication: give --kubeconfig, or run without an API server with --authentication-token-webhook=false --authorization-mode=AlwaysAllow"
+        );
+    }
+    if config.authorization_webhook {
+        bail!(
+            "no client provided, cannot use webhook authorization: give --kubeconfig, or run without an API server with --authorization-mode=AlwaysAllow"
+        );
+    }
+    tracing::warn!("there is no --kubeconfig: this kubelet runs the pods of its manifests and no others");
+    Ok(::kubelet::standalone::client(settings())?)
+}
+
+fn settings() -> client::Settings {
+    client::Settings { user_agent: format!("kubelet/{}", ::kubelet::node::VERSION), ..Default::default() }
+}
+
 fn client(matches: &ArgMatches, flag: &str, inside: Option<&Inside>) -> Result<Client> {
     let Some(file) = text(matches, flag) else {
         bail!("--{flag} says how the API server is reached, and is not given")
     };
-    let settings =
-        client::Settings { user_agent: format!("kubelet/{}", ::kubelet::node::VERSION), ..Default::default() };
+    let settings = settings();
     Reach::new(Some(Path::new(file)), None, inside)?.client(settings)
 }
 

@@ -45,6 +45,8 @@ pub struct Config {
     pub resolv_conf: PathBuf,
     /// How many pods the node takes.
     pub max_pods: u32,
+    /// Whether there is no API server: it runs pods from files and the web alone.
+    pub standalone: bool,
     /// Whether it makes its Node object.
     pub register_node: bool,
     /// Labels of the Node object.
@@ -263,6 +265,7 @@ impl Config {
             cluster_domain: String::new(),
             resolv_conf: "/etc/resolv.conf".into(),
             max_pods: 110,
+            standalone: false,
             register_node: true,
             node_labels: BTreeMap::new(),
             taints: Vec::new(),

@@ -157,7 +157,7 @@ impl Kubelet {
         tasks.spawn(housekeeping::run(keeping));
         let connected = Arc::new(Notify::new());
         tasks.spawn(node::keep_network(own_node.clone(), runtime.clone(), Arc::clone(&connected)));
-        tasks.spawn(node::keep_registered(node::Registration {
+        let registration = node::Registration {
             port: address.port(),
             client: client.clone(),
             node: own_node,
@@ -167,8 +167,13 @@ impl Kubelet {
             connected,
             registered: Arc::clone(&registered),
             config: config.clone(),
-        }));
-        tasks.spawn(node::keep_lease(client, config.node_name.clone(), config.lease_seconds));
+        };
+        if config.standalone {
+            registered.notify_one();
+        } else {
+            tasks.spawn(node::keep_registered(registration));
+            tasks.spawn(node::keep_lease(client, config.node_name.clone(), config.lease_seconds));
+        }
         let shutdown = shutdown::is_wanted(&config).then_some((shutdown, config));
         Ok(Self { tasks, registered, address, shutdown })
     }

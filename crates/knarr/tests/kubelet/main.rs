@@ -18,5 +18,6 @@ mod pressure;
 mod registry;
 mod server;
 mod special;
+mod standalone;
 mod storage;
 mod volumes;
