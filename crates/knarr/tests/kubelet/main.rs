@@ -11,6 +11,8 @@ mod devices;
 mod drivers;
 mod features;
 mod host;
+mod hostile;
+mod images;
 mod kubectl;
 mod life;
 mod nearness;
