@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(last_lines(log), "one\ntwo words\n");
         assert_eq!(last_lines("t stdout P DONE\n"), "DONE");
         assert_eq!(last_lines("t stdout P long \nt stdout F line\n"), "long line\n");
-        let whole = format!("t stdout F {}\n", "x y ".repeat(5000));
+        let whole = format!("t stdout F {}\n", "x y ".repeat(8000));
         let cut = &whole[whole.len() - LOG_TAIL_BYTES as usize + 12..];
         assert_eq!(last_lines(&format!("{cut}t stderr F end\n")), "end\n");
         let long: String = (0..5000).map(|n| format!("t stdout F line {n}\n")).collect();

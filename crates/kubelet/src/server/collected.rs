@@ -14,7 +14,8 @@ pub struct Collected {
     pub stats: Vec<v1::PodSandboxStats>,
     /// Containers by id.
     pub containers: HashMap<String, v1::Container>,
-    sandboxes: HashMap<String, i64>,
+    /// When sandboxes were made, by id.
+    pub sandboxes: HashMap<String, i64>,
 }
 
 impl Collected {
