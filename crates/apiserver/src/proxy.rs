@@ -10,6 +10,7 @@
 
 pub mod headers;
 mod kubelet;
+mod messages;
 mod translate;
 mod tunnel;
 
@@ -28,6 +29,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional_with_sizes;
 
 pub use kubelet::{Kubelets, Proof};
+pub use messages::{has_messages, messages};
 pub use translate::{STREAM_CLOSE, translate};
 pub use tunnel::{TUNNEL_PREFIX, tunnel};
 

@@ -46,6 +46,11 @@ impl Cgroup {
         Path::new("/").join(&self.path)
     }
 
+    /// Whether it is there, in any hierarchy.
+    pub fn exists(&self) -> bool {
+        self.dirs().next().is_some()
+    }
+
     /// Makes it in every hierarchy, its parents too.
     pub fn create(&self) -> io::Result<()> {
         let hierarchies = hierarchies();

@@ -72,12 +72,12 @@ impl Lines {
         out
     }
 
-    /// The last line, if it has no end.
+    /// The last line, if it has no end: a part, so that a reader adds none to it.
     pub fn finish(&mut self, now: Timestamp) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.pending.is_empty() {
             let line = std::mem::take(&mut self.pending);
-            record(&mut out, now, self.stream, 'F', &line);
+            record(&mut out, now, self.stream, 'P', &line);
         }
         out
     }
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn lines_are_cut_wherever_they_were_read() {
         check(&["one\ntw", "o\n", "\n"], &["F one", "F two", "F "]);
-        check(&["no end"], &["F no end"]);
+        check(&["no end"], &["P no end"]);
         check(&[], &[]);
     }
 
@@ -130,6 +130,6 @@ mod tests {
         let long = "x".repeat(PART_BYTES_MAX);
         check(&[&long, "y\n"], &[&format!("P {long}"), "F y"]);
         check(&[&format!("{long}\n")], &[&format!("F {long}")]);
-        check(&[&format!("{long}{long}z")], &[&format!("P {long}"), &format!("P {long}"), "F z"]);
+        check(&[&format!("{long}{long}z")], &[&format!("P {long}"), &format!("P {long}"), "P z"]);
     }
 }

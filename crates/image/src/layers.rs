@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher, Hashing};
-use crate::unpack::{UnpackError, unpack};
+use crate::unpack::{Room, UnpackError, unpack};
 use crate::{archive, durable};
 
 /// What can go wrong with layers.
@@ -101,9 +101,11 @@ impl Layers {
         fs::create_dir(&files).map_err(io(&files))?;
         let bad = |source| LayerError::Unpack { diff_id: diff_id.clone(), source };
         let raw = File::open(blob).map_err(io(blob))?;
+        let packed = raw.metadata().map_err(io(blob))?.len();
+        let room = Room::of(packed, &files).map_err(io(&files))?;
         let tar = archive::decompress(raw).map_err(io(blob))?;
         let mut tar = Hashing::new(tar, Hasher::like(diff_id));
-        let unpacked = unpack(&mut tar, &files).map_err(bad)?;
+        let unpacked = unpack(&mut tar, &files, &room).map_err(bad)?;
         // The end of an archive may be padded, and the padding is part of its digest.
         io::copy(&mut tar, &mut io::sink()).map_err(io(blob))?;
         let (_, actual, _) = tar.finish();

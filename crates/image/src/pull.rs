@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use oci_client::client::{BlobResponse, Client, ClientConfig, ClientProtocol, SizedStream};
+use oci_client::client::{BlobResponse, Client, ClientConfig, ClientProtocol};
 use oci_client::errors::OciDistributionError;
 use oci_client::manifest::OciDescriptor;
 use oci_client::secrets::RegistryAuth;
@@ -168,6 +168,20 @@ impl Registries {
     }
 }
 
+/// How far the transfer of one part of an image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which part.
+    pub digest: Digest,
+    /// How much of it is here.
+    pub arrived: u64,
+    /// How much it will be.
+    pub size: u64,
+}
+
+/// Told each step of a pull.
+pub type Tell = Arc<dyn Fn(Step) + Send + Sync>;
+
 impl Store {
     /// Pulls an image from the first host that has it, whole or not at all.
     pub async fn pull(
@@ -176,10 +190,22 @@ impl Store {
         credentials: &Credentials,
         registries: &Registries,
     ) -> Result<Arc<Image>, PullError> {
+        self.pull_telling(name, credentials, registries, Arc::new(|_: Step| {})).await
+    }
+
+    /// The same for whoever wants to know how far it is.
+    pub async fn pull_telling(
+        &self,
+        name: &Name,
+        credentials: &Credentials,
+        registries: &Registries,
+        tell: Tell,
+    ) -> Result<Arc<Image>, PullError> {
         let _arriving = self.arriving().await?;
         let mut last = None;
         for host in registries.hosts(name.registry()) {
-            let source = Source::new(name, &host, credentials, registries);
+            let mut source = Source::new(name, &host, credentials, registries);
+            source.tell = Arc::clone(&tell);
             match self.pull_from(&source, name).await {
                 Ok(image) => return Ok(image),
                 Err(error) => {
@@ -226,6 +252,7 @@ impl Store {
         let lock = self.lock_of(&content.digest);
         let _alone = lock.lock().await;
         if self.blobs.has(&content.digest) {
+            source.tell(content, content.size);
             return Ok(());
         }
         let mut attempts = 0;
@@ -260,6 +287,7 @@ struct Source {
     reference: oci_client::Reference,
     auth: RegistryAuth,
     client: Client,
+    tell: Tell,
 }
 
 impl Source {
@@ -273,7 +301,18 @@ impl Source {
             Credentials::Basic { user, password } => RegistryAuth::Basic(user.clone(), password.clone()),
             Credentials::Token(token) => RegistryAuth::Bearer(token.clone()),
         };
-        Source { name: name.to_string(), host: host.address.clone(), reference, auth, client: registries.client(host) }
+        Source {
+            name: name.to_string(),
+            host: host.address.clone(),
+            reference,
+            auth,
+            client: registries.client(host),
+            tell: Arc::new(|_: Step| {}),
+        }
+    }
+
+    fn tell(&self, content: &Descriptor, arrived: u64) {
+        (self.tell)(Step { digest: content.digest.clone(), arrived, size: content.size });
     }
 
     async fn manifest(&self, digest: Option<Digest>) -> Result<(Digest, Vec<u8>), PullError> {
@@ -305,7 +344,13 @@ impl Source {
                 }
             },
         };
-        copy(&mut bytes, ingest).await
+        self.tell(content, ingest.arrived());
+        while let Some(piece) = bytes.next().await {
+            let piece = piece.map_err(|error| Transfer::Broken(Box::new(error)))?;
+            ingest.write(&piece).map_err(|error| Transfer::Refused(error.into()))?;
+            self.tell(content, ingest.arrived());
+        }
+        Ok(())
     }
 
     async fn resumed(&self, descriptor: &OciDescriptor, offset: u64) -> Result<BlobResponse, Transfer> {
@@ -326,14 +371,6 @@ impl Source {
     fn refused(&self, source: OciDistributionError) -> PullError {
         PullError::Registry { name: self.name.clone(), host: self.host.clone(), source }
     }
-}
-
-async fn copy(bytes: &mut SizedStream, ingest: &mut Ingest) -> Result<(), Transfer> {
-    while let Some(piece) = bytes.next().await {
-        let piece = piece.map_err(|error| Transfer::Broken(Box::new(error)))?;
-        ingest.write(&piece).map_err(|error| Transfer::Refused(error.into()))?;
-    }
-    Ok(())
 }
 
 fn is_loopback(address: &str) -> bool {

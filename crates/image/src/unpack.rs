@@ -3,6 +3,7 @@
 //! Every path is resolved by the kernel with the directory as its root, so that `..`, absolute links and links out of the
 //! tree lead nowhere else. Whiteouts become character devices 0/0, opaque directories get overlayfs's attribute.
 
+mod room;
 mod tree;
 
 use std::ffi::OsStr;
@@ -13,12 +14,9 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{FileType, Timespec};
 use tar::{Archive, Entry, EntryType};
 
+pub use room::Room;
+use room::{Allowance, Metered};
 use tree::{Attributes, Tree};
-
-/// A layer of more bytes is a bomb.
-const BYTES_MAX: u64 = 256 << 30;
-/// A layer of more entries is a bomb.
-const ENTRIES_MAX: u64 = 20_000_000;
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
@@ -44,7 +42,7 @@ pub enum UnpackError {
     },
     /// A bomb.
     #[error("the layer is larger than {0}")]
-    TooLarge(&'static str),
+    TooLarge(String),
     /// The disk refuses.
     #[error("cannot unpack {path:?}")]
     Io {
@@ -66,23 +64,31 @@ pub struct Unpacked {
 }
 
 /// Unpacks a tar archive into an empty directory.
-pub fn unpack(archive: impl Read, into: &Path) -> Result<Unpacked, UnpackError> {
+pub fn unpack(archive: impl Read, into: &Path, room: &Room) -> Result<Unpacked, UnpackError> {
     let at = |source: io::Error| UnpackError::Io { path: PathBuf::from("/"), source };
     let mut tree = Tree::open(into).map_err(at)?;
     let mut unpacked = Unpacked::default();
-    let mut archive = Archive::new(archive);
-    for entry in archive.entries().map_err(UnpackError::Archive)? {
+    let allowance = Allowance::default();
+    let mut archive = Archive::new(Metered::new(archive, &allowance));
+    let mut entries = archive.entries().map_err(UnpackError::Archive)?;
+    loop {
+        allowance.begin();
+        let Some(entry) = entries.next() else { break };
         let mut entry = entry.map_err(UnpackError::Archive)?;
+        allowance.end();
         unpacked.inodes += 1;
-        if unpacked.inodes > ENTRIES_MAX {
-            return Err(UnpackError::TooLarge("20 million entries"));
+        if unpacked.inodes > room.entries {
+            return Err(UnpackError::TooLarge(format!("{} entries", room.entries)));
         }
         unpacked.bytes = unpacked.bytes.saturating_add(entry.size());
-        if unpacked.bytes > BYTES_MAX {
-            return Err(UnpackError::TooLarge("256 GiB"));
+        if unpacked.bytes > room.bytes {
+            return Err(UnpackError::TooLarge(room.bound.clone()));
         }
         one(&mut tree, &mut entry)?;
+        // What is no file may claim to have content all the same.
+        io::copy(&mut entry, &mut io::sink()).map_err(UnpackError::Archive)?;
     }
+    allowance.end();
     unpacked.assumed = tree.finish().map_err(at)?;
     Ok(unpacked)
 }

@@ -54,6 +54,27 @@ async fn an_image_is_pulled_verified_unpacked_and_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_pulls_is_told_how_far_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_source, built) = source_image(&dir.path().join("source")).await;
+    let server = Server::start(&dir.path().join("source"), built.manifest.to_string(), Manners::default()).await;
+    let store = Store::open(&dir.path().join("store")).unwrap();
+    let name = Name::parse(&format!("{}/test/tool:1", server.address)).unwrap();
+    let steps = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = std::sync::Arc::clone(&steps);
+    let tell = std::sync::Arc::new(move |step: image::Step| told.lock().unwrap().push(step));
+    store.pull_telling(&name, &Credentials::Anonymous, &Registries::default(), tell).await.unwrap();
+    let steps = steps.lock().unwrap();
+    let parts: BTreeSet<String> = steps.iter().map(|step| step.digest.to_string()).collect();
+    assert_eq!(parts.len(), 2, "a layer and a configuration");
+    for part in parts {
+        let of_part: Vec<_> = steps.iter().filter(|step| step.digest.to_string() == part).collect();
+        assert!(of_part.windows(2).all(|pair| pair[0].arrived <= pair[1].arrived), "{of_part:?}");
+        assert_eq!(of_part.last().unwrap().arrived, of_part[0].size, "{part}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_index_leads_to_the_image_for_this_machine() {
     let manners = Manners { index: true, ..Manners::default() };
     let (_dir, store, _server) = pulled(manners, Credentials::Anonymous).await.unwrap();

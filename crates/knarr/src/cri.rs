@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use net::{Cidr, Cni, Loopback, Network, Routed};
-use runtime::{Config, Runtime};
+use runtime::{Config, Runtime, Ulimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::image::registries;
@@ -37,6 +37,14 @@ pub fn runtime_arguments(command: Command) -> Command {
                 .value_name("NAME=PATH")
                 .action(ArgAction::Append)
                 .help("Another OCI runtime (runc, crun) for a RuntimeClass handler; without a path, the built-in one"),
+        )
+        .arg(
+            Arg::new("default-ulimit")
+                .long("default-ulimit")
+                .value_name("NAME=SOFT[:HARD]")
+                .action(ArgAction::Append)
+                .value_parser(value_parser!(Ulimit))
+                .help("A limit of every container's processes, such as nofile=1024:65536; without any, this process's own"),
         )
         .arg(Arg::new("network").long("network").value_parser(["built-in", "cni", "loopback"]).help(
             "How sandboxes are connected; by --cni-conf-dir or --pod-cidr if they are given, else only to themselves",
@@ -100,6 +108,7 @@ pub fn config(matches: &ArgMatches) -> anyhow::Result<Config> {
         handlers: handlers(matches)?,
         registries: registries(matches)?,
         builtins: crate::builtin::images()?,
+        ulimits: matches.get_many::<Ulimit>("default-ulimit").into_iter().flatten().cloned().collect(),
         network,
         root,
     })

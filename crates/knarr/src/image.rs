@@ -1,5 +1,7 @@
 //! `knarr image`: the images of this machine.
 
+mod meter;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use image::{Config, Credentials, Host, Name, Recipe, Registries, Store};
+use meter::Meter;
 
 /// Its commands.
 pub fn arguments(command: Command) -> Command {
@@ -139,7 +142,14 @@ async fn pull(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
     for name in names(matches) {
         let image = match builtin(store, name).await? {
             Some(image) => image,
-            None => store.pull(&Name::parse(name)?, &credentials, &registries).await?,
+            None => {
+                let meter = Arc::new(Meter::new(name));
+                let tell = Arc::clone(&meter);
+                let tell = Arc::new(move |step: image::Step| tell.told(step));
+                let pulled = store.pull_telling(&Name::parse(name)?, &credentials, &registries, tell).await;
+                meter.finish();
+                pulled?
+            }
         };
         println!("{name} {}", image.id);
     }

@@ -41,6 +41,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("container-log-max-files", "containerLogMaxFiles", Form::Number),
     ("container-log-max-size", "containerLogMaxSize", Form::Text),
     ("cpu-manager-policy", "cpuManagerPolicy", Form::Text),
+    ("enforce-node-allocatable", "enforceNodeAllocatable", Form::List),
     ("eviction-hard", "evictionHard", Form::Thresholds),
     ("eviction-max-pod-grace-period", "evictionMaxPodGracePeriod", Form::Number),
     ("eviction-minimum-reclaim", "evictionMinimumReclaim", Form::Map),
@@ -69,6 +70,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("resolv-conf", "resolvConf", Form::Text),
     ("rotate-certificates", "rotateCertificates", Form::Bool),
     ("rotate-server-certificates", "serverTLSBootstrap", Form::Bool),
+    ("seccomp-default", "seccompDefault", Form::Bool),
     ("serialize-image-pulls", "serializeImagePulls", Form::Bool),
     ("system-reserved", "systemReserved", Form::Map),
     ("tls-cert-file", "tlsCertFile", Form::Text),
@@ -100,7 +102,7 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl boot-id-file \
     cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling cpu-cfs-quota \
     cpu-cfs-quota-period cpu-manager-policy-options cpu-manager-reconcile-period \
-    enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server enforce-node-allocatable \
+    enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server \
     event-burst event-qps event-storage-age-limit event-storage-event-limit \
     exit-on-lock-contention \
     experimental-allocatable-ignore-eviction experimental-mounter-path fail-cgroupv1 fail-swap-on feature-gates \
@@ -113,7 +115,7 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     maximum-dead-containers-per-container minimum-container-ttl-duration oom-score-adj \
     pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps \
     runonce runtime-cgroups runtime-request-timeout \
-    seccomp-default storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
+    storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
     storage-driver-secure storage-driver-table storage-driver-user streaming-connection-idle-timeout sync-frequency \
     system-cgroups system-reserved-cgroup tls-cipher-suites tls-min-version \
     topology-manager-policy-options v vmodule volume-plugin-dir volume-stats-agg-period";
@@ -151,9 +153,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     component::run(serve(matches, config, None))
 }
 
-async fn serve(matches: &ArgMatches, config: Config, inside: Option<&Inside>) -> Result<()> {
+async fn serve(matches: &ArgMatches, mut config: Config, inside: Option<&Inside>) -> Result<()> {
     bootstrap(matches, &config).await?;
-    let client = client(matches, "kubeconfig", inside)?;
+    config.standalone = text(matches, "kubeconfig").is_none_or(str::is_empty);
+    let client = if config.standalone { alone(&config)? } else { client(matches, "kubeconfig", inside)? };
     let endpoint = match text(matches, "container-runtime-endpoint").filter(|endpoint| !endpoint.is_empty()) {
         Some(endpoint) => endpoint.to_owned(),
         None => embedded(matches).await?,
@@ -218,12 +221,31 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &bootstrap::current(&config.cert_dir))?)
 }
 
+/// A client for a kubelet without `--kubeconfig`, which runs the pods of its manifests; nobody can be asked who may what.
+fn alone(config: &Config) -> Result<Client> {
+    if config.token_webhook {
+        bail!(
+            "no client provided, cannot use webhook authentication: give --kubeconfig, or run without an API server with --authentication-token-webhook=false --authorization-mode=AlwaysAllow"
+        );
+    }
+    if config.authorization_webhook {
+        bail!(
+            "no client provided, cannot use webhook authorization: give --kubeconfig, or run without an API server with --authorization-mode=AlwaysAllow"
+        );
+    }
+    tracing::warn!("there is no --kubeconfig: this kubelet runs the pods of its manifests and no others");
+    Ok(::kubelet::standalone::client(settings())?)
+}
+
+fn settings() -> client::Settings {
+    client::Settings { user_agent: format!("kubelet/{}", ::kubelet::node::VERSION), ..Default::default() }
+}
+
 fn client(matches: &ArgMatches, flag: &str, inside: Option<&Inside>) -> Result<Client> {
     let Some(file) = text(matches, flag) else {
         bail!("--{flag} says how the API server is reached, and is not given")
     };
-    let settings =
-        client::Settings { user_agent: format!("kubelet/{}", ::kubelet::node::VERSION), ..Default::default() };
+    let settings = settings();
     Reach::new(Some(Path::new(file)), None, inside)?.client(settings)
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 use machinery::{Object, Value, yaml};
 
+use crate::images::{Listed, Verification};
 use crate::memory::bank::Amount;
 use crate::resources::Amounts;
 use crate::topology::{Policy, Scope, Topology};
@@ -44,6 +45,8 @@ pub struct Config {
     pub resolv_conf: PathBuf,
     /// How many pods the node takes.
     pub max_pods: u32,
+    /// Whether there is no API server: it runs pods from files and the web alone.
+    pub standalone: bool,
     /// Whether it makes its Node object.
     pub register_node: bool,
     /// Labels of the Node object.
@@ -78,14 +81,22 @@ pub struct Config {
     pub eviction_max_pod_grace_seconds: i64,
     /// How long the node stays under pressure after it was.
     pub eviction_pressure_transition: Duration,
+    /// Whether containers that name no profile of system calls have the runtime's.
+    pub seccomp_default: bool,
     /// How many processes a pod may have.
     pub pod_pids_max: Option<i64>,
     /// Where the groups of pods are.
     pub cgroup_root: String,
     /// Whether pods have groups at all.
     pub cgroups_per_qos: bool,
+    /// Whether all pods together are held to what is not reserved.
+    pub enforce_allocatable: bool,
+    /// Whether a container without memory loses one process instead of all.
+    pub single_process_oom_kill: bool,
     /// Whether systemd makes them.
     pub systemd_groups: bool,
+    /// Whose right to images that are there is looked at.
+    pub image_verification: Verification,
     /// How many images are pulled at once.
     pub parallel_pulls: usize,
     /// How long a lease of the node lasts, in seconds.
@@ -189,7 +200,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "enableServer",
     "enableSystemLogHandler",
     "enableSystemLogQuery",
-    "enforceNodeAllocatable",
     "eventBurst",
     "eventRecordQPS",
     "failCgroupV1",
@@ -198,7 +208,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "fileCheckFrequency",
     "hairpinMode",
     "healthzBindAddress",
-    "imagePullCredentialsVerificationPolicy",
     "imageServiceEndpoint",
     "iptablesDropBit",
     "iptablesMasqueradeBit",
@@ -215,7 +224,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "oomScoreAdj",
     "podCIDR",
     "podsPerCore",
-    "preloadedImagesVerificationAllowlist",
     "protectKernelDefaults",
     "qosReserved",
     "readOnlyPort",
@@ -223,9 +231,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "registryPullQPS",
     "runOnce",
     "runtimeRequestTimeout",
-    "seccompDefault",
     "showHiddenMetricsForVersion",
-    "singleProcessOOMKill",
     "streamingConnectionIdleTimeout",
     "syncFrequency",
     "systemCgroups",
@@ -259,6 +265,7 @@ impl Config {
             cluster_domain: String::new(),
             resolv_conf: "/etc/resolv.conf".into(),
             max_pods: 110,
+            standalone: false,
             register_node: true,
             node_labels: BTreeMap::new(),
             taints: Vec::new(),
@@ -276,10 +283,14 @@ impl Config {
             eviction_minimum_reclaim: BTreeMap::new(),
             eviction_max_pod_grace_seconds: 0,
             eviction_pressure_transition: Duration::from_secs(300),
+            seccomp_default: false,
             pod_pids_max: None,
             cgroup_root: "/".to_owned(),
             cgroups_per_qos: true,
+            enforce_allocatable: true,
+            single_process_oom_kill: false,
             systemd_groups: false,
+            image_verification: Verification::default(),
             parallel_pulls: 1,
             lease_seconds: 40,
             status_report: Duration::from_secs(300),
@@ -329,6 +340,7 @@ impl Config {
             }
             vain.push(field.name.to_owned());
         }
+        self.take_verification(&value)?;
         self.given = value;
         self.check()?;
         Ok(vain)
@@ -362,6 +374,30 @@ impl Config {
             || self.take_node(field)?
             || self.take_placement(field)?
             || self.take_manifests(field)?)
+    }
+
+    /// Whose right to images is looked at: a word, and a list that belongs to one of the words.
+    fn take_verification(&mut self, value: &Value) -> Result<(), ConfigError> {
+        let [policy, list] = ["imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"]
+            .map(|name| Field { name, value: &value[name] });
+        let entries = if list.value.is_null() { Vec::new() } else { list.texts()? };
+        let word = policy.value.as_str().unwrap_or_default();
+        if word != "NeverVerifyAllowlistedImages" && !entries.is_empty() {
+            return Err(list.bad("needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages"));
+        }
+        let listed = entries.iter().map(|entry| Listed::parse(entry)).collect::<Result<_, _>>();
+        self.image_verification =
+            match word {
+                "" if policy.value.is_null() => return Ok(()),
+                "NeverVerify" => Verification::Never,
+                "NeverVerifyPreloadedImages" => Verification::UnlessPreloaded,
+                "NeverVerifyAllowlistedImages" => Verification::UnlessListed(listed.map_err(|why| list.bad(why))?),
+                "AlwaysVerify" => Verification::Always,
+                _ => return Err(policy.bad(
+                    "is none of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages and AlwaysVerify",
+                )),
+            };
+        Ok(())
     }
 
     /// How the kubelet is reached, and by whom.
@@ -416,6 +452,8 @@ impl Config {
             "imageGCLowThresholdPercent" => self.image_gc_low = field.number()?,
             "imageMaximumGCAge" => self.image_gc_max_age = field.duration()?,
             "imageMinimumGCAge" => self.image_gc_min_age = field.duration()?,
+            // Read together when all of it is known.
+            "imagePullCredentialsVerificationPolicy" | "preloadedImagesVerificationAllowlist" => {}
             "mergeDefaultEvictionSettings" => {
                 for (signal, limit) in EVICTION_HARD.into_iter().filter(|_| field.value.as_bool() == Some(true)) {
                     self.eviction_hard.entry(signal.to_owned()).or_insert_with(|| limit.to_owned());
@@ -470,6 +508,7 @@ impl Config {
             "registerNode" => self.register_node = field.bool()?,
             "registerWithTaints" => self.taints = field.value.as_array().unwrap_or_default().to_vec(),
             "resolvConf" => self.resolv_conf = field.text()?.into(),
+            "seccompDefault" => self.seccomp_default = field.bool()?,
             "serializeImagePulls" => {
                 if !field.bool()? && self.parallel_pulls == 1 {
                     self.parallel_pulls = usize::MAX >> 8;
@@ -483,6 +522,9 @@ impl Config {
     /// Where things of the machine are that containers get for themselves.
     fn take_placement(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
+            // DEVIATION: enforceNodeAllocatable holds pods to what is not reserved; `kube-reserved` and `system-reserved` are taken and hold nothing, since who runs in those groups is not this kubelet's to say.
+            "enforceNodeAllocatable" => self.enforce_allocatable = field.texts()?.iter().any(|who| who == "pods"),
+            "singleProcessOOMKill" => self.single_process_oom_kill = field.bool()?,
             "cpuManagerPolicy" => {
                 self.exclusive_cpus = match field.text()? {
                     "static" => true,
@@ -585,6 +627,14 @@ mod tests {
         check(
             "reservedMemory: [{numaNode: 0, limits: {}}, {numaNode: 0, limits: {}}]",
             "reservedMemory: each item has a numaNode of its own, and limits",
+        );
+        check(
+            "preloadedImagesVerificationAllowlist: [r.example/a]",
+            "preloadedImagesVerificationAllowlist: needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages",
+        );
+        check(
+            "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [a*]",
+            "preloadedImagesVerificationAllowlist: not a valid wildcard pattern, only patterns ending with '/*' are allowed",
         );
         check("cgroupDriver: other", "cgroupDriver: is neither cgroupfs nor systemd");
         assert!(matches!(Config::new("n").apply("kind: Pod"), Err(ConfigError::Kind(_))));

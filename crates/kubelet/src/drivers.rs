@@ -219,7 +219,7 @@ fn sockets(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// A text's hash, by which names are made of what is no name.
-fn sha256_hex(text: &str) -> String {
+pub fn sha256_hex(text: &str) -> String {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,11 +1,15 @@
-//! The control group of each pod: made before its sandbox, removed after it; by hand, or by systemd where the kubelet is told so.
+//! Control groups: one for all pods, one for each class of them, one for each pod, made before its sandbox and removed
+//! after it; by hand, or by systemd where the kubelet is told so.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::container::cgroup::Cgroup;
 use ::container::systemd::{self, Systemd, SystemdError};
+use cri::v1;
 
 use crate::config::Config;
 use crate::pod::Pod;
-use crate::resources;
+use crate::resources::{self, Amounts};
 
 /// Why a pod has no group.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +28,61 @@ pub struct Groups {
     root: String,
     systemd: Option<Systemd>,
     pids_max: Option<i64>,
+    enforced: bool,
+    oom_group: bool,
+    /// What a class was given last: it is written only when it changes.
+    weighed: Arc<Mutex<Option<i64>>>,
 }
 
 impl Groups {
     /// As the kubelet is told to make them; refused if it is to ask a systemd that is not there.
     pub fn new(config: &Config) -> Result<Self, SystemdError> {
         let systemd = config.systemd_groups.then(Systemd::of_machine).transpose()?;
-        Ok(Self { root: config.cgroup_root.clone(), systemd, pids_max: config.pod_pids_max })
+        Ok(Self {
+            root: config.cgroup_root.clone(),
+            systemd,
+            pids_max: config.pod_pids_max,
+            enforced: config.enforce_allocatable,
+            oom_group: Cgroup::is_unified() && !config.single_process_oom_kill,
+            weighed: Arc::default(),
+        })
+    }
+
+    /// Makes the group of all pods, held to what the node has for them, and those of the classes.
+    pub fn prepare(&self, available: &Amounts) -> Result<(), GroupError> {
+        let all = resources::class_group(&self.root, "");
+        self.start(&all)?;
+        if self.enforced {
+            self.at(&all).update(&resources::of_all_pods(available))?;
+        }
+        for class in [resources::BURSTABLE, resources::BEST_EFFORT] {
+            self.start(&resources::class_group(&self.root, class))?;
+        }
+        self.share(resources::BEST_EFFORT, 0)
+    }
+
+    /// Gives the class between the others its share of the processors: what its pods ask for together, in thousandths of one.
+    pub fn weigh(&self, burstable_milli: i64) -> Result<(), GroupError> {
+        let mut weighed = self.weighed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *weighed == Some(burstable_milli) {
+            return Ok(());
+        }
+        self.share(resources::BURSTABLE, burstable_milli)?;
+        *weighed = Some(burstable_milli);
+        Ok(())
+    }
+
+    fn share(&self, class: &str, milli: i64) -> Result<(), GroupError> {
+        let shares = serde_json::json!({"cpu": {"shares": (resources::cpu_shares(milli))}});
+        Ok(self.at(&resources::class_group(&self.root, class)).update(&shares)?)
+    }
+
+    /// Adds to what a container may use what the group of every container has.
+    pub fn add(&self, to: &mut v1::LinuxContainerResources) {
+        if self.oom_group {
+            // A container that lost one process for want of memory is seldom of use with the others.
+            to.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
+        }
     }
 
     /// The group of a pod.
@@ -46,12 +98,15 @@ impl Groups {
 
     /// Makes it, with what the pod may use; waits for systemd if it must.
     pub fn make(&self, pod: Pod<'_>) -> Result<(), GroupError> {
+        self.start(&resources::cgroup(&self.root, pod))?;
+        self.update(pod)
+    }
+
+    fn start(&self, path: &str) -> Result<(), GroupError> {
         if let Some(systemd) = &self.systemd {
-            systemd.start_slice(&self.told(pod))?;
+            systemd.start_slice(&systemd::slice_of(path))?;
         }
-        let group = self.of(pod);
-        group.create()?;
-        Ok(group.update(&resources::of_pod(pod, self.pids_max))?)
+        Ok(self.at(path).create()?)
     }
 
     /// Changes what the pod may use.

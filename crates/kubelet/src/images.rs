@@ -1,21 +1,30 @@
 //! Images: there before a container is made, pulled as its policy says and with the secrets of its pod.
 
 mod credentials;
+mod pulls;
+mod verification;
 
 use std::time::Instant;
 
 use cri::v1;
 use machinery::Value;
 use reconcile::EventType;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
+use self::credentials::Credential;
+use self::pulls::Pulls;
+use self::verification::SecretUse;
+pub use self::verification::{Listed, Verification};
+use crate::config::Config;
 use crate::runtime::Runtime;
 use crate::security::ImageUser;
 
 /// Pulls images, so many at a time.
 pub struct Images {
     runtime: Runtime,
-    pulls: Semaphore,
+    turns: Semaphore,
+    pulls: Pulls,
+    settled: OnceCell<()>,
 }
 
 /// An image that is there.
@@ -33,6 +42,11 @@ pub enum ImageError {
     /// It is not here and must not be pulled.
     #[error("Container image \"{0}\" is not present with pull policy of Never")]
     NeverPull(String),
+    /// It is here, is not this pod's to use, and must not be pulled.
+    #[error(
+        "Container image \"{0}\" is present with pull policy of Never but does not have the proper auth credentials"
+    )]
+    NotAllowed(String),
     /// It could not be pulled.
     #[error("{0}")]
     Pull(String),
@@ -58,7 +72,7 @@ impl ImageError {
     /// The word for machines.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::NeverPull(_) => "ErrImageNeverPull",
+            Self::NeverPull(_) | Self::NotAllowed(_) => "ErrImageNeverPull",
             Self::Pull(_) => "ErrImagePull",
             Self::Name { .. } => "InvalidImageName",
             Self::Inspect { .. } => "ImageInspectError",
@@ -68,8 +82,13 @@ impl ImageError {
 
 impl Images {
     /// Images of a runtime.
-    pub fn new(runtime: Runtime, parallel: usize) -> Self {
-        Self { runtime, pulls: Semaphore::new(parallel.clamp(1, Semaphore::MAX_PERMITS)) }
+    pub fn new(runtime: Runtime, config: &Config) -> Self {
+        Self {
+            runtime,
+            turns: Semaphore::new(config.parallel_pulls.clamp(1, Semaphore::MAX_PERMITS)),
+            pulls: Pulls::new(&config.root_dir, config.image_verification.clone()),
+            settled: OnceCell::new(),
+        }
     }
 
     /// Has an image be there; tells what it does by `tell`.
@@ -80,64 +99,72 @@ impl Images {
         secrets: &[Value],
         tell: impl Fn(EventType, &str, &str),
     ) -> Result<Found, ImageError> {
+        self.settled.get_or_try_init(|| self.settle(image)).await?;
+        let credentials = credentials::of(secrets, image);
         let present = self.find(image).await?;
-        let pull = match policy {
-            "Always" => true,
-            "Never" => false,
-            _ => present.is_none(),
+        let allowed = match &present {
+            Some(found) if policy != "Always" => {
+                let secrets: Vec<SecretUse> = credentials.iter().map(|one| one.secret.clone()).collect();
+                self.pulls.may_use(image, &found.reference, &secrets).await
+            }
+            _ => false,
         };
-        match present {
-            Some(found) if !pull => {
+        match (present, policy) {
+            (Some(found), _) if allowed => {
                 let message =
                     format!("Container image \"{image}\" already present on machine and can be accessed by the pod");
                 tell(EventType::Normal, "Pulled", &message);
                 Ok(found)
             }
-            None if !pull => {
-                let error = ImageError::NeverPull(image.to_owned());
+            (present, "Never") => {
+                let name = image.to_owned();
+                let error = if present.is_some() { ImageError::NotAllowed(name) } else { ImageError::NeverPull(name) };
                 tell(EventType::Warning, "ErrImageNeverPull", &error.to_string());
                 Err(error)
             }
-            _ => self.pull(image, secrets, tell).await,
+            _ => self.pull(image, credentials, tell).await,
         }
+    }
+
+    /// Brings what is known of pulls in line with what is there.
+    async fn settle(&self, image: &str) -> Result<(), ImageError> {
+        let listed = async {
+            let request = v1::ListImagesRequest { filter: None };
+            Ok::<_, tonic::Status>(self.runtime.images.clone().list_images(request).await?.into_inner().images)
+        };
+        let settled = self.pulls.settle(listed).await;
+        settled.map_err(|status: tonic::Status| ImageError::Inspect {
+            image: image.to_owned(),
+            problem: status.message().to_owned(),
+        })
     }
 
     async fn pull(
         &self,
         image: &str,
-        secrets: &[Value],
+        credentials: Vec<Credential>,
         tell: impl Fn(EventType, &str, &str),
     ) -> Result<Found, ImageError> {
         tell(EventType::Normal, "Pulling", &format!("Pulling image \"{image}\""));
         let asked = Instant::now();
-        let _turn = self.pulls.acquire().await.expect("the semaphore is never closed");
+        let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
         let begun = Instant::now();
-        let mut attempts: Vec<Option<v1::AuthConfig>> = credentials::of(secrets, image).into_iter().map(Some).collect();
-        // Without credentials that fit, and after those that do not.
-        attempts.push(None);
-        let mut failure = String::new();
-        for auth in attempts {
-            let spec = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
-            let request = v1::PullImageRequest { image: Some(spec), auth, sandbox_config: None };
-            match self.runtime.images.clone().pull_image(request).await {
-                Ok(_) => {
-                    failure.clear();
-                    break;
+        let noted = self.pulls.begin(image).await;
+        noted.map_err(|error| ImageError::Pull(format!("failed to record image pull intent: {error}")))?;
+        let pulled = self.fetch(image, credentials).await;
+        let note = pulled.as_ref().ok().map(|(status, by)| (status.id.as_str(), by.as_ref()));
+        self.pulls.end(image, note).await;
+        let status = match pulled {
+            Ok((status, _)) => status,
+            Err(error) => {
+                if let ImageError::Pull(failure) = &error {
+                    tell(EventType::Warning, "Failed", &format!("Failed to pull image \"{image}\": {failure}"));
                 }
-                Err(status) if status.code() == tonic::Code::InvalidArgument => {
-                    return Err(ImageError::Name { image: image.to_owned(), problem: status.message().to_owned() });
-                }
-                Err(status) => failure = status.message().to_owned(),
+                return Err(error);
             }
-        }
-        if !failure.is_empty() {
-            tell(EventType::Warning, "Failed", &format!("Failed to pull image \"{image}\": {failure}"));
-            return Err(ImageError::Pull(failure));
-        }
-        let pulled = self.status(image).await?;
-        let Some(status) = pulled else {
-            return Err(ImageError::Pull(format!("image \"{image}\" was pulled and is gone")));
         };
+        // What is removed meanwhile is forgotten sooner or later; a runtime that does not answer now is asked next time.
+        let _ = self.settle(image).await;
         let (took, waited) = (shown(begun.elapsed()), shown(asked.elapsed()));
         let message = format!(
             "Successfully pulled image \"{image}\" in {took} ({waited} including waiting). Image size: {} bytes.",
@@ -145,6 +172,39 @@ impl Images {
         );
         tell(EventType::Normal, "Pulled", &message);
         Ok(read(status))
+    }
+
+    /// Pulls with each of the credentials until one does, or without any if there are none; says which one did.
+    async fn fetch(
+        &self,
+        image: &str,
+        credentials: Vec<Credential>,
+    ) -> Result<(v1::Image, Option<SecretUse>), ImageError> {
+        let mut attempts: Vec<Option<Credential>> = credentials.into_iter().map(Some).collect();
+        if attempts.is_empty() {
+            attempts.push(None);
+        }
+        let mut failures: Vec<String> = Vec::new();
+        for credential in attempts {
+            let spec = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
+            let (auth, secret) = credential.map(|one| (one.auth, one.secret)).unzip();
+            let request = v1::PullImageRequest { image: Some(spec), auth, sandbox_config: None };
+            match self.runtime.images.clone().pull_image(request).await {
+                Ok(_) => {
+                    let gone = || ImageError::Pull(format!("image \"{image}\" was pulled and is gone"));
+                    return Ok((self.status(image).await?.ok_or_else(gone)?, secret));
+                }
+                Err(status) if status.code() == tonic::Code::InvalidArgument => {
+                    return Err(ImageError::Name { image: image.to_owned(), problem: status.message().to_owned() });
+                }
+                Err(status) if failures.iter().any(|one| one == status.message()) => {}
+                Err(status) => failures.push(status.message().to_owned()),
+            }
+        }
+        match failures.as_slice() {
+            [one] => Err(ImageError::Pull(one.clone())),
+            several => Err(ImageError::Pull(format!("[{}]", several.join(", ")))),
+        }
     }
 
     async fn find(&self, image: &str) -> Result<Option<Found>, ImageError> {

@@ -102,7 +102,7 @@ impl Kubelet {
             std::fs::create_dir_all(&path).map_err(|source| StartError::Directory { path, source })?;
         }
         check_reserved_memory(&config)?;
-        let groups = Groups::new(&config)?;
+        let groups = groups(&config)?;
         let version = runtime.runtime.clone().version(v1::VersionRequest::default()).await;
         let version = version.map_err(StartError::Runtime)?.into_inner();
         let facts = Facts { host_ips: addresses(&config)?, runtime_name: version.runtime_name };
@@ -158,7 +158,7 @@ impl Kubelet {
         tasks.spawn(housekeeping::run(keeping));
         let connected = Arc::new(Notify::new());
         tasks.spawn(node::keep_network(own_node.clone(), runtime.clone(), Arc::clone(&connected)));
-        tasks.spawn(node::keep_registered(node::Registration {
+        let registration = node::Registration {
             port: address.port(),
             client: client.clone(),
             node: own_node,
@@ -168,8 +168,13 @@ impl Kubelet {
             connected,
             registered: Arc::clone(&registered),
             config: config.clone(),
-        }));
-        tasks.spawn(node::keep_lease(client, config.node_name.clone(), config.lease_seconds));
+        };
+        if config.standalone {
+            registered.notify_one();
+        } else {
+            tasks.spawn(node::keep_registered(registration));
+            tasks.spawn(node::keep_lease(client, config.node_name.clone(), config.lease_seconds));
+        }
         let shutdown = shutdown::is_wanted(&config).then_some((shutdown, config));
         Ok(Self { tasks, registered, address, shutdown })
     }
@@ -203,6 +208,27 @@ impl Kubelet {
     }
 }
 
+/// The groups of the classes are made at once; pods that need one which cannot be made say so themselves.
+fn groups(config: &Config) -> Result<Groups, StartError> {
+    let groups = Groups::new(config)?;
+    if config.cgroups_per_qos
+        && let Err(error) = groups.prepare(&available(config))
+    {
+        tracing::error!(%error, "the groups of the classes of pods cannot be made");
+    }
+    Ok(groups)
+}
+
+/// What a node's pods may use together: all that is not reserved, also what is to be kept free.
+fn available(config: &Config) -> Amounts {
+    let mut all = node::capacity(config, &Machine::read(&config.root_dir));
+    for (name, amount) in &mut all {
+        let left = amount.sub(config.reserved.get(name).copied().unwrap_or(Quantity::ZERO));
+        *amount = if left.is_negative() { Quantity::ZERO.with_format(amount.format()) } else { left };
+    }
+    all
+}
+
 /// What workers share, before it is put together.
 struct Parts {
     config: Config,
@@ -224,7 +250,7 @@ impl Parts {
         let situation = Arc::clone(&self.situation);
         let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name, situation);
         Context {
-            images: Images::new(self.runtime.clone(), config.parallel_pulls),
+            images: Images::new(self.runtime.clone(), &config),
             objects: Objects::new(client.clone(), self.notices),
             volumes: Volumes::new(client.clone(), &config.root_dir, csi),
             claims: Claims::new(client.clone(), self.drivers, &config.root_dir),

@@ -45,6 +45,7 @@ pub mod sandbox;
 pub mod security;
 mod server;
 pub mod shutdown;
+pub mod standalone;
 mod static_pods;
 pub mod status;
 pub mod swap;

@@ -193,6 +193,12 @@ impl Pods {
         {
             handle.desired.send_if_modified(|desired| !std::mem::replace(&mut desired.gone, true));
         }
+        if synced && self.context.config.cgroups_per_qos {
+            let asked = crate::resources::burstable_milli(wanted.values().map(|pod| Pod(pod)));
+            if let Err(error) = self.context.groups.weigh(asked) {
+                tracing::warn!(%error, "the classes of pods do not have their shares of the processors");
+            }
+        }
         self.known.set(wanted);
     }
 

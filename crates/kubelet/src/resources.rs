@@ -175,6 +175,32 @@ pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64
     }
 }
 
+/// What a pod's containers may use together, and what its sandbox needs besides: runtimes that make a machine of it size it so.
+pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContainerResources) {
+    let overhead = amounts(&pod.spec()["overhead"]);
+    let without = |mut sum: Amounts| {
+        for (name, amount) in &overhead {
+            if let Some(known) = sum.get_mut(name) {
+                *known = known.sub(*amount);
+            }
+        }
+        sum
+    };
+    // What a sandbox needs is both, a request and a limit.
+    let of = |requests: &Amounts, limits: &Amounts| {
+        let milli = |amounts: &Amounts| amounts.get("cpu").map(|amount| amount.milli_value());
+        v1::LinuxContainerResources {
+            cpu_period: CPU_PERIOD,
+            cpu_quota: cpu_quota(milli(limits).unwrap_or(0)),
+            cpu_shares: cpu_shares(milli(requests).or(milli(limits)).unwrap_or(0)),
+            memory_limit_in_bytes: limits.get("memory").map_or(0, |memory| memory.value()),
+            ..Default::default()
+        }
+    };
+    let together = of(&without(pod_requests(pod)), &without(pod_limits(pod)));
+    (together, if overhead.is_empty() { v1::LinuxContainerResources::default() } else { of(&overhead, &overhead) })
+}
+
 /// The names of the resources by which a running container differs from what is wanted of it.
 pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxContainerResources) -> Vec<&'static str> {
     let mut names = Vec::new();
@@ -229,23 +255,49 @@ fn page_size(size: &str) -> String {
     format!("{}B", size.trim_end_matches('i'))
 }
 
+/// The part of a group's path that is of pods that ask for less than they may use.
+pub const BURSTABLE: &str = "/burstable";
+/// And of those that ask for nothing.
+pub const BEST_EFFORT: &str = "/besteffort";
+
 /// The group of a pod, below the class that it belongs to.
 pub fn cgroup(root: &str, pod: Pod<'_>) -> String {
     let class = match qos_class(pod.spec()) {
         "Guaranteed" => "",
-        "BestEffort" => "/besteffort",
-        _ => "/burstable",
+        "BestEffort" => BEST_EFFORT,
+        _ => BURSTABLE,
     };
     group_in(root, class, pod.uid())
 }
 
+/// The group of a class, or of all pods if it is none.
+pub fn class_group(root: &str, class: &str) -> String {
+    format!("{}/kubepods{class}", root.trim_end_matches('/'))
+}
+
+/// What the group of all pods may use, as the OCI runtime specification says it.
+pub fn of_all_pods(available: &Amounts) -> serde_json::Value {
+    let amount = |name: &str| available.get(name).copied().unwrap_or(Quantity::ZERO);
+    let mut all = serde_json::json!({"cpu": {"shares": (cpu_shares(amount("cpu").milli_value()))}});
+    if !amount("memory").is_zero() {
+        all["memory"] = serde_json::json!({"limit": (amount("memory").value())});
+    }
+    all
+}
+
+/// What the pods of the class between the others ask for of the processors together, in thousandths of one.
+pub fn burstable_milli<'a>(pods: impl Iterator<Item = Pod<'a>>) -> i64 {
+    let asked = |pod: Pod<'_>| pod_requests(pod).get("cpu").map_or(0, |amount| amount.milli_value());
+    pods.filter(|pod| !pod.is_ended() && qos_class(pod.spec()) == "Burstable").map(asked).sum()
+}
+
 /// Where the group of a pod may be of which nothing but its uid is known.
 pub fn cgroups_of(root: &str, uid: &str) -> [String; 3] {
-    ["", "/burstable", "/besteffort"].map(|class| group_in(root, class, uid))
+    ["", BURSTABLE, BEST_EFFORT].map(|class| group_in(root, class, uid))
 }
 
 fn group_in(root: &str, class: &str, uid: &str) -> String {
-    format!("{}/kubepods{class}/pod{uid}", root.trim_end_matches('/'))
+    format!("{}/pod{uid}", class_group(root, class))
 }
 
 /// What a pod's group may use, as the OCI runtime specification says it, with at most so many processes.
@@ -304,6 +356,38 @@ mod tests {
             "memory": {"limit": 128 << 20}, "pids": {"limit": 7}});
         assert_eq!(of_pod(Pod(&pod), Some(7)), expect);
         assert!(of_pod(Pod(&pod), None).get("pids").is_none());
+    }
+
+    #[test]
+    fn a_sandbox_is_told_what_is_its_own_and_what_its_containers_have() {
+        let mut pod =
+            value!({"spec": {"containers": [(container("a", "100m", "200m")), (container("b", "100m", "300m"))]}});
+        let shown = |one: &v1::LinuxContainerResources| (one.cpu_shares, one.cpu_quota, one.memory_limit_in_bytes);
+        let (together, own) = of_sandbox(Pod(&pod));
+        assert_eq!(shown(&together), (204, 50_000, 128 << 20));
+        assert_eq!(own, v1::LinuxContainerResources::default());
+        let overhead = value!({"cpu": "250m", "memory": "32Mi"});
+        pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("overhead", overhead);
+        let (together, own) = of_sandbox(Pod(&pod));
+        assert_eq!(shown(&together), (204, 50_000, 128 << 20));
+        assert_eq!(shown(&own), (256, 25_000, 32 << 20));
+    }
+
+    #[test]
+    fn the_group_of_a_class_weighs_what_its_pods_ask_for() {
+        let pod =
+            |phase: &str, containers: Value| value!({"status": {"phase": phase}, "spec": {"containers": containers}});
+        let pods = [
+            pod("Running", value!([(container("a", "100m", "200m")), (container("b", "150m", "300m"))])),
+            pod("Pending", value!([(container("a", "50m", "200m"))])),
+            pod("Succeeded", value!([(container("a", "500m", "2"))])),
+            pod("Running", value!([(container("guaranteed", "1", "1"))])),
+            pod("Running", value!([{"name": "asks for nothing"}])),
+        ];
+        assert_eq!(burstable_milli(pods.iter().map(Pod)), 300);
+        let available =
+            Amounts::from([("cpu".to_owned(), "2".parse().unwrap()), ("memory".to_owned(), "1Gi".parse().unwrap())]);
+        assert_eq!(of_all_pods(&available), serde_json::json!({"cpu": {"shares": 2048}, "memory": {"limit": 1 << 30}}));
     }
 
     #[test]

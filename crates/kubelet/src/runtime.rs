@@ -20,6 +20,8 @@ const TERMINATION_BYTES_MAX: u64 = 4096;
 const LOG_BYTES_MAX: u64 = 2048;
 /// And how many lines of it.
 const LOG_LINES_MAX: usize = 80;
+/// How much of a log's file has all of that, with times and tags, after a first record that may be cut: one of 16 KiB, the longest.
+const LOG_TAIL_BYTES: u64 = LOG_BYTES_MAX * 4 + (16 << 10);
 /// Stopping takes a little longer than the time that a container is given.
 const STOP_MARGIN: Duration = Duration::from_secs(120);
 
@@ -134,7 +136,7 @@ fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
         if !word.is_empty() {
             exit.message = word;
         } else if by_log && exit.code != 0 {
-            exit.message = tail(&log, LOG_BYTES_MAX * 4).map(|text| last_lines(&text)).unwrap_or_default();
+            exit.message = tail(&log, LOG_TAIL_BYTES).map(|text| last_lines(&text)).unwrap_or_default();
         }
     }
     container
@@ -152,8 +154,14 @@ fn tail(path: &str, bytes_max: u64) -> Option<String> {
 
 /// The last lines of a CRI log, without times and tags.
 fn last_lines(log: &str) -> String {
-    let text = |line: &str| line.splitn(4, ' ').nth(3).map(|text| format!("{text}\n"));
-    let lines: Vec<String> = log.lines().filter_map(text).collect();
+    let text = |record: &str| {
+        let mut parts = record.splitn(4, ' ').skip(2);
+        let (tag, text) = (parts.next()?, parts.next()?);
+        // A part of a line has its end elsewhere, or nowhere.
+        Some(format!("{text}{}", if tag == "P" { "" } else { "\n" }))
+    };
+    let cut = log.len() as u64 >= LOG_TAIL_BYTES;
+    let lines: Vec<String> = log.lines().skip(usize::from(cut)).filter_map(text).collect();
     let text: String = lines[lines.len().saturating_sub(LOG_LINES_MAX)..].concat();
     let start = text.len().saturating_sub(LOG_BYTES_MAX as usize);
     text[text.ceil_char_boundary(start)..].to_owned()
@@ -167,6 +175,11 @@ mod tests {
     fn the_end_of_a_log_stands_in_for_a_last_word() {
         let log = "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stderr F two words\n";
         assert_eq!(last_lines(log), "one\ntwo words\n");
+        assert_eq!(last_lines("t stdout P DONE\n"), "DONE");
+        assert_eq!(last_lines("t stdout P long \nt stdout F line\n"), "long line\n");
+        let whole = format!("t stdout F {}\n", "x y ".repeat(8000));
+        let cut = &whole[whole.len() - LOG_TAIL_BYTES as usize + 12..];
+        assert_eq!(last_lines(&format!("{cut}t stderr F end\n")), "end\n");
         let long: String = (0..5000).map(|n| format!("t stdout F line {n}\n")).collect();
         let end = last_lines(&long);
         assert!(end.len() <= 2048 && end.lines().count() <= 80 && end.ends_with("line 4999\n"), "{end}");

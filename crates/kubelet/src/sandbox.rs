@@ -8,7 +8,7 @@ use machinery::{Object, Value};
 use crate::dns::{self, Names};
 use crate::observed::labels;
 use crate::pod::Pod;
-use crate::security;
+use crate::{resources, security};
 
 /// What a sandbox needs to know besides its pod.
 pub struct Inputs<'a> {
@@ -36,6 +36,7 @@ pub fn config(pod: Pod<'_>, inputs: &Inputs<'_>) -> v1::PodSandboxConfig {
     };
     let mut security = security::of_sandbox(pod);
     security.namespace_options.get_or_insert_default().userns_options.clone_from(&inputs.users);
+    let (resources, overhead) = resources::of_sandbox(pod);
     v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
             name: pod.name().to_owned(),
@@ -53,8 +54,8 @@ pub fn config(pod: Pod<'_>, inputs: &Inputs<'_>) -> v1::PodSandboxConfig {
             cgroup_parent: inputs.cgroup.clone(),
             security_context: Some(security),
             sysctls: sysctls(pod),
-            overhead: None,
-            resources: None,
+            overhead: Some(overhead),
+            resources: Some(resources),
         }),
         windows: None,
     }

@@ -1,8 +1,12 @@
 //! Who a pod's processes are and what they may do, in CRI's words.
 
+use std::path::PathBuf;
+
 use cri::v1;
+use cri::v1::security_profile::ProfileType;
 use machinery::Value;
 
+use crate::config::Config;
 use crate::pod::{Container, Pod, Role};
 
 /// Why a container may not run.
@@ -30,6 +34,22 @@ pub enum SecurityError {
     },
 }
 
+/// What profiles of system calls mean on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profiles {
+    /// Where those are that pods name.
+    pub dir: PathBuf,
+    /// Whether those who name none have the runtime's; otherwise they have none.
+    pub by_default: bool,
+}
+
+impl Profiles {
+    /// As a kubelet is set up.
+    pub fn of(config: &Config) -> Self {
+        Self { dir: config.root_dir.join("seccomp"), by_default: config.seccomp_default }
+    }
+}
+
 /// What the kernel hides from containers, as other runtimes do.
 const MASKED: &[&str] = &[
     "/proc/asound",
@@ -53,7 +73,7 @@ pub fn of_sandbox(pod: Pod<'_>) -> v1::LinuxSandboxSecurityContext {
     let context = &pod.spec()["securityContext"];
     let privileged =
         pod.containers().any(|container| container.spec["securityContext"]["privileged"].as_bool() == Some(true));
-    let (groups, policy) = groups(pod, &[]);
+    let (groups, policy) = groups(pod);
     v1::LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(pod)),
         run_as_user: number(&context["runAsUser"]),
@@ -71,7 +91,7 @@ pub fn of_container(
     pod: Pod<'_>,
     container: Container<'_>,
     image_user: &ImageUser,
-    volume_groups: &[i64],
+    profiles: &Profiles,
     target_id: Option<String>,
 ) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
     let own = &container.spec["securityContext"];
@@ -82,7 +102,7 @@ pub fn of_container(
     let run_as_user = either("runAsUser").and_then(number);
     let as_image = run_as_user.is_none();
     verify(pod, container, either("runAsNonRoot"), run_as_user.as_ref().map(|id| id.value), image_user)?;
-    let (groups, policy) = groups(pod, volume_groups);
+    let (groups, policy) = groups(pod);
     let privileged = flag("privileged");
     let mut options = namespaces(pod);
     if let (Role::Ephemeral, Some(target)) = (container.role, target_id) {
@@ -100,7 +120,8 @@ pub fn of_container(
         }),
         privileged,
         namespace_options: Some(options),
-        run_as_user: run_as_user.or(if as_image { image_user.uid.map(|value| v1::Int64Value { value }) } else { None }),
+        // An image that names nobody means root; that is said, for a group alone is refused by runtimes.
+        run_as_user: run_as_user.or_else(|| image_user.number().map(|value| v1::Int64Value { value })),
         run_as_username: if as_image && image_user.uid.is_none() { image_user.name.clone() } else { String::new() },
         run_as_group: either("runAsGroup").and_then(number),
         readonly_rootfs: flag("readOnlyRootFilesystem"),
@@ -109,8 +130,8 @@ pub fn of_container(
         no_new_privs: own["allowPrivilegeEscalation"].as_bool() == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: Some(profile(either("seccompProfile"), privileged)),
-        apparmor: either("appArmorProfile").map(|value| profile(Some(value), privileged)),
+        seccomp: Some(profiles.seccomp(either("seccompProfile"))),
+        apparmor: either("appArmorProfile").map(profile),
         ..Default::default()
     })
 }
@@ -122,6 +143,13 @@ pub struct ImageUser {
     pub uid: Option<i64>,
     /// By name otherwise; empty if it says nothing.
     pub name: String,
+}
+
+impl ImageUser {
+    /// The number, if it is known without the image's files.
+    fn number(&self) -> Option<i64> {
+        self.uid.or_else(|| self.name.is_empty().then_some(0))
+    }
 }
 
 fn verify(
@@ -153,24 +181,36 @@ fn namespaces(pod: Pod<'_>) -> v1::NamespaceOption {
 }
 
 /// The groups of all containers: the pod's, and the one that its volumes belong to.
-fn groups(pod: Pod<'_>, of_volumes: &[i64]) -> (Vec<i64>, i32) {
+fn groups(pod: Pod<'_>) -> (Vec<i64>, i32) {
     let context = &pod.spec()["securityContext"];
     let mut groups: Vec<i64> = context["fsGroup"].as_int().into_iter().collect();
     groups.extend(context["supplementalGroups"].as_array().unwrap_or_default().iter().filter_map(Value::as_int));
-    groups.extend(of_volumes);
     let strict = context.str_at(&["supplementalGroupsPolicy"]) == Some("Strict");
     let policy = if strict { v1::SupplementalGroupsPolicy::Strict } else { v1::SupplementalGroupsPolicy::Merge };
     (groups, policy.into())
 }
 
-fn profile(value: Option<&Value>, privileged: bool) -> v1::SecurityProfile {
-    let kind = match value.and_then(|value| value.str_at(&["type"])) {
-        Some("RuntimeDefault") if !privileged => v1::security_profile::ProfileType::RuntimeDefault,
-        Some("Localhost") => v1::security_profile::ProfileType::Localhost,
-        _ => v1::security_profile::ProfileType::Unconfined,
+impl Profiles {
+    fn seccomp(&self, value: Option<&Value>) -> v1::SecurityProfile {
+        let default = if self.by_default { ProfileType::RuntimeDefault } else { ProfileType::Unconfined };
+        let of_default = v1::SecurityProfile { profile_type: default.into(), ..Default::default() };
+        let mut found = value.map_or(of_default, profile);
+        if found.profile_type() == ProfileType::Localhost {
+            found.localhost_ref = self.dir.join(&found.localhost_ref).display().to_string();
+        }
+        found
+    }
+}
+
+/// A profile as a pod says it. Whether a privileged container has one, the runtime knows.
+fn profile(value: &Value) -> v1::SecurityProfile {
+    let kind = match value.str_at(&["type"]) {
+        Some("RuntimeDefault") => ProfileType::RuntimeDefault,
+        Some("Localhost") => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
     };
-    let reference = value.and_then(|value| value.str_at(&["localhostProfile"])).unwrap_or_default();
-    v1::SecurityProfile { profile_type: kind.into(), localhost_ref: reference.to_owned() }
+    let reference = value.str_at(&["localhostProfile"]).filter(|_| kind == ProfileType::Localhost);
+    v1::SecurityProfile { profile_type: kind.into(), localhost_ref: reference.unwrap_or_default().to_owned() }
 }
 
 fn number(value: &Value) -> Option<v1::Int64Value> {
@@ -190,7 +230,35 @@ mod tests {
     fn context(pod: Value, own: Value, user: &ImageUser) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
         let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"securityContext": pod}});
         let spec = value!({"name": "c", "securityContext": own});
-        of_container(Pod(&pod), Container { spec: &spec, role: Role::App }, user, &[], None)
+        of_container(Pod(&pod), Container { spec: &spec, role: Role::App }, user, &Profiles::default(), None)
+    }
+
+    #[test]
+    fn profiles_are_files_of_the_node_and_their_absence_means_what_the_node_says() {
+        let check = |by_default: bool, value: Option<Value>, expect: (ProfileType, &str)| {
+            let profiles = Profiles { dir: "/var/lib/kubelet/seccomp".into(), by_default };
+            let found = profiles.seccomp(value.as_ref());
+            assert_eq!((found.profile_type(), found.localhost_ref.as_str()), expect, "{value:?} {by_default}");
+        };
+        let local = value!({"type": "Localhost", "localhostProfile": "team/a.json"});
+        check(false, Some(local.clone()), (ProfileType::Localhost, "/var/lib/kubelet/seccomp/team/a.json"));
+        check(true, Some(local), (ProfileType::Localhost, "/var/lib/kubelet/seccomp/team/a.json"));
+        check(true, Some(value!({"type": "Unconfined"})), (ProfileType::Unconfined, ""));
+        check(false, Some(value!({"type": "RuntimeDefault"})), (ProfileType::RuntimeDefault, ""));
+        check(false, None, (ProfileType::Unconfined, ""));
+        check(true, None, (ProfileType::RuntimeDefault, ""));
+    }
+
+    #[test]
+    fn a_group_alone_is_roots_where_the_image_names_nobody() {
+        let check = |user: &ImageUser, expect: (Option<i64>, &str)| {
+            let found = context(value!({"runAsGroup": 30}), value!({}), user).unwrap();
+            assert_eq!(found.run_as_group.map(|id| id.value), Some(30));
+            assert_eq!((found.run_as_user.map(|id| id.value), found.run_as_username.as_str()), expect, "{user:?}");
+        };
+        check(&ImageUser::default(), (Some(0), ""));
+        check(&ImageUser { uid: None, name: "web".into() }, (None, "web"));
+        check(&ImageUser { uid: Some(5), name: String::new() }, (Some(5), ""));
     }
 
     #[test]

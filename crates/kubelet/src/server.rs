@@ -1,6 +1,8 @@
 //! The kubelet's own server: logs, commands, statistics and health, for whoever the API server lets.
 
 mod access;
+mod cadvisor;
+mod collected;
 mod logs;
 mod metrics;
 mod stream;
@@ -195,10 +197,10 @@ impl Server {
             ["healthz", ..] | ["livez"] | ["readyz"] if get => text(StatusCode::OK, "ok"),
             ["pods" | "runningpods"] if get => self.pods(),
             ["configz"] if get => self.configz(),
-            ["stats", "summary"] if get => summary::summary(&self.context).await,
+            ["stats", "summary"] if get => summary::summary(&self.context, &self.known).await,
             ["metrics"] if get => metrics::own(&self.context, &self.known).await,
             ["metrics", "resource"] if get => metrics::resource(&self.context).await,
-            ["metrics", "cadvisor"] if get => metrics::cadvisor(&self.context).await,
+            ["metrics", "cadvisor"] if get => cadvisor::cadvisor(&self.context, &self.known).await,
             ["metrics", "probes"] if get => metrics::probes(),
             ["containerLogs", namespace, pod, container] if get => {
                 self.container_logs(namespace, pod, container, asked).await

@@ -17,6 +17,10 @@ pub struct NodeUsage {
     pub memory_free: u64,
     /// Memory that can be had without swapping.
     pub memory_available: u64,
+    /// Swap in all.
+    pub swap_total: u64,
+    /// Swap that nobody uses.
+    pub swap_free: u64,
     /// Processes and threads.
     pub pids: u64,
     /// How many there can be.
@@ -54,6 +58,8 @@ impl NodeUsage {
             memory_total: kib("MemTotal:"),
             memory_free: kib("MemFree:"),
             memory_available: kib("MemAvailable:"),
+            swap_total: kib("SwapTotal:"),
+            swap_free: kib("SwapFree:"),
             pids: threads.unwrap_or(0),
             pids_max: text("/proc/sys/kernel/pid_max").trim().parse().unwrap_or(0),
             boot: Time::from_unix(field(&stat, "btime").and_then(|at| i64::try_from(at).ok()).unwrap_or(0), 0),

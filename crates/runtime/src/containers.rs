@@ -10,6 +10,7 @@ use container::cgroup::Cgroup;
 use container::protocol::Start;
 use cri::v1;
 use image::Image;
+use rustix::mount::MountPropagationFlags;
 
 use crate::error::Error;
 use crate::record::{self, Phase};
@@ -78,7 +79,8 @@ impl Runtime {
         rootfs::mount_writable(&self.images.lower_dirs(image), dir, &root, maps.as_ref(), sandbox.record().pause)
             .map_err(Error::io("mount the container's root"))?;
         let record = sandbox.record();
-        let (prepared, mounted_layers) = self.prepare_mounts(dir, &config, record.pause)?;
+        let foreign = self.foreign_runtime(&record.handler);
+        let (prepared, mounted_layers) = self.prepare_mounts(dir, &config, record.pause, foreign.is_some())?;
         let parent = record.cgroup.rsplit_once('/').map_or("", |(parent, _)| parent);
         let security = config.linux.clone().unwrap_or_default().security_context.unwrap_or_default();
         let user = resolve_user(&root, &security, image)?;
@@ -99,6 +101,8 @@ impl Runtime {
             provided: &sandbox.provided(),
             prepared: &prepared,
             users: maps.is_some(),
+            foreign: foreign.is_some(),
+            ulimits: &self.config.ulimits,
         })?;
         cdi::inject(&mut spec, &cdi::wanted(&config))?;
         fs::write(bundle.join("config.json"), spec.to_string()).map_err(Error::io("write the bundle"))?;
@@ -126,14 +130,22 @@ impl Runtime {
         })
     }
 
-    /// Mounts what a container's description cannot say: images, and volumes shown through a user namespace.
+    /// The program that a handler means, if it is not the runtime inside.
+    fn foreign_runtime(&self, handler: &str) -> Option<PathBuf> {
+        self.config.handlers.get(handler).filter(|path| !path.as_os_str().is_empty()).cloned()
+    }
+
+    /// Mounts what a container's description cannot say: images, volumes shown through a user namespace, and those that
+    /// let less through than others.
     fn prepare_mounts(
         &self,
         dir: &Path,
         config: &v1::ContainerConfig,
         pause: i32,
+        foreign: bool,
     ) -> Result<(BTreeMap<usize, PathBuf>, Vec<String>), Error> {
         let (mut prepared, mut layers) = (BTreeMap::new(), Vec::new());
+        let weaker = if foreign { BTreeMap::new() } else { spec::weaker(&config.mounts) };
         for (n, mount) in config.mounts.iter().enumerate() {
             let target = dir.join("mounts").join(n.to_string());
             let wanted = mount.image.as_ref().map_or("", |image| image.image.as_str());
@@ -149,6 +161,11 @@ impl Runtime {
                 let source = spec::host_source(Path::new(&mount.host_path)).map_err(spec::SpecError::from)?;
                 rootfs::mount_mapped(&source, &target, pause)
                     .map_err(Error::io(format!("map the owners of {}", mount.host_path)))?;
+                prepared.insert(n, target);
+            } else if let Some(propagation) = weaker.get(&n) {
+                let source = spec::host_source(Path::new(&mount.host_path)).map_err(spec::SpecError::from)?;
+                rootfs::mount_apart(&source, &target, flags_of(*propagation))
+                    .map_err(Error::io(format!("bind {} apart", mount.host_path)))?;
                 prepared.insert(n, target);
             }
         }
@@ -190,12 +207,7 @@ impl Runtime {
             terminal: record.config.tty,
             stdin: record.config.stdin,
             shared_pids: pid_mode != v1::NamespaceMode::Container,
-            runtime: self
-                .config
-                .handlers
-                .get(&sandbox_record.handler)
-                .filter(|path| !path.as_os_str().is_empty())
-                .cloned(),
+            runtime: self.foreign_runtime(&sandbox_record.handler),
         };
         match sandbox.shim.start(start).await {
             Ok(running) => {
@@ -401,6 +413,14 @@ fn merge(mut now: v1::LinuxContainerResources, change: &v1::LinuxContainerResour
     }
     now.unified.extend(change.unified.clone());
     now
+}
+
+fn flags_of(propagation: v1::MountPropagation) -> MountPropagationFlags {
+    match propagation {
+        v1::MountPropagation::PropagationPrivate => MountPropagationFlags::PRIVATE,
+        v1::MountPropagation::PropagationHostToContainer => MountPropagationFlags::DOWNSTREAM,
+        v1::MountPropagation::PropagationBidirectional => MountPropagationFlags::SHARED,
+    }
 }
 
 /// The kernel lets a group go a moment after its last process.

@@ -25,9 +25,11 @@ mod signal;
 mod spec;
 mod stats;
 mod streaming;
+mod ulimit;
 mod user;
 
 pub use error::Error;
 pub use runtime::{Config, Runtime};
 pub use serve::{ServeError, serve};
 pub use spdy;
+pub use ulimit::{Ulimit, UlimitError};

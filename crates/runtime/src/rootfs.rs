@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use container::protocol::{IdMap, IdMaps};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, move_mount, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_bind_recursive,
+    mount_change, move_mount, unmount,
 };
 
 /// Mounts layers, topmost first, with what is written going to `own/upper`. In a user namespace, that of the process `pause`,
@@ -45,15 +46,24 @@ pub fn mount_writable(
 
 /// Mounts a directory or file with its owners shown through the user namespace of a process.
 pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> {
-    fs::create_dir_all(target.parent().unwrap_or(Path::new("/")))?;
-    if source.is_dir() {
-        fs::create_dir_all(target)?;
-    } else {
-        fs::write(target, "")?;
-    }
+    make_place(source, target)?;
     let tree = sys::clone_tree(source)?;
     sys::map_ids(tree.as_fd(), fs::File::open(format!("/proc/{pause}/ns/user"))?)?;
     Ok(move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// Binds a directory or file with everything below it, to let through what is mounted there later as it says.
+pub fn mount_apart(source: &Path, target: &Path, propagation: MountPropagationFlags) -> io::Result<()> {
+    make_place(source, target)?;
+    mount_bind_recursive(source, target)?;
+    // What is mounted in a shared place is shared at first.
+    Ok(mount_change(target, propagation | MountPropagationFlags::REC)?)
+}
+
+/// Something to mount on: a directory for a directory, a file for anything else.
+fn make_place(source: &Path, target: &Path) -> io::Result<()> {
+    fs::create_dir_all(target.parent().unwrap_or(Path::new("/")))?;
+    if source.is_dir() { fs::create_dir_all(target) } else { fs::write(target, "") }
 }
 
 /// A path inside a directory, resolved there: links do not lead out of it.

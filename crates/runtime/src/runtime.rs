@@ -16,6 +16,7 @@ use tokio::sync::{broadcast, watch};
 use crate::error::Error;
 use crate::record::{self, Phase};
 use crate::streaming::Tickets;
+use crate::ulimit::Ulimit;
 
 /// Events that a slow listener may be behind.
 const EVENTS_MAX: usize = 1024;
@@ -36,6 +37,8 @@ pub struct Config {
     pub registries: Registries,
     /// Images that need no registry.
     pub builtins: Vec<Builtin>,
+    /// Limits of every container's processes.
+    pub ulimits: Vec<Ulimit>,
     /// Who connects sandboxes.
     pub network: Arc<dyn Network>,
 }

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use cri::v1;
 use serde_json::{Value, json};
 
+use crate::ulimit::Ulimit;
 use crate::user::User;
 
 pub use devices::DeviceError;
-pub use mounts::{MountError, host_source};
+pub use mounts::{MountError, host_source, weaker};
 pub use resources::resources;
 pub use security::{SecurityError, capabilities};
 
@@ -59,6 +60,10 @@ pub struct Inputs<'a> {
     pub prepared: &'a BTreeMap<usize, PathBuf>,
     /// The sandbox has a user namespace.
     pub users: bool,
+    /// It is run by another runtime than the one inside.
+    pub foreign: bool,
+    /// Limits of its processes; without any they are the runtime's own.
+    pub ulimits: &'a [Ulimit],
 }
 
 /// Describes a container.
@@ -140,6 +145,9 @@ fn process(inputs: &Inputs<'_>, security: &v1::LinuxContainerSecurityContext) ->
     });
     if let Some(resources) = config.linux.as_ref().and_then(|linux| linux.resources.as_ref()) {
         process["oomScoreAdj"] = json!(resources.oom_score_adj);
+    }
+    if !inputs.ulimits.is_empty() {
+        process["rlimits"] = inputs.ulimits.iter().map(Ulimit::shown).collect();
     }
     if let Some(profile) = security::apparmor(security)? {
         process["apparmorProfile"] = json!(profile);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 use consensus::{Group, Peer};
-use mvcc::{CorruptCheckpoint, Revision, State};
+use mvcc::{CorruptCheckpoint, State};
 
 use crate::checkpoint::CheckpointError;
 use crate::client::{Remote, RemoteConfig, RemoteError};

@@ -89,10 +89,15 @@ pub fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
+/// Whether it asks for WebSocket.
+pub fn is_websocket(headers: &HeaderMap) -> bool {
+    let asked = headers.get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    is_upgrade(headers) && asked.eq_ignore_ascii_case("websocket")
+}
+
 /// The protocols that a client offers inside WebSocket, the most wanted first; none if it asks for something else.
 pub fn websocket_protocols(headers: &HeaderMap) -> Vec<&str> {
-    let asked = headers.get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !is_upgrade(headers) || !asked.eq_ignore_ascii_case("websocket") {
+    if !is_websocket(headers) {
         return Vec::new();
     }
     tokens(headers, &http::header::SEC_WEBSOCKET_PROTOCOL).collect()

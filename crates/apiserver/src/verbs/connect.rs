@@ -36,6 +36,10 @@ pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<Answer, Status> 
 async fn log(call: &Call<'_>) -> Result<Answer, Status> {
     let name = &call.resource.name;
     let options = LogOptions::of(&call.asked.query, name)?;
+    let offered = headers::websocket_protocols(&call.asked.headers);
+    if !proxy::has_messages(&offered) {
+        return Err(Status::bad_request(format!("requested protocol(s) are not supported: {offered:?}")));
+    }
     let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let container = choose(&pod, &options.container)?;
     let Some(node) = node_of(&pod) else {
@@ -59,6 +63,10 @@ async fn log(call: &Call<'_>) -> Result<Answer, Status> {
     })?;
     if !(200..=206).contains(&answer.status().as_u16()) {
         return Err(refusal(answer, GroupName::new("", "pods/log"), name).await);
+    }
+    if headers::is_websocket(&call.asked.headers) {
+        let client = upgrade(call)?.1;
+        return proxy::messages(&call.asked.headers, client, answer.into_body()).map_err(|error| failed(&error));
     }
     let mut returned = proxy::returned(answer);
     *returned.status_mut() = StatusCode::OK;

@@ -1,6 +1,8 @@
 //! Logs, processes and ports of pods, by every protocol that clients and kubelets speak.
 
 use apiserver::proxy::Kubelets;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::Request;
@@ -94,6 +96,31 @@ async fn talk(mut socket: Socket) {
         }
     }
     assert_eq!(status.as_deref(), Some(SUCCESS.as_bytes()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_comes_in_messages_to_whom_a_websocket_is_all_there_is() {
+    let (cluster, kubelet) = cluster(&[]).await;
+    let log = format!("{POD}/log");
+    let whole = "log by /containerLogs/default/p/c\n";
+    for protocol in ["binary.k8s.io", "base64.binary.k8s.io"] {
+        let (mut socket, chosen) = websocket(&cluster, &log, protocol, TOKEN).await.unwrap();
+        assert_eq!(chosen, protocol);
+        let mut heard = Vec::new();
+        let mut closed = false;
+        while let Some(Ok(message)) = socket.next().await {
+            match message {
+                Message::Binary(bytes) if protocol == "binary.k8s.io" => heard.extend_from_slice(&bytes),
+                Message::Text(text) if protocol != "binary.k8s.io" => heard.extend(BASE64.decode(text).unwrap()),
+                Message::Close(_) => closed = true,
+                other => panic!("{other}"),
+            }
+        }
+        assert!(closed, "the end is said");
+        assert_eq!(String::from_utf8(heard).unwrap(), whole);
+    }
+    assert!(!kubelet.seen()[0].headers.contains_key("upgrade"), "a kubelet gives it as it is");
+    assert_eq!(websocket(&cluster, &log, "channel.k8s.io", TOKEN).await.err(), Some(400));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,8 +10,32 @@ use super::value_of;
 pub struct Usage {
     /// Processor time in nanoseconds.
     pub cpu_nanos: Option<u64>,
+    /// The part of it that programs ran themselves.
+    pub cpu_user_nanos: Option<u64>,
+    /// The part of it that the kernel ran for them.
+    pub cpu_system_nanos: Option<u64>,
+    /// How often a quota was counted anew.
+    pub cpu_periods: Option<u64>,
+    /// How often it was used up.
+    pub cpu_throttled_periods: Option<u64>,
+    /// How long processes waited then.
+    pub cpu_throttled_nanos: Option<u64>,
+    /// Its weight against its neighbours, in the shares of version 1.
+    pub cpu_shares: Option<u64>,
+    /// Microseconds of each period that it may use, if there is a limit.
+    pub cpu_quota_micros: Option<u64>,
+    /// How long a period is.
+    pub cpu_period_micros: Option<u64>,
     /// Memory, caches included.
     pub memory_bytes: Option<u64>,
+    /// The most that it was.
+    pub memory_peak_bytes: Option<u64>,
+    /// How often the limit was met.
+    pub memory_limit_hits: Option<u64>,
+    /// What of it are pages of files.
+    pub cache_bytes: Option<u64>,
+    /// What of these is mapped.
+    pub mapped_bytes: Option<u64>,
     /// Memory without the caches that can go at once.
     pub working_set_bytes: Option<u64>,
     /// Anonymous memory.
@@ -59,15 +83,32 @@ pub struct Stall {
 /// Version 1 says a limit's absence with the largest multiple of a page.
 const NO_LIMIT: u64 = 1 << 60;
 
+/// The kernel tells some times of version 1 in hundredths of a second.
+const TICK_NANOS: u64 = 10_000_000;
+
 pub fn separate(file: impl Fn(&str, &str) -> PathBuf) -> Usage {
     let text = |controller: &str, name: &str| fs::read_to_string(file(controller, name)).unwrap_or_default();
     let number = |controller: &str, name: &str| text(controller, name).trim().parse::<u64>().ok();
     let stat = text("memory", "memory.stat");
     let memory = number("memory", "memory.usage_in_bytes");
     let with_swap = number("memory", "memory.memsw.usage_in_bytes");
+    let (times, cpu) = (text("cpuacct", "cpuacct.stat"), text("cpu", "cpu.stat"));
     Usage {
         cpu_nanos: number("cpuacct", "cpuacct.usage"),
+        cpu_user_nanos: value_of(&times, "user").map(|ticks| ticks * TICK_NANOS),
+        cpu_system_nanos: value_of(&times, "system").map(|ticks| ticks * TICK_NANOS),
+        cpu_periods: value_of(&cpu, "nr_periods"),
+        cpu_throttled_periods: value_of(&cpu, "nr_throttled"),
+        cpu_throttled_nanos: value_of(&cpu, "throttled_time"),
+        cpu_shares: number("cpu", "cpu.shares"),
+        // Without a limit it is -1, which is no number here.
+        cpu_quota_micros: number("cpu", "cpu.cfs_quota_us"),
+        cpu_period_micros: number("cpu", "cpu.cfs_period_us"),
         memory_bytes: memory,
+        memory_peak_bytes: number("memory", "memory.max_usage_in_bytes"),
+        memory_limit_hits: number("memory", "memory.failcnt"),
+        cache_bytes: value_of(&stat, "total_cache"),
+        mapped_bytes: value_of(&stat, "total_mapped_file"),
         working_set_bytes: memory.map(|all| all.saturating_sub(value_of(&stat, "total_inactive_file").unwrap_or(0))),
         rss_bytes: value_of(&stat, "total_rss"),
         memory_limit_bytes: number("memory", "memory.limit_in_bytes").filter(|limit| *limit < NO_LIMIT),
@@ -84,9 +125,25 @@ pub fn unified(dir: &Path) -> Usage {
     let number = |name: &str| text(name).trim().parse::<u64>().ok();
     let stat = text("memory.stat");
     let memory = number("memory.current");
+    let cpu = text("cpu.stat");
+    let nanos = |name: &str| value_of(&cpu, name).map(|micros| micros * 1000);
+    let most = text("cpu.max");
+    let mut most = most.split_whitespace().map(|word| word.parse::<u64>().ok());
     Usage {
-        cpu_nanos: value_of(&text("cpu.stat"), "usage_usec").map(|micros| micros * 1000),
+        cpu_nanos: nanos("usage_usec"),
+        cpu_user_nanos: nanos("user_usec"),
+        cpu_system_nanos: nanos("system_usec"),
+        cpu_periods: value_of(&cpu, "nr_periods"),
+        cpu_throttled_periods: value_of(&cpu, "nr_throttled"),
+        cpu_throttled_nanos: nanos("throttled_usec"),
+        cpu_shares: number("cpu.weight").map(shares_of_weight),
+        cpu_quota_micros: most.next().flatten(),
+        cpu_period_micros: most.next().flatten(),
         memory_bytes: memory,
+        memory_peak_bytes: number("memory.peak"),
+        memory_limit_hits: value_of(&text("memory.events"), "max"),
+        cache_bytes: value_of(&stat, "file"),
+        mapped_bytes: value_of(&stat, "file_mapped"),
         working_set_bytes: memory.map(|all| all.saturating_sub(value_of(&stat, "inactive_file").unwrap_or(0))),
         rss_bytes: value_of(&stat, "anon"),
         memory_limit_bytes: number("memory.max"),
@@ -98,6 +155,11 @@ pub fn unified(dir: &Path) -> Usage {
         memory_pressure: pressure(&text("memory.pressure")),
         io_pressure: pressure(&text("io.pressure")),
     }
+}
+
+/// Weights from 1 to 10000 are shares from 2 to 262144.
+fn shares_of_weight(weight: u64) -> u64 {
+    2 + weight.saturating_sub(1) * 262_142 / 9_999
 }
 
 fn pressure(text: &str) -> Option<Pressure> {
@@ -128,6 +190,41 @@ fn pressure(text: &str) -> Option<Pressure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_versions_tell_of_processors_and_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |files: &[(&str, &str)]| {
+            files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
+        };
+        let cpu = |usage: &Usage| {
+            let times = [usage.cpu_user_nanos, usage.cpu_system_nanos, usage.cpu_throttled_nanos];
+            (times, usage.cpu_periods, usage.cpu_throttled_periods, usage.cpu_quota_micros, usage.cpu_period_micros)
+        };
+        let expect = ([Some(20_000_000), Some(30_000_000), Some(5_000)], Some(9), Some(4), Some(50_000), Some(100_000));
+        write(&[
+            ("cpuacct.stat", "user 2\nsystem 3\n"),
+            ("cpu.stat", "nr_periods 9\nnr_throttled 4\nthrottled_time 5000\n"),
+            ("cpu.cfs_quota_us", "50000\n"),
+            ("cpu.cfs_period_us", "100000\n"),
+            ("memory.stat", "cache 1\ntotal_cache 4096\ntotal_mapped_file 512\n"),
+        ]);
+        let old = separate(|_, name| dir.path().join(name));
+        assert_eq!(cpu(&old), expect);
+        write(&[
+            ("cpu.stat", "user_usec 20000\nsystem_usec 30000\nnr_periods 9\nnr_throttled 4\nthrottled_usec 5\n"),
+            ("cpu.max", "50000 100000\n"),
+            ("cpu.weight", "100\n"),
+            ("memory.stat", "file 4096\nfile_mapped 512\n"),
+        ]);
+        let new = unified(dir.path());
+        assert_eq!(cpu(&new), expect);
+        assert_eq!((new.cache_bytes, new.mapped_bytes), (old.cache_bytes, old.mapped_bytes));
+        assert_eq!(new.cpu_shares, Some(2597));
+        write(&[("cpu.max", "max 100000\n"), ("cpu.cfs_quota_us", "-1\n")]);
+        assert_eq!(unified(dir.path()).cpu_quota_micros, None);
+        assert_eq!(separate(|_, name| dir.path().join(name)).cpu_quota_micros, None);
+    }
 
     #[test]
     fn pressure_is_read_line_by_line() {

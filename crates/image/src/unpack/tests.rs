@@ -47,8 +47,12 @@ impl Layer {
     }
 
     fn unpack(self, into: &Path) -> Result<Unpacked, UnpackError> {
-        unpack(self.0.into_inner().unwrap().as_slice(), into)
+        unpack(self.0.into_inner().unwrap().as_slice(), into, &room())
     }
+}
+
+fn room() -> Room {
+    Room { bytes: 1 << 20, bound: "a test allows".to_owned(), entries: 100 }
 }
 
 fn world() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -157,6 +161,25 @@ fn overlayfs_attributes_in_an_archive_are_ignored() {
 fn a_damaged_archive_is_an_error() {
     let (_dir, inside, _) = world();
     let bytes = Layer::new().file("a", &"x".repeat(5000)).0.into_inner().unwrap();
-    assert!(unpack(&bytes[..2000], &inside).is_err());
-    assert!(unpack(&[0xff; 1024][..], &inside).is_err());
+    assert!(unpack(&bytes[..2000], &inside, &room()).is_err());
+    assert!(unpack(&[0xff; 1024][..], &inside, &room()).is_err());
+}
+
+#[test]
+fn a_bomb_is_refused_before_it_goes_off() {
+    let (_dir, inside, _) = world();
+    let huge = {
+        let mut header = Layer::header(EntryType::Regular, 2 << 20);
+        header.set_path("huge").unwrap();
+        header.set_cksum();
+        header.as_bytes().to_vec()
+    };
+    let refused = unpack(huge.as_slice(), &inside, &room()).unwrap_err();
+    assert_eq!(refused.to_string(), "the layer is larger than a test allows");
+    assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "nothing of it is written");
+    let many = (0..101).fold(Layer::new(), |layer, n| layer.file(&format!("file-{n}"), ""));
+    assert_eq!(many.unpack(&inside).unwrap_err().to_string(), "the layer is larger than 100 entries");
+    let named = Layer::new().raw(EntryType::GNULongName, "././@LongLink", "", &vec![b'x'; 5 << 20]).file("f", "");
+    let (_dir, inside, _) = world();
+    assert!(matches!(named.unpack(&inside).unwrap_err(), UnpackError::Archive(_)), "a name is no place for 5 MiB");
 }

@@ -3,7 +3,7 @@
 use cri::v1;
 use cri::v1::security_profile::ProfileType;
 
-use crate::machine::{machine, script, secured, words};
+use crate::machine::{machine, machine_with, script, secured, words};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_groups_and_capabilities_are_as_asked() {
@@ -125,9 +125,64 @@ async fn mounts_are_read_only_recursive_and_propagate() {
         assert_eq!(m.shell(&id, &writable(dir)).await, expect, "{dir}");
     }
     assert_eq!(m.shell(&id, "cat /etc/one-file; echo x >/dev/mine && echo ok").await, "dataok");
-    std::fs::create_dir_all(host.join("late")).unwrap();
-    assert_eq!(m.shell(&id, "ls /slave/late | wc -l").await, "0");
     rustix::mount::unmount(host.join("sub"), rustix::mount::UnmountFlags::DETACH).unwrap();
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_mounted_later_is_seen_by_those_who_asked_and_by_nobody_else() {
+    use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount};
+    let Some(mut m) = machine().await else { return };
+    let sandbox = m.sandbox("later").await;
+    let host = m.path("shared");
+    std::fs::create_dir_all(host.join("late")).unwrap();
+    mount_bind(&host, &host).unwrap();
+    mount_change(&host, MountPropagationFlags::SHARED).unwrap();
+    let volume = |path: &str, propagation: v1::MountPropagation| v1::Mount {
+        container_path: path.into(),
+        host_path: host.display().to_string(),
+        propagation: propagation.into(),
+        ..Default::default()
+    };
+    let (none, down, both) = (
+        v1::MountPropagation::PropagationPrivate,
+        v1::MountPropagation::PropagationHostToContainer,
+        v1::MountPropagation::PropagationBidirectional,
+    );
+    let mut ids = Vec::new();
+    for (name, mounts) in [
+        ("alone", vec![volume("/none", none)]),
+        ("down", vec![volume("/none", none), volume("/down", down)]),
+        ("both", vec![volume("/none", none), volume("/down", down), volume("/both", both)]),
+    ] {
+        let config = secured(name, "sleep 1000", |security| security.privileged = true);
+        ids.push(m.run(&sandbox, v1::ContainerConfig { mounts, ..config }).await);
+    }
+    mount("tmpfs", host.join("late"), "tmpfs", MountFlags::empty(), None).unwrap();
+    std::fs::write(host.join("late/seen"), "").unwrap();
+    let seen = "for dir in none down both; do ls /$dir/late/seen 2>/dev/null; done; true";
+    assert_eq!(m.shell(&ids[0], seen).await, "");
+    assert_eq!(m.shell(&ids[1], seen).await, "/down/late/seen");
+    assert_eq!(m.shell(&ids[2], seen).await, "/down/late/seen\n/both/late/seen");
+    // And the other way round.
+    let own = "for dir in none down both; do mkdir -p /$dir/of-$dir && mount -t tmpfs t /$dir/of-$dir && touch /$dir/of-$dir/in; done";
+    m.shell(&ids[2], own).await;
+    let came = |name: &str| host.join(name).join("in").exists();
+    assert_eq!([came("of-none"), came("of-down"), came("of-both")], [false, false, true]);
+    for dir in [host.join("of-both"), host.join("late"), host.clone()] {
+        unmount(dir, UnmountFlags::DETACH).unwrap();
+    }
+    m.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_processes_are_those_that_the_runtime_is_given() {
+    let Some(mut m) = machine_with(&["--default-ulimit", "nofile=123:456", "--default-ulimit", "core=0"]).await else {
+        return;
+    };
+    let sandbox = m.sandbox("limits").await;
+    let (_, said) = m.output(&sandbox, script("c", "ulimit -Sn; ulimit -Hn; ulimit -c")).await;
+    assert_eq!(said, "123\n456\n0\n");
     m.finish().await;
 }
 

@@ -61,6 +61,9 @@ async fn exec_over_websocket_carries_streams_and_the_exit_code() {
     assert_eq!(channels[&1], "typed");
     assert!(channels[&3].contains("Success"));
     assert!(tokio_tungstenite::connect_async(url.replace("http", "ws")).await.is_err(), "a ticket is good once");
+    let url = exec_url(&mut m, &id, &["echo", "quiet"], false, false).await;
+    let channels = read_all(websocket(&url, "channel.k8s.io").await).await;
+    assert_eq!(channels, BTreeMap::from([(1, "quiet\n".to_owned())]), "the first protocol says nothing of a success");
     m.finish().await;
 }
 

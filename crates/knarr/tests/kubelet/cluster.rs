@@ -304,6 +304,11 @@ impl Cluster {
         if self.engine.is_some() { "containerd" } else { "knarr" }
     }
 
+    /// Below which control group the groups of pods are.
+    pub fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
     /// Where the kubelet's server is.
     pub fn kubelet_address(&self) -> String {
         let (_, address) = self.ready.rsplit_once(' ').unwrap();

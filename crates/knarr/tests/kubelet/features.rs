@@ -50,6 +50,12 @@ async fn last_words_come_from_the_log_and_exits_decide_about_restarts() {
     let ended = cluster.run(&fails, "over", |pod| phase(pod) == "Failed").await;
     let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(state["message"], Value::from("the reason\n"));
+    let mut breaks_off = pod("breaks-off", "echo -n DONE; false");
+    set(&mut breaks_off, "restartPolicy", "Never");
+    set_container(&mut breaks_off, "terminationMessagePolicy", "FallbackToLogsOnError");
+    let ended = cluster.run(&breaks_off, "over", |pod| phase(pod) == "Failed").await;
+    let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(state["message"], Value::from("DONE"), "no end is added to a line that has none");
 
     let mut again = pod("again", "test -e /v/once && exit 0; touch /v/once; exit 42");
     set(&mut again, "restartPolicy", "Never");

@@ -1,9 +1,6 @@
 //! What pods share with their machine, and what they have from outside it.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -16,6 +13,7 @@ use image::{Name, Store};
 use machinery::{Resource, Value, value};
 
 use crate::cluster::*;
+use crate::registry::Registry;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_in_the_namespaces_of_its_machine_if_it_asks_for_them() {
@@ -188,67 +186,16 @@ async fn a_pod_is_ready_when_its_grpc_server_says_so() {
     cluster.finish().await;
 }
 
-/// A registry of one image that lets only those in who know the password.
-fn registry(blobs: PathBuf, manifest: String) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (blobs, manifest) = (blobs.clone(), manifest.clone());
-            std::thread::spawn(move || drop(answer(&stream, &blobs, &manifest)));
-        }
-    });
-    port
-}
-
-fn answer(mut stream: &std::net::TcpStream, blobs: &Path, manifest: &str) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    loop {
-        let mut first = String::new();
-        if reader.read_line(&mut first)? == 0 {
-            return Ok(());
-        }
-        let mut headers = BTreeMap::new();
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            let Some((name, value)) = line.trim().split_once(": ") else { break };
-            headers.insert(name.to_lowercase(), value.to_owned());
-        }
-        let mut words = first.split(' ');
-        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let found = match path.trim_matches('/').rsplit_once('/') {
-            _ if headers.get("authorization").map(String::as_str) != Some("Basic bWU6c2VjcmV0") => {
-                Err("401 Unauthorized")
-            }
-            Some((kind, reference)) if kind.ends_with("/manifests") || kind.ends_with("/blobs") => {
-                let digest = reference.strip_prefix("sha256:").unwrap_or(manifest);
-                fs::read(blobs.join(digest)).map_err(|_| "404 Not Found")
-            }
-            _ => Ok(Vec::new()),
-        };
-        let (status, body) = found.map_or_else(|status| (status, Vec::new()), |body| ("200 OK", body));
-        let kind = if path.contains("/manifests/") {
-            "application/vnd.oci.image.manifest.v1+json"
-        } else {
-            "application/octet-stream"
-        };
-        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\ncontent-type: {kind}\r\n", body.len())?;
-        write!(stream, "docker-content-digest: sha256:{manifest}\r\nwww-authenticate: Basic realm=\"test\"\r\n\r\n")?;
-        if method != "HEAD" {
-            stream.write_all(&body)?;
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_behind_a_password_is_pulled_with_the_pods_secret() {
     let Some(cluster) = cluster().await else { return };
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let image = store.build(&Name::parse("test.local/private:1").unwrap(), &busybox()).await.unwrap();
-    let manifest = image.manifest.to_string().trim_start_matches("sha256:").to_owned();
-    let host = format!("127.0.0.1:{}", registry(dir.path().join("blobs/sha256"), manifest));
+    let mut registry = Registry { wanted: Some("Basic bWU6c2VjcmV0"), ..Registry::default() };
+    registry.add_store(dir.path());
+    registry.tag("test/private", image.manifest.as_str());
+    let host = registry.start();
     let mut reads = pod("reads", "echo inside");
     set(&mut reads, "restartPolicy", "Never");
     set_container(&mut reads, "image", format!("{host}/test/private:1"));
@@ -264,6 +211,22 @@ async fn an_image_behind_a_password_is_pulled_with_the_pods_secret() {
     cluster.create(&SECRETS, &secret).await;
     set(&mut reads, "imagePullSecrets", value!([{"name": "login"}]));
     assert_eq!(cluster.output(&reads).await, "inside\n");
+    // The image is here now, but not for those who could not have pulled it.
+    let named = |pod: &Value, name: &str| {
+        let mut pod = pod.clone();
+        pod.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", name);
+        set_container(&mut pod, "imagePullPolicy", "Never");
+        pod
+    };
+    let stranger = named(&refused, "stranger");
+    let waits = |pod: &Value| {
+        let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+        waiting.str_at(&["reason"]) == Some("ErrImageNeverPull")
+    };
+    let told = cluster.run(&stranger, "refused", waits).await;
+    let told = told["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap().to_owned();
+    assert!(told.ends_with("does not have the proper auth credentials"), "{told}");
+    assert_eq!(cluster.output(&named(&reads, "again")).await, "inside\n");
     cluster.finish().await;
 }
 

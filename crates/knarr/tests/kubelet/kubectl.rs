@@ -5,6 +5,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
+use futures_util::StreamExt;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
 use crate::cluster::*;
 
 fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
@@ -64,6 +68,47 @@ async fn kubectl_reads_logs_runs_commands_copies_files_and_forwards_ports() {
     forward.kill().unwrap();
     forward.wait().unwrap();
     cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_protocols_over_websockets_are_still_spoken() {
+    let Some(cluster) = cluster().await else { return };
+    let speaks = pod("speaks", "echo container is alive; sleep 1000");
+    cluster.run(&speaks, "ready", is_ready).await;
+    cluster.logged("speaks", "c", 0, "alive").await;
+    // It speaks the server's TLS for us.
+    let mut proxy = command(&cluster, &["proxy", "--port", "0", "--disable-filter"]).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(proxy.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+    let heard = |path: &'static str, protocol: &'static str| {
+        let url = format!("ws://{address}/api/v1/namespaces/default/pods/speaks/{path}");
+        async move { tokio::time::timeout(PATIENCE, messages(&url, protocol)).await.expect("the stream ends") }
+    };
+    let exec = "exec?command=echo&command=remote+execution+test&stdout=1&stderr=1";
+    assert_eq!(heard(exec, "channel.k8s.io").await, b"\x01remote execution test\n");
+    assert_eq!(heard("log", "binary.k8s.io").await, b"container is alive\n");
+    proxy.kill().unwrap();
+    proxy.wait().unwrap();
+    cluster.finish().await;
+}
+
+/// All that comes over a socket, messages that carry nothing but a channel left out.
+async fn messages(url: &str, protocol: &str) -> Vec<u8> {
+    let mut request = url.into_client_request().unwrap();
+    request.headers_mut().insert("Sec-WebSocket-Protocol", protocol.parse().unwrap());
+    let (mut socket, answer) = tokio_tungstenite::connect_async(request).await.unwrap();
+    assert_eq!(answer.headers()["sec-websocket-protocol"], protocol);
+    let mut all = Vec::new();
+    while let Some(message) = socket.next().await {
+        match message.unwrap() {
+            Message::Binary(bytes) if bytes.len() > 1 => all.extend_from_slice(&bytes),
+            Message::Binary(_) | Message::Close(_) => {}
+            other => panic!("{other}"),
+        }
+    }
+    all
 }
 
 #[tokio::test(flavor = "multi_thread")]

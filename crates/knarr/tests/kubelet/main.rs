@@ -5,18 +5,23 @@
 
 mod builtin;
 mod cluster;
+mod confined;
 mod containerd;
 mod devices;
 mod drivers;
 mod features;
 mod hooks;
 mod host;
+mod hostile;
+mod images;
 mod kubectl;
 mod life;
 mod nearness;
 mod pressure;
+mod registry;
 mod server;
 mod sources;
 mod special;
+mod standalone;
 mod storage;
 mod volumes;

@@ -5,6 +5,7 @@ use std::process::Command;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Event, Patch, Target, WatchOptions, WriteOptions};
+use machinery::time::Time;
 use machinery::{Resource, Value, json, value};
 
 use crate::cluster::*;
@@ -48,6 +49,34 @@ async fn logs_are_read_from_the_end_with_times_and_of_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn logs_that_grow_are_set_aside_and_the_oldest_go() {
+    let Some(cluster) = cluster_with_config("containerLogMaxSize: 10Ki\ncontainerLogMaxFiles: 2\n").await else {
+        return;
+    };
+    let made = cluster
+        .run(&pod("talks", "n=0; while :; do n=$((n+1)); echo line $n; sleep 0.01; done"), "ready", is_ready)
+        .await;
+    let dir = format!("default_talks_{}", made.str_at(&["metadata", "uid"]).unwrap());
+    let dir = cluster.path("logs").join(dir).join("c");
+    let files = || -> std::collections::BTreeSet<String> {
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    // Two of them were set aside, of which one is left beside the one that is written.
+    while seen.len() < 3 {
+        let now = files();
+        assert!(now.len() <= 3, "{now:?}");
+        seen.extend(now);
+        assert!(tokio::time::Instant::now() < deadline, "{seen:?}");
+        tokio::task::yield_now().await;
+    }
+    assert!(ask(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=1").1.starts_with("line "));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_followed_log_ends_with_its_container() {
     let Some(cluster) = cluster().await else { return };
     let mut ends = pod("ends", "for n in 1 2 3; do echo $n; sleep 0.3; done");
@@ -71,18 +100,52 @@ async fn only_those_whom_the_api_server_lets_may_ask() {
 #[tokio::test(flavor = "multi_thread")]
 async fn statistics_and_metrics_tell_of_every_container() {
     let Some(cluster) = cluster().await else { return };
-    cluster.run(&pod("busy", "while :; do :; done"), "ready", is_ready).await;
+    let mut busy = pod("busy", "dd if=/dev/zero of=/scratch/file bs=1M count=1; while :; do :; done");
+    set(&mut busy, "volumes", value!([{"name": "scratch", "emptyDir": {}}]));
+    set_container(&mut busy, "volumeMounts", value!([{"name": "scratch", "mountPath": "/scratch"}]));
+    set_container(&mut busy, "resources", value!({"limits": {"cpu": "200m", "memory": "64Mi"}}));
+    set_container(
+        &mut busy,
+        "readinessProbe",
+        value!({"exec": {"command": ["test", "-s", "/scratch/file"]}, "periodSeconds": 1}),
+    );
+    let made = cluster.run(&busy, "ready", is_ready).await;
     let (code, text) = ask(&cluster, "a-token", "/stats/summary");
     assert_eq!(code, 200, "{text}");
     let summary = json::parse(text.as_bytes()).unwrap();
     assert_eq!(summary["node"]["nodeName"], Value::from(NODE));
     assert_eq!(summary["pods"][0]["podRef"]["name"], Value::from("busy"));
     assert_eq!(summary["pods"][0]["containers"][0]["name"], Value::from("c"));
-    let metric = "container_cpu_usage_seconds_total{container=\"c\",namespace=\"default\",pod=\"busy\"}";
-    for path in ["/metrics/resource", "/metrics/cadvisor"] {
-        let (_, text) = ask(&cluster, "a-token", path);
-        assert!(text.contains(metric), "{path}: {text}");
+    let seconds = |text: &Value| Time::parse(text.as_str().unwrap()).unwrap().unix_seconds();
+    let since = seconds(&made["metadata"]["creationTimestamp"]);
+    let told = &summary["pods"][0];
+    for start in [&told["startTime"], &told["containers"][0]["startTime"]] {
+        assert!((since..since + 60).contains(&seconds(start)), "{start:?} {since}");
     }
+    let volumes = told["volume"].as_array().unwrap();
+    let scratch = volumes.iter().find(|volume| volume["name"] == Value::from("scratch")).expect("all are told");
+    assert!(scratch["usedBytes"].as_int() >= Some(1 << 20), "{text}");
+    assert!(told["ephemeral-storage"]["usedBytes"].as_int() >= Some(1 << 20), "{text}");
+    let (_, text) = ask(&cluster, "a-token", "/metrics/resource");
+    for metric in ["container_cpu_usage_seconds_total", "container_start_time_seconds"] {
+        let metric = format!("{metric}{{container=\"c\",namespace=\"default\",pod=\"busy\"}}");
+        assert!(text.contains(&metric), "{metric}: {text}");
+    }
+    let (_, text) = ask(&cluster, "a-token", "/metrics/cadvisor");
+    let of = |name: &str| -> Vec<&str> {
+        let own = |line: &&str| line.starts_with(&format!("{name}{{container=\"c\",id=\"/knarr-node-"));
+        let line = text.lines().find(own).unwrap_or_else(|| panic!("{name}: {text}"));
+        line.split_inclusive(['{', ',', '}']).collect()
+    };
+    let cpu = of("container_cpu_usage_seconds_total");
+    for label in [format!("image=\"{IMAGE}\","), "namespace=\"default\",".into(), "pod=\"busy\",".into()] {
+        assert!(cpu.contains(&label.as_str()), "{label} {cpu:?}");
+    }
+    let value = |name: &str| of(name).last().unwrap().trim().parse::<f64>().unwrap();
+    assert_eq!(value("container_spec_memory_limit_bytes"), 64.0 * 1024.0 * 1024.0);
+    assert_eq!(value("container_spec_cpu_quota"), 20_000.0);
+    assert!(value("container_start_time_seconds") >= since as f64);
+    assert!(value("container_cpu_cfs_periods_total") > 0.0);
     assert!(ask(&cluster, "a-token", "/metrics").1.contains("kubelet_running_pods 1"));
     let pods = json::parse(ask(&cluster, "a-token", "/pods").1.as_bytes()).unwrap();
     assert_eq!(pods["items"][0]["metadata"]["name"], Value::from("busy"));

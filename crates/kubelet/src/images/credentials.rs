@@ -5,12 +5,23 @@ use base64::engine::general_purpose::STANDARD;
 use cri::v1;
 use machinery::{Object, Value, json};
 
+use super::verification::SecretUse;
+use crate::drivers::sha256_hex;
 use crate::environment::secret_entries;
 
+/// A login and the secret that it is from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Credential {
+    /// What a registry is told.
+    pub auth: v1::AuthConfig,
+    /// Where it is from.
+    pub secret: SecretUse,
+}
+
 /// The credentials that may fit an image, the most exact first.
-pub fn of(secrets: &[Value], image: &str) -> Vec<v1::AuthConfig> {
+pub fn of(secrets: &[Value], image: &str) -> Vec<Credential> {
     let (host, path) = parts(image);
-    let mut found: Vec<(usize, v1::AuthConfig)> = Vec::new();
+    let mut found: Vec<(usize, Credential)> = Vec::new();
     for secret in secrets {
         let entries = secret_entries(secret);
         let modern = entries.get(".dockerconfigjson").and_then(|bytes| json::parse(bytes).ok());
@@ -19,13 +30,21 @@ pub fn of(secrets: &[Value], image: &str) -> Vec<v1::AuthConfig> {
         for registries in modern.iter().chain(&old) {
             for (registry, entry) in registries.as_object().into_iter().flat_map(Object::iter) {
                 if let Some(exactness) = fit(registry, &host, &path) {
-                    found.push((exactness, read(entry)));
+                    let auth = read(entry);
+                    found.push((exactness, Credential { secret: used(secret, &auth), auth }));
                 }
             }
         }
     }
     found.sort_by_key(|(exactness, _)| std::cmp::Reverse(*exactness));
-    found.into_iter().map(|(_, auth)| auth).collect()
+    found.into_iter().map(|(_, credential)| credential).collect()
+}
+
+fn used(secret: &Value, auth: &v1::AuthConfig) -> SecretUse {
+    let text = |field: &str| secret.str_at(&["metadata", field]).unwrap_or_default().to_owned();
+    let said = [&auth.username, &auth.password, &auth.identity_token].map(|part| Value::from(part.as_str()));
+    let hash = sha256_hex(&json::to_string(&Value::Array(said.into())));
+    SecretUse { uid: text("uid"), namespace: text("namespace"), name: text("name"), hash }
 }
 
 /// The registry of an image and the rest of its name.
@@ -87,15 +106,18 @@ mod tests {
             "*.example": {"username": "w"}, "https://index.docker.io/v1/": {"username": "d"}}}"#;
         let secret = value!({"data": {".dockerconfigjson": (STANDARD.encode(config))}});
         let users = |image: &str| -> Vec<String> {
-            of(std::slice::from_ref(&secret), image).into_iter().map(|auth| auth.username).collect()
+            of(std::slice::from_ref(&secret), image).into_iter().map(|one| one.auth.username).collect()
         };
         assert_eq!(users("r.example/team/app:1")[0], "b");
-        assert_eq!(of(std::slice::from_ref(&secret), "r.example/team/app")[0].password, "q:r");
+        assert_eq!(of(std::slice::from_ref(&secret), "r.example/team/app")[0].auth.password, "q:r");
         assert!(
             users("r.example/other").contains(&"a".to_owned()) && !users("r.example/other").contains(&"b".to_owned())
         );
         assert_eq!(users("x.example/app"), ["w"]);
         assert_eq!(users("busybox"), ["d"]);
         assert_eq!(users("other.org/app"), [""; 0]);
+        let hash = |image: &str| of(std::slice::from_ref(&secret), image)[0].secret.hash.clone();
+        assert_eq!(hash("r.example/team/app"), hash("r.example/team/other"));
+        assert_ne!(hash("r.example/team/app"), hash("r.example/other"), "each login has a hash of its own");
     }
 }

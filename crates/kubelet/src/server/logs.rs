@@ -75,6 +75,7 @@ impl Server {
             runtime: self.context.runtime.clone(),
             left: wanted.limit_bytes,
             wanted,
+            shown: Shown::default(),
             sender,
         };
         tokio::spawn(reader.run());
@@ -123,6 +124,7 @@ struct Reader {
     id: String,
     runtime: Runtime,
     wanted: Wanted,
+    shown: Shown,
     left: Option<u64>,
     sender: mpsc::Sender<Result<Bytes, std::io::Error>>,
 }
@@ -178,10 +180,10 @@ impl Reader {
             let mut out = Vec::new();
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = rest.drain(..=end).collect();
-                self.wanted.show(&line, &mut out);
+                self.shown.add(&self.wanted, &line, &mut out);
             }
             if rest.len() > LINE_BYTES_MAX {
-                self.wanted.show(&std::mem::take(rest), &mut out);
+                self.shown.add(&self.wanted, &std::mem::take(rest), &mut out);
             }
             if let Some(left) = &mut self.left {
                 out.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -201,31 +203,39 @@ impl Reader {
     }
 }
 
-impl Wanted {
+/// What was shown last: whether it left a line without its end.
+#[derive(Default)]
+struct Shown {
+    within_line: bool,
+}
+
+impl Shown {
     /// Adds what is to be seen of a line of a CRI log: `time stream tag text`.
-    fn show(&self, line: &[u8], out: &mut Vec<u8>) {
+    fn add(&mut self, wanted: &Wanted, line: &[u8], out: &mut Vec<u8>) {
         let mut parts = line.splitn(4, |byte| *byte == b' ');
         let (Some(time), Some(stream), Some(tag), Some(text)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             return;
         };
-        if self.stream.is_some_and(|wanted| wanted.as_bytes() != stream) {
+        if wanted.stream.is_some_and(|wanted| wanted.as_bytes() != stream) {
             return;
         }
-        if let Some(since) = self.since {
+        if let Some(since) = wanted.since {
             let at = std::str::from_utf8(time).ok().and_then(|text| Time::parse(text).ok());
             if at.is_some_and(|at| at < since) {
                 return;
             }
         }
-        if self.timestamps {
+        // Parts of one line have one time.
+        if wanted.timestamps && !self.within_line {
             out.extend_from_slice(time);
             out.push(b' ');
         }
         // A part of a line has its end elsewhere.
         let text = if tag == b"P" { text.strip_suffix(b"\n").unwrap_or(text) } else { text };
         out.extend_from_slice(text);
+        self.within_line = !text.is_empty() && !text.ends_with(b"\n");
     }
 }
 
@@ -274,8 +284,8 @@ mod tests {
         2026-01-01T00:00:02Z stdout P thr\n2026-01-01T00:00:02Z stdout F ee\n";
 
     fn shown(wanted: &Wanted) -> String {
-        let mut out = Vec::new();
-        LOG.split_inclusive('\n').for_each(|line| wanted.show(line.as_bytes(), &mut out));
+        let (mut shown, mut out) = (Shown::default(), Vec::new());
+        LOG.split_inclusive('\n').for_each(|line| shown.add(wanted, line.as_bytes(), &mut out));
         String::from_utf8(out).unwrap()
     }
 
@@ -287,6 +297,8 @@ mod tests {
         check(Wanted { since: Some(Time::parse("2026-01-01T00:00:02Z").unwrap()), ..Wanted::default() }, "three\n");
         let stamped = Wanted { timestamps: true, stream: Some("stderr"), ..Wanted::default() };
         check(stamped, "2026-01-01T00:00:01Z two\n");
+        let parts = Wanted { timestamps: true, stream: Some("stdout"), ..Wanted::default() };
+        check(parts, "2026-01-01T00:00:00.5Z one\n2026-01-01T00:00:02Z three\n");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cri::v1;
 use http::{Response, StatusCode};
 
-use super::summary::amount;
+use super::collected::{Collected, amount};
 use super::{Body, plain, text};
 use crate::context::Context;
 use crate::observed::labels;
@@ -46,11 +46,14 @@ pub async fn own(context: &Context, known: &Known) -> Response<Body> {
 
 /// Processor and memory of the node, its pods and their containers.
 pub async fn resource(context: &Context) -> Response<Body> {
-    let stats = match pods(context).await {
-        Ok(stats) => stats,
-        Err(answer) => return answer,
-    };
-    let usage = NodeUsage::read();
+    match Collected::of(&context.runtime).await {
+        Ok(collected) => answer(resources(&collected, &NodeUsage::read())),
+        Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
+    }
+}
+
+fn resources(collected: &Collected, usage: &NodeUsage) -> String {
+    let stats = &collected.stats;
     let mut out = String::new();
     family(
         &mut out,
@@ -61,6 +64,8 @@ pub async fn resource(context: &Context) -> Response<Body> {
     let _ = writeln!(out, "node_cpu_usage_seconds_total {}", seconds(usage.cpu_nanos as f64));
     family(&mut out, "node_memory_working_set_bytes", "gauge", "Current working set of the node in bytes");
     let _ = writeln!(out, "node_memory_working_set_bytes {}", usage.memory_total - usage.memory_available);
+    family(&mut out, "node_swap_usage_bytes", "gauge", "Current swap usage of the node in bytes");
+    let _ = writeln!(out, "node_swap_usage_bytes {}", usage.swap_total - usage.swap_free);
     let cpu = |usage: Option<&v1::CpuUsage>| {
         seconds(usage.map_or(0, |usage| amount(usage.usage_core_nano_seconds.as_ref())) as f64)
     };
@@ -71,12 +76,32 @@ pub async fn resource(context: &Context) -> Response<Body> {
         "counter",
         "Cumulative cpu time consumed by the container in core-seconds",
     );
-    each_container(&stats, |labels, container| {
+    each_container(stats, |labels, container| {
         let _ = writeln!(out, "container_cpu_usage_seconds_total{{{labels}}} {}", cpu(container.cpu.as_ref()));
     });
     family(&mut out, "container_memory_working_set_bytes", "gauge", "Current working set of the container in bytes");
-    each_container(&stats, |labels, container| {
+    each_container(stats, |labels, container| {
         let _ = writeln!(out, "container_memory_working_set_bytes{{{labels}}} {}", memory(container.memory.as_ref()));
+    });
+    family(
+        &mut out,
+        "container_start_time_seconds",
+        "gauge",
+        "Start time of the container since unix epoch in seconds",
+    );
+    each_container(stats, |labels, container| {
+        let id = container.attributes.as_ref().map_or("", |attributes| attributes.id.as_str());
+        let at = collected.container_at(id);
+        if at > 0 {
+            let _ = writeln!(out, "container_start_time_seconds{{{labels}}} {}", seconds(at as f64));
+        }
+    });
+    family(&mut out, "container_swap_usage_bytes", "gauge", "Current amount of the container swap usage in bytes");
+    each_container(stats, |labels, container| {
+        let swap = container.swap.as_ref().and_then(|swap| swap.swap_usage_bytes.as_ref());
+        if swap.is_some() {
+            let _ = writeln!(out, "container_swap_usage_bytes{{{labels}}} {}", amount(swap));
+        }
     });
     family(
         &mut out,
@@ -84,12 +109,12 @@ pub async fn resource(context: &Context) -> Response<Body> {
         "counter",
         "Cumulative cpu time consumed by the pod in core-seconds",
     );
-    for pod in &stats {
+    for pod in stats {
         let linux = pod.linux.clone().unwrap_or_default();
         let _ = writeln!(out, "pod_cpu_usage_seconds_total{{{}}} {}", pod_labels(pod), cpu(linux.cpu.as_ref()));
     }
     family(&mut out, "pod_memory_working_set_bytes", "gauge", "Current working set of the pod in bytes");
-    for pod in &stats {
+    for pod in stats {
         let linux = pod.linux.clone().unwrap_or_default();
         let _ = writeln!(out, "pod_memory_working_set_bytes{{{}}} {}", pod_labels(pod), memory(linux.memory.as_ref()));
     }
@@ -100,44 +125,7 @@ pub async fn resource(context: &Context) -> Response<Body> {
         "1 if there was an error while getting container metrics, 0 otherwise",
     );
     out.push_str("resource_scrape_error 0\n");
-    answer(out)
-}
-
-/// The main series of cAdvisor, from what the runtime knows.
-pub async fn cadvisor(context: &Context) -> Response<Body> {
-    let stats = match pods(context).await {
-        Ok(stats) => stats,
-        Err(answer) => return answer,
-    };
-    let mut out = String::new();
-    type Read = fn(&v1::ContainerStats) -> f64;
-    let series: [(&str, &str, &str, Read); 5] = [
-        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |stats| {
-            stats.cpu.as_ref().map_or(0.0, |cpu| amount(cpu.usage_core_nano_seconds.as_ref()) as f64 / 1e9)
-        }),
-        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |stats| {
-            stats.memory.as_ref().map_or(0.0, |memory| amount(memory.working_set_bytes.as_ref()) as f64)
-        }),
-        ("container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory.", |stats| {
-            stats.memory.as_ref().map_or(0.0, |memory| amount(memory.usage_bytes.as_ref()) as f64)
-        }),
-        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |stats| {
-            stats.memory.as_ref().map_or(0.0, |memory| amount(memory.rss_bytes.as_ref()) as f64)
-        }),
-        (
-            "container_fs_usage_bytes",
-            "gauge",
-            "Number of bytes that are consumed by the container on this filesystem.",
-            |stats| stats.writable_layer.as_ref().map_or(0.0, |layer| amount(layer.used_bytes.as_ref()) as f64),
-        ),
-    ];
-    for (name, kind, help, read) in series {
-        family(&mut out, name, kind, help);
-        each_container(&stats, |labels, container| {
-            let _ = writeln!(out, "{name}{{{labels}}} {}", read(container));
-        });
-    }
-    answer(out)
+    out
 }
 
 /// How often probes said what.
@@ -155,13 +143,6 @@ pub fn probes() -> Response<Body> {
     answer(out)
 }
 
-async fn pods(context: &Context) -> Result<Vec<v1::PodSandboxStats>, Response<Body>> {
-    let asked = context.runtime.runtime.clone().list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await;
-    asked
-        .map(|answer| answer.into_inner().stats)
-        .map_err(|status| text(StatusCode::INTERNAL_SERVER_ERROR, status.message()))
-}
-
 fn each_container(stats: &[v1::PodSandboxStats], mut then: impl FnMut(&str, &v1::ContainerStats)) {
     for pod in stats {
         for container in pod.linux.iter().flat_map(|linux| &linux.containers) {
@@ -177,7 +158,7 @@ fn pod_labels(pod: &v1::PodSandboxStats) -> String {
     format!("namespace=\"{}\",pod=\"{}\"", quoted(&metadata.namespace), quoted(&metadata.name))
 }
 
-fn family(out: &mut String, name: &str, kind: &str, help: &str) {
+pub(super) fn family(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} [STABLE] {help}\n# TYPE {name} {kind}");
 }
 
@@ -185,10 +166,44 @@ fn seconds(nanos: f64) -> f64 {
     nanos / 1e9
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn answer(out: String) -> Response<Body> {
+pub(super) fn answer(out: String) -> Response<Body> {
     plain(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_told_with_when_it_started_and_what_it_swapped() {
+        let number = |value| Some(v1::UInt64Value { value });
+        let container = v1::ContainerStats {
+            attributes: Some(v1::ContainerAttributes {
+                id: "1".into(),
+                labels: [(labels::CONTAINER_NAME.to_owned(), "c".to_owned())].into(),
+                ..Default::default()
+            }),
+            swap: Some(v1::SwapUsage { swap_usage_bytes: number(8), ..Default::default() }),
+            ..Default::default()
+        };
+        let metadata = v1::PodSandboxMetadata { name: "p".into(), namespace: "n".into(), ..Default::default() };
+        let collected = Collected {
+            stats: vec![v1::PodSandboxStats {
+                attributes: Some(v1::PodSandboxAttributes { metadata: Some(metadata), ..Default::default() }),
+                linux: Some(v1::LinuxPodSandboxStats { containers: vec![container], ..Default::default() }),
+                ..Default::default()
+            }],
+            containers: [("1".to_owned(), v1::Container { created_at: 1_500_000_000, ..Default::default() })].into(),
+            ..Default::default()
+        };
+        let text = resources(&collected, &NodeUsage::read());
+        let own = "{container=\"c\",namespace=\"n\",pod=\"p\"}";
+        for line in [format!("container_start_time_seconds{own} 1.5"), format!("container_swap_usage_bytes{own} 8")] {
+            assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+        }
+    }
 }

@@ -1,66 +1,149 @@
 //! What the node and its pods use, as `/stats/summary` tells it.
 
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
 use cri::v1;
 use driver::clock;
 use http::{Response, StatusCode};
 use machinery::{Object, Value, value};
 
+use super::collected::{Collected, amount};
 use super::{Body, answer_json, text};
 use crate::context::Context;
 use crate::observed::{labels, time};
-use crate::usage::{Disk, NodeUsage};
+use crate::pod::Pod;
+use crate::pods::Known;
+use crate::usage::{Disk, NodeUsage, Taken, disk_used};
 
 /// Answers with everything that is known now.
-pub async fn summary(context: &Context) -> Response<Body> {
-    let stats = context.runtime.runtime.clone().list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await;
-    let stats = match stats {
-        Ok(answer) => answer.into_inner().stats,
+pub async fn summary(context: &Arc<Context>, known: &Known) -> Response<Body> {
+    let collected = match Collected::of(&context.runtime).await {
+        Ok(collected) => collected,
         Err(status) => return text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
     };
-    let disk = Disk::of(&context.config.root_dir);
-    let node = node(context, &NodeUsage::read(), disk);
-    let pods: Vec<Value> = stats.iter().map(|stats| pod(stats, disk)).collect();
-    answer_json(&value!({"node": node, "pods": pods}))
+    let (context, known) = (Arc::clone(context), known.all());
+    // Files are counted one by one.
+    let summed = tokio::task::spawn_blocking(move || {
+        let disk = Disk::of(&context.config.root_dir);
+        let node = node(&context, &NodeUsage::read(), disk);
+        let known: HashMap<&str, Pod<'_>> = known.iter().map(|pod| (Pod(pod).uid(), Pod(pod))).collect();
+        let told = |stats: &v1::PodSandboxStats| {
+            let uid = stats.attributes.as_ref().and_then(|attributes| attributes.metadata.as_ref());
+            let pod = uid.and_then(|metadata| known.get(metadata.uid.as_str()).copied());
+            let files = pod.map(|pod| Files::of(&context, pod)).unwrap_or_default();
+            told(stats, &collected, &files, disk)
+        };
+        let pods: Vec<Value> = collected.stats.iter().map(told).collect();
+        value!({"node": node, "pods": pods})
+    });
+    answer_json(&summed.await.expect("counting does not panic"))
+}
+
+/// What a pod has on disks of the node.
+#[derive(Default)]
+struct Files {
+    volumes: Vec<Volume>,
+    /// By container.
+    logs: HashMap<String, Taken>,
+}
+
+struct Volume {
+    name: String,
+    claim: Option<(String, String)>,
+    /// Counted against what the pod may use of the node's own disk.
+    local: bool,
+    taken: Taken,
+    disk: Disk,
+}
+
+impl Files {
+    fn of(context: &Context, pod: Pod<'_>) -> Self {
+        let logs = context.log_dir(pod);
+        let of_container = |name: &str| (name.to_owned(), disk_used(&logs.join(name)));
+        Self {
+            volumes: volumes(&context.volumes.pod_dir(pod.uid()).join("volumes"), pod),
+            logs: pod.containers().map(|container| of_container(container.name())).collect(),
+        }
+    }
+}
+
+/// Volumes are two levels below their directory: what kind they are of, and their names.
+fn volumes(dir: &Path, pod: Pod<'_>) -> Vec<Volume> {
+    let below = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let of_node = fs::metadata(dir).map(|found| std::os::unix::fs::MetadataExt::dev(&found)).ok();
+    let mut all: Vec<Volume> = below(dir)
+        .flat_map(|kind| below(&kind).collect::<Vec<_>>())
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.to_owned();
+            let spec = pod.list("volumes").iter().find(|one| one.str_at(&["name"]) == Some(name.as_str()));
+            let claim = spec.and_then(|spec| spec.str_at(&["persistentVolumeClaim", "claimName"]));
+            let claim = claim.map(|claim| (claim.to_owned(), pod.namespace().to_owned()));
+            let of_volume = fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::dev(&found)).ok();
+            let local = claim.is_none() && of_volume == of_node;
+            Some(Volume { name, claim, local, taken: disk_used(&path), disk: Disk::of(&path) })
+        })
+        .collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn node(context: &Context, usage: &NodeUsage, disk: Disk) -> Value {
     let now = clock::now().to_string();
-    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     value!({"nodeName": (context.config.node_name.as_str()), "startTime": (usage.boot.to_string()),
         "cpu": {"time": (now.as_str()), "usageCoreNanoSeconds": (number(usage.cpu_nanos))},
         "memory": {"time": (now.as_str()), "availableBytes": (number(usage.memory_available)),
             "usageBytes": (number(usage.memory_total - usage.memory_free)),
             "workingSetBytes": (number(usage.memory_total - usage.memory_available))},
+        "swap": {"time": (now.as_str()), "swapAvailableBytes": (number(usage.swap_free)),
+            "swapUsageBytes": (number(usage.swap_total - usage.swap_free))},
         "fs": (disk_of(disk, &now)),
-        "runtime": {"imageFs": (disk_of(disk, &now))},
+        "runtime": {"imageFs": (disk_of(disk, &now)), "containerFs": (disk_of(disk, &now))},
         "rlimit": {"time": (now.as_str()), "maxpid": (number(usage.pids_max)), "curproc": (number(usage.pids))}})
 }
 
 fn disk_of(disk: Disk, now: &str) -> Value {
-    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     value!({"time": now, "availableBytes": (number(disk.available)), "capacityBytes": (number(disk.capacity)),
         "usedBytes": (number(disk.capacity - disk.free)), "inodesFree": (number(disk.inodes_free)),
         "inodes": (number(disk.inodes)), "inodesUsed": (number(disk.inodes - disk.inodes_free))})
 }
 
-fn pod(stats: &v1::PodSandboxStats, disk: Disk) -> Value {
+/// A disk of which something takes only this much.
+fn part_of(disk: Disk, taken: Taken, now: &str) -> Value {
+    let mut part = disk_of(disk, now);
+    if let Some(part) = part.as_object_mut() {
+        part.insert("usedBytes", number(taken.bytes));
+        part.insert("inodesUsed", number(taken.inodes));
+    }
+    part
+}
+
+fn told(stats: &v1::PodSandboxStats, collected: &Collected, files: &Files, disk: Disk) -> Value {
     let attributes = stats.attributes.clone().unwrap_or_default();
     let metadata = attributes.metadata.unwrap_or_default();
     let linux = stats.linux.clone().unwrap_or_default();
-    let containers: Vec<Value> = linux.containers.iter().map(|container| container_of(container, disk)).collect();
+    let now = clock::now().to_string();
+    let containers: Vec<Value> =
+        linux.containers.iter().map(|container| container_of(container, collected, files, disk)).collect();
     let mut pod = Object::new();
     pod.insert("podRef", value!({"name": (metadata.name.as_str()), "namespace": (metadata.namespace.as_str()), "uid": (metadata.uid.as_str())}));
-    pod.insert("startTime", clock::now().to_string());
+    pod.insert("startTime", time(collected.sandbox_at(&attributes.id)).to_string());
     pod.insert("containers", containers);
     pod.insert("cpu", cpu(linux.cpu.as_ref()));
     pod.insert("memory", memory(linux.memory.as_ref()));
+    pod.insert("volume", files.volumes.iter().map(|volume| volume_of(volume, &now)).collect::<Vec<_>>());
+    pod.insert("ephemeral-storage", part_of(disk, ephemeral(&linux.containers, files), &now));
+    if let Some(swap) = swap(linux.containers.iter().filter_map(|container| container.swap.as_ref()), &now) {
+        pod.insert("swap", swap);
+    }
     if let Some(network) = linux.network.as_ref().and_then(|network| network.default_interface.as_ref()) {
-        pod.insert(
-            "network",
-            value!({"time": (clock::now().to_string()), "name": (network.name.as_str()),
-            "rxBytes": (amount(network.rx_bytes.as_ref())), "txBytes": (amount(network.tx_bytes.as_ref())),
-            "rxErrors": (amount(network.rx_errors.as_ref())), "txErrors": (amount(network.tx_errors.as_ref()))}),
-        );
+        pod.insert("network", network_of(network, &now));
     }
     if let Some(process) = &linux.process {
         pod.insert("process_stats", value!({"process_count": (amount(process.process_count.as_ref()))}));
@@ -68,7 +151,38 @@ fn pod(stats: &v1::PodSandboxStats, disk: Disk) -> Value {
     Value::Object(pod)
 }
 
-fn container_of(stats: &v1::ContainerStats, disk: Disk) -> Value {
+fn network_of(network: &v1::NetworkInterfaceUsage, now: &str) -> Value {
+    value!({"time": now, "name": (network.name.as_str()),
+        "rxBytes": (amount(network.rx_bytes.as_ref())), "txBytes": (amount(network.tx_bytes.as_ref())),
+        "rxErrors": (amount(network.rx_errors.as_ref())), "txErrors": (amount(network.tx_errors.as_ref()))})
+}
+
+fn volume_of(volume: &Volume, now: &str) -> Value {
+    let mut told = part_of(volume.disk, volume.taken, now);
+    if let Some(told) = told.as_object_mut() {
+        told.insert("name", volume.name.as_str());
+        if let Some((name, namespace)) = &volume.claim {
+            told.insert("pvcRef", value!({"name": (name.as_str()), "namespace": (namespace.as_str())}));
+        }
+    }
+    told
+}
+
+/// What a pod takes of the node's own disk: its containers' files, their logs, its local volumes.
+fn ephemeral(containers: &[v1::ContainerStats], files: &Files) -> Taken {
+    let layers = containers.iter().filter_map(|container| container.writable_layer.as_ref());
+    let layers = layers.map(|layer| {
+        let taken = |value: Option<&v1::UInt64Value>| value.map_or(0, |value| value.value);
+        Taken { bytes: taken(layer.used_bytes.as_ref()), inodes: taken(layer.inodes_used.as_ref()) }
+    });
+    let volumes = files.volumes.iter().filter(|volume| volume.local).map(|volume| volume.taken);
+    layers
+        .chain(volumes)
+        .chain(files.logs.values().copied())
+        .fold(Taken::default(), |sum, one| Taken { bytes: sum.bytes + one.bytes, inodes: sum.inodes + one.inodes })
+}
+
+fn container_of(stats: &v1::ContainerStats, collected: &Collected, files: &Files, disk: Disk) -> Value {
     let attributes = stats.attributes.clone().unwrap_or_default();
     let name = attributes.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or_default();
     let now = clock::now().to_string();
@@ -77,7 +191,19 @@ fn container_of(stats: &v1::ContainerStats, disk: Disk) -> Value {
         root.insert("usedBytes", amount(layer.used_bytes.as_ref()));
         root.insert("inodesUsed", amount(layer.inodes_used.as_ref()));
     }
-    value!({"name": name, "startTime": now, "cpu": (cpu(stats.cpu.as_ref())), "memory": (memory(stats.memory.as_ref())), "rootfs": root})
+    let logs = part_of(disk, files.logs.get(&name).copied().unwrap_or_default(), &now);
+    let mut told = value!({"name": name, "startTime": (time(collected.container_at(&attributes.id)).to_string()),
+        "cpu": (cpu(stats.cpu.as_ref())), "memory": (memory(stats.memory.as_ref())), "rootfs": root, "logs": logs});
+    if let (Some(told), Some(swap)) = (told.as_object_mut(), swap(stats.swap.iter(), &now)) {
+        told.insert("swap", swap);
+    }
+    told
+}
+
+/// The swap of containers together, if any of it is known.
+fn swap<'s>(all: impl Iterator<Item = &'s v1::SwapUsage>, now: &str) -> Option<Value> {
+    let used: Vec<i64> = all.filter_map(|one| one.swap_usage_bytes.as_ref()).map(|value| amount(Some(value))).collect();
+    (!used.is_empty()).then(|| value!({"time": now, "swapUsageBytes": (used.iter().sum::<i64>())}))
 }
 
 fn cpu(usage: Option<&v1::CpuUsage>) -> Value {
@@ -91,9 +217,4 @@ fn memory(usage: Option<&v1::MemoryUsage>) -> Value {
     value!({"time": (time(usage.timestamp).to_string()), "workingSetBytes": (amount(usage.working_set_bytes.as_ref())),
         "usageBytes": (amount(usage.usage_bytes.as_ref())), "rssBytes": (amount(usage.rss_bytes.as_ref())),
         "pageFaults": (amount(usage.page_faults.as_ref())), "majorPageFaults": (amount(usage.major_page_faults.as_ref()))})
-}
-
-/// A number that may not be known, zero then.
-pub fn amount(value: Option<&v1::UInt64Value>) -> i64 {
-    value.map_or(0, |value| i64::try_from(value.value).unwrap_or(i64::MAX))
 }

@@ -421,7 +421,8 @@ impl Making {
         let mut mounts = mounts::all(container, &inputs).map_err(|error| bad(error.describe()))?;
         let target = container.spec.str_at(&["targetContainerName"]).unwrap_or_default();
         let target = self.running.iter().find(|(name, _)| name == target).map(|(_, id)| id.clone());
-        let security = security::of_container(pod, container, &found.user, &[], target);
+        let profiles = security::Profiles::of(&self.context.config);
+        let security = security::of_container(pod, container, &found.user, &profiles, target);
         let mut security = security.map_err(|error| bad(error.to_string()))?;
         if let Some(users) = self.users()? {
             users::map_mounts(&mut mounts, &users);
@@ -429,6 +430,7 @@ impl Making {
         }
         let mut resources = resources::of_container(pod, container, self.context.memory_capacity);
         self.context.swap.add(pod, container, &mut resources);
+        self.context.groups.add(&mut resources);
         resources.cpuset_cpus = self.context.cpus.of(pod, container);
         resources.cpuset_mems = self.context.memory.of(pod, container);
         let needs = self.context.devices.needs(pod.uid(), container.name()).await;

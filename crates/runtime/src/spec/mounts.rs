@@ -1,6 +1,6 @@
 //! What is mounted in a container.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -57,25 +57,40 @@ pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
     }
     let mut own: Vec<(usize, &v1::Mount)> = inputs.config.mounts.iter().enumerate().collect();
     own.sort_by_key(|(_, mount)| Path::new(&mount.container_path).components().count());
-    let mut root_propagation = None;
     for (n, mount) in own {
-        let (value, propagation) = one(mount, inputs.prepared.get(&n))?;
-        list.push(value);
-        root_propagation = match (root_propagation, propagation) {
-            (Some("shared"), _) | (_, "rshared") => Some("shared"),
-            (_, "rslave") => Some("slave"),
-            (known, _) => known,
-        };
+        list.push(one(mount, inputs.prepared.get(&n))?);
     }
+    let root_propagation = match (strongest(&inputs.config.mounts), inputs.foreign) {
+        // Another runtime sees to each mount; what it does for the root by itself lets nothing out.
+        (v1::MountPropagation::PropagationPrivate, true) => None,
+        (v1::MountPropagation::PropagationHostToContainer, true) => Some("rslave"),
+        (v1::MountPropagation::PropagationBidirectional, true) => Some("rshared"),
+        (v1::MountPropagation::PropagationPrivate, false) => Some("private"),
+        (v1::MountPropagation::PropagationHostToContainer, false) => Some("slave"),
+        (v1::MountPropagation::PropagationBidirectional, false) => Some("shared"),
+    };
     Ok(Prepared { list, root_propagation })
 }
 
-fn one(mount: &v1::Mount, prepared: Option<&PathBuf>) -> Result<(Value, &'static str), MountError> {
+/// The mounts that let less through than another of the same container, and how much: the runtime inside knows one
+/// propagation for a container, which is the strongest, so that these are bound elsewhere first and have their own there.
+pub fn weaker(mounts: &[v1::Mount]) -> BTreeMap<usize, v1::MountPropagation> {
+    let strongest = strongest(mounts);
+    let all = mounts.iter().enumerate().map(|(n, mount)| (n, mount.propagation()));
+    all.filter(|(_, propagation)| *propagation != strongest).collect()
+}
+
+fn strongest(mounts: &[v1::Mount]) -> v1::MountPropagation {
+    let all = mounts.iter().map(v1::Mount::propagation);
+    // CRI counts them by strength.
+    all.max_by_key(|propagation| *propagation as i32).unwrap_or(v1::MountPropagation::PropagationPrivate)
+}
+
+fn one(mount: &v1::Mount, prepared: Option<&PathBuf>) -> Result<Value, MountError> {
     let destination = Path::new(&mount.container_path);
     if !destination.is_absolute() || destination.components().any(|part| part == Component::ParentDir) {
         return Err(MountError::Destination(mount.container_path.clone()));
     }
-    // DEVIATION: the runtime inside binds volumes without changing their propagation, so that a container that asks for none sees what is mounted below a shared host path later, as with `HostToContainer`.
     let propagation = match mount.propagation() {
         v1::MountPropagation::PropagationPrivate => "rprivate",
         v1::MountPropagation::PropagationHostToContainer => "rslave",
@@ -100,7 +115,7 @@ fn one(mount: &v1::Mount, prepared: Option<&PathBuf>) -> Result<(Value, &'static
         Some(path) => path.clone(),
         None => host_source(Path::new(&mount.host_path))?,
     };
-    Ok((bind(destination, &source, &options), propagation))
+    Ok(bind(destination, &source, &options))
 }
 
 /// A source that is missing becomes a directory, as other runtimes do; links are followed now, not in the container.

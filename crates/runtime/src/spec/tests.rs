@@ -18,6 +18,8 @@ fn inputs(config: &v1::ContainerConfig, image: &image::Config, check: impl FnOnc
         provided: &provided,
         prepared: &prepared,
         users: false,
+        foreign: false,
+        ulimits: &[],
     }));
 }
 
@@ -95,4 +97,29 @@ fn recursive_read_only_mounts_must_be_read_only_and_private() {
         v1::Mount { container_path: "data".into(), ..mount },
         Err("mount destination \"data\" is not an absolute path"),
     );
+}
+
+#[test]
+fn a_container_lets_through_what_its_most_open_mount_does_and_others_are_bound_apart() {
+    let image = image::Config { cmd: words(&["x"]), ..Default::default() };
+    let (none, down, both) = (
+        v1::MountPropagation::PropagationPrivate,
+        v1::MountPropagation::PropagationHostToContainer,
+        v1::MountPropagation::PropagationBidirectional,
+    );
+    let check = |asked: &[v1::MountPropagation], root: &str, apart: &[(usize, v1::MountPropagation)]| {
+        let mount = |propagation: &v1::MountPropagation| v1::Mount {
+            container_path: "/data".into(),
+            host_path: "/tmp".into(),
+            propagation: (*propagation).into(),
+            ..Default::default()
+        };
+        let config = v1::ContainerConfig { mounts: asked.iter().map(mount).collect(), ..Default::default() };
+        inputs(&config, &image, |spec| assert_eq!(spec.unwrap()["linux"]["rootfsPropagation"], root, "{asked:?}"));
+        assert_eq!(mounts::weaker(&config.mounts), apart.iter().copied().collect::<BTreeMap<_, _>>(), "{asked:?}");
+    };
+    check(&[], "private", &[]);
+    check(&[none, none], "private", &[]);
+    check(&[none, down], "slave", &[(0, none)]);
+    check(&[down, both, none], "shared", &[(0, down), (2, none)]);
 }

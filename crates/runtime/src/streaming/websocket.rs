@@ -11,7 +11,7 @@ use spdy::{Session, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::forward;
-use super::wire::{Ends, Out};
+use super::wire::{End, Ends, Out};
 use crate::runtime::Runtime;
 
 const STDIN: u8 = 0;
@@ -24,15 +24,17 @@ const CLOSE: u8 = 255;
 /// The normal end of a connection.
 const NORMAL: u16 = 1000;
 
-/// Protocols for processes, best first.
-pub const PROCESS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"];
+/// Protocols for processes, best first; those without a version say nothing of a success.
+pub const PROCESS: &[&str] =
+    &["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"];
 /// Protocols for ports, best first: SPDY inside WebSocket, or channels.
 pub const FORWARD: &[&str] = &[TUNNEL, "v4.channel.k8s.io"];
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// Passes messages between a socket and a wire until either ends.
 pub async fn process(socket: WebSocket, mut ends: Ends) {
-    let base64 = socket.protocol().and_then(|name| name.to_str().ok()).is_some_and(|name| name.contains("base64"));
+    let protocol = socket.protocol().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned();
+    let base64 = protocol.contains("base64");
     let (mut to, mut from) = socket.split();
     loop {
         tokio::select! {
@@ -40,7 +42,10 @@ pub async fn process(socket: WebSocket, mut ends: Ends) {
                 let (channel, bytes, last) = match out {
                     Some(Out::Stdout(bytes)) => (STDOUT, bytes, false),
                     Some(Out::Stderr(bytes)) => (STDERR, bytes, false),
-                    Some(Out::End(end)) => (ERROR, Bytes::from(end.status()), true),
+                    Some(Out::End(end)) => match last_word(&protocol, &end) {
+                        Some(word) => (ERROR, Bytes::from(word), true),
+                        None => break,
+                    },
                     None => break,
                 };
                 if to.send(message(channel, &bytes, base64)).await.is_err() || last {
@@ -56,6 +61,11 @@ pub async fn process(socket: WebSocket, mut ends: Ends) {
         }
     }
     let _ = to.send(Message::Close(Some(CloseFrame { code: NORMAL, reason: "".into() }))).await;
+}
+
+/// What a protocol says of an end: a Status since its fourth version, before that words for a failure only.
+fn last_word(protocol: &str, end: &End) -> Option<String> {
+    if protocol.starts_with('v') { Some(end.status()) } else { end.text() }
 }
 
 async fn take(bytes: &[u8], ends: &mut Ends) {
@@ -152,6 +162,18 @@ mod tests {
         assert_eq!(process.resize.recv().await, Some(Size { width: 80, height: 24 }));
         take(b"\xff\x00", &mut ends).await;
         assert!(process.stdin.recv().await.is_none());
+    }
+
+    #[test]
+    fn the_first_protocols_say_nothing_of_a_success() {
+        let exited = |code| End::Exited { command: "[\"false\"]".to_owned(), code };
+        for protocol in PROCESS {
+            let is_first = matches!(*protocol, "channel.k8s.io" | "base64.channel.k8s.io");
+            assert_eq!(last_word(protocol, &exited(0)).is_none(), is_first, "{protocol}");
+            let failed = last_word(protocol, &exited(1)).unwrap();
+            assert_eq!(failed.starts_with("error executing command"), is_first, "{protocol}: {failed}");
+        }
+        assert_eq!(last_word("", &exited(0)), None, "a client that offers none");
     }
 
     #[test]

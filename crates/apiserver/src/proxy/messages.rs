@@ -1,0 +1,91 @@
+//! A body as the messages of a WebSocket, for clients that can read a stream in no other way.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::header::HeaderMap;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use super::tunnel::{accept, open};
+use super::{ProxyError, headers};
+use crate::answer::Answer;
+
+/// Bytes as they are, which is also what a client gets that offers nothing.
+const BINARY: &str = "binary.k8s.io";
+/// The same as text.
+const BASE64_TEXT: &str = "base64.binary.k8s.io";
+
+/// Whether a body can be had by any of the protocols that a client offers; by none of them it can be had too.
+pub fn has_messages(offered: &[&str]) -> bool {
+    offered.is_empty() || choose(offered).is_some()
+}
+
+fn choose<'p>(offered: &[&'p str]) -> Option<&'p str> {
+    offered.iter().find(|name| [BINARY, BASE64_TEXT].contains(name)).copied()
+}
+
+/// Tells a client that its WebSocket begins and sends it a body.
+pub fn messages(sent: &HeaderMap, client: OnUpgrade, body: Incoming) -> Result<Answer, ProxyError> {
+    let chosen = choose(&headers::websocket_protocols(sent));
+    let as_text = chosen == Some(BASE64_TEXT);
+    let accepted = accept(sent, chosen)?;
+    tokio::spawn(carry(client, body, as_text));
+    Ok(accepted)
+}
+
+fn message(bytes: Bytes, as_text: bool) -> Message {
+    if as_text { Message::Text(BASE64.encode(bytes).into()) } else { Message::Binary(bytes) }
+}
+
+/// Until the body ends or the client goes; whatever the client says is for nobody.
+async fn carry(client: OnUpgrade, mut body: Incoming, as_text: bool) {
+    let Some(socket) = open(client).await else { return };
+    let (mut to, mut from) = socket.split();
+    let outward = async {
+        // An empty message tells that the stream is there, also where nothing is to be said for long.
+        let mut next = Some(Bytes::new());
+        while let Some(bytes) = next {
+            if to.send(message(bytes, as_text)).await.is_err() {
+                return;
+            }
+            next = loop {
+                match body.frame().await {
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) if !data.is_empty() => break Some(data),
+                        _ => {}
+                    },
+                    // A body that breaks off ends as one that is over: a log has no other end.
+                    Some(Err(_)) | None => break None,
+                }
+            };
+        }
+        let _ = to.send(Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))).await;
+    };
+    let inward = async { while let Some(Ok(_)) = from.next().await {} };
+    tokio::select! {
+        () = outward => {}
+        () = inward => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_gets_what_it_offers_or_nothing() {
+        let check = |offered: &[&str], expect: (bool, Option<&str>)| {
+            assert_eq!((has_messages(offered), choose(offered)), expect, "{offered:?}");
+        };
+        check(&[], (true, None));
+        check(&["other", BASE64_TEXT, BINARY], (true, Some(BASE64_TEXT)));
+        check(&["channel.k8s.io"], (false, None));
+        assert_eq!(message(Bytes::from_static(b"hi"), true), Message::Text("aGk=".into()));
+    }
+}

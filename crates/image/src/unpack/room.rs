@@ -1,0 +1,117 @@
+//! How much may come out of an archive: less than its disk has, and not absurdly more than went in.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::fs::StatVfs;
+
+/// A layer of more bytes is a bomb.
+const BYTES_MAX: u64 = 256 << 30;
+/// A layer of more entries is a bomb.
+const ENTRIES_MAX: u64 = 20_000_000;
+/// No program shrinks this much, nor do the images of disks that layers have been seen to hold.
+const RATIO_MAX: u64 = 200;
+/// Up to here a layer may have shrunk as much as it likes: long runs of nothing do.
+const RATIO_FREE_BYTES: u64 = 1 << 30;
+/// Of its disk a layer leaves a hundredth, by which a machine can still be saved.
+const KEPT_PART: u64 = 100;
+/// Long names and attributes of an entry are read as a whole.
+const METADATA_BYTES_MAX: u64 = 4 << 20;
+
+/// How much may come out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// In all files.
+    pub bytes: u64,
+    /// What the bytes are bounded by, for whoever is told.
+    pub bound: String,
+    /// Files, directories and whatever else.
+    pub entries: u64,
+}
+
+impl Room {
+    /// For an archive of so many bytes on the disk of a directory.
+    pub fn of(packed: u64, dir: &Path) -> io::Result<Room> {
+        Ok(Room::on(packed, &rustix::fs::statvfs(dir)?))
+    }
+
+    fn on(packed: u64, disk: &StatVfs) -> Room {
+        let kept = disk.f_blocks / KEPT_PART;
+        let free = disk.f_bavail.saturating_sub(kept).saturating_mul(disk.f_frsize);
+        let by_ratio = packed.saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES);
+        let bounds = [
+            (BYTES_MAX, format!("{} GiB", BYTES_MAX >> 30)),
+            (by_ratio, format!("{by_ratio} bytes, which {packed} bytes may unpack to")),
+            (free, format!("the {free} bytes that its disk can give")),
+        ];
+        let (bytes, bound) = bounds.into_iter().min_by_key(|(bytes, _)| *bytes).expect("there are bounds");
+        // Some disks make inodes as they need them and say that they have none.
+        let inodes = if disk.f_files == 0 { u64::MAX } else { disk.f_favail - disk.f_favail / KEPT_PART };
+        Room { bytes, bound, entries: inodes.min(ENTRIES_MAX) }
+    }
+}
+
+/// Reads an archive, and between two entries only as much as may belong to the next one's name and attributes.
+pub struct Metered<R> {
+    inner: R,
+    allowance: Allowance,
+}
+
+/// What may be read before the next entry; none while an entry itself is read.
+#[derive(Clone, Default)]
+pub struct Allowance(Rc<Cell<Option<u64>>>);
+
+impl Allowance {
+    pub fn begin(&self) {
+        self.0.set(Some(METADATA_BYTES_MAX));
+    }
+
+    pub fn end(&self) {
+        self.0.set(None);
+    }
+}
+
+impl<R> Metered<R> {
+    pub fn new(inner: R, allowance: &Allowance) -> Metered<R> {
+        Metered { inner, allowance: allowance.clone() }
+    }
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        if let Some(left) = self.allowance.0.get() {
+            let left = left.checked_sub(count as u64);
+            self.allowance
+                .0
+                .set(Some(left.ok_or_else(|| io::Error::other("an entry's name and attributes have no end"))?));
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_has_the_least_of_what_is_sensible_and_what_is_there() {
+        let check = |packed: u64, free_bytes: u64, files: (u64, u64), bytes: u64, bound: &str, entries: u64| {
+            let mut disk = rustix::fs::statvfs("/").unwrap();
+            (disk.f_frsize, disk.f_blocks) = (4096, 1 << 30);
+            disk.f_bavail = free_bytes / 4096 + disk.f_blocks / KEPT_PART;
+            (disk.f_files, disk.f_favail) = files;
+            let room = Room::on(packed, &disk);
+            assert_eq!((room.bytes, room.entries), (bytes, entries), "{packed} {free_bytes}: {room:?}");
+            assert!(room.bound.contains(bound), "{room:?}");
+        };
+        let (gib, files) = (1u64 << 30, (1000, 1000));
+        check(10, 100 * gib, files, gib, "may unpack to", 990);
+        check(gib, 1000 * gib, files, 200 * gib, "may unpack to", 990);
+        check(10 * gib, 1000 * gib, files, 256 * gib, "256 GiB", 990);
+        check(gib, 5 * gib, files, 5 * gib, "its disk can give", 990);
+        check(10, 0, (0, 0), 0, "its disk can give", ENTRIES_MAX);
+    }
+}

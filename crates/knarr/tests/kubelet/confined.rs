@@ -1,0 +1,140 @@
+//! What a pod may do and use, as it sees it from inside.
+
+use std::fs;
+
+use container::cgroup::Cgroup;
+use machinery::{Value, value};
+
+use crate::cluster::*;
+
+/// A pod that runs a script to its end, with these security contexts of its own and of its container.
+fn confined(name: &str, script: &str, of_pod: Value, of_container: Value) -> Value {
+    let mut pod = pod(name, script);
+    set(&mut pod, "restartPolicy", "Never");
+    set(&mut pod, "securityContext", of_pod);
+    set_container(&mut pod, "securityContext", of_container);
+    pod
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn profiles_of_system_calls_are_files_of_the_node() {
+    let Some(cluster) = cluster_with_config("seccompDefault: true\n").await else { return };
+    let profiles = cluster.path("kubelet/seccomp/team");
+    fs::create_dir_all(&profiles).unwrap();
+    let no_directories = r#"{"defaultAction": "SCMP_ACT_ALLOW",
+        "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}"#;
+    fs::write(profiles.join("no-directories.json"), no_directories).unwrap();
+    let script =
+        "mkdir /tmp/d 2>/dev/null && echo made || echo refused; grep ^Seccomp: /proc/self/status | tr -d '\\t'";
+    let check = async |name: &str, profile: Value, expect: &str| {
+        let context = if profile.is_null() { value!({}) } else { value!({"seccompProfile": profile}) };
+        assert_eq!(cluster.output(&confined(name, script, context, value!({}))).await, expect, "{name}");
+    };
+    let local = |file: &str| value!({"type": "Localhost", "localhostProfile": file});
+    check("local", local("team/no-directories.json"), "refused\nSeccomp:2\n").await;
+    check("by-default", Value::Null, "made\nSeccomp:2\n").await;
+    check("unconfined", value!({"type": "Unconfined"}), "made\nSeccomp:0\n").await;
+    let absent = confined("absent", "true", value!({"seccompProfile": (local("none.json"))}), value!({}));
+    let waits = |pod: &Value| {
+        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].as_str() == Some("CreateContainerError")
+    };
+    let told = cluster.run(&absent, "refused", waits).await;
+    let told = told["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap().to_owned();
+    assert!(told.contains("none.json"), "{told}");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_groups_and_capabilities_are_as_a_pod_asks() {
+    let Some(cluster) = cluster().await else { return };
+    let ids = "id -u; id -g; id -G";
+    let check = async |name: &str, script: &str, of_pod: Value, own: Value, expect: &str| {
+        assert_eq!(cluster.output(&confined(name, script, of_pod, own)).await, expect, "{name}");
+    };
+    // The image names nobody, which is root.
+    check("group", ids, value!({"runAsGroup": 3000}), value!({}), "0\n3000\n3000\n").await;
+    check("own", ids, value!({"runAsUser": 1000}), value!({"runAsUser": 2000, "runAsGroup": 5}), "2000\n5\n5\n").await;
+    let groups = value!({"runAsUser": 33, "runAsGroup": 7, "fsGroup": 8, "supplementalGroups": [9]});
+    check("more", ids, groups, value!({}), "33\n7\n7 8 9\n").await;
+    let bounded = "grep ^CapBnd /proc/self/status | tr -d '\\t'";
+    let none = value!({"capabilities": {"drop": ["ALL"]}});
+    check("none", bounded, value!({}), none, "CapBnd:0000000000000000\n").await;
+    let one = value!({"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}});
+    check("one", bounded, value!({}), one, "CapBnd:0000000000000400\n").await;
+    let escalates = "grep ^NoNewPrivs /proc/self/status | tr -d '\\t'";
+    check("tame", escalates, value!({}), value!({"allowPrivilegeEscalation": false}), "NoNewPrivs:1\n").await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_pod_must_not_see_or_change_it_does_not() {
+    let Some(cluster) = cluster().await else { return };
+    let masked = "wc -c </proc/keys; v=$(cat /proc/sys/vm/swappiness); \
+        (echo $v >/proc/sys/vm/swappiness) 2>/dev/null && echo changed || echo refused; \
+        sysctl -n net.ipv4.ip_unprivileged_port_start; touch /new 2>/dev/null && echo wrote || echo read-only";
+    let sysctls = value!({"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "80"}]});
+    let own = value!({"readOnlyRootFilesystem": true});
+    assert_eq!(cluster.output(&confined("tame", masked, sysctls, own)).await, "0\nrefused\n80\nread-only\n");
+    let open =
+        "touch /new && echo wrote; v=$(cat /proc/sys/vm/swappiness); echo $v >/proc/sys/vm/swappiness && echo changed";
+    let privileged = confined("wild", open, value!({}), value!({"privileged": true}));
+    assert_eq!(cluster.output(&privileged).await, "wrote\nchanged\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_held_to_its_resources_and_told_when_it_took_more() {
+    let Some(cluster) = cluster().await else { return };
+    let v1 = !Cgroup::is_unified();
+    let limits = if v1 {
+        "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.shares"
+    } else {
+        "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max /sys/fs/cgroup/cpu.weight"
+    };
+    let resources =
+        value!({"requests": {"cpu": "250m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}});
+    let mut held = pod("held", &format!("{limits}; cat /proc/self/oom_score_adj"));
+    set(&mut held, "restartPolicy", "Never");
+    set_container(&mut held, "resources", resources);
+    let seen = cluster.output(&held).await;
+    let seen: Vec<&str> = seen.lines().collect();
+    let expect: &[&str] = if v1 { &["67108864", "50000", "256"] } else { &["67108864", "50000 100000", "10"] };
+    assert_eq!(&seen[..3], expect);
+    let score: i64 = seen[3].parse().unwrap();
+    assert!((3..1000).contains(&score), "{score}");
+
+    let mut greedy = pod("greedy", "dd if=/dev/zero of=/dev/null bs=256M count=1");
+    set(&mut greedy, "restartPolicy", "Never");
+    set_container(&mut greedy, "resources", value!({"limits": {"memory": "32Mi"}}));
+    let ended = cluster.run(&greedy, "over", |pod| phase(pod) == "Failed").await;
+    let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((state["reason"].as_str(), state["exitCode"].as_int()), (Some("OOMKilled"), Some(137)));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_class_of_pods_weighs_what_its_pods_ask_for() {
+    let Some(cluster) = cluster().await else { return };
+    let group = |class: &str| Cgroup::at(&format!("{}/kubepods{class}", cluster.cgroup())).usage();
+    assert!(group("").memory_limit_bytes.is_some(), "all pods together are held to what the node has");
+    let shares = |class: &str| group(class).cpu_shares.unwrap();
+    assert_eq!(shares("/besteffort"), 2);
+    // Version 2 has fewer weights than version 1 has shares.
+    let weighs = async |milli: u64| {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while shares("/burstable").abs_diff(milli * 1024 / 1000) > 26 {
+            assert!(tokio::time::Instant::now() < deadline, "{} instead of {milli}", shares("/burstable"));
+            tokio::task::yield_now().await;
+        }
+    };
+    weighs(0).await;
+    for (name, cpu) in [("one", "200m"), ("two", "300m")] {
+        let mut asks = pod(name, "sleep 1000");
+        set_container(&mut asks, "resources", value!({"requests": {"cpu": cpu}}));
+        cluster.run(&asks, "ready", is_ready).await;
+    }
+    weighs(500).await;
+    cluster.delete_wholly("two").await;
+    weighs(200).await;
+    cluster.finish().await;
+}

@@ -1,0 +1,308 @@
+//! What was pulled by whom, in files: a kubelet that starts again must not give a private image to others.
+//!
+//! ```text
+//! image_manager/pulling/sha256-<image>      a pull that has begun; if it is found at a start, nobody knows by whom
+//! image_manager/pulled/sha256-<reference>   who pulled the image that the runtime calls so
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use cri::v1;
+use machinery::{Value, json, value};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::verification::{self, Access, Known, Record, SecretUse, Verdict, Verification};
+use crate::drivers::sha256_hex;
+
+const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+
+/// The files, and what is under way.
+pub struct Pulls {
+    dir: PathBuf,
+    rules: Verification,
+    // One at a time: whoever decides by a record must not see it half replaced.
+    state: Mutex<State>,
+}
+
+/// How many pulls of an image are under way.
+type State = BTreeMap<String, usize>;
+
+impl Pulls {
+    /// Those that are kept under a kubelet's directory.
+    pub fn new(root_dir: &Path, rules: Verification) -> Self {
+        Self { dir: root_dir.join("image_manager"), rules, state: Mutex::default() }
+    }
+
+    /// Whether a pod with these secrets may use an image that is there. Who cannot be looked up may not.
+    pub async fn may_use(&self, image: &str, reference: &str, secrets: &[SecretUse]) -> bool {
+        let state = self.state.lock().await;
+        let record = match self.record(reference) {
+            Ok(record) => record,
+            Err(error) => {
+                tracing::error!(%error, reference, "it cannot be read who pulled an image");
+                return false;
+            }
+        };
+        let known = match &record {
+            Some(record) => Known::Pulled(record),
+            None if state.contains_key(image) || self.intent(image).exists() => Known::Pulling,
+            None => Known::Preloaded,
+        };
+        match self.rules.verdict(image, known, secrets) {
+            Verdict::Allowed => true,
+            Verdict::AllowedBy(secret) => {
+                // Without it the next one is asked again, no more.
+                if let Err(error) = self.write(&state, image, reference, Some(Some(secret))) {
+                    tracing::warn!(%error, reference, "it cannot be written down who may use an image");
+                }
+                true
+            }
+            Verdict::MustPull => false,
+        }
+    }
+
+    /// Writes down that a pull begins.
+    pub async fn begin(&self, image: &str) -> io::Result<()> {
+        let mut state = self.state.lock().await;
+        let intent = value!({"apiVersion": VERSION, "kind": "ImagePullIntent", "image": image});
+        put(&self.intent(image), &intent)?;
+        *state.entry(image.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
+    /// Writes down how a pull ended: as what, and by which secret, if it needed one.
+    pub async fn end(&self, image: &str, pulled: Option<(&str, Option<&SecretUse>)>) {
+        let mut state = self.state.lock().await;
+        if let Some((reference, by)) = pulled
+            && let Err(error) = self.write(&state, image, reference, Some(by))
+        {
+            // What was begun stays on the disk: the image is not taken for one that was here before.
+            tracing::error!(%error, image, "it cannot be written down who pulled an image");
+            return;
+        }
+        let left = state.get(image).copied().unwrap_or_default().saturating_sub(1);
+        if left > 0 {
+            state.insert(image.to_owned(), left);
+            return;
+        }
+        state.remove(image);
+        if let Err(error) = remove(&self.intent(image)) {
+            tracing::error!(%error, image, "it cannot be written down that a pull is over");
+        }
+    }
+
+    /// Brings the files in line with the images that are there: what an earlier kubelet began to pull was pulled by
+    /// nobody who is known, and what is gone was pulled by nobody. `images` is asked while nothing else changes.
+    pub async fn settle<E>(&self, images: impl Future<Output = Result<Vec<v1::Image>, E>>) -> Result<(), E> {
+        let state = self.state.lock().await;
+        let images = images.await?;
+        let failed = |error: io::Error| tracing::error!(%error, "files about pulls cannot be read");
+        for intent in self.list("pulling").map_err(failed).unwrap_or_default() {
+            let image = intent.1.str_at(&["image"]).unwrap_or_default();
+            let found =
+                images.iter().find(|one| one.repo_tags.iter().chain(&one.repo_digests).any(|name| same(name, image)));
+            if let Some(found) = found.filter(|_| !state.contains_key(image)) {
+                let written = self.write(&state, image, &found.id, None).and_then(|()| remove(&intent.0));
+                written.unwrap_or_else(failed);
+            }
+        }
+        let here: BTreeSet<&str> = images.iter().map(|image| image.id.as_str()).collect();
+        for (path, record) in self.list("pulled").map_err(failed).unwrap_or_default() {
+            if !here.contains(record.str_at(&["imageRef"]).unwrap_or_default()) {
+                remove(&path).unwrap_or_else(failed);
+            }
+        }
+        Ok(())
+    }
+
+    fn intent(&self, image: &str) -> PathBuf {
+        self.dir.join("pulling").join(file(image))
+    }
+
+    /// Adds to what is known of an image: who pulled it, if that is known.
+    fn write(
+        &self,
+        _alone: &MutexGuard<'_, State>,
+        image: &str,
+        reference: &str,
+        by: Option<Option<&SecretUse>>,
+    ) -> io::Result<()> {
+        // One that cannot be read is written anew: that allows less, never more.
+        let before = self.record(reference).ok().flatten();
+        let mut record = before.clone().unwrap_or_default();
+        let changed = by.is_some_and(|by| verification::add(&mut record, image, by));
+        if before.is_some() && !changed {
+            return Ok(());
+        }
+        put(&self.dir.join("pulled").join(file(reference)), &shown(reference, &record))
+    }
+
+    fn record(&self, reference: &str) -> io::Result<Option<Record>> {
+        let text = match fs::read(self.dir.join("pulled").join(file(reference))) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let value = json::parse(&text).map_err(io::Error::other)?;
+        Ok(Some(read(&value)))
+    }
+
+    /// All files of one kind that can be read, and what they say.
+    fn list(&self, kind: &str) -> io::Result<Vec<(PathBuf, Value)>> {
+        let mut all = Vec::new();
+        let entries = match fs::read_dir(self.dir.join(kind)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let is_ours =
+                path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("sha256-"));
+            if is_ours && let Ok(value) = json::parse(&fs::read(&path)?) {
+                all.push((path, value));
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn file(name: &str) -> String {
+    format!("sha256-{}", sha256_hex(name))
+}
+
+/// Writes a file, whole or not at all, for no other eyes.
+fn put(path: &Path, value: &Value) -> io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let dir = path.parent().expect("a file of ours is in a directory");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let beside = dir.join(format!(".{}", path.file_name().unwrap_or_default().display()));
+    let mut out = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    out.write_all(json::to_string(value).as_bytes())?;
+    fs::rename(&beside, path)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Whether two names mean one image; one without a tag means its latest.
+fn same(a: &str, b: &str) -> bool {
+    let whole = |image: &str| {
+        let repository = verification::repository(image);
+        match image.split_once('@') {
+            Some((_, digest)) => format!("{repository}@{digest}"),
+            None => {
+                let last = image.rsplit('/').next().unwrap_or(image);
+                format!("{repository}:{}", last.split_once(':').map_or("latest", |(_, tag)| tag))
+            }
+        }
+    };
+    whole(a) == whole(b)
+}
+
+fn shown(reference: &str, record: &Record) -> Value {
+    let mut mapping = Value::object();
+    if let Value::Object(entries) = &mut mapping {
+        for (repository, access) in record {
+            let secrets: Vec<Value> = access.secrets.iter().map(of_secret).collect();
+            let entry = match access.everybody {
+                true => value!({"nodePodsAccessible": true}),
+                false => value!({"kubernetesSecrets": secrets}),
+            };
+            entries.insert(repository.as_str(), entry);
+        }
+    }
+    value!({"apiVersion": VERSION, "kind": "ImagePulledRecord", "lastUpdatedTime": (driver::clock::now().to_string()),
+        "imageRef": reference, "credentialMapping": mapping})
+}
+
+fn of_secret(secret: &SecretUse) -> Value {
+    value!({"uid": (secret.uid.as_str()), "namespace": (secret.namespace.as_str()), "name": (secret.name.as_str()),
+        "credentialHash": (secret.hash.as_str())})
+}
+
+fn read(value: &Value) -> Record {
+    let entries = value["credentialMapping"].as_object().into_iter().flat_map(machinery::Object::iter);
+    let secret = |value: &Value| {
+        let text = |field: &str| value.str_at(&[field]).unwrap_or_default().to_owned();
+        SecretUse { uid: text("uid"), namespace: text("namespace"), name: text("name"), hash: text("credentialHash") }
+    };
+    let access = |value: &Value| Access {
+        everybody: value["nodePodsAccessible"].as_bool() == Some(true),
+        secrets: value["kubernetesSecrets"].as_array().unwrap_or_default().iter().map(secret).collect(),
+    };
+    entries.map(|(repository, value)| (repository.to_owned(), access(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    const IMAGE: &str = "r.example/a:1";
+
+    fn secret(name: &str) -> SecretUse {
+        SecretUse { uid: "u".into(), namespace: "n".into(), name: name.into(), hash: format!("hash of {name}") }
+    }
+
+    async fn settle(pulls: &Pulls, images: &[(&str, &str)]) {
+        let image = |(id, tag): &(&str, &str)| v1::Image {
+            id: (*id).to_owned(),
+            repo_tags: vec![(*tag).to_owned()],
+            ..Default::default()
+        };
+        let images: Vec<v1::Image> = images.iter().map(image).collect();
+        pulls.settle(async { Ok::<_, Infallible>(images) }).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_pulled_an_image_is_known_to_the_next_kubelet() {
+        let dir = tempfile::tempdir().unwrap();
+        let pulls = || Pulls::new(dir.path(), Verification::default());
+        assert!(pulls().may_use(IMAGE, "id", &[]).await, "it was here before");
+        pulls().begin(IMAGE).await.unwrap();
+        assert!(!pulls().may_use(IMAGE, "id", &[]).await, "its pull was cut off");
+        let first = pulls();
+        first.begin(IMAGE).await.unwrap();
+        first.end(IMAGE, Some(("id", Some(&secret("one"))))).await;
+        let next = pulls();
+        assert!(next.may_use(IMAGE, "id", &[secret("one")]).await);
+        assert!(!next.may_use(IMAGE, "id", &[secret("two")]).await);
+        assert_eq!(fs::read_dir(dir.path().join("image_manager/pulling")).unwrap().count(), 0);
+        next.begin(IMAGE).await.unwrap();
+        next.end(IMAGE, Some(("id", None))).await;
+        assert!(pulls().may_use(IMAGE, "id", &[]).await, "everybody could pull it");
+    }
+
+    #[tokio::test]
+    async fn what_was_cut_off_is_nobodys_and_what_is_gone_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let pulls = || Pulls::new(dir.path(), Verification::default());
+        pulls().begin("busybox").await.unwrap();
+        let next = pulls();
+        settle(&next, &[("id", "docker.io/library/busybox:latest")]).await;
+        assert!(!next.may_use("busybox", "id", &[]).await, "nobody knows who pulled it");
+        assert_eq!(fs::read_dir(dir.path().join("image_manager/pulling")).unwrap().count(), 0);
+        settle(&next, &[]).await;
+        assert!(next.may_use("busybox", "id", &[]).await, "another that came by the same name was not pulled");
+    }
+
+    #[tokio::test]
+    async fn a_record_that_cannot_be_read_allows_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let pulls = Pulls::new(dir.path(), Verification::default());
+        pulls.end(IMAGE, Some(("id", None))).await;
+        let file = fs::read_dir(dir.path().join("image_manager/pulled")).unwrap().next().unwrap().unwrap().path();
+        fs::write(&file, "{").unwrap();
+        assert!(!pulls.may_use(IMAGE, "id", &[]).await);
+        pulls.end(IMAGE, Some(("id", None))).await;
+        assert!(pulls.may_use(IMAGE, "id", &[]).await);
+    }
+}

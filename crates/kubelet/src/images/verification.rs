@@ -1,0 +1,246 @@
+//! Who may use an image that is there: whoever could have pulled it.
+
+use std::collections::BTreeMap;
+
+/// Past so many secrets of an image, another that fits is believed without being written down: namespaces come and go.
+const SECRETS_MAX: usize = 100;
+
+/// Whose right to an image is looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// Nobody's.
+    Never,
+    /// That to images which this kubelet pulled.
+    #[default]
+    UnlessPreloaded,
+    /// That to images which are not on a list: repositories, or the beginnings of their names up to a `/`.
+    UnlessListed(Vec<Listed>),
+    /// Everybody's.
+    Always,
+}
+
+/// An entry of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// One repository.
+    Repository(String),
+    /// All that begin so.
+    Prefix(String),
+}
+
+impl Listed {
+    /// Reads an entry, `registry/path` or `registry/path/*`.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let (rest, is_prefix) = text.strip_suffix('*').map_or((text, false), |rest| (rest, true));
+        if text != text.trim() {
+            return Err("leading/trailing spaces are not allowed");
+        }
+        if rest.is_empty() || rest == "/" {
+            return Err("at least registry hostname is required");
+        }
+        if rest.contains('*') || is_prefix && !rest.ends_with('/') {
+            return Err("not a valid wildcard pattern, only patterns ending with '/*' are allowed");
+        }
+        if is_prefix {
+            return Ok(Self::Prefix(rest.to_owned()));
+        }
+        if repository(rest) != rest {
+            return Err("must be a whole name without tag and digest");
+        }
+        Ok(Self::Repository(rest.to_owned()))
+    }
+
+    fn fits(&self, repository: &str) -> bool {
+        match self {
+            Self::Repository(name) => repository == name,
+            Self::Prefix(beginning) => repository.starts_with(beginning.as_str()),
+        }
+    }
+}
+
+/// A secret by which an image was pulled, or might be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecretUse {
+    /// Which one.
+    pub uid: String,
+    /// Where it is.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What it says, as a hash.
+    pub hash: String,
+}
+
+impl SecretUse {
+    fn is_same_object(&self, other: &Self) -> bool {
+        (&self.uid, &self.namespace, &self.name) == (&other.uid, &other.namespace, &other.name)
+    }
+}
+
+/// Who pulled an image under one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// It needed no secret.
+    pub everybody: bool,
+    /// The secrets that it was pulled with.
+    pub secrets: Vec<SecretUse>,
+}
+
+/// Who pulled an image, by the repository that it came from.
+pub type Record = BTreeMap<String, Access>;
+
+/// What is known of how an image came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known<'a> {
+    /// Nothing: it was here before.
+    Preloaded,
+    /// It is being pulled, or its pull was cut off.
+    Pulling,
+    /// This.
+    Pulled(&'a Record),
+}
+
+/// Whether somebody may use an image that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// They may.
+    Allowed,
+    /// They may, by a secret that is to be written down: it says what another one said, or says it anew.
+    AllowedBy(&'a SecretUse),
+    /// They have to show that they could pull it.
+    MustPull,
+}
+
+impl Verification {
+    /// Decides by what is known of an image and the secrets of a pod that fit it.
+    pub fn verdict<'a>(&self, image: &str, known: Known<'_>, secrets: &'a [SecretUse]) -> Verdict<'a> {
+        let repository = repository(image);
+        let wanted = match self {
+            Self::Never => false,
+            Self::UnlessPreloaded => known != Known::Preloaded,
+            Self::UnlessListed(list) => !list.iter().any(|entry| entry.fits(&repository)),
+            Self::Always => true,
+        };
+        if !wanted {
+            return Verdict::Allowed;
+        }
+        let Known::Pulled(record) = known else { return Verdict::MustPull };
+        let Some(access) = record.get(&repository) else { return Verdict::MustPull };
+        if access.everybody {
+            return Verdict::Allowed;
+        }
+        for secret in secrets {
+            for used in &access.secrets {
+                let (same_object, same_words) = (secret.is_same_object(used), secret.hash == used.hash);
+                match (same_object, same_words) {
+                    (true, true) => return Verdict::Allowed,
+                    (false, false) => {}
+                    _ if access.secrets.len() < SECRETS_MAX => return Verdict::AllowedBy(secret),
+                    _ => return Verdict::Allowed,
+                }
+            }
+        }
+        Verdict::MustPull
+    }
+}
+
+/// Adds to a record that an image of a repository was pulled, by a secret or by none; says whether that changed it.
+pub fn add(record: &mut Record, image: &str, by: Option<&SecretUse>) -> bool {
+    let access = record.entry(repository(image)).or_default();
+    let before = access.clone();
+    match by {
+        _ if access.everybody => {}
+        None => *access = Access { everybody: true, secrets: Vec::new() },
+        Some(secret) => {
+            access.secrets.retain(|used| !used.is_same_object(secret));
+            access.secrets.push(secret.clone());
+            access.secrets.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
+        }
+    }
+    *access != before
+}
+
+/// The whole name of an image's repository, without tag and digest.
+pub fn repository(image: &str) -> String {
+    let name = image.split_once('@').map_or(image, |(name, _)| name);
+    let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
+    let name = tag.map_or(name, |at| &name[..at]);
+    match name.split_once('/') {
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => name.to_owned(),
+        Some(_) => format!("docker.io/{name}"),
+        None => format!("docker.io/library/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(name: &str, hash: &str) -> SecretUse {
+        SecretUse { uid: format!("u-{name}"), namespace: "n".into(), name: name.into(), hash: hash.into() }
+    }
+
+    #[test]
+    fn repositories_have_one_name() {
+        let check = |image: &str, expect: &str| assert_eq!(repository(image), expect, "{image}");
+        check("busybox", "docker.io/library/busybox");
+        check("busybox:1.36", "docker.io/library/busybox");
+        check("team/app@sha256:00", "docker.io/team/app");
+        check("127.0.0.1:5000/a/b:1@sha256:00", "127.0.0.1:5000/a/b");
+        check("localhost/a", "localhost/a");
+    }
+
+    #[test]
+    fn an_image_is_for_those_who_could_pull_it() {
+        let mut record = Record::new();
+        add(&mut record, "r.example/a:1", Some(&secret("one", "h1")));
+        let rules = Verification::default();
+        let check = |image: &str, known: Known<'_>, of_pod: &[SecretUse], expect: &str| {
+            let verdict = match rules.verdict(image, known, of_pod) {
+                Verdict::Allowed => "allowed".to_owned(),
+                Verdict::AllowedBy(secret) => format!("allowed by {}", secret.name),
+                Verdict::MustPull => "must pull".to_owned(),
+            };
+            assert_eq!(verdict, expect, "{image} {known:?} {of_pod:?}");
+        };
+        let pulled = Known::Pulled(&record);
+        check("r.example/a:1", Known::Preloaded, &[], "allowed");
+        check("r.example/a:1", Known::Pulling, &[secret("one", "h1")], "must pull");
+        check("r.example/a:2", pulled, &[secret("one", "h1")], "allowed");
+        check("r.example/a:1", pulled, &[], "must pull");
+        check("r.example/a:1", pulled, &[secret("two", "h2")], "must pull");
+        check("r.example/a:1", pulled, &[secret("two", "h2"), secret("three", "h1")], "allowed by three");
+        check("r.example/a:1", pulled, &[secret("one", "changed")], "allowed by one");
+        check("r.example/other:1", pulled, &[secret("one", "h1")], "must pull");
+        let mut open = record.clone();
+        assert!(add(&mut open, "r.example/a", None), "what everybody may pull");
+        check("r.example/a:1", Known::Pulled(&open), &[], "allowed");
+        assert!(!add(&mut open, "r.example/a", Some(&secret("one", "h1"))), "stays everybody's");
+    }
+
+    #[test]
+    fn a_node_says_whose_right_is_looked_at() {
+        let listed = |texts: &[&str]| -> Result<Vec<Listed>, &'static str> {
+            texts.iter().map(|text| Listed::parse(text)).collect()
+        };
+        let rules = Verification::UnlessListed(listed(&["r.example/team/*", "docker.io/library/busybox"]).unwrap());
+        let verdict = |rules: &Verification, image: &str| rules.verdict(image, Known::Preloaded, &[]);
+        assert_eq!(verdict(&rules, "r.example/team/a:1"), Verdict::Allowed);
+        assert_eq!(verdict(&rules, "busybox:1"), Verdict::Allowed);
+        assert_eq!(verdict(&rules, "r.example/teams"), Verdict::MustPull);
+        assert_eq!(verdict(&Verification::Always, "busybox"), Verdict::MustPull);
+        assert_eq!(Verification::Never.verdict("busybox", Known::Pulling, &[]), Verdict::Allowed);
+        for wrong in ["", "*", "/*", "a*", "r.example/*/a", " r.example/a", "r.example/a:1", "busybox"] {
+            assert!(Listed::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_says_something_new_replaces_itself() {
+        let mut record = Record::new();
+        assert!(add(&mut record, "r.example/a", Some(&secret("one", "old"))));
+        assert!(add(&mut record, "r.example/a:2", Some(&secret("one", "new"))));
+        assert!(!add(&mut record, "r.example/a", Some(&secret("one", "new"))));
+        assert_eq!(record["r.example/a"].secrets, [secret("one", "new")]);
+    }
+}

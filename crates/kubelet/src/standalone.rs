@@ -1,0 +1,74 @@
+//! A kubelet without an API server: nothing is there, and what is written goes nowhere.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::transport::{self, Answer, Body, Transport};
+use client::{Client, Settings};
+use futures_util::{StreamExt, stream};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{Full, StreamBody};
+use hyper::body::Frame;
+use machinery::{Value, json, value};
+
+/// A client of nobody.
+pub fn client(settings: Settings) -> Result<Client, client::Error> {
+    Client::new(Arc::new(Nobody), settings)
+}
+
+struct Nobody;
+
+impl Transport for Nobody {
+    fn send(&self, request: Request<Bytes>) -> Answer<'_> {
+        Box::pin(async move { Ok(answer(&request)) })
+    }
+}
+
+fn answer(request: &Request<Bytes>) -> Response<Body> {
+    let watches = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
+    let mut response = match *request.method() {
+        Method::GET if watches => return Response::new(silence()),
+        // Whoever writes goes on as if it were written.
+        Method::POST | Method::PUT => return Response::new(transport::body(Full::new(request.body().clone()))),
+        _ => Response::new(whole(&value!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+            "message": "this kubelet has no API server", "reason": "NotFound", "code": 404}))),
+    };
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+/// A watch that says that this was all, and then nothing any more.
+fn silence() -> Body {
+    let all = value!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1",
+        "annotations": {"k8s.io/initial-events-end": "true"}}}});
+    let first = Ok::<_, std::io::Error>(Frame::data(Bytes::from(json::to_string(&all) + "\n")));
+    transport::body(StreamBody::new(stream::once(async { first }).chain(stream::pending())))
+}
+
+fn whole(value: &Value) -> Body {
+    transport::body(Full::new(Bytes::from(json::to_string(value))))
+}
+
+#[cfg(test)]
+mod tests {
+    use client::cache::{self, Source};
+    use client::{Target, WriteOptions};
+    use reconcile::kinds;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_there_and_that_is_known_at_once() {
+        let client = client(Settings::default()).unwrap();
+        let source = Source::all(client.clone(), kinds::PODS);
+        let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |value: Value| value);
+        let reflecting = tokio::spawn(reflector.run());
+        reader.synced().await.unwrap();
+        assert_eq!(reader.snapshot().objects.iter().count(), 0);
+        reflecting.abort();
+        let target = Target::within(&kinds::PODS, "default");
+        let pod = value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}});
+        assert_eq!(client.create(&target, &pod, &WriteOptions::default()).await.unwrap(), pod);
+        assert!(client.get(&Target::named(&kinds::PODS, "default", "p")).await.unwrap_err().is_not_found());
+    }
+}
