@@ -116,13 +116,13 @@ fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<Found> {
             Some(vec![address(ip)].into())
         }
         [service, namespace, "svc"] => {
-            let found = zone.service(namespace, service)?;
+            let found = named(zone, namespace, service)?;
             let mut all = of_service(zone, namespace, service, found);
             all.merge(srv(zone, name, (namespace, service), found, None));
             Some(all)
         }
         [endpoint, service, namespace, "svc"] => {
-            let found = zone.service(namespace, service)?;
+            let found = named(zone, namespace, service)?;
             if let Some(protocol) = endpoint.strip_prefix('_') {
                 let has = |port: &crate::zone::Port| port.protocol == protocol && !port.name.is_empty();
                 return found.ports.iter().any(has).then(Found::default);
@@ -135,13 +135,22 @@ fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<Found> {
         }
         [port, protocol, service, namespace, "svc"] => {
             let wanted = (port.strip_prefix('_')?, protocol.strip_prefix('_')?);
-            let found = zone.service(namespace, service)?;
+            let found = named(zone, namespace, service)?;
             let base = zone_name(zone, &[service, namespace, "svc"])?;
             let srv = srv(zone, &base, (namespace, service), found, Some(wanted));
             (!srv.data.is_empty()).then_some(srv)
         }
         _ => None,
     }
+}
+
+/// A service that has a name: by the specification one without an address of its own has it as long as it has endpoints.
+fn named<'a>(zone: &'a Zone, namespace: &str, name: &str) -> Option<&'a Service> {
+    let there = |service: &&Service| match service.target {
+        Target::Addresses(_) | Target::External(_) => true,
+        Target::Endpoints => endpoints(zone, namespace, name).next().is_some(),
+    };
+    zone.service(namespace, name).filter(there)
 }
 
 fn of_service(zone: &Zone, namespace: &str, name: &str, service: &Service) -> Found {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use net::{Cidr, Cni, Loopback, Network, Routed};
+use net::{Auto, Cidr, Cni, Loopback, Network, Routed};
 use runtime::{Config, Runtime, Ulimit};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -46,8 +46,9 @@ pub fn runtime_arguments(command: Command) -> Command {
                 .value_parser(value_parser!(Ulimit))
                 .help("A limit of every container's processes, such as nofile=1024:65536; without any, this process's own"),
         )
-        .arg(Arg::new("network").long("network").value_parser(["built-in", "cni", "loopback"]).help(
-            "How sandboxes are connected; by --cni-conf-dir or --pod-cidr if they are given, else only to themselves",
+        .arg(Arg::new("network").long("network").value_parser(["auto", "built-in", "cni", "loopback"]).help(
+            "How sandboxes are connected; auto is cni if --cni-conf-dir has a configuration, else built-in. \
+             By --cni-conf-dir or --pod-cidr if they are given, else only to themselves",
         ))
         .arg(
             Arg::new("pod-cidr")
@@ -63,7 +64,11 @@ pub fn runtime_arguments(command: Command) -> Command {
                 .help("What pods of the built-in network reach under their own addresses"),
         )
         .arg(path("cni-conf-dir", "Connect sandboxes by the CNI configuration found here"))
-        .arg(path("cni-bin-dir", "CNI plug-ins").action(ArgAction::Append).default_value("/opt/cni/bin"))
+        .arg(
+            path("cni-bin-dir", "CNI plug-ins")
+                .action(ArgAction::Append)
+                .default_values(["/opt/cni/bin", "/usr/lib/cni"]),
+        )
         .arg(registry_mirror())
 }
 
@@ -123,20 +128,30 @@ fn network(matches: &ArgMatches, root: &Path) -> anyhow::Result<Arc<dyn Network>
         (None, Some(_)) => "built-in",
         (None, None) => "loopback",
     };
+    let by_plugins = || {
+        let bins: Vec<PathBuf> = matches.get_many("cni-bin-dir").expect("it has a default").cloned().collect();
+        let conf = conf.cloned().unwrap_or_else(|| PathBuf::from("/etc/cni/net.d"));
+        Cni::new(&conf, &bins, &root.join("cni"))
+    };
+    let built_in = || -> anyhow::Result<Routed> {
+        let cluster_cidr = matches.get_one::<String>("cluster-cidr").expect("it has a default");
+        Ok(Routed::new(net::routed::Config {
+            pod_cidrs: Cidr::parse_list(pod_cidr.map_or("", String::as_str)).context("--pod-cidr")?,
+            cluster_cidrs: Cidr::parse_list(cluster_cidr).context("--cluster-cidr")?,
+            // A node on another segment may join later, when pods have their size.
+            overhead: net::mesh::OVERHEAD,
+            ..net::routed::Config::new(&root.join("network"))
+        }))
+    };
     Ok(match chosen.unwrap_or(usual) {
-        "cni" => {
-            let bins: Vec<PathBuf> = matches.get_many("cni-bin-dir").expect("it has a default").cloned().collect();
-            let conf = conf.cloned().unwrap_or_else(|| PathBuf::from("/etc/cni/net.d"));
-            Arc::new(Cni::new(&conf, &bins, &root.join("cni")))
+        "auto" => {
+            let network = Auto::new(by_plugins(), built_in()?);
+            network.start().context("set up the pod network")?;
+            Arc::new(network)
         }
+        "cni" => Arc::new(by_plugins()),
         "built-in" => {
-            let cluster_cidr = matches.get_one::<String>("cluster-cidr").expect("it has a default");
-            let config = net::routed::Config {
-                pod_cidrs: Cidr::parse_list(pod_cidr.map_or("", String::as_str)).context("--pod-cidr")?,
-                cluster_cidrs: Cidr::parse_list(cluster_cidr).context("--cluster-cidr")?,
-                ..net::routed::Config::new(&root.join("network"))
-            };
-            let network = Routed::new(config);
+            let network = built_in()?;
             network.start().context("set up the pod network")?;
             Arc::new(network)
         }

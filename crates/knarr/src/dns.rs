@@ -1,7 +1,7 @@
 //! `knarr dns`: the cluster's DNS server.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -75,7 +75,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
     zone.servers = matches.get_many::<IpAddr>("service-ip").into_iter().flatten().copied().collect();
     let addresses: Vec<SocketAddr> = matches.get_many("listen").expect("it has a default").copied().collect();
     let resolv_conf = matches.get_one::<PathBuf>("resolv-conf").expect("it has a default");
-    let resolvers = std::fs::read_to_string(resolv_conf).with_context(|| format!("read {}", resolv_conf.display()))?;
+    let resolvers = resolvers(resolv_conf)?;
     let listeners = Listeners::bind(&addresses).await.context("listen")?;
     let ours = listeners.addresses()?;
     let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours))));
@@ -93,5 +93,31 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
         () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners have ended"),
         followed = dns::feed::follow(client, knowledge) => Ok(followed?),
         signal = crate::etcd::signal() => signal,
+    }
+}
+
+/// What a file says of resolvers. Where there is none nobody is asked about the rest of the world, and the cluster's names are known
+/// all the same.
+fn resolvers(file: &Path) -> anyhow::Result<String> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            tracing::warn!(file = %file.display(), "there is no such file: only names of the cluster are known");
+            Ok(String::new())
+        }
+        Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_resolvers_only_the_clusters_names_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(resolvers(&folder.path().join("resolv.conf")).unwrap(), "");
+        let unreadable = resolvers(folder.path()).unwrap_err();
+        assert!(unreadable.to_string().starts_with("read "), "{unreadable}");
     }
 }

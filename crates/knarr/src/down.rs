@@ -73,7 +73,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         println!("stopped {pods} pods");
         let network = net::Routed::new(net::routed::Config::new(&data_dir.join("runtime").join("network")));
         network.clean_up().context("take the pod network away")?;
-        net::mesh::apply(&[], &[], 0).context("take the ways to other nodes away")?;
+        net::mesh::apply(&[], &[], None).context("take the ways to other nodes away")?;
         proxy::follow::clean_up().context("take the rules of services away")?;
         proxy::policy::follow::clean_up().context("take the rules of policies away")?;
         unmount(&data_dir.join("kubelet"))?;
@@ -90,7 +90,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 async fn stop_pods(data_dir: &Path) -> Result<usize> {
     let command = cri::arguments(clap::Command::new("cri").no_binary_name(true));
     let matches =
-        command.try_get_matches_from([format!("--data-dir={}", data_dir.display()), "--network=built-in".into()])?;
+        command.try_get_matches_from([format!("--data-dir={}", data_dir.display()), "--network=auto".into()])?;
     let runtime = runtime::Runtime::open(cri::config(&matches)?).await?;
     let socket = data_dir.join("down.sock");
     let (told, ready) = tokio::sync::oneshot::channel();

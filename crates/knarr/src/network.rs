@@ -25,8 +25,7 @@ pub fn arguments(command: Command) -> Command {
             Arg::new("mtu")
                 .long("mtu")
                 .value_parser(value_parser!(u32))
-                .default_value("1430")
-                .help("The largest packet through a tunnel between nodes"),
+                .help("The largest packet through a tunnel between nodes; by that of the way out if not given"),
         )
         .arg(
             Arg::new("load-balancer-pool").long("load-balancer-pool").value_name("ADDRESSES").help(
@@ -45,7 +44,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     let reach = Reach::new(matches.get_one::<String>("kubeconfig").map(Path::new), None, inside)?;
     let node = matches.get_one::<String>("hostname-override").expect("it is required");
-    let mtu = *matches.get_one::<u32>("mtu").expect("it has a default");
+    let mtu = matches.get_one::<u32>("mtu").copied();
     let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
     let pool = matches.get_one::<String>("load-balancer-pool");

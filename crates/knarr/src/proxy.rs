@@ -121,6 +121,9 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
         tracing::warn!(?flags, "these flags are accepted and change nothing");
     }
     let config = config(matches)?;
+    for said in &config.unheeded {
+        tracing::warn!("--config: {said}");
+    }
     if config.mode == Mode::Iptables {
         proxy::iptables::check().context("iptables mode")?;
     }

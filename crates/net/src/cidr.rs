@@ -75,6 +75,20 @@ impl Cidr {
         }
     }
 
+    /// The same addresses without blocks that are inside of others: two blocks are apart, or one has the other.
+    pub fn outermost(blocks: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        // In order a block comes before those that it has, once the shorter prefix is first.
+        let mut sorted: Vec<Self> = blocks.into_iter().collect();
+        sorted.sort_unstable();
+        let mut outermost: Vec<Self> = Vec::with_capacity(sorted.len());
+        for block in sorted {
+            if !outermost.last().is_some_and(|last| last.contains(block.base)) {
+                outermost.push(block);
+            }
+        }
+        outermost
+    }
+
     /// Reads blocks that commas part.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, CidrError> {
         text.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::parse).collect()

@@ -61,6 +61,11 @@ impl Cni {
         NetworkList::load(&self.conf_dir).is_ok()
     }
 
+    /// Whether a sandbox was connected by plug-ins, or may have been half way.
+    pub fn has(&self, sandbox: &str) -> bool {
+        self.results.join(sandbox).exists()
+    }
+
     async fn add(&self, netns: &Path, sandbox: &Attachment) -> Result<Vec<IpAddr>, NetworkError> {
         let list = NetworkList::load(&self.conf_dir)?;
         // A call that we do not survive must be undone too.

@@ -23,6 +23,8 @@ const LINK_HEADER_LEN: usize = 16;
 const ADDRESS_HEADER_LEN: usize = 8;
 const ROUTE_HEADER_LEN: usize = 12;
 const FLAG_UP: u32 = 1;
+/// The largest packet where nothing says how large it may be.
+const MTU_DEFAULT: u32 = 1500;
 const TABLE_MAIN: u8 = 254;
 /// Routes of ours are marked, so that we find them again and never touch another's.
 const ROUTE_PROTOCOL: u8 = 107;
@@ -181,7 +183,24 @@ impl Links {
             Err(error) if !is(&error, libc::EEXIST) => return Err(error),
             _ => {}
         }
-        self.find(name)?.ok_or(Error::Malformed("a tunnel"))
+        let link = self.find(name)?.ok_or(Error::Malformed("a tunnel"))?;
+        if link.mtu != mtu {
+            // The way that it takes was another one when it was made.
+            let change = Request::of(NEWLINK, ACK, &link_header(link.index, link.up), |it| {
+                it.put_u32(IFLA_MTU, mtu);
+            });
+            self.0.execute("the size of a tunnel's packets", change)?;
+        }
+        Ok(Link { mtu, ..link })
+    }
+
+    /// What the interface of the default route takes; of several, what all take.
+    pub fn outward_mtu(&mut self) -> Result<u32, Error> {
+        let all = self.list()?;
+        let routes = self.routes(Routes::All)?;
+        let outward = routes.iter().filter(|route| route.to.prefix() == 0).filter_map(|route| route.hop.index());
+        let mtu = outward.filter_map(|index| all.iter().find(|link| link.index == index)).map(|link| link.mtu).min();
+        Ok(mtu.unwrap_or(MTU_DEFAULT))
     }
 
     /// A link that leads nowhere, to hold addresses: of whatever kind this kernel has.

@@ -79,9 +79,14 @@ pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<Reach> {
     reaches
 }
 
-/// Makes the kernel know these ways and no others. `own` is where this node's pods are, `mtu` what a tunnel takes.
-pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: u32) -> Result<(), Error> {
+/// Makes the kernel know these ways and no others. `own` is where this node's pods are, `mtu` what a tunnel takes: if nothing is
+/// said, what the way out takes without what a tunnel adds.
+pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: Option<u32>) -> Result<(), Error> {
     let mut links = Links::open()?;
+    let mtu = match mtu {
+        Some(mtu) => mtu,
+        None => links.outward_mtu()?.saturating_sub(OVERHEAD),
+    };
     let tunnels = reaches.iter().any(|reach| matches!(reach.way, Way::Tunnel { .. }));
     let tunnel = match own.first() {
         Some(first) if tunnels => Some(tunnel(&mut links, first.base(), own, mtu)?),

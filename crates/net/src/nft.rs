@@ -1,11 +1,12 @@
 //! nf_tables over netlink: tables, chains, rules, sets and elements in one transaction, without the `nft` program.
 //!
 //! A [`Batch`] is all or nothing: the kernel checks every message and then switches to the new rules at once, so that no packet
-//! ever sees half of them. Nothing is ever read back: whoever writes rules knows what they wrote.
+//! ever sees half of them. Nothing is read back but the names of chains: whoever writes rules knows what they wrote, but not what
+//! an earlier run did.
 
 mod expression;
 
-use crate::netlink::{APPEND, Attributes, CREATE, Error, Protocol, Request, Socket};
+use crate::netlink::{APPEND, Attributes, CREATE, DUMP, Error, Protocol, Reply, Request, Socket, attribute};
 
 pub use expression::{
     CT_STATE, CT_STATUS, Compare, Dynamic, Expression, META_IIFNAME, META_L4PROTO, META_MARK, META_OIFNAME, Reg,
@@ -13,6 +14,7 @@ pub use expression::{
 };
 
 const SUBSYSTEM: u16 = 10 << 8;
+const GENERIC_LEN: usize = 4;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 /// A list of elements is one attribute, whose length has 16 bits; what does not fit goes into another message.
@@ -426,8 +428,26 @@ impl Table<'_> {
     }
 }
 
+/// The names of a table's chains; none if there is no such table, or the kernel knows nothing of tables.
+pub fn chains(family: Family, table: &str) -> Result<Vec<String>, Error> {
+    const GET_CHAIN: u16 = 4;
+    let request = Request::of(SUBSYSTEM | GET_CHAIN, DUMP, &generic(family.number(), 0), |_| {});
+    let replies = match Socket::open(Protocol::Netfilter).and_then(|mut it| it.ask("a list of chains", request)) {
+        Ok(replies) => replies,
+        // So it says where no part of it takes the question.
+        Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let text = |reply: &Reply, kind: u16| -> Option<String> {
+        let bytes = attribute(reply.payload.get(GENERIC_LEN..)?, kind)?;
+        Some(String::from_utf8_lossy(bytes.strip_suffix(&[0]).unwrap_or(bytes)).into_owned())
+    };
+    let own = replies.iter().filter(|reply| text(reply, 1).as_deref() == Some(table));
+    Ok(own.filter_map(|reply| text(reply, 3)).collect())
+}
+
 /// Family, version, and what the message is for.
-fn generic(family: u8, resource: u16) -> [u8; 4] {
+fn generic(family: u8, resource: u16) -> [u8; GENERIC_LEN] {
     let [high, low] = resource.to_be_bytes();
     [family, 0, high, low]
 }

@@ -12,6 +12,7 @@ use crate::leases::{Lease, gateway};
 use crate::link::hardware_of;
 use crate::network::{NetworkError, PortMapping};
 use crate::routed::{Config, Routed};
+use crate::shape::Bandwidth;
 
 /// The versions of the specification that it answers.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -57,6 +58,16 @@ struct Input {
 struct RuntimeConfig {
     #[serde(default)]
     port_mappings: Vec<PortMapping>,
+    #[serde(default)]
+    bandwidth: Rates,
+}
+
+/// Bits a second, without a limit where there is none or nothing. How much may come at once follows from that.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Rates {
+    ingress_rate: u64,
+    egress_rate: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,8 +100,13 @@ pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Op
         "ADD" => {
             let (id, interface) = (called.variable("CNI_CONTAINERID")?, called.variable("CNI_IFNAME")?);
             let netns = called.variable("CNI_NETNS")?;
-            let lease = network.add(Path::new(netns), id, interface, &input.runtime_config.port_mappings);
+            let wishes = &input.runtime_config;
+            let lease = network.add(Path::new(netns), id, interface, &wishes.port_mappings);
             let lease = lease.map_err(|error| failed(&error))?;
+            if let Err(error) = network.limit(id, interface, wishes.bandwidth.into()) {
+                network.remove(id, interface).map_err(|error| failed(&error))?;
+                return Err(failed(&error));
+            }
             Ok(Some(result(&input, &network, &lease, netns, interface)))
         }
         "DEL" => {
@@ -136,6 +152,13 @@ impl<'a> Called<'a> {
             message: format!("{name} is needed for {}", self.verb),
             version: self.version.to_owned(),
         })
+    }
+}
+
+impl From<Rates> for Bandwidth {
+    fn from(rates: Rates) -> Self {
+        let some = |rate: u64| Some(rate).filter(|rate| *rate > 0);
+        Self { ingress: some(rates.ingress_rate), egress: some(rates.egress_rate) }
     }
 }
 

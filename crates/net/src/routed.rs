@@ -20,14 +20,12 @@ use crate::cidr::Cidr;
 use crate::leases::{Lease, Leases, Locked, gateway};
 use crate::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
 use crate::namespace::{set_sysctl, within};
-use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping};
+use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping, Protocol};
 use crate::shape::{self, Bandwidth};
 use crate::{conntrack, mesh, table};
 
 /// The interface's name in a pod.
 pub const INTERFACE: &str = "eth0";
-/// What a node uses where nothing says how large packets may be.
-const MTU_DEFAULT: u32 = 1500;
 
 /// How the pods of a node are connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +112,7 @@ impl Routed {
             self.forget(&mut locked, &owner)?;
             return Err(error);
         }
+        forget_datagrams(&lease);
         Ok(lease)
     }
 
@@ -212,7 +211,8 @@ impl Routed {
         self.0.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_pod_cidrs(&self, blocks: Vec<Cidr>) -> Result<(), NetworkError> {
+    /// Addresses of pods come from these blocks; what follows from that is made with the first pod.
+    pub fn remember_pod_cidrs(&self, blocks: Vec<Cidr>) -> Result<(), NetworkError> {
         let mut locked = Locked::open(&self.0.config.state)?;
         let told: Vec<String> = blocks.iter().map(ToString::to_string).collect();
         if locked.leases.pod_cidrs != told {
@@ -220,7 +220,11 @@ impl Routed {
             locked.save()?;
         }
         *self.0.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner) = blocks;
-        drop(locked);
+        Ok(())
+    }
+
+    fn set_pod_cidrs(&self, blocks: Vec<Cidr>) -> Result<(), NetworkError> {
+        self.remember_pod_cidrs(blocks)?;
         self.start()
     }
 
@@ -236,7 +240,7 @@ impl Routed {
         let mut links = Links::open()?;
         let mtu = match config.mtu {
             Some(mtu) => mtu,
-            None => outward_mtu(&mut links)?.saturating_sub(config.overhead),
+            None => links.outward_mtu()?.saturating_sub(config.overhead),
         };
         forward(blocks).map_err(NetworkError::io("switch on forwarding"))?;
         // An address of ours that no pod has is nowhere, and not beyond the default route.
@@ -290,6 +294,11 @@ impl Routed {
         let peer = Peer { name: interface, hardware: hardware_of(lease.ips[0]), netns: file.as_fd() };
         links.add_veth(&name, mtu, &peer)?;
         let index = switch_on(&mut links, &name)?;
+        if lease.ports.iter().any(|port| port.host_port > 0) {
+            // Who calls the port on the loopback interface; the rules keep everyone else from it.
+            set_sysctl(&format!("ipv4/conf/{name}/route_localnet"), "1")
+                .map_err(NetworkError::io("let packets of the loopback interface out"))?;
+        }
         for (ip, gateway) in lease.ips.iter().zip(&gateways) {
             links.add_address(&Address { index, ip: *gateway, prefix: alone(*gateway).prefix() })?;
             links.add_route(&Route { to: alone(*ip), hop: Hop::Link { index, source: Some(*gateway) } })?;
@@ -305,6 +314,7 @@ impl Routed {
         let Some(lease) = locked.leases.owners.remove(owner) else { return Ok(()) };
         // Until the rules and the link are gone nobody else may have the address.
         self.change_rules(&table::removed(&self.0.config.table, &lease), locked)?;
+        forget_datagrams(&lease);
         Ok(locked.save()?)
     }
 }
@@ -437,11 +447,23 @@ fn forward(blocks: &[Cidr]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the interface of the default route takes.
-fn outward_mtu(links: &mut Links) -> Result<u32, NetworkError> {
-    let all = links.list()?;
-    let routes = links.routes(Routes::All)?;
-    let outward = routes.iter().filter(|route| route.to.prefix() == 0).filter_map(|route| route.hop.index());
-    let mtu = outward.filter_map(|index| all.iter().find(|link| link.index == index)).map(|link| link.mtu).min();
-    Ok(mtu.unwrap_or(MTU_DEFAULT))
+/// Who talks to the ports of the node that a lease has is remembered by the kernel as talking to somebody else, or to nobody.
+fn forget_datagrams(lease: &Lease) {
+    let ports: Vec<&PortMapping> = lease.ports.iter().filter(|port| port.protocol == Protocol::Udp).collect();
+    if ports.is_empty() {
+        return;
+    }
+    let forgotten = Links::open().and_then(|mut links| links.addresses()).and_then(|own| {
+        conntrack::forget(Protocol::Udp, |flow| {
+            let (ip, number) = flow.to;
+            let at = |port: &&PortMapping| match port.host_ip.filter(|ip| !ip.is_unspecified()) {
+                Some(host) => host == ip,
+                None => ip.is_loopback() || own.iter().any(|own| own.ip == ip),
+            };
+            ports.iter().any(|port| port.host_port == number && at(port))
+        })
+    });
+    if let Err(error) = forgotten {
+        tracing::warn!(%error, "cannot forget who talked to ports of the node before");
+    }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use crate::cidr::Cidr;
 use crate::leases::{Lease, Leases};
 use crate::nft::{
-    Batch, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_L4PROTO, Reg, Set,
-    Table, Verdict,
+    Batch, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_IIFNAME, META_L4PROTO,
+    Reg, Set, Table, Verdict, interface_name,
 };
 
 /// What the rules depend on besides the leases.
@@ -28,6 +28,8 @@ const HOST_PORTS: &str = "host-ports";
 const ITSELF: &str = "itself";
 const PRIORITY_DNAT: i32 = -100;
 const PRIORITY_SNAT: i32 = 100;
+/// Before anything is translated.
+const PRIORITY_RAW: i32 = -300;
 /// What the routes say of an address of this machine.
 const LOCAL: u32 = 2;
 
@@ -42,6 +44,7 @@ pub fn rules(rules: &Rules<'_>, leases: &Leases) -> Batch {
             elements.add(family, lease);
         }
         host_ports(table, family);
+        guard_loopback(table, family);
         postrouting(table, family, rules);
         table.add_elements(HOST_PORTS, elements.ports.values()).add_elements(ITSELF, &elements.itself);
     }
@@ -133,6 +136,26 @@ fn host_ports(table: &mut Table<'_>, family: Family) {
     }
 }
 
+/// A pod's link with ports of the node takes packets from the loopback interface, and would give it packets: not those that somebody
+/// else sent there.
+fn guard_loopback(table: &mut Table<'_>, family: Family) {
+    let Some(loopback) = loopback(family) else { return };
+    let chain = "guard";
+    table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_RAW);
+    let mut rule = vec![
+        Expression::Meta(META_IIFNAME, Reg(0)),
+        Expression::Compare(Reg(0), Compare::Different, interface_name("lo")),
+    ];
+    rule.extend(within(family, Side::Destination, &loopback, Compare::Equal));
+    rule.push(Expression::Verdict(Verdict::Drop));
+    table.rule(chain, &rule);
+}
+
+/// The addresses of the loopback interface, where what comes from there can be sent elsewhere: the kernel does not do it for IPv6.
+fn loopback(family: Family) -> Option<Cidr> {
+    (family == Family::Ip).then(|| "127.0.0.0/8".parse().expect("a constant"))
+}
+
 fn look_up_port(family: Family, any_address: bool) -> [Expression; 5] {
     let (offset, length, words) = destination(family);
     let port = Reg(1 + words);
@@ -159,6 +182,15 @@ fn postrouting(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     table.set(&Set { name: ITSELF, key, holds: Holds::Nothing, ranges: false, dynamic: false });
     // A pod that came to itself by an address that is not its own would not take an answer from itself.
     table.rule(chain, &hairpin(family));
+    if let Some(loopback) = loopback(family) {
+        for pods in of_family(rules.pod_cidrs) {
+            // A pod would answer itself.
+            let mut rule = within(family, Side::Source, &loopback, Compare::Equal);
+            rule.extend(within(family, Side::Destination, &pods, Compare::Equal));
+            rule.push(Expression::Masquerade);
+            table.rule(chain, &rule);
+        }
+    }
     let own = if rules.masquerade { of_family(rules.pod_cidrs) } else { Vec::new() };
     for own in own {
         for inside in of_family(rules.inside).into_iter().chain([own, multicast(family)]) {

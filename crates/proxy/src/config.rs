@@ -1,5 +1,7 @@
 //! What a proxy is told at its start: by flags, or by a `KubeProxyConfiguration`.
 
+mod fields;
+
 use std::net::{IpAddr, SocketAddr};
 
 use machinery::Value;
@@ -34,6 +36,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// The kubeconfig that a configuration names.
     pub kubeconfig: Option<String>,
+    /// What a configuration says that changes nothing, each with the reason.
+    pub unheeded: Vec<String>,
 }
 
 /// How packets get to endpoints.
@@ -90,6 +94,7 @@ impl Default for Config {
             healthz: Some(SocketAddr::from(([0, 0, 0, 0], 10256))),
             metrics: Some(SocketAddr::from(([127, 0, 0, 1], 10249))),
             kubeconfig: None,
+            unheeded: Vec::new(),
         }
     }
 }
@@ -104,7 +109,7 @@ impl Config {
             }
         }
         let text = |path: &[&str]| object.str_at(path).filter(|text| !text.is_empty());
-        let mut config = Self::default();
+        let mut config = Self { unheeded: fields::unheeded(object)?, ..Self::default() };
         config.set_mode(text(&["mode"]).unwrap_or_default(), "mode")?;
         config.set_detect_local(text(&["detectLocalMode"]).unwrap_or_default(), "detectLocalMode")?;
         config.node_name = text(&["hostnameOverride"]).unwrap_or_default().to_owned();
@@ -231,6 +236,7 @@ mod tests {
     #[test]
     fn configurations_are_read() {
         assert_eq!(read(value!({})), Ok(Config::default()));
+        assert_eq!(read(value!({"oomScoreAdj": 1})).unwrap().unheeded, ["oomScoreAdj: is not heeded"]);
         let config =
             read(value!({"mode": "nftables", "clusterCIDR": "10.244.0.0/16,fd00::/48", "hostnameOverride": "n",
             "nodePortAddresses": ["primary", "192.0.2.0/24"], "healthzBindAddress": "127.0.0.1:0",
@@ -245,6 +251,11 @@ mod tests {
     fn what_is_wrong_is_named() {
         let check = |more: Value, expect: &str| assert_eq!(read(more).unwrap_err(), expect);
         check(value!({"kind": "Pod"}), "kind: is \"Pod\", and must be \"KubeProxyConfiguration\"");
+        check(value!({"mode": 7}), "mode: must be text");
+        check(
+            value!({"detectLocalMode": "BridgeInterface"}),
+            "detectLocalMode: \"BridgeInterface\" is not supported; there are ClusterCIDR and NodeCIDR",
+        );
         check(value!({"mode": "magic"}), "mode: \"magic\" is no mode; there are nftables, iptables and userspace");
         check(value!({"clusterCIDR": "x"}), "clusterCIDR: \"x\" is no block of addresses such as 10.244.0.0/24");
         check(value!({"nftables": {"masqueradeBit": 32}}), "nftables.masqueradeBit: 32 is no bit; there are 0 to 31");

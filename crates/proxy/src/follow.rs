@@ -1,7 +1,7 @@
 //! The proxy at work: watches, decides, and sends what changed in one transaction.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -136,7 +136,7 @@ impl Proxy {
         self.rules.set_node(Node { name: self.config.node_name.clone(), zone });
         let settings = Settings {
             pods: pods(&self.config, object),
-            node_addresses: node_addresses(&self.config.node_port_addresses, object),
+            node_addresses: node_addresses(&self.config, object),
             every_address: self.config.mode == Mode::Iptables && self.config.node_port_addresses.is_empty(),
             localhost: self.config.localhost_node_ports,
             mark: self.settings.mark,
@@ -161,7 +161,11 @@ impl Proxy {
             Ok(extent) => {
                 self.metrics.synced(extent, begun.elapsed(), self.rules.len());
                 if self.config.mode != Mode::Userspace {
-                    forget_stale(&changes, &self.settings);
+                    match extent {
+                        Extent::Changes => forget_stale(&changes, &self.settings),
+                        // Endpoints may have gone while nobody was looking.
+                        Extent::Everything => forget_stale(&self.rules.everything(), &self.settings),
+                    }
                 }
                 // `knarr trace` reads this: no object says when a service's rules came into place.
                 let services = named(&changes);
@@ -234,18 +238,17 @@ fn each(watched: &Watched, changed: Changed, known: &[Key], mut set: impl FnMut(
 
 /// Datagrams have no connections, but the kernel remembers where they went: those that go where nobody is any more start anew.
 pub fn forget_stale(changes: &Changes, settings: &Settings) {
-    let stale = changes.stale_datagrams();
-    if stale.is_empty() {
+    let moved = changes.moved_datagrams();
+    if moved.is_empty() {
         return;
     }
     let forgotten = conntrack::forget(net::Protocol::Udp, |flow| {
-        stale.iter().any(|(frontend, gone)| {
-            let own = settings.node_addresses.contains(&flow.to.0);
-            let same =
-                flow.to.1 == frontend.port && (flow.to.0 == frontend.address || (frontend.is_node_port() && own));
-            // One that was not translated is answered by whom it went to.
-            same && (gone.contains(&flow.answered_by) || flow.answered_by == flow.to)
-        })
+        let (ip, port) = flow.to;
+        let own = settings.every_address || settings.node_addresses.contains(&ip);
+        let nobody: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let of_node = || moved.get(&(nobody, port)).filter(|_| own);
+        let places = moved.get(&flow.to).or_else(of_node);
+        places.is_some_and(|places| !places.contains(&flow.answered_by))
     });
     if let Err(error) = forgotten {
         tracing::warn!(error = chain(&error), "cannot forget connections that lead nowhere");
@@ -265,7 +268,8 @@ fn pods(config: &Config, node: Option<&Value>) -> Vec<Cidr> {
 }
 
 /// The node's addresses that have ports of services.
-fn node_addresses(wanted: &[NodePortAddresses], node: Option<&Value>) -> Vec<IpAddr> {
+fn node_addresses(config: &Config, node: Option<&Value>) -> Vec<IpAddr> {
+    let wanted = &config.node_port_addresses;
     let listed = node.and_then(|node| node.at(&["status", "addresses"])).and_then(Value::as_array).unwrap_or_default();
     let internal = listed.iter().filter(|address| address.str_at(&["type"]) == Some("InternalIP"));
     let primary: Vec<IpAddr> = internal.filter_map(|address| address.str_at(&["address"])?.parse().ok()).collect();
@@ -283,7 +287,7 @@ fn node_addresses(wanted: &[NodePortAddresses], node: Option<&Value>) -> Vec<IpA
     if !blocks.is_empty() {
         match Links::open().and_then(|mut links| links.addresses()) {
             Ok(own) => {
-                let own = own.into_iter().map(|address| address.ip).filter(|ip| !ip.is_loopback());
+                let own = own.into_iter().map(|address| address.ip).filter(|ip| may_serve(config, *ip));
                 addresses.extend(own.filter(|ip| blocks.iter().any(|block| block.contains(*ip))));
             }
             Err(error) => tracing::warn!(error = chain(&error), "cannot list the node's addresses"),
@@ -292,6 +296,17 @@ fn node_addresses(wanted: &[NodePortAddresses], node: Option<&Value>) -> Vec<IpA
     addresses.sort_unstable();
     addresses.dedup();
     addresses
+}
+
+/// Whether an address can have ports of services: of the loopback interface those of IPv4, where that is asked of iptables, and
+/// all where a process listens there.
+fn may_serve(config: &Config, ip: IpAddr) -> bool {
+    let loopback = match config.mode {
+        Mode::Nftables => false,
+        Mode::Iptables => config.localhost_node_ports && ip.is_ipv4(),
+        Mode::Userspace => true,
+    };
+    !ip.is_loopback() || loopback
 }
 
 /// What nobody needs here is the larger part of an object.
@@ -304,7 +319,7 @@ fn small(mut object: Value) -> Value {
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -313,4 +328,22 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_ports_of_services_where_that_can_be() {
+        let check = |mode: Mode, localhost_node_ports: bool, expect: [bool; 3]| {
+            let config = Config { mode, localhost_node_ports, ..Config::default() };
+            let serves = ["127.0.0.1", "::1", "192.0.2.1"].map(|ip| may_serve(&config, ip.parse().unwrap()));
+            assert_eq!(serves, expect, "{mode:?} {localhost_node_ports}");
+        };
+        check(Mode::Nftables, true, [false, false, true]);
+        check(Mode::Iptables, true, [true, false, true]);
+        check(Mode::Iptables, false, [false, false, true]);
+        check(Mode::Userspace, true, [true, true, true]);
+    }
 }

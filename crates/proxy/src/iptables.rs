@@ -15,6 +15,7 @@ mod program;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use net::Protocol;
@@ -24,10 +25,12 @@ use net::nft::Family;
 use crate::engine::Settings;
 use crate::rules::{Backend, Changes, Frontend};
 
-use chains::{Chains, FILTER_BASE, JUMPS, NAT_BASE, PortFrontends, is_ours};
+use chains::{Chains, FILTER_BASE, FIREWALL, JUMPS, NAT_BASE, PortFrontends, is_ours};
 pub use program::Error;
 use program::{is_there, restore, save};
 
+/// Whether packets of the loopback interface may leave it, and others come to it.
+const LOCALNET: &str = "ipv4/conf/all/route_localnet";
 const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 /// Writes rules, and knows what it wrote.
@@ -55,10 +58,6 @@ struct Found {
 impl Writer {
     /// Writes all rules, whatever was there before.
     pub fn everything(&mut self, settings: Settings, changes: &Changes) -> Result<(), Error> {
-        if settings.every_address && settings.localhost {
-            // Packets from the loopback interface may be sent to a pod.
-            set_sysctl("ipv4/conf/all/route_localnet", "1").map_err(Error::Localhost)?;
-        }
         *self = Self { settings, ..Self::default() };
         for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
             let found = Found::look(family)?;
@@ -69,6 +68,11 @@ impl Writer {
             let jumps = found.missing_jumps("filter");
             restore(family, &format!("{text}{}", table("filter", &filter, &jumps)))?;
             self.filter.insert(family, filter);
+        }
+        let here = self.settings.every_address || self.settings.node_addresses.iter().any(IpAddr::is_loopback);
+        if here && self.settings.localhost {
+            // Packets from the loopback interface may be sent to a pod, now that strangers are kept from it.
+            set_sysctl(LOCALNET, "1").map_err(Error::Localhost)?;
         }
         Ok(())
     }
@@ -154,7 +158,7 @@ impl Writer {
         for ((name, protocol), frontends) in self.ports.get(&family).unwrap_or(&none) {
             chains::filter_entrances(&mut text, name, *protocol, frontends);
         }
-        chains::filter_base(&mut text, self.settings.mark);
+        chains::filter_base(&mut text, family, self.settings.mark);
         text
     }
 }
@@ -174,9 +178,14 @@ pub fn clean_up() -> Result<(), Error> {
                 Err(error) => return Err(error),
             };
             let text = removal(table, &saved);
-            if !text.is_empty() {
-                restore(family, &text)?;
+            if text.is_empty() {
+                continue;
             }
+            if family == Family::Ip && declared(&saved).any(|name| name == FIREWALL) {
+                // First, for nothing keeps strangers from it afterwards.
+                set_sysctl(LOCALNET, "0").map_err(Error::Localhost)?;
+            }
+            restore(family, &text)?;
         }
     }
     Ok(())
@@ -184,6 +193,9 @@ pub fn clean_up() -> Result<(), Error> {
 
 /// What takes everything of ours out of a table; nothing if there is nothing.
 fn removal(table: &str, saved: &str) -> String {
+    // Upstream's kubelet has the same firewall, and leaves this sign.
+    let kubelets = declared(saved).any(|name| name == "KUBE-KUBELET-CANARY");
+    let is_ours = |name: &str| is_ours(name) && !(kubelets && name == FIREWALL);
     let chains: Vec<&str> = declared(saved).filter(|name| is_ours(name)).collect();
     if chains.is_empty() {
         return String::new();

@@ -23,8 +23,9 @@ const NOTICES_MAX: usize = 1_000;
 /// How long after the kernel refused it is asked again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Keeps routes to the pods of all nodes but this one, for as long as it is polled. `mtu` is what a tunnel takes.
-pub async fn run(client: Client, node_name: &str, mtu: u32) -> Result<(), Error> {
+/// Keeps routes to the pods of all nodes but this one, for as long as it is polled. `mtu` is what a tunnel takes, if not
+/// what the way out allows.
+pub async fn run(client: Client, node_name: &str, mtu: Option<u32>) -> Result<(), Error> {
     let source = Source::all(client, kinds::NODES.clone());
     // A heartbeat is no news here.
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| {
@@ -68,7 +69,7 @@ pub async fn run(client: Client, node_name: &str, mtu: u32) -> Result<(), Error>
 }
 
 /// Makes the kernel know the ways; gives the links that they depend on.
-fn keep(peers: &[Peer], own: &[Cidr], mtu: u32) -> Result<BTreeSet<u32>, netlink::Error> {
+fn keep(peers: &[Peer], own: &[Cidr], mtu: Option<u32>) -> Result<BTreeSet<u32>, netlink::Error> {
     let addresses = Links::open()?.addresses()?;
     apply(&plan(&addresses, peers), own, mtu)?;
     let alone = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };

@@ -9,6 +9,7 @@
 //!                                                               mark, unless the client is a pod
 //!                                                               endpoints[protocol . address . port . random below 3] ──> dnat
 //! input, forward, output: refused[protocol . address . port] ──> reject, drop
+//! forward, output after translation: cluster-ips[address] ──> reject
 //! postrouting: mark ──> masquerade
 //! ```
 
@@ -25,7 +26,7 @@ use net::nft::{
 use net::table::{Side, destination, source, within};
 
 use crate::engine::Settings;
-use crate::rules::{Backend, Changes, Frontend, Masquerade, Way};
+use crate::rules::{Backend, Changes, Entrance, Frontend, Masquerade, Way};
 
 use chains::{Picking, View, mark_rule, picking_rules};
 
@@ -41,13 +42,15 @@ const REFUSED: &str = "refused";
 const GUARDED: &str = "guarded";
 const ALLOWED: &str = "allowed";
 const ITSELF: &str = "itself";
+const CLUSTER_IPS: &str = "cluster-ips";
 const NODE_ADDRESSES: &str = "node-addresses";
 /// A set that is in tables that are laid out like this, and in no others. Whoever changes chains or sets gives it another name.
-const LAYOUT: &str = "knarr-1";
+const LAYOUT: &str = "knarr-2";
 /// The chain that refuses.
 const REJECT: &str = "reject";
 /// Where addresses are translated, and just before.
 const PRIORITY_DNAT: i32 = -100;
+const PRIORITY_TRANSLATED: i32 = PRIORITY_DNAT + 10;
 const PRIORITY_FILTER: i32 = -110;
 const PRIORITY_SNAT: i32 = 100;
 
@@ -58,15 +61,18 @@ pub struct Writer {
     /// Chains that are there. They stay until all is written anew: there are as many as there are different numbers of
     /// endpoints.
     chains: BTreeSet<(Family, Picking)>,
-    /// How many frontends have each endpoint of this node.
-    itself: BTreeMap<IpAddr, usize>,
+    /// How many frontends put each address into a set that several share.
+    shared: Counts<usize>,
 }
 
+/// Addresses of sets, each with a number.
+type Counts<T> = BTreeMap<(&'static str, IpAddr), T>;
+
 /// What all rules are written onto.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ground {
-    /// A table of the same layout that an earlier run left.
-    Ours,
+    /// A table of the same layout that an earlier run left, with these chains.
+    Ours(BTreeSet<(Family, String)>),
     /// Nothing, or something else.
     New,
 }
@@ -84,13 +90,19 @@ impl Writer {
     ///
     /// A packet that is on its way through the chains of a table as that table is taken away may find no rules, though another takes
     /// its place in the same moment: so the chains that packets come into stay, if they are ours. The kernel refuses if they are not.
-    pub fn everything(&mut self, ground: Ground, settings: Settings, changes: &Changes) -> Batch {
+    pub fn everything(&mut self, ground: &Ground, settings: Settings, changes: &Changes) -> Batch {
         *self = Self::new(settings);
         let mut batch = Batch::new();
         for family in [Family::Ip, Family::Ip6] {
             base(&mut batch.table(family, TABLE), family, ground, &self.settings);
         }
         self.write(&mut batch, changes);
+        if let Ground::Ours(chains) = ground {
+            let used: BTreeSet<(Family, String)> = self.chains.iter().map(|(of, it)| (*of, it.name())).collect();
+            for (family, stale) in chains.difference(&used).filter(|(_, name)| Picking::is_name(name)) {
+                batch.table(*family, TABLE).delete_chain(stale);
+            }
+        }
         batch
     }
 
@@ -104,13 +116,13 @@ impl Writer {
     fn write(&mut self, batch: &mut Batch, changes: &Changes) {
         for family in [Family::Ip, Family::Ip6] {
             let (mut before, mut now) = (Elements::new(), Elements::new());
-            let mut counts = BTreeMap::<IpAddr, isize>::new();
+            let mut counts = Counts::<isize>::new();
             let ours = changes.frontends.iter().filter(|(frontend, _)| Family::of(frontend.address) == family);
             let mut table = batch.table(family, TABLE);
             for (frontend, (old, new)) in ours {
                 if let Some(old) = old {
                     add_elements(&mut before, frontend, old);
-                    old.here.iter().for_each(|ip| *counts.entry(*ip).or_default() -= 1);
+                    shared(frontend, old).for_each(|address| *counts.entry(address).or_default() -= 1);
                 }
                 if let Some(new) = new {
                     for picking in add_elements(&mut now, frontend, new) {
@@ -118,10 +130,10 @@ impl Writer {
                             add_chain(&mut table, family, &self.settings, picking);
                         }
                     }
-                    new.here.iter().for_each(|ip| *counts.entry(*ip).or_default() += 1);
+                    shared(frontend, new).for_each(|address| *counts.entry(address).or_default() += 1);
                 }
             }
-            self.count_itself(&counts, &mut before, &mut now);
+            self.count_shared(&counts, &mut before, &mut now);
             for (set, old) in &before {
                 let none = BTreeSet::new();
                 table.delete_elements(set, old.difference(now.get(set).unwrap_or(&none)));
@@ -133,22 +145,41 @@ impl Writer {
         }
     }
 
-    fn count_itself(&mut self, counts: &BTreeMap<IpAddr, isize>, before: &mut Elements, now: &mut Elements) {
-        for (ip, by) in counts {
-            let count = self.itself.entry(*ip).or_default();
+    fn count_shared(&mut self, counts: &Counts<isize>, before: &mut Elements, now: &mut Elements) {
+        for ((set, ip), by) in counts {
+            let count = self.shared.entry((*set, *ip)).or_default();
             let old = *count;
             *count = count.saturating_add_signed(*by);
             let new = *count;
             if new == 0 {
-                self.itself.remove(ip);
+                self.shared.remove(&(*set, *ip));
             }
-            let element = Element::member(Key::new().ip(*ip).ip(*ip));
+            let key = Key::new().ip(*ip);
+            let element = Element::member(if *set == ITSELF { key.ip(*ip) } else { key });
             match (old, new) {
-                (0, 1..) => now.entry(ITSELF).or_default().insert(element),
-                (1.., 0) => before.entry(ITSELF).or_default().insert(element),
+                (0, 1..) => now.entry(set).or_default().insert(element),
+                (1.., 0) => before.entry(set).or_default().insert(element),
                 _ => false,
             };
         }
+    }
+}
+
+/// What a frontend puts into sets that others put the same into: endpoints of this node that may come to themselves, and a service's
+/// own address, whose other ports lead nowhere.
+fn shared(frontend: &Frontend, backend: &Backend) -> impl Iterator<Item = (&'static str, IpAddr)> {
+    let own = (backend.entrance == Entrance::ClusterIp).then_some((CLUSTER_IPS, frontend.address));
+    backend.here.iter().map(|ip| (ITSELF, *ip)).chain(own)
+}
+
+impl Ground {
+    /// What an earlier run may have left.
+    pub fn look() -> Result<Self, net::netlink::Error> {
+        let mut chains = BTreeSet::new();
+        for family in [Family::Ip, Family::Ip6] {
+            chains.extend(net::nft::chains(family, TABLE)?.into_iter().map(|name| (family, name)));
+        }
+        Ok(Self::Ours(chains))
     }
 }
 
@@ -207,9 +238,9 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
 }
 
 /// The sets, and the chains that every packet passes.
-fn base(table: &mut Table<'_>, family: Family, ground: Ground, settings: &Settings) {
+fn base(table: &mut Table<'_>, family: Family, ground: &Ground, settings: &Settings) {
     match ground {
-        Ground::Ours => {
+        Ground::Ours(_) => {
             for set in [
                 LAYOUT,
                 SERVICES,
@@ -220,6 +251,7 @@ fn base(table: &mut Table<'_>, family: Family, ground: Ground, settings: &Settin
                 GUARDED,
                 ALLOWED,
                 ITSELF,
+                CLUSTER_IPS,
                 NODE_ADDRESSES,
             ] {
                 table.flush_set(set);
@@ -250,6 +282,7 @@ fn sets(table: &mut Table<'_>, family: Family) {
     table.set(&set(GUARDED, front(), Holds::Nothing));
     table.set(&Set { ranges: true, ..set(ALLOWED, plus(&[family.address()]), Holds::Nothing) });
     table.set(&set(ITSELF, vec![family.address(), family.address()], Holds::Nothing));
+    table.set(&set(CLUSTER_IPS, vec![family.address()], Holds::Nothing));
     table.set(&set(NODE_ADDRESSES, vec![family.address()], Holds::Nothing));
 }
 
@@ -308,6 +341,18 @@ fn filter(table: &mut Table<'_>, family: Family) {
         table.base_chain(chain, ChainKind::Filter, hook, PRIORITY_FILTER).flush_chain(chain);
         decide(table, chain, family, REFUSED, &first);
     }
+    // What is still for a service's own address now that services are translated is for a port that it does not have.
+    let (to, length, _) = destination(family);
+    let unknown = [
+        Expression::Network(to, length, Reg(0)),
+        Expression::Member { set: CLUSTER_IPS, key: Reg(0), present: true },
+        Expression::Verdict(Verdict::Goto(REJECT.to_owned())),
+    ];
+    let translated = "filter-output-translated";
+    table.base_chain(translated, ChainKind::Filter, Hook::Output, PRIORITY_TRANSLATED).flush_chain(translated);
+    for chain in ["filter-forward", translated] {
+        table.rule(chain, &[first.as_slice(), &unknown].concat());
+    }
     let chain = "filter-prerouting";
     let (offset, length, words) = source(family);
     table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_FILTER).flush_chain(chain);
@@ -360,7 +405,7 @@ fn add_chain(table: &mut Table<'_>, family: Family, settings: &Settings, picking
         Masquerade::Never => {}
         // Where nobody says where pods are, everyone may be one.
         Masquerade::Foreign if pods.is_empty() => {}
-        Masquerade::Foreign => {
+        Masquerade::Foreign | Masquerade::Node => {
             table.rule(&name, &mark_rule(family, settings.mark, &pods));
         }
         Masquerade::Always => {

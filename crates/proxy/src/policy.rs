@@ -1,10 +1,13 @@
 //! Network policies on a node: who may talk to whom, decided as data, and as packet rules.
 //!
 //! A pod that no policy selects may talk to everyone. One that some select may talk to whom one of them allows. [`decide`]
-//! gives for each pod of this node what it is limited to; [`table`] makes rules of it, which are replaced as a whole.
+//! gives for each pod of this node what it is limited to, with peers by name of the list that they are in; [`state`] says what a
+//! decision changes, and [`table`] makes rules of that.
+// DEVIATION: a pod is limited from when its address is in its status and the node's watch shows it, which may be moments after its first container started: rules go by addresses, and the runtime that gives them knows nothing of policies.
 
 pub mod follow;
 mod model;
+pub mod state;
 pub mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +21,28 @@ pub use model::{Direction, Pod, Policy, PortWish, Rule, Who};
 /// An unbroken range of addresses of one family, both ends included.
 pub type Range = (IpAddr, IpAddr);
 
+/// What pods of a node are limited to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Who is in the lists that limits name.
+    pub peers: BTreeMap<PeersId, Vec<Range>>,
+    /// By address; those that no policy selects are not there.
+    pub pods: BTreeMap<IpAddr, Limits>,
+}
+
+/// Which list of peers: the same however its members change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PeersId {
+    /// The policy.
+    pub policy: Key,
+    /// Of its rules for this side.
+    pub direction: Direction,
+    /// The rule so far from the first.
+    pub rule: usize,
+    /// Only those whose port of a name has this number.
+    pub at: Option<Ports>,
+}
+
 /// What one pod of this node is limited to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Limits {
@@ -30,8 +55,8 @@ pub struct Limits {
 /// Something that is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Allow {
-    /// With these; with everyone if there is nothing.
-    pub peers: Option<Vec<Range>>,
+    /// With those of this list; with everyone if there is nothing.
+    pub peers: Option<PeersId>,
     /// At these ports; at all if there is nothing.
     pub ports: Option<Vec<Ports>>,
 }
@@ -51,78 +76,129 @@ pub struct Ports {
 #[derive(Debug, Default)]
 pub struct Cluster {
     /// The labels of namespaces.
-    pub namespaces: BTreeMap<String, machinery::Object>,
+    pub namespaces: BTreeMap<Key, machinery::Object>,
     /// All pods that have addresses.
     pub pods: BTreeMap<Key, Pod>,
     /// All policies.
     pub policies: BTreeMap<Key, Policy>,
 }
 
-/// What each pod of a node is limited to, by address; those that no policy selects are not there.
-pub fn decide(cluster: &Cluster, node: &str) -> BTreeMap<IpAddr, Limits> {
-    let mut limits = BTreeMap::new();
+/// What each pod of a node is limited to.
+pub fn decide(cluster: &Cluster, node: &str) -> Decision {
+    let mut deciding = Deciding { cluster, peers: BTreeMap::new(), egress: BTreeMap::new() };
+    let mut pods = BTreeMap::new();
     let own = cluster.pods.iter().filter(|(_, pod)| pod.node == node && !pod.host_network);
     for (key, pod) in own {
         let selected = cluster.policies.iter().filter(|(policy_key, policy)| {
             policy_key.namespace == key.namespace && policy.selector.matches_labels(Some(&pod.labels))
         });
         let selected: Vec<(&Key, &Policy)> = selected.collect();
-        let side = |direction: Direction| {
-            let rules: Vec<(&Key, &[Rule])> =
-                selected.iter().filter_map(|(key, policy)| Some((*key, policy.rules(direction)?))).collect();
-            (!rules.is_empty()).then(|| allowed(cluster, &rules, direction, pod))
+        let mine = Limits {
+            ingress: deciding.side(&selected, Direction::Ingress, pod),
+            egress: deciding.side(&selected, Direction::Egress, pod),
         };
-        let mine = Limits { ingress: side(Direction::Ingress), egress: side(Direction::Egress) };
         if mine != Limits::default() {
-            limits.extend(pod.ips.iter().map(|ip| (*ip, mine.clone())));
+            pods.extend(pod.ips.iter().map(|ip| (*ip, mine.clone())));
         }
     }
-    limits
+    Decision { peers: deciding.peers, pods }
 }
 
-fn allowed(cluster: &Cluster, policies: &[(&Key, &[Rule])], direction: Direction, pod: &Pod) -> Vec<Allow> {
-    let mut allows = BTreeSet::new();
-    for (key, rules) in policies {
-        for rule in *rules {
-            allows.extend(of_rule(cluster, &key.namespace, rule, direction, pod));
+/// A decision under way: what many pods have in common is found out once.
+struct Deciding<'a> {
+    cluster: &'a Cluster,
+    peers: BTreeMap<PeersId, Vec<Range>>,
+    /// What the rules for where one goes allow, which is the same for whoever goes.
+    egress: BTreeMap<PeersId, Vec<Allow>>,
+}
+
+impl Deciding<'_> {
+    /// What some policies allow; nothing if none of them limits this side.
+    fn side(&mut self, policies: &[(&Key, &Policy)], direction: Direction, pod: &Pod) -> Option<Vec<Allow>> {
+        let limiting: Vec<(&Key, &[Rule])> =
+            policies.iter().filter_map(|(key, policy)| Some((*key, policy.rules(direction)?))).collect();
+        if limiting.is_empty() {
+            return None;
         }
+        let mut allows = BTreeSet::new();
+        for (policy, rules) in limiting {
+            for (number, rule) in rules.iter().enumerate() {
+                let id = PeersId { policy: policy.clone(), direction, rule: number, at: None };
+                match direction {
+                    Direction::Ingress => allows.extend(self.who_comes(&id, rule, pod)),
+                    Direction::Egress => allows.extend(self.where_to(&id, rule)),
+                }
+            }
+        }
+        Some(allows.into_iter().collect())
     }
-    allows.into_iter().collect()
-}
 
-/// What a rule allows. A port by name is another number on each pod that has it, so that it is a rule for each number.
-fn of_rule(cluster: &Cluster, namespace: &str, rule: &Rule, direction: Direction, pod: &Pod) -> Vec<Allow> {
-    let peers: Option<Vec<&Who>> = rule.peers.as_ref().map(|peers| peers.iter().collect());
-    let everyone = |who: &Option<Vec<&Who>>| who.as_ref().map(|who| ranges(cluster, namespace, who));
-    let Some(wishes) = &rule.ports else { return vec![Allow { peers: everyone(&peers), ports: None }] };
-    let mut numbers = Vec::new();
-    let mut by_number: BTreeMap<Ports, Vec<Range>> = BTreeMap::new();
-    for wish in wishes {
-        match (wish, direction) {
-            (PortWish::Numbers(ports), _) => numbers.push(*ports),
-            (PortWish::Name(protocol, name), Direction::Ingress) => numbers.extend(pod.named(*protocol, name)),
-            (PortWish::Name(protocol, name), Direction::Egress) => {
-                for peer in cluster.pods.iter().filter(|(key, other)| is_meant(cluster, namespace, &peers, key, other))
-                {
-                    for ports in peer.1.named(*protocol, name) {
-                        by_number.entry(ports).or_default().extend(peer.1.ips.iter().map(|ip| (*ip, *ip)));
+    /// What a rule allows to come to a pod, whose own ports its names are.
+    fn who_comes(&mut self, id: &PeersId, rule: &Rule, pod: &Pod) -> Option<Allow> {
+        let ports = match &rule.ports {
+            None => None,
+            Some(wishes) => {
+                let numbers = wishes.iter().flat_map(|wish| match wish {
+                    PortWish::Numbers(ports) => vec![*ports],
+                    PortWish::Name(protocol, name) => pod.named(*protocol, name),
+                });
+                Some(numbers.collect::<Vec<_>>()).filter(|numbers| !numbers.is_empty())
+            }
+        };
+        // None of the names that the rule wishes for is one of this pod's.
+        if ports.is_none() && rule.ports.is_some() {
+            return None;
+        }
+        Some(Allow { peers: self.everyone_of(id, rule), ports })
+    }
+
+    /// Where a rule allows to go. A port by name is another number on each pod that has it, so that it is a list for each number.
+    fn where_to(&mut self, id: &PeersId, rule: &Rule) -> Vec<Allow> {
+        if let Some(known) = self.egress.get(id) {
+            return known.clone();
+        }
+        let mut allows = Vec::new();
+        let mut by_number: BTreeMap<Ports, Vec<Range>> = BTreeMap::new();
+        let mut numbers = Vec::new();
+        for wish in rule.ports.iter().flatten() {
+            match wish {
+                PortWish::Numbers(ports) => numbers.push(*ports),
+                PortWish::Name(protocol, name) => {
+                    let meant =
+                        |(key, pod): &(&Key, &Pod)| is_meant(self.cluster, &id.policy.namespace, rule, key, pod);
+                    for (_, pod) in self.cluster.pods.iter().filter(meant) {
+                        for ports in pod.named(*protocol, name) {
+                            by_number.entry(ports).or_default().extend(pod.ips.iter().map(|ip| (*ip, *ip)));
+                        }
                     }
                 }
             }
         }
+        if rule.ports.is_none() || !numbers.is_empty() {
+            let ports = rule.ports.is_some().then_some(numbers);
+            allows.push(Allow { peers: self.everyone_of(id, rule), ports });
+        }
+        for (ports, ips) in by_number {
+            let list = PeersId { at: Some(ports), ..id.clone() };
+            self.peers.insert(list.clone(), merged(ips));
+            allows.push(Allow { peers: Some(list), ports: Some(vec![ports]) });
+        }
+        self.egress.insert(id.clone(), allows.clone());
+        allows
     }
-    let mut allows = Vec::new();
-    if !numbers.is_empty() {
-        allows.push(Allow { peers: everyone(&peers), ports: Some(numbers) });
+
+    /// The list of all peers of a rule; none if it means everyone.
+    fn everyone_of(&mut self, id: &PeersId, rule: &Rule) -> Option<PeersId> {
+        let peers = rule.peers.as_ref()?;
+        let cluster = self.cluster;
+        self.peers.entry(id.clone()).or_insert_with(|| ranges(cluster, &id.policy.namespace, peers));
+        Some(id.clone())
     }
-    let named = by_number.into_iter();
-    allows.extend(named.map(|(ports, ips)| Allow { peers: Some(merged(ips)), ports: Some(vec![ports]) }));
-    allows
 }
 
 /// Whether one of the peers of a rule is this pod, by whatever it is described.
-fn is_meant(cluster: &Cluster, namespace: &str, peers: &Option<Vec<&Who>>, key: &Key, pod: &Pod) -> bool {
-    let Some(peers) = peers else { return true };
+fn is_meant(cluster: &Cluster, namespace: &str, rule: &Rule, key: &Key, pod: &Pod) -> bool {
+    let Some(peers) = &rule.peers else { return true };
     peers.iter().any(|who| match who {
         Who::Pods { .. } => who.is(cluster, namespace, key, pod),
         Who::Block { .. } => {
@@ -131,7 +207,7 @@ fn is_meant(cluster: &Cluster, namespace: &str, peers: &Option<Vec<&Who>>, key: 
     })
 }
 
-fn ranges(cluster: &Cluster, namespace: &str, peers: &[&Who]) -> Vec<Range> {
+fn ranges(cluster: &Cluster, namespace: &str, peers: &[Who]) -> Vec<Range> {
     let mut ranges = Vec::new();
     for who in peers {
         ranges.extend(who.block_ranges());

@@ -40,6 +40,8 @@ pub struct Backend {
     pub allowed: Vec<Cidr>,
     /// Its endpoints on this node, which may come to themselves.
     pub here: Vec<IpAddr>,
+    /// Where load balancers ask whether this node has endpoints.
+    pub health_check_port: Option<u16>,
 }
 
 /// What a frontend is to its service.
@@ -89,8 +91,10 @@ pub enum Way {
 pub enum Masquerade {
     /// Never, but for an endpoint that comes to itself.
     Never,
-    /// If the client is no pod.
+    /// If the client is no pod, where it is known what pods are.
     Foreign,
+    /// If the client is this node: of those who come from inside, the others are pods.
+    Node,
     /// Always: the answer must come back this way.
     Always,
 }
@@ -277,8 +281,9 @@ impl Rules {
             frontends.insert(frontend(ip, port.port), self.external(shape, Entrance::ExternalIp));
         }
         for ip in of_family(&service.load_balancer_ips) {
-            let allowed: Vec<Cidr> =
-                service.source_ranges.iter().filter(|range| range.is_ipv4() == ipv4).copied().collect();
+            let allowed = service.source_ranges.iter().filter(|range| range.is_ipv4() == ipv4).copied();
+            // The kernel takes no ranges that overlap, and refuses all services for the sake of one.
+            let allowed = Cidr::outermost(allowed);
             // Ranges of the other family only let nobody of this one in.
             let allowed = match (allowed.is_empty(), service.source_ranges.is_empty()) {
                 (true, false) => vec![Cidr::around(ip, if ipv4 { 32 } else { 128 })],
@@ -304,12 +309,12 @@ impl Rules {
     }
 
     fn external(&self, shape: &Shape<'_>, entrance: Entrance) -> Backend {
-        let anywhere = shape.way(Scope::Anywhere, Masquerade::Always);
         if !shape.service.external_local {
-            return shape.backend(entrance, anywhere, None);
+            return shape.backend(entrance, shape.way(Scope::Anywhere, Masquerade::Always), None);
         }
         // From inside the cluster an address from outside is a name for the service like any other.
-        shape.backend(entrance, shape.way(Scope::Here, Masquerade::Never), Some(anywhere))
+        let inside = shape.way(Scope::Anywhere, Masquerade::Node);
+        shape.backend(entrance, shape.way(Scope::Here, Masquerade::Never), Some(inside))
     }
 }
 
@@ -324,7 +329,16 @@ struct Shape<'a> {
 impl Shape<'_> {
     fn backend(&self, entrance: Entrance, outside: Way, inside: Option<Way>) -> Backend {
         let here = addresses(&self.chosen.here);
-        Backend { name: Arc::clone(&self.name), entrance, outside, inside, allowed: Vec::new(), here }
+        let health_check_port = self.service.health_check_port;
+        Backend {
+            name: Arc::clone(&self.name),
+            entrance,
+            outside,
+            inside,
+            allowed: Vec::new(),
+            here,
+            health_check_port,
+        }
     }
 
     fn way(&self, scope: Scope, masquerade: Masquerade) -> Way {
@@ -370,17 +384,21 @@ impl Changes {
         self.frontends.is_empty()
     }
 
-    /// Frontends of datagrams, with the endpoints that they no longer lead to: who talks there must start anew.
-    pub fn stale_datagrams(&self) -> Vec<(Frontend, BTreeSet<Place>)> {
+    /// Frontends of datagrams that may have led elsewhere before, with where they lead now: who talks to anybody else there must
+    /// start anew.
+    pub fn moved_datagrams(&self) -> BTreeMap<Place, BTreeSet<Place>> {
         let datagrams = self.frontends.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp);
-        let stale = datagrams.filter_map(|(frontend, (before, now))| {
-            let before = before.as_ref().map(Backend::places).unwrap_or_default();
+        let moved = datagrams.filter_map(|(frontend, (before, now))| {
             let now = now.as_ref().map(Backend::places).unwrap_or_default();
-            let gone: BTreeSet<Place> = before.difference(&now).copied().collect();
-            // Packets that came before there was anybody are remembered as going nowhere.
-            (!gone.is_empty() || (before.is_empty() && !now.is_empty())).then_some((*frontend, gone))
+            // Nobody says where a frontend led of which nothing was known; packets that came before there was anybody are
+            // remembered as going nowhere.
+            let moved = before.as_ref().is_none_or(|before| {
+                let before = before.places();
+                before.is_empty() || !before.is_subset(&now)
+            });
+            moved.then_some(((frontend.address, frontend.port), now))
         });
-        stale.collect()
+        moved.collect()
     }
 }
 

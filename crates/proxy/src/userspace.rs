@@ -1,15 +1,18 @@
 //! Services without packet rules: this process listens on their addresses and carries every byte.
 //!
-//! The addresses of services are put on a link of their own that leads nowhere, so that the kernel takes packets to them for this
-//! machine's. Each frontend that has endpoints has a socket; one that has none has no socket, and the kernel refuses.
+//! The services' own addresses are put on a link that leads nowhere, so that the kernel takes packets to them for this machine's.
+//! Addresses from outside are others': of other nodes, of a balancer. Who listens there serves as long as this machine has them, by
+//! whomever. Each frontend that has endpoints has a socket; one that has none has no socket, and the kernel refuses.
 //!
 //! ```text
 //! client ──> address on the link `kube-userspace` ──> socket of a frontend ──> balance: whose turn it is ──> endpoint
 //! ```
+// DEVIATION: in userspace mode an address from outside leads to a service only on a node that has it: packets that are merely routed through a node are not taken from their way.
 // DEVIATION: in userspace mode endpoints see the node's address in place of the client's, what would be dropped is refused or closed, and SCTP is not served.
 
 mod balance;
 mod carry;
+mod socket;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -18,13 +21,13 @@ use std::sync::{Arc, PoisonError};
 use net::link::{Address, Links};
 use net::namespace::set_sysctl;
 use net::{Protocol, netlink};
-use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinHandle;
 
 use crate::engine::Settings;
-use crate::rules::{Changes, Frontend};
+use crate::rules::{Changes, Entrance, Frontend};
 
 use carry::{Front, packets, streams};
+use socket::{datagrams_at, streams_at};
 
 /// The link that holds the addresses of services.
 pub const LINK: &str = "kube-userspace";
@@ -69,10 +72,10 @@ impl Proxy {
         Ok(())
     }
 
-    /// Puts the services' addresses on the link, and takes others off.
+    /// Puts the services' own addresses on the link, and takes others off.
     async fn hold_addresses(&mut self) -> Result<(), netlink::Error> {
-        let own = self.fronts.keys().filter(|frontend| !frontend.is_node_port());
-        let wanted: BTreeSet<IpAddr> = own.map(|frontend| frontend.address).collect();
+        let own = self.fronts.iter().filter(|(_, front)| front.entrance() == Entrance::ClusterIp);
+        let wanted: BTreeSet<IpAddr> = own.map(|(frontend, _)| frontend.address).collect();
         if wanted == self.addresses && !wanted.is_empty() {
             return Ok(());
         }
@@ -106,8 +109,8 @@ impl Proxy {
             }
             let at = SocketAddr::new(ip, frontend.port);
             let task = match frontend.protocol {
-                Protocol::Tcp => TcpListener::bind(at).await.map(|it| tokio::spawn(streams(it, front))),
-                Protocol::Udp => UdpSocket::bind(at).await.map(|it| tokio::spawn(packets(Arc::new(it), front))),
+                Protocol::Tcp => streams_at(at).map(|it| tokio::spawn(streams(it, front))),
+                Protocol::Udp => datagrams_at(at).map(|it| tokio::spawn(packets(Arc::new(it), front))),
                 Protocol::Sctp => continue,
             };
             match task {

@@ -36,7 +36,8 @@ fn zone() -> Zone {
             "ports": [{"name": "https", "port": 443, "protocol": "TCP"}]}),
     );
     service("db", value!({"clusterIP": "None", "ports": [{"name": "sql", "port": 1}]}));
-    service("none", value!({"clusterIP": "None"}));
+    service("none", value!({"clusterIP": "None", "ports": [{"name": "sql", "port": 1}]}));
+    service("waiting", value!({"clusterIP": "None", "ports": [{"name": "sql", "port": 1}]}));
     service("out", value!({"type": "ExternalName", "externalName": "example.org"}));
     let endpoints = value!([
         {"addresses": ["10.1.0.1"], "hostname": "db-0", "conditions": {"ready": true}},
@@ -46,6 +47,9 @@ fn zone() -> Zone {
     zone.set_slice(&Key::new("default", "db-a"), Some(&db));
     let six = slice("db", value!([{"addresses": ["fd00:1::1"], "hostname": "db-0"}]), value!([]));
     zone.set_slice(&Key::new("default", "db-b"), Some(&six));
+    let unready = value!([{"addresses": ["10.1.0.4"], "conditions": {"ready": false}}]);
+    let waiting = slice("waiting", unready, value!([{"name": "sql", "port": 5432, "protocol": "TCP"}]));
+    zone.set_slice(&Key::new("default", "waiting"), Some(&waiting));
     let api = slice("kubernetes", value!([{"addresses": ["192.0.2.1"]}]), value!([{"name": "https", "port": 6443}]));
     zone.set_slice(&Key::new("default", "kubernetes"), Some(&api));
     zone
@@ -94,7 +98,12 @@ fn names_stand_for_what_the_specification_says() {
         "_sql._tcp.db.default.svc.cluster.local. SRV",
         "0 50 5432 db-0.db.default.svc.cluster.local. | 0 50 5432 10-1-0-3.db.default.svc.cluster.local. + 10.1.0.1 | 10.1.0.3",
     );
-    check("none.default.svc.cluster.local. A", "nothing cluster.local.");
+    // Without endpoints there is no such name, of whatever type and whatever is below it.
+    check("none.default.svc.cluster.local. A", "no name cluster.local.");
+    check("none.default.svc.cluster.local. SRV", "no name cluster.local.");
+    check("_tcp.none.default.svc.cluster.local. A", "no name cluster.local.");
+    check("waiting.default.svc.cluster.local. A", "no name cluster.local.");
+    check("_sql._tcp.waiting.default.svc.cluster.local. SRV", "no name cluster.local.");
     check("out.default.svc.cluster.local. A", "example.org.");
     check("out.default.svc.cluster.local. CNAME", "example.org.");
     check("10-1-2-3.default.pod.cluster.local. A", "10.1.2.3");

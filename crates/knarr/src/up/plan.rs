@@ -576,7 +576,7 @@ fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("anonymous-auth", "false".into()),
         ("authentication-token-webhook", "true".into()),
         ("authorization-mode", "Webhook".into()),
-        ("network", "built-in".into()),
+        ("network", "auto".into()),
         ("cluster-cidr", options.pod_cidr.clone()),
     ]);
     if options.static_pods {

@@ -22,7 +22,7 @@ const SPREAD: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
                 "lifecycle": {"preStop": {"sleep": {"seconds": 2}}},
                 "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 1}}]}}}},
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
-     "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080, "nodePort": 30080}]}}]}"#;
+     "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080, "nodePort": 30080}]}}]}"#;
 
 #[test]
 fn three_nodes_on_one_machine_do_what_a_cluster_does() {
@@ -88,15 +88,32 @@ fn placed(machine: &Machine) -> Vec<String> {
     nodes
 }
 
-/// By name from a pod, by the port of every node from the machine, by address from every node.
+/// By name from a pod, by the port of every node and as its load balancer from the machine, by address and by name from every node.
 fn is_reachable_from_everywhere(machine: &Machine) {
     for pod in machine.succeed("kubectl get pods -l app=web -o name").lines() {
         let ask = format!("kubectl exec {pod} -- /knarr hello --ask http://web.default.svc.cluster.local/");
         machine.eventually(&ask, |page| page.starts_with("Hello from web-"));
     }
     let addresses = "kubectl get nodes -o jsonpath={.items[*].status.addresses[?(@.type==\"InternalIP\")].address}";
-    for address in machine.succeed(addresses).split(' ') {
-        machine.eventually(&format!("curl -s --max-time 5 http://{address}:30080/"), |page| page.starts_with("Hello"));
+    let own = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
+    let nodes = machine.succeed(addresses);
+    let balancer = "kubectl get service web -o jsonpath={.status.loadBalancer.ingress[*].ip}";
+    let sorted = |list: &str| -> Vec<String> {
+        let mut addresses: Vec<String> = list.split_whitespace().map(str::to_owned).collect();
+        addresses.sort();
+        addresses
+    };
+    machine.eventually(balancer, |given| sorted(given) == sorted(&nodes));
+    for address in nodes.split(' ') {
+        for place in [format!("{address}:30080"), address.to_owned()] {
+            machine.eventually(&format!("curl -s --max-time 5 http://{place}/"), |page| page.starts_with("Hello"));
+        }
+        for node in ["one", "one-2", "one-3"] {
+            let netns = machine.data().join("nodes").join(node).join("netns");
+            let there = if node == "one" { String::new() } else { format!("nsenter --net={} ", netns.display()) };
+            let dig = format!("{there}dig +short +time=2 -p 10053 @{address} web.default.svc.cluster.local");
+            machine.eventually(&dig, |said| said.trim() == own);
+        }
     }
     for pod in machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[*].status.podIP}").split(' ') {
         for node in ["one-2", "one-3"] {

@@ -39,7 +39,7 @@ fn know_each_other(nodes: &[&Node]) {
             nodes.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, node)| node.peer.clone()).collect();
         node.space.enter(|| {
             let own = net::link::Links::open().unwrap().addresses().unwrap();
-            mesh::apply(&mesh::plan(&own, &peers), &node.peer.pod_cidrs, 1430).unwrap();
+            mesh::apply(&mesh::plan(&own, &peers), &node.peer.pod_cidrs, None).unwrap();
         });
     }
 }
@@ -76,6 +76,17 @@ fn every_pod_reaches_every_pod_under_its_own_address() {
         assert_eq!(four.map(|ip| ip.to_string()), Ok(format!("10.244.{from}.2")), "{from} to {to}");
         let six = nodes[from - 1].pod.call(&format!("[fd00:{to}::2]:81"));
         assert_eq!(six.map(|ip| ip.to_string()), Ok(format!("fd00:{from}::2")), "{from} to {to}");
+    }
+    // A packet of a pod fits through the tunnel, and the tunnel's through the way out.
+    let mtu = |space: &Namespace, link: &str| -> u32 {
+        let said = space.run(&format!("ip -o link show {link}"));
+        said.split(" mtu ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap()
+    };
+    assert_eq!(mtu(&nodes[0].pod, "eth0"), 1500 - mesh::OVERHEAD);
+    for out in [1500, 1400] {
+        nodes[0].space.run(&format!("ip link set up0 mtu {out}"));
+        know_each_other(&nodes.each_ref());
+        assert_eq!(mtu(&nodes[0].space, mesh::TUNNEL), out - mesh::OVERHEAD);
     }
     // From a node to a pod elsewhere.
     assert!(nodes[0].space.call("10.244.3.2:80").is_ok());

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use net::{Attachment, Cni, Network, PortMapping, Protocol};
+use net::routed::Config;
+use net::{Attachment, Auto, Cidr, Cni, Network, PortMapping, Protocol, Routed};
 use serde_json::{Value, json};
 
 use crate::world::{Namespace, World, is_root};
@@ -93,9 +94,13 @@ fn our_network_answers_as_a_plugin() {
         .into();
         world.node.enter(|| net::plugin::answer(&environment, input.to_string().as_bytes()))
     };
-    let ports =
-        json!({"runtimeConfig": {"portMappings": [{"hostPort": 9000, "containerPort": 80, "protocol": "tcp"}]}});
-    let result = ask("ADD", ports).unwrap().unwrap();
+    let wishes = json!({"runtimeConfig": {"portMappings": [{"hostPort": 9000, "containerPort": 80, "protocol": "tcp"}],
+        "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 2_147_483_647, "egressRate": 16_000_000}}});
+    let result = ask("ADD", wishes).unwrap().unwrap();
+    let held = world.node.run("tc qdisc show");
+    for rate in ["rate 8Mbit", "rate 16Mbit"] {
+        assert!(held.contains(rate), "{held}");
+    }
     assert_eq!(
         result["ips"],
         json!([{"address": "10.8.0.2/32", "gateway": "10.8.0.1", "interface": 0},
@@ -111,4 +116,66 @@ fn our_network_answers_as_a_plugin() {
     ask("DEL", json!({})).unwrap();
     assert_eq!(ask("CHECK", json!({})).unwrap_err().code, 999);
     assert!(!pod.run("ip -o link").contains("net1"));
+}
+
+#[test]
+fn a_configuration_decides_how_new_pods_are_connected_and_old_ones_are_let_go_as_they_were() {
+    if !is_root() {
+        return;
+    }
+    if !Path::new(PLUGINS).join("bridge").exists() {
+        println!("skipped: no plug-ins in {PLUGINS} (Debian's containernetworking-plugins)");
+        return;
+    }
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let conf = directory.path().join("conf");
+    fs::create_dir(&conf).unwrap();
+    // As a process that starts finds it.
+    let network = || {
+        let cni = Cni::new(&conf, &[PathBuf::from(PLUGINS)], &directory.path().join("results"));
+        Auto::new(cni, Routed::new(Config::new(&directory.path().join("state"))))
+    };
+    let run = |work: &(dyn Fn(&Auto, &tokio::runtime::Runtime) -> Option<String> + Sync)| {
+        world.node.enter(|| {
+            let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            work(&network(), &executor)
+        })
+    };
+    let pods = [Namespace::new(), Namespace::new(), Namespace::new()];
+    let sandbox = |number: usize| Attachment { id: format!("pod-{number}"), ..Attachment::default() };
+    let attach = |number: usize| {
+        run(&|network, executor| {
+            let ips = executor.block_on(network.attach(&pods[number].path, &sandbox(number))).unwrap();
+            Some(ips[0].to_string())
+        })
+        .unwrap()
+    };
+    let detach = |number: usize| {
+        run(&|network, executor| {
+            executor.block_on(network.check(&pods[number].path, &sandbox(number))).unwrap();
+            executor.block_on(network.detach(Some(&pods[number].path), &sandbox(number))).unwrap();
+            None
+        })
+    };
+    run(&|network, _| {
+        network.start().unwrap();
+        network.set_pod_cidr("10.244.1.0/24");
+        None
+    });
+    assert_eq!(attach(0), "10.244.1.2", "nothing is configured: it is built in");
+    let ipam = json!({"type": "host-local", "dataDir": directory.path().join("ipam"), "ranges": [[{"subnet": "10.7.0.0/24"}]]});
+    let list =
+        json!({"name": "test", "cniVersion": "1.0.0", "plugins": [{"type": "bridge", "bridge": "br0", "ipam": ipam}]});
+    fs::write(conf.join("10-test.conflist"), list.to_string()).unwrap();
+    assert_eq!(attach(1), "10.7.0.2");
+    detach(0);
+    assert!(!world.node.run("ip -o link").contains(": kn"));
+    fs::remove_file(conf.join("10-test.conflist")).unwrap();
+    assert_eq!(attach(2), "10.244.1.3", "it is built in again");
+    detach(1);
+    detach(2);
+    let kept = fs::read_dir(directory.path().join("ipam/test")).unwrap().flatten();
+    assert!(kept.into_iter().all(|file| !file.file_name().to_string_lossy().starts_with("10.")));
+    assert!(!world.node.run("ip -o link").contains(": kn"));
 }

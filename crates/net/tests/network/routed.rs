@@ -1,12 +1,14 @@
 //! The built-in network.
 
-use std::net::IpAddr;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
+use std::time::Duration;
 
 use net::routed::Config;
 use net::{NetworkError, PortMapping, Protocol, Routed};
 
-use crate::world::{Namespace, World, is_root};
+use crate::world::{Namespace, Stranger, World, is_root};
 
 const BLOCKS: &str = "10.244.1.0/24,fd00:1::/64";
 
@@ -99,6 +101,88 @@ fn connections(node: &Namespace) -> usize {
     };
     node.enter(|| net::conntrack::forget(Protocol::Tcp, look)).unwrap();
     count.into_inner()
+}
+
+/// Connects from an address of one's own, as `curl --interface` does, and gives what is said.
+fn call_from(space: &Namespace, from: &str, to: &str) -> Result<String, String> {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+    let address = |text: &str| -> SocketAddr { text.parse().unwrap() };
+    space.enter(|| {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        for timeout in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
+            sockopt::set_socket_timeout(&socket, timeout, Some(Duration::from_secs(2))).unwrap();
+        }
+        bind(&socket, &address(from)).unwrap();
+        connect(&socket, &address(to)).map_err(|error| error.to_string())?;
+        let mut said = String::new();
+        TcpStream::from(socket).read_to_string(&mut said).map_err(|error| error.to_string())?;
+        Ok(said)
+    })
+}
+
+/// Answers every datagram with a word.
+fn answer_datagrams(space: &Namespace, at: &str, word: &'static str) {
+    let socket = space.enter(|| UdpSocket::bind(at).unwrap());
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16];
+        while let Ok((_, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(word.as_bytes(), from);
+        }
+    });
+}
+
+#[test]
+fn a_port_of_the_node_is_anothers_on_another_address_and_by_another_protocol() {
+    if !is_root() {
+        return;
+    }
+    const PORT: u16 = 54323;
+    let world = World::new();
+    let (node, outside) = (&world.node, &world.outside);
+    let directory = tempfile::tempdir().unwrap();
+    let network = Routed::new(config(directory.path()));
+    let add = |id: &str, protocol, host_ip: &str, container_port| {
+        let pod = Namespace::new();
+        let mapping = port(protocol, PORT, container_port, Some(host_ip));
+        node.enter(|| network.add(&pod.path, id, "eth0", &[mapping])).unwrap();
+        pod
+    };
+    node.enter(|| network.start()).unwrap();
+    // The kernel remembers that nobody answered.
+    let client = outside.enter(|| UdpSocket::bind("192.0.2.2:4444").unwrap());
+    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let ask = || -> Option<String> {
+        client.send_to(b"?", ("192.0.2.1", PORT)).unwrap();
+        let mut buffer = [0; 16];
+        let (length, _) = client.recv_from(&mut buffer).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    };
+    assert_eq!(ask(), None);
+    let (one, two) = (add("one", Protocol::Tcp, "127.0.0.1", 80), add("two", Protocol::Tcp, "192.0.2.1", 80));
+    let three = add("three", Protocol::Udp, "192.0.2.1", 53);
+    for pod in [&one, &two] {
+        pod.serve_itself("0.0.0.0:80");
+    }
+    answer_datagrams(&three, "0.0.0.0:53", "three");
+    let (local, own) = (format!("127.0.0.1:{PORT}"), format!("192.0.2.1:{PORT}"));
+    assert_eq!(node.call(&local), Ok(ip("10.244.1.2")), "by the loopback interface");
+    assert_eq!(call_from(node, "192.0.2.1:0", &local).as_deref(), Ok("10.244.1.2"), "from another address to it");
+    for from in [node, outside] {
+        assert_eq!(from.call(&own), Ok(ip("10.244.1.3")));
+    }
+    assert_eq!(ask().as_deref(), Some("three"));
+    // The next one has the port from the moment at which it is there.
+    node.enter(|| network.remove("three", "eth0")).unwrap();
+    let four = add("four", Protocol::Udp, "192.0.2.1", 53);
+    answer_datagrams(&four, "0.0.0.0:53", "four");
+    assert_eq!(ask().as_deref(), Some("four"));
+    // The pod's link lets packets of the loopback interface through, and nobody else's.
+    let stranger = Stranger::new(&one, "via 10.244.1.1 dev eth0 onlink");
+    assert!(!stranger.reaches(node));
+    node.run("nft flush chain ip knarr-pods guard");
+    assert!(stranger.reaches(node), "the rule is what keeps it away");
+    node.enter(|| network.clean_up()).unwrap();
+    assert_eq!(traces(node), "");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Network namespaces for tests, and conversations between them.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
@@ -132,6 +132,31 @@ pub fn join(one: &Namespace, one_end: &str, other: &Namespace, other_end: &str) 
 /// The thread of a namespace, as `ip` wants it: any task's number will do.
 fn thread_of(path: &Path) -> String {
     path.components().nth(4).unwrap().as_os_str().to_str().unwrap().to_owned()
+}
+
+/// A neighbour that takes 127.0.0.1 for an address like any other, and sends something there.
+pub struct Stranger<'a>(&'a Namespace);
+
+impl<'a> Stranger<'a> {
+    /// One that knows such a way there.
+    pub fn new(space: &'a Namespace, way: &str) -> Self {
+        space.run(&format!(
+            "ip route del table local local 127.0.0.0/8 dev lo
+             ip route del table local local 127.0.0.1 dev lo
+             ip route add 127.0.0.1/32 {way}"
+        ));
+        Self(space)
+    }
+
+    /// Whether what it sends comes to the loopback interface of another.
+    pub fn reaches(&self, other: &Namespace) -> bool {
+        let at: SocketAddr = ([127, 0, 0, 1], 9).into();
+        let there = other.enter(|| UdpSocket::bind(at).unwrap());
+        there.set_read_timeout(Some(PATIENCE)).unwrap();
+        let here = self.0.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+        here.send_to(b"?", at).unwrap();
+        there.recv_from(&mut [0; 1]).is_ok()
+    }
 }
 
 /// Whether the tests may do what they need; says so if not.

@@ -23,7 +23,9 @@ pub const NAT_BASE: &[&str] =
     &["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-MARK-FOREIGN"];
 /// The same of the table `filter`.
 pub const FILTER_BASE: &[&str] =
-    &["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-FORWARD", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL"];
+    &["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-FORWARD", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL", FIREWALL];
+/// The chain of the table `filter` that guards the loopback interface; upstream's kubelet has the same.
+pub const FIREWALL: &str = "KUBE-FIREWALL";
 /// How the chains of services begin.
 const PREFIXES: &[&str] = &["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
 
@@ -47,6 +49,7 @@ pub const JUMPS: &[Jump] = &[
     Jump { table: "nat", from: "OUTPUT", matching: "", to: "KUBE-SERVICES" },
     Jump { table: "nat", from: "POSTROUTING", matching: "", to: "KUBE-POSTROUTING" },
     Jump { table: "filter", from: "INPUT", matching: "", to: "KUBE-NODEPORTS" },
+    Jump { table: "filter", from: "INPUT", matching: "", to: FIREWALL },
     Jump { table: "filter", from: "INPUT", matching: NEW, to: "KUBE-EXTERNAL-SERVICES" },
     Jump { table: "filter", from: "INPUT", matching: NEW, to: "KUBE-PROXY-FIREWALL" },
     Jump { table: "filter", from: "FORWARD", matching: NEW, to: "KUBE-EXTERNAL-SERVICES" },
@@ -55,6 +58,7 @@ pub const JUMPS: &[Jump] = &[
     Jump { table: "filter", from: "FORWARD", matching: NEW, to: "KUBE-PROXY-FIREWALL" },
     Jump { table: "filter", from: "OUTPUT", matching: NEW, to: "KUBE-SERVICES" },
     Jump { table: "filter", from: "OUTPUT", matching: NEW, to: "KUBE-PROXY-FIREWALL" },
+    Jump { table: "filter", from: "OUTPUT", matching: "", to: FIREWALL },
 ];
 
 /// Whether a chain is one of a proxy's.
@@ -146,6 +150,11 @@ pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
 /// Who is refused or dropped: what leads to a port that has nobody to send it to.
 pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
     debug_assert!(frontends.keys().all(|frontend| frontend.protocol == protocol));
+    if let Some(port) = frontends.values().find_map(|backend| backend.health_check_port) {
+        // Whatever else the node refuses: a load balancer has to know.
+        let why = comment(&format!("{name} health check node port"));
+        let _ = writeln!(text, "-A KUBE-NODEPORTS {why} -m tcp -p tcp --dport {port} -j ACCEPT");
+    }
     for (frontend, backend) in frontends {
         if !backend.allowed.is_empty() {
             let why = comment(&format!("{name} traffic not accepted by firewall"));
@@ -166,8 +175,15 @@ pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, front
     }
 }
 
-/// What passes through the node because a service said so.
-pub fn filter_base(text: &mut String, mark: u32) {
+/// What passes through the node because a service said so, and what may not come to its loopback interface.
+pub fn filter_base(text: &mut String, family: Family, mark: u32) {
+    if family == Family::Ip {
+        // Where packets of the loopback interface may leave it, neighbours would reach what listens only there. An earlier run
+        // may have let them.
+        let why = comment("block incoming localnet connections");
+        let strangers = "-d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT";
+        let _ = writeln!(text, "-A {FIREWALL} {why} {strangers} -j DROP");
+    }
     text.push_str("-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP\n");
     let why = comment("kubernetes forwarding rules");
     let _ = writeln!(text, "-A KUBE-FORWARD {why} -m mark --mark {mark:#x}/{mark:#x} -j ACCEPT");
@@ -282,8 +298,8 @@ fn masquerade_rule(
     let mut blocks = pods(family, settings);
     let unless = match (masquerade, blocks.next(), blocks.next()) {
         (Masquerade::Always, ..) => "-j KUBE-MARK-MASQ".to_owned(),
-        // Where nobody says where pods are, everyone may be one.
-        (Masquerade::Never, ..) | (Masquerade::Foreign, None, _) => return None,
+        // Where nobody says where pods are, everyone may be one. What is for this node alone is in the chain from outside.
+        (Masquerade::Never | Masquerade::Node, ..) | (Masquerade::Foreign, None, _) => return None,
         (Masquerade::Foreign, Some(pods), None) => format!("! -s {pods} -j KUBE-MARK-MASQ"),
         (Masquerade::Foreign, Some(_), Some(_)) => "-j KUBE-MARK-FOREIGN".to_owned(),
     };

@@ -61,7 +61,7 @@ fn chains_have_upstreams_names_and_rules() {
 #[test]
 fn what_comes_from_outside_has_its_own_chains() {
     let spec = value!({"clusterIP": "10.96.0.1", "externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP",
-        "loadBalancerSourceRanges": ["198.51.100.0/24"],
+        "healthCheckNodePort": 32000, "loadBalancerSourceRanges": ["198.51.100.0/24"],
         "ports": [{"name": "https", "port": 443, "nodePort": 30443}]});
     let (chains, nat, filter) = chains(spec, &[("10.244.2.2", "b")]);
     let external = &chains["KUBE-EXT-NPX46M4PTMTKRN6Y"];
@@ -75,7 +75,13 @@ fn what_comes_from_outside_has_its_own_chains() {
     ] {
         assert!(nat.contains(expect), "{expect} is not in {nat}");
     }
-    for expect in ["--dst-type LOCAL -m tcp -p tcp --dport 30443 -j DROP", "-A KUBE-PROXY-FIREWALL"] {
+    for expect in [
+        "--dst-type LOCAL -m tcp -p tcp --dport 30443 -j DROP",
+        "-A KUBE-PROXY-FIREWALL",
+        "-A KUBE-NODEPORTS -m comment --comment \"default/kubernetes:https health check node port\" -m tcp -p tcp --dport 32000 -j ACCEPT\n",
+        "-A KUBE-FIREWALL -m comment --comment \"block incoming localnet connections\" -d 127.0.0.0/8 ! -s 127.0.0.0/8 \
+         -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\n",
+    ] {
         assert!(filter.contains(expect), "{expect} is not in {filter}");
     }
 }
@@ -97,4 +103,11 @@ fn what_is_taken_away_is_ours_alone() {
         "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n-D PREROUTING -j KUBE-SERVICES\n-X KUBE-SERVICES\n-X KUBE-SVC-A\nCOMMIT\n"
     );
     assert_eq!(removal("nat", "*nat\n:DOCKER - [0:0]\nCOMMIT\n"), "");
+    let firewall = "*filter\n:KUBE-FIREWALL - [0:0]\n-A INPUT -j KUBE-FIREWALL\nCOMMIT\n";
+    assert_eq!(
+        removal("filter", firewall),
+        "*filter\n:KUBE-FIREWALL - [0:0]\n-D INPUT -j KUBE-FIREWALL\n-X KUBE-FIREWALL\nCOMMIT\n"
+    );
+    let kubelets = firewall.replace("-A INPUT", ":KUBE-KUBELET-CANARY - [0:0]\n-A INPUT");
+    assert_eq!(removal("filter", &kubelets), "", "a kubelet of upstream's keeps its own");
 }

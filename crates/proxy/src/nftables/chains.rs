@@ -44,6 +44,11 @@ impl Picking {
         Self { node_port: frontend.is_node_port(), view, count, masquerade, affinity_seconds: affinity }
     }
 
+    /// Whether a chain is named as those that pick.
+    pub fn is_name(chain: &str) -> bool {
+        chain.starts_with("port-") || chain.starts_with("address-")
+    }
+
     /// The chain's name.
     pub fn name(&self) -> String {
         let at = if self.node_port { "port" } else { "address" };
@@ -51,6 +56,7 @@ impl Picking {
         let masquerade = match self.masquerade {
             Masquerade::Never => "",
             Masquerade::Foreign => "-foreign",
+            Masquerade::Node => "-node",
             Masquerade::Always => "-always",
         };
         let sticks = self.affinity_seconds.map(|seconds| format!("-{seconds}s")).unwrap_or_default();

@@ -1,7 +1,6 @@
-//! Policies at work: watches pods, namespaces and policies, and replaces the rules when what they come to has changed.
+//! Policies at work: watches pods, namespaces and policies, and sends what a change of them comes to in one transaction.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use client::Client;
@@ -10,10 +9,11 @@ use machinery::meta::Meta;
 use machinery::{Key, Object, Resource};
 use net::netlink;
 use reconcile::kinds;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
-use super::{Cluster, Limits, Pod, Policy, decide, table};
-use crate::follow::Error;
+use super::table::{Ground, Writer, no_rules};
+use super::{Cluster, Decision, Pod, Policy, decide};
+use crate::follow::{Error, chain};
 
 static NETWORK_POLICIES: Resource = Resource::namespaced("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy");
 
@@ -34,34 +34,29 @@ pub async fn run(client: Client, node: &str) -> Result<(), Error> {
     pods.synced().await?;
     policies.synced().await?;
     namespaces.synced().await?;
-    let mut enforced: Option<BTreeMap<IpAddr, Limits>> = None;
+    let mut enforcer = Enforcer::default();
+    let mut cluster = Cluster::default();
+    let mut changed = Changed::Everything;
     loop {
-        let cluster = Cluster {
-            pods: held(&pods).collect(),
-            policies: held(&policies).collect(),
-            namespaces: held(&namespaces).map(|(key, labels)| (key.name.to_string(), labels)).collect(),
-        };
-        let limits = decide(&cluster, node);
-        // Where nothing was ever limited there is no need for rules.
-        let same = enforced.as_ref() == Some(&limits) || (enforced.is_none() && limits.is_empty());
-        if !same {
-            let batch = table::rules(&limits);
-            match tokio::task::spawn_blocking(move || batch.commit()).await {
-                Ok(Ok(())) => enforced = Some(limits),
-                failed => {
-                    tracing::warn!(?failed, "the kernel does not take the policies' rules; they are sent again soon");
-                    drop(tokio::time::timeout(RETRY, notices.take()).await);
-                    continue;
-                }
+        take(&mut cluster.pods, &pods, &changed);
+        take(&mut cluster.policies, &policies, &changed);
+        take(&mut cluster.namespaces, &namespaces, &changed);
+        changed = match enforcer.enforce(decide(&cluster, node)).await {
+            Ok(()) => notices.take().await,
+            Err(error) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    "the kernel does not take the policies' rules; all are sent again soon"
+                );
+                tokio::time::timeout(RETRY, notices.take()).await.unwrap_or(Changed::Keys(BTreeSet::new()))
             }
-        }
-        let (Changed::Keys(_) | Changed::Everything) = notices.take().await;
+        };
     }
 }
 
 /// Takes all rules away.
 pub fn clean_up() -> Result<(), netlink::Error> {
-    table::no_rules().commit()
+    no_rules().commit()
 }
 
 /// Watches a kind; a change that leaves what we keep of it as it was is no news.
@@ -81,9 +76,85 @@ pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
     reader
 }
 
-fn held<T: Clone>(reader: &Reader<Option<T>>) -> impl Iterator<Item = (Key, T)> {
+/// Takes in what changed of a kind, of which there may be nothing.
+fn take<T: Clone>(known: &mut BTreeMap<Key, T>, reader: &Reader<Option<T>>, changed: &Changed) {
     let objects = reader.snapshot().objects;
-    let held: Vec<(Key, T)> =
-        objects.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.clone()?))).collect();
-    held.into_iter()
+    match changed {
+        Changed::Everything => {
+            let all = objects.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.clone()?)));
+            *known = all.collect();
+        }
+        Changed::Keys(keys) => {
+            for key in keys {
+                match objects.get(key).and_then(Option::as_ref) {
+                    Some(object) => known.insert(key.clone(), object.clone()),
+                    None => known.remove(key),
+                };
+            }
+        }
+    }
+}
+
+/// Makes decisions true.
+#[derive(Debug, Default)]
+pub struct Enforcer {
+    writer: Writer,
+    standing: Standing,
+}
+
+/// What the kernel has of policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    /// Whatever an earlier run left, or what somebody else made of ours.
+    #[default]
+    Unknown,
+    /// No rules: where nothing was ever limited there is no need for any.
+    Nothing,
+    /// What the writer wrote.
+    Written,
+}
+
+impl Enforcer {
+    /// Makes the kernel do what was decided, whatever it did before.
+    pub async fn enforce(&mut self, decision: Decision) -> Result<(), EnforceError> {
+        if self.standing == Standing::Written {
+            let change = self.writer.change(&decision);
+            match blocking(move || change.commit()).await {
+                Ok(()) => return Ok(()),
+                Err(error) => tracing::warn!(error = chain(&error), "the policies' rules are not what we wrote"),
+            }
+        }
+        let found = match std::mem::take(&mut self.standing) {
+            Standing::Nothing => None,
+            Standing::Unknown | Standing::Written => blocking(Ground::look).await?,
+        };
+        if found.is_none() && decision.pods.is_empty() {
+            self.standing = Standing::Nothing;
+            return Ok(());
+        }
+        let batch = self.writer.everything(&found.unwrap_or(Ground::New), &decision);
+        if blocking(move || batch.commit()).await.is_err() {
+            let batch = self.writer.everything(&Ground::New, &decision);
+            blocking(move || batch.commit()).await?;
+        }
+        self.standing = Standing::Written;
+        Ok(())
+    }
+}
+
+/// Why policies are not enforced.
+#[derive(Debug, thiserror::Error)]
+pub enum EnforceError {
+    /// The kernel refused.
+    #[error("cannot write packet rules")]
+    Kernel(#[from] netlink::Error),
+    /// The task that did it failed.
+    #[error("the task that writes rules failed")]
+    Task(#[from] JoinError),
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, netlink::Error> + Send + 'static,
+) -> Result<T, EnforceError> {
+    Ok(tokio::task::spawn_blocking(work).await??)
 }

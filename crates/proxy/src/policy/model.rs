@@ -10,7 +10,7 @@ use net::{Cidr, Protocol};
 use super::{Cluster, Ports, Range, after};
 
 /// A side of a conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// Who comes.
     Ingress,
@@ -177,7 +177,7 @@ impl Who {
         let Self::Pods { namespaces, pods } = self else { return false };
         let there = match namespaces {
             None => key.namespace == namespace,
-            Some(selector) => selector.matches_labels(cluster.namespaces.get(key.namespace.as_str())),
+            Some(selector) => selector.matches_labels(cluster.namespaces.get(&Key::cluster(key.namespace.clone()))),
         };
         there && pods.as_ref().is_none_or(|selector| selector.matches_labels(Some(&pod.labels)))
     }

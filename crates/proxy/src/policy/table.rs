@@ -1,9 +1,13 @@
 //! Limits as packet rules: a chain for each list of what is allowed, and one set for all peers.
 //!
 //! Only what goes through the node is judged, after services have been translated: a node may always talk to its pods.
+//!
+//! ```text
+//! forward: ingress[to] ──> chain "allow-3": peers[7 . from], ports ──> pass
+//!          egress[from] ──> …              otherwise ──> drop
+//! ```
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 
 use net::nft::{
     Batch, CT_STATE, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_L4PROTO, Reg,
@@ -11,7 +15,8 @@ use net::nft::{
 };
 use net::table::{destination, source};
 
-use super::{Allow, Direction, Limits, Ports, Range};
+use super::state::{Chain, Change, Numbers, Pass, State};
+use super::{Decision, Direction, Ports, Range};
 
 /// The table's name.
 pub const TABLE: &str = "knarr-policies";
@@ -19,72 +24,112 @@ pub const TABLE: &str = "knarr-policies";
 const PEERS: &str = "peers";
 const INGRESS: &str = "ingress";
 const EGRESS: &str = "egress";
+const FORWARD: &str = "forward";
+/// A set that is in tables that are laid out like this, and in no others. Whoever changes chains or sets gives it another name.
+const LAYOUT: &str = "layout-1";
 const PRIORITY: i32 = 0;
 /// The kernel knows the connection, or the one that it belongs to.
 const STATE_KNOWN: u32 = 2 | 4;
+const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// Lists of what is allowed and lists of peers, each with a number.
-#[derive(Default)]
-struct Numbers<'a> {
-    lists: BTreeMap<(u8, &'a [Allow]), u32>,
-    peers: BTreeMap<Vec<Range>, u32>,
+/// Writes rules, and knows what it wrote.
+#[derive(Debug, Default)]
+pub struct Writer {
+    numbers: Numbers,
+    written: State,
 }
 
-/// All rules for these limits, whatever was there before.
-pub fn rules(limits: &BTreeMap<IpAddr, Limits>) -> Batch {
-    let mut batch = Batch::new();
-    for family in [Family::Ip, Family::Ip6] {
-        let own: BTreeMap<IpAddr, &Limits> =
-            limits.iter().filter(|(ip, _)| Family::of(**ip) == family).map(|(ip, limits)| (*ip, limits)).collect();
-        write(&mut batch.table(family, TABLE), family, &own);
+/// What all rules are written onto.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// A table of the same layout that an earlier run left, with these chains.
+    Ours(BTreeSet<String>),
+    /// Nothing, or something else.
+    New,
+}
+
+impl Writer {
+    /// All rules, whatever was there before. The kernel refuses if the ground is not what it is taken for.
+    ///
+    /// Where the table is ours the chain that packets come into stays: one that is on its way through it as another takes its
+    /// place would be judged by nobody.
+    pub fn everything(&mut self, ground: &Ground, decision: &Decision) -> Batch {
+        *self = Self::default();
+        let mut batch = Batch::new();
+        for family in FAMILIES {
+            base(&mut batch.table(family, TABLE), family, ground);
+        }
+        self.write(&mut batch, decision);
+        if let Ground::Ours(chains) = ground {
+            let used: BTreeSet<String> = self.written.chains.keys().map(|number| name(*number)).collect();
+            for stale in chains.iter().filter(|chain| *chain != FORWARD && !used.contains(*chain)) {
+                for family in FAMILIES {
+                    // Both families have the same chains, unless somebody else was at them.
+                    batch.table(family, TABLE).chain(stale).delete_chain(stale);
+                }
+            }
+        }
+        batch
     }
-    batch
+
+    /// What another decision adds and takes; empty if that is nothing.
+    pub fn change(&mut self, decision: &Decision) -> Batch {
+        let mut batch = Batch::new();
+        self.write(&mut batch, decision);
+        batch
+    }
+
+    fn write(&mut self, batch: &mut Batch, decision: &Decision) {
+        let wanted = self.numbers.state_of(decision);
+        let change = self.written.change_to(&wanted);
+        for family in FAMILIES {
+            apply(&mut batch.table(family, TABLE), family, &change);
+        }
+        self.written = wanted;
+    }
+}
+
+impl Ground {
+    /// What an earlier run left, if it left anything.
+    pub fn look() -> Result<Option<Self>, net::netlink::Error> {
+        let mut chains = BTreeSet::new();
+        for family in FAMILIES {
+            chains.extend(net::nft::chains(family, TABLE)?);
+        }
+        Ok((!chains.is_empty()).then_some(Self::Ours(chains)))
+    }
 }
 
 /// No rules.
 pub fn no_rules() -> Batch {
     let mut batch = Batch::new();
-    for family in [Family::Ip, Family::Ip6] {
+    for family in FAMILIES {
         batch.table(family, TABLE).add().delete();
     }
     batch
 }
 
-fn write(table: &mut Table<'_>, family: Family, limits: &BTreeMap<IpAddr, &Limits>) {
-    table.replace();
-    let set = |name, key, holds, ranges| Set { name, key, holds, ranges, dynamic: false };
-    table.set(&set(PEERS, vec![Field::Number, family.address()], Holds::Nothing, true));
-    let mut numbers = Numbers::default();
-    for (name, direction) in [(INGRESS, Direction::Ingress), (EGRESS, Direction::Egress)] {
-        table.set(&set(name, vec![family.address()], Holds::Verdicts, false));
-        let mut elements = BTreeSet::new();
-        for (ip, limits) in limits {
-            let side = match direction {
-                Direction::Ingress => limits.ingress.as_deref(),
-                Direction::Egress => limits.egress.as_deref(),
-            };
-            let Some(allows) = side else { continue };
-            let chain = numbers.chain(table, family, direction, allows);
-            elements.insert(Element::entry(Key::new().ip(*ip), Held::Verdict(Verdict::Jump(chain))));
+fn base(table: &mut Table<'_>, family: Family, ground: &Ground) {
+    match ground {
+        Ground::Ours(_) => [LAYOUT, PEERS, INGRESS, EGRESS].iter().for_each(|set| drop(table.flush_set(set))),
+        Ground::New => {
+            table.replace();
+            let set = |name, key, holds, ranges| Set { name, key, holds, ranges, dynamic: false };
+            table.set(&set(LAYOUT, vec![Field::Port], Holds::Nothing, false));
+            table.set(&set(PEERS, vec![Field::Number, family.address()], Holds::Nothing, true));
+            for name in [INGRESS, EGRESS] {
+                table.set(&set(name, vec![family.address()], Holds::Verdicts, false));
+            }
         }
-        table.add_elements(name, &elements);
     }
-    let peers = numbers.peers.iter().flat_map(|(ranges, number)| {
-        ranges.iter().map(move |(first, last)| Element {
-            key_end: Some(Key::new().number(*number).ip(*last).done()),
-            ..Element::member(Key::new().number(*number).ip(*first))
-        })
-    });
-    table.add_elements(PEERS, &peers.collect::<Vec<_>>());
     forward(table, family);
 }
 
 fn forward(table: &mut Table<'_>, family: Family) {
-    let chain = "forward";
-    table.base_chain(chain, ChainKind::Filter, Hook::Forward, PRIORITY);
+    table.base_chain(FORWARD, ChainKind::Filter, Hook::Forward, PRIORITY).flush_chain(FORWARD);
     let known = STATE_KNOWN.to_ne_bytes().to_vec();
     table.rule(
-        chain,
+        FORWARD,
         &[
             Expression::Ct(CT_STATE, Reg(0)),
             Expression::Mask { from: Reg(0), to: Reg(0), mask: known, flip: vec![0; 4] },
@@ -93,59 +138,67 @@ fn forward(table: &mut Table<'_>, family: Family) {
         ],
     );
     for (map, (offset, length, _)) in [(EGRESS, source(family)), (INGRESS, destination(family))] {
-        table.rule(chain, &[Expression::Network(offset, length, Reg(0)), Expression::Decide { map, key: Reg(0) }]);
+        table.rule(FORWARD, &[Expression::Network(offset, length, Reg(0)), Expression::Decide { map, key: Reg(0) }]);
     }
 }
 
-impl<'a> Numbers<'a> {
-    /// The chain of a list of what is allowed, which pods with the same list share.
-    fn chain(&mut self, table: &mut Table<'_>, family: Family, direction: Direction, allows: &'a [Allow]) -> String {
-        let next = u32::try_from(self.lists.len()).unwrap_or(u32::MAX);
-        let side = u8::from(direction == Direction::Egress);
-        let known = self.lists.get(&(side, allows)).copied();
-        let name = format!("allow-{}", known.unwrap_or(next));
-        if known.is_some() {
-            return name;
-        }
-        self.lists.insert((side, allows), next);
-        table.chain(&name);
-        for allow in allows {
-            let Some(from) = self.with_peers(family, direction, allow) else { continue };
-            match &allow.ports {
-                None => {
-                    table.rule(&name, &[from, vec![Expression::Verdict(Verdict::Return)]].concat());
-                }
-                Some(list) => {
-                    for ports in list {
-                        let verdict = vec![Expression::Verdict(Verdict::Return)];
-                        table.rule(&name, &[from.clone(), at_ports(ports), verdict].concat());
-                    }
-                }
-            }
-        }
-        table.rule(&name, &[Expression::Verdict(Verdict::Drop)]);
-        name
+/// The part of a change that one family sees. Chains are the same for both: a list without peers of a family lets nobody of it pass.
+fn apply(table: &mut Table<'_>, family: Family, change: &Change) {
+    for (number, chain) in &change.chains {
+        write_chain(table, family, &name(*number), chain);
     }
-
-    /// Goes on for the peers of what is allowed; nothing if there are none of this family.
-    fn with_peers(&mut self, family: Family, direction: Direction, allow: &Allow) -> Option<Vec<Expression>> {
-        let Some(peers) = &allow.peers else { return Some(Vec::new()) };
-        let own: Vec<Range> = peers.iter().filter(|(first, _)| Family::of(*first) == family).copied().collect();
-        if own.is_empty() {
-            return None;
-        }
-        let next = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
-        let number = *self.peers.entry(own).or_insert(next);
-        let (offset, length, _) = match direction {
-            Direction::Ingress => source(family),
-            Direction::Egress => destination(family),
+    for (map, direction) in [(INGRESS, Direction::Ingress), (EGRESS, Direction::Egress)] {
+        let elements = |list: &[(Direction, std::net::IpAddr, u32)]| -> Vec<Element> {
+            let own = list.iter().filter(|(side, ip, _)| *side == direction && Family::of(*ip) == family);
+            let jump = |number: u32| Held::Verdict(Verdict::Jump(name(number)));
+            own.map(|(_, ip, number)| Element::entry(Key::new().ip(*ip), jump(*number))).collect()
         };
-        Some(vec![
-            Expression::Load(Reg(0), number.to_ne_bytes().to_vec()),
-            Expression::Network(offset, length, Reg(1)),
-            Expression::Member { set: PEERS, key: Reg(0), present: true },
-        ])
+        table.delete_elements(map, &elements(&change.pods.gone)).add_elements(map, &elements(&change.pods.new));
     }
+    let elements = |list: &[(u32, Range)]| -> Vec<Element> {
+        let own = list.iter().filter(|(_, (first, _))| Family::of(*first) == family);
+        let member = |number: u32, (first, last): Range| Element {
+            key_end: Some(Key::new().number(number).ip(last).done()),
+            ..Element::member(Key::new().number(number).ip(first))
+        };
+        own.map(|(number, range)| member(*number, *range)).collect()
+    };
+    table.delete_elements(PEERS, &elements(&change.peers.gone)).add_elements(PEERS, &elements(&change.peers.new));
+    for number in &change.chains_gone {
+        table.delete_chain(&name(*number));
+    }
+}
+
+fn name(number: u32) -> String {
+    format!("allow-{number}")
+}
+
+fn write_chain(table: &mut Table<'_>, family: Family, name: &str, chain: &Chain) {
+    table.chain(name).flush_chain(name);
+    for Pass { peers, ports } in &chain.passes {
+        let with = peers.map(|number| with_peers(family, chain.direction, number)).unwrap_or_default();
+        let places: Vec<Vec<Expression>> = match ports {
+            None => vec![Vec::new()],
+            Some(list) => list.iter().map(at_ports).collect(),
+        };
+        for at in places {
+            table.rule(name, &[with.clone(), at, vec![Expression::Verdict(Verdict::Return)]].concat());
+        }
+    }
+    table.rule(name, &[Expression::Verdict(Verdict::Drop)]);
+}
+
+/// Goes on if the other side is one of a list.
+fn with_peers(family: Family, direction: Direction, number: u32) -> Vec<Expression> {
+    let (offset, length, _) = match direction {
+        Direction::Ingress => source(family),
+        Direction::Egress => destination(family),
+    };
+    vec![
+        Expression::Load(Reg(0), number.to_ne_bytes().to_vec()),
+        Expression::Network(offset, length, Reg(1)),
+        Expression::Member { set: PEERS, key: Reg(0), present: true },
+    ]
 }
 
 fn at_ports(ports: &Ports) -> Vec<Expression> {

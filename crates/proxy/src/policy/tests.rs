@@ -13,7 +13,7 @@ fn cluster(policies: &[&str]) -> Cluster {
     let mut cluster = Cluster::default();
     for (name, team) in [("x", "red"), ("y", "blue")] {
         let labels = object(&format!(r#"{{"team": "{team}"}}"#));
-        cluster.namespaces.insert(name.to_owned(), labels.as_object().unwrap().clone());
+        cluster.namespaces.insert(Key::cluster(name), labels.as_object().unwrap().clone());
     }
     for (namespace, name, ip, app, node) in
         [("x", "web", "10.0.0.1", "web", "a"), ("x", "db", "10.0.0.2", "db", "b"), ("y", "web", "10.0.0.9", "web", "b")]
@@ -31,11 +31,11 @@ fn cluster(policies: &[&str]) -> Cluster {
     cluster
 }
 
-fn shown(allows: Option<&[Allow]>) -> String {
+fn shown(decision: &Decision, allows: Option<&[Allow]>) -> String {
     let Some(allows) = allows else { return "all".to_owned() };
     let one = |allow: &Allow| {
-        let peers = allow.peers.as_ref().map_or("everyone".to_owned(), |peers| {
-            let ranges = peers
+        let peers = allow.peers.as_ref().map_or("everyone".to_owned(), |list| {
+            let ranges = decision.peers[list]
                 .iter()
                 .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
             ranges.collect::<Vec<_>>().join(",")
@@ -51,9 +51,10 @@ fn shown(allows: Option<&[Allow]>) -> String {
 
 /// What the pod of this node may do: who comes, where it goes.
 fn check(policies: &[&str], expect: &str) {
-    let limits = decide(&cluster(policies), "a");
-    let mine = limits.get(&"10.0.0.1".parse().unwrap()).cloned().unwrap_or_default();
-    let said = format!("in {} | out {}", shown(mine.ingress.as_deref()), shown(mine.egress.as_deref()));
+    let decision = decide(&cluster(policies), "a");
+    let mine = decision.pods.get(&"10.0.0.1".parse().unwrap()).cloned().unwrap_or_default();
+    let side = |allows: Option<&[Allow]>| shown(&decision, allows);
+    let said = format!("in {} | out {}", side(mine.ingress.as_deref()), side(mine.egress.as_deref()));
     assert_eq!(said, expect, "{policies:?}");
 }
 
@@ -109,9 +110,9 @@ fn blocks_have_holes() {
         let policy = format!(
             r#"{{"podSelector": {{}}, "policyTypes": ["Egress"], "egress": [{{"to": [{{"ipBlock": {{"cidr": "{block}", "except": [{except}]}}}}]}}]}}"#
         );
-        let limits = decide(&cluster(&[&policy]), "a");
-        let mine = limits[&"10.0.0.1".parse::<IpAddr>().unwrap()].clone();
-        assert_eq!(shown(mine.egress.as_deref()), expect, "{block} without {except}");
+        let decision = decide(&cluster(&[&policy]), "a");
+        let mine = decision.pods[&"10.0.0.1".parse::<IpAddr>().unwrap()].clone();
+        assert_eq!(shown(&decision, mine.egress.as_deref()), expect, "{block} without {except}");
     };
     check("10.1.0.0/24", "", "10.1.0.0-10.1.0.255");
     check("10.1.0.0/24", r#""10.1.0.0/25""#, "10.1.0.128-10.1.0.255");

@@ -90,14 +90,14 @@ fn traffic_that_stays_on_the_node_is_dropped_where_there_is_nobody() {
         &local,
         &[("10.1.0.1", "a"), ("10.1.0.2", "b")],
         &[
-            "0.0.0.0:30080 10.1.0.1:8080 Never inside 10.1.0.1:8080,10.1.0.2:8080 Always",
+            "0.0.0.0:30080 10.1.0.1:8080 Never inside 10.1.0.1:8080,10.1.0.2:8080 Node",
             "10.96.0.1:80 10.1.0.1:8080,10.1.0.2:8080 Foreign",
         ],
     );
     check(
         &local,
         &[("10.1.0.2", "b")],
-        &["0.0.0.0:30080 Drop inside 10.1.0.2:8080 Always", "10.96.0.1:80 10.1.0.2:8080 Foreign"],
+        &["0.0.0.0:30080 Drop inside 10.1.0.2:8080 Node", "10.96.0.1:80 10.1.0.2:8080 Foreign"],
     );
     check(
         &service(value!({"internalTrafficPolicy": "Local"})),
@@ -118,6 +118,18 @@ fn load_balancers_let_in_whom_the_service_allows() {
             "0.0.0.0:30080 10.1.0.1:8080 Always",
             "10.96.0.1:80 10.1.0.1:8080 Foreign",
             "192.0.2.50:80 10.1.0.1:8080 Always from 198.51.100.0/24",
+        ],
+    );
+    // Ranges within others say nothing new, and the kernel would not take them.
+    let ranges = value!(["10.1.0.0/16", "10.0.0.0/8", "198.51.100.7/24", "198.51.100.0/24", "fd00::/8"]);
+    balanced.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("loadBalancerSourceRanges", ranges);
+    check(
+        &balanced,
+        &[("10.1.0.1", "a")],
+        &[
+            "0.0.0.0:30080 10.1.0.1:8080 Always",
+            "10.96.0.1:80 10.1.0.1:8080 Foreign",
+            "192.0.2.50:80 10.1.0.1:8080 Always from 10.0.0.0/8 from 198.51.100.0/24",
         ],
     );
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::choose::Place;
 use crate::engine::Settings;
-use crate::rules::{Backend, Frontend, Way};
+use crate::rules::{Backend, Entrance, Frontend, Way};
 
 use super::balance::Balance;
 
@@ -51,6 +51,11 @@ impl Front {
     /// The service's port.
     pub fn name(&self) -> Arc<str> {
         Arc::clone(&self.backend.read().unwrap_or_else(PoisonError::into_inner).name)
+    }
+
+    /// What it is to the service.
+    pub fn entrance(&self) -> Entrance {
+        self.backend.read().unwrap_or_else(PoisonError::into_inner).entrance
     }
 
     /// Whether anybody who comes finds an endpoint.

@@ -60,18 +60,27 @@ impl Fixture {
         fixture
     }
 
-    /// Another proxy takes the place of the first, whose rules are there.
+    /// Another proxy takes the place of the first, whose rules are there. What changed meanwhile it finds out by itself.
     pub fn restart(&mut self) {
         self.proxy = Proxy::start(&self.world.node, self.mode);
+        self.rules.changes();
         self.everything(settings());
     }
 
     pub fn everything(&self, settings: Settings) {
-        self.proxy.run(Work::Everything(settings, self.rules.everything()));
+        let everything = self.rules.everything();
+        self.proxy.run(Work::Everything(settings, everything.clone()));
+        self.forget(&everything);
     }
 
     pub fn service(&mut self, name: &str, spec: Value) {
-        let mut object = value!({});
+        self.balanced(name, &[], spec);
+    }
+
+    /// A service with addresses of a load balancer.
+    pub fn balanced(&mut self, name: &str, balancer: &[&str], spec: Value) {
+        let ingress: Vec<Value> = balancer.iter().map(|ip| value!({"ip": (*ip)})).collect();
+        let mut object = value!({"status": {"loadBalancer": {"ingress": ingress}}});
         object.as_object_mut().unwrap().insert("spec", spec);
         self.rules.set_service(&Key::new("x", name), Some(&object));
     }
@@ -83,20 +92,32 @@ impl Fixture {
                 let node = if *last < 100 { "a" } else { "b" };
                 value!({"addresses": [(format!("{prefix}{last}"))], "nodeName": node})
             };
-            let list: Vec<Value> = last.iter().map(one).collect();
-            let slice = value!({"metadata": {"namespace": "x", "labels": {"kubernetes.io/service-name": service}},
-                "endpoints": list, "ports": [{"name": "p", "port": (i64::from(CALLER)), "protocol": "TCP"},
-                    {"name": "i", "port": (i64::from(ITSELF)), "protocol": "TCP"},
-                    {"name": "u", "port": 5353, "protocol": "UDP"}]});
-            self.rules.set_slice(&Key::new("x", format!("{service}-{family}").as_str()), Some(&slice));
+            self.set_slice(service, family, last.iter().map(one).collect());
         }
+    }
+
+    /// Endpoints of IPv4 as a slice has them.
+    pub fn slice(&mut self, service: &str, endpoints: Vec<Value>) {
+        self.set_slice(service, "four", endpoints);
+    }
+
+    fn set_slice(&mut self, service: &str, family: &str, endpoints: Vec<Value>) {
+        let slice = value!({"metadata": {"namespace": "x", "labels": {"kubernetes.io/service-name": service}},
+            "endpoints": endpoints, "ports": [{"name": "p", "port": (i64::from(CALLER)), "protocol": "TCP"},
+                {"name": "i", "port": (i64::from(ITSELF)), "protocol": "TCP"},
+                {"name": "u", "port": 5353, "protocol": "UDP"}]});
+        self.rules.set_slice(&Key::new("x", format!("{service}-{family}").as_str()), Some(&slice));
     }
 
     pub fn sync(&mut self) {
         let changes = self.rules.changes();
         self.proxy.run(Work::Change(changes.clone()));
+        self.forget(&changes);
+    }
+
+    fn forget(&self, changes: &Changes) {
         if self.mode != Mode::Userspace {
-            self.world.node.enter(|| proxy::follow::forget_stale(&changes, &settings()));
+            self.world.node.enter(|| proxy::follow::forget_stale(changes, &settings()));
         }
     }
 

@@ -1,9 +1,168 @@
 //! Network policies.
 
+use machinery::{Key, Value, value};
 use proxy::config::Mode;
+use proxy::policy::follow::Enforcer;
+use proxy::policy::{Cluster, Pod, Policy, decide};
 
-use crate::fixture::{Fixture, ip};
-use crate::world::is_root;
+use crate::fixture::Fixture;
+use crate::world::{Namespace, is_root};
+
+/// The pods of the fixture: namespace, name, and its namespace's team.
+const PODS: [(&str, &str, &str); 3] = [("x", "client", "red"), ("x", "server", "red"), ("y", "other", "blue")];
+
+/// What policies are decided from, with these for the namespace of the first two pods.
+fn cluster(policies: &[Value]) -> Cluster {
+    let mut cluster = Cluster::default();
+    for (number, (namespace, name, team)) in PODS.into_iter().enumerate() {
+        let labels = value!({"team": team});
+        cluster.namespaces.insert(Key::cluster(namespace), labels.as_object().unwrap().clone());
+        let last = number + 2;
+        let pod = value!({"metadata": {"labels": {"app": name}},
+            "spec": {"nodeName": "a", "containers": [{"ports": [{"name": "web", "containerPort": 8080}]}]},
+            "status": {"podIPs": [{"ip": (format!("10.244.1.{last}"))}, {"ip": (format!("fd00:1::{last}"))}]}});
+        cluster.pods.insert(Key::new(namespace, name), Pod::read(&pod).unwrap());
+    }
+    for (number, spec) in policies.iter().enumerate() {
+        let mut policy = value!({});
+        policy.as_object_mut().unwrap().insert("spec", spec.clone());
+        cluster.policies.insert(Key::new("x", format!("p{number}")), Policy::read(&policy).unwrap());
+    }
+    cluster
+}
+
+fn enforce(node: &Namespace, enforcer: &mut Enforcer, policies: &[Value]) {
+    let decision = decide(&cluster(policies), "a");
+    node.enter(|| {
+        let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        executor.block_on(enforcer.enforce(decision)).unwrap();
+    });
+}
+
+/// Makes all calls at once, since a packet that is dropped is waited for: who, to where, and whether they get there.
+fn check(fixture: &Fixture, what: &str, calls: &[(&str, &str, bool)]) {
+    let made: Vec<_> = std::thread::scope(|scope| {
+        let call = |from: &str, to: &str| {
+            let pod = PODS.iter().position(|(_, name, _)| *name == from);
+            let path = pod.map_or(&fixture.world.node.path, |at| &fixture.pods[at].path);
+            Namespace::call_within(path, to)
+        };
+        let running: Vec<_> = calls.iter().map(|(from, to, _)| scope.spawn(move || call(from, to))).collect();
+        running.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    for ((from, to, expect), got) in calls.iter().zip(made) {
+        assert_eq!(got.is_ok(), *expect, "{what}: {from} to {to}: {got:?}");
+        assert!(got.is_ok() || got.as_ref().unwrap_err().contains("timed out"), "{what}: dropped, not {got:?}");
+    }
+}
+
+/// A policy for one pod, by what it says of one side.
+fn policy(app: &str, side: &str, rules: Value) -> Value {
+    let kind = if side == "ingress" { "Ingress" } else { "Egress" };
+    let mut policy = value!({"podSelector": {"matchLabels": {"app": app}}, "policyTypes": [kind]});
+    policy.as_object_mut().unwrap().insert(side, rules);
+    policy
+}
+
+const CLIENT: &str = "10.244.1.2:8080";
+const SERVER: &str = "10.244.1.3:8080";
+const SERVER_OTHER_PORT: &str = "10.244.1.3:8090";
+const SERVER_SIX: &str = "[fd00:1::3]:8080";
+const OTHER: &str = "10.244.1.4:8080";
+const OTHER_SIX: &str = "[fd00:1::4]:8080";
+const OUTSIDE: &str = "192.0.2.2:8080";
+
+/// A policy's name, the policies, and calls with whether they get through.
+type Row = (&'static str, Vec<Value>, Vec<(&'static str, &'static str, bool)>);
+
+fn rows() -> Vec<Row> {
+    [ingress_rows(), egress_rows()].concat()
+}
+
+fn ingress_rows() -> Vec<Row> {
+    let to_server =
+        |client: bool, other: bool, port: &'static str| vec![("client", port, client), ("other", port, other)];
+    vec![
+        (
+            "nobody comes, of either family, but the node",
+            vec![policy("server", "ingress", value!([]))],
+            vec![
+                ("client", SERVER, false),
+                ("client", SERVER_SIX, false),
+                ("node", SERVER, true),
+                ("server", CLIENT, true),
+                ("client", OTHER, true),
+            ],
+        ),
+        (
+            "a pod's own namespace",
+            vec![policy("server", "ingress", value!([{"from": [{"podSelector": {}}]}]))],
+            to_server(true, false, SERVER),
+        ),
+        (
+            "pods of another namespace, of either family",
+            vec![policy(
+                "server",
+                "ingress",
+                value!([{"from": [{"namespaceSelector": {"matchLabels": {"team": "blue"}}}]}]),
+            )],
+            [to_server(false, true, SERVER), to_server(false, true, SERVER_SIX)].concat(),
+        ),
+        (
+            "a port by name",
+            vec![policy("server", "ingress", value!([{"ports": [{"port": "web"}]}]))],
+            vec![("client", SERVER, true), ("client", SERVER_OTHER_PORT, false)],
+        ),
+        (
+            "a range of ports",
+            vec![policy("server", "ingress", value!([{"ports": [{"port": 8081, "endPort": 8090}]}]))],
+            vec![("client", SERVER, false), ("client", SERVER_OTHER_PORT, true)],
+        ),
+        (
+            "what either of two policies allows",
+            vec![
+                policy("server", "ingress", value!([{"from": [{"podSelector": {}}], "ports": [{"port": 8080}]}])),
+                policy("server", "ingress", value!([{"from": [{"namespaceSelector": {}}], "ports": [{"port": 8090}]}])),
+            ],
+            [to_server(true, false, SERVER), to_server(true, true, SERVER_OTHER_PORT)].concat(),
+        ),
+    ]
+}
+
+fn egress_rows() -> Vec<Row> {
+    vec![
+        (
+            "nowhere to go, and still who comes is answered",
+            vec![policy("client", "egress", value!([]))],
+            vec![("client", SERVER, false), ("client", OUTSIDE, false), ("server", CLIENT, true)],
+        ),
+        (
+            "a block without a part of it",
+            vec![policy(
+                "client",
+                "egress",
+                value!([{"to": [{"ipBlock": {"cidr": "10.244.1.0/24", "except": ["10.244.1.4/32"]}}]}]),
+            )],
+            vec![
+                ("client", SERVER, true),
+                ("client", OTHER, false),
+                ("client", SERVER_SIX, false),
+                ("client", OUTSIDE, false),
+            ],
+        ),
+        (
+            "a block of IPv6",
+            vec![policy("client", "egress", value!([{"to": [{"ipBlock": {"cidr": "fd00:1::4/127"}}]}]))],
+            vec![("client", OTHER_SIX, true), ("client", SERVER_SIX, false), ("client", OTHER, false)],
+        ),
+        (
+            "where to go by the name that the other has for its port",
+            vec![policy("client", "egress", value!([{"to": [{"podSelector": {}}], "ports": [{"port": "web"}]}]))],
+            vec![("client", SERVER, true), ("client", SERVER_OTHER_PORT, false), ("client", OTHER, false)],
+        ),
+        ("no policy", Vec::new(), vec![("client", SERVER, true), ("other", SERVER_SIX, true)]),
+    ]
+}
 
 #[test]
 fn policies_let_through_what_they_allow() {
@@ -11,31 +170,37 @@ fn policies_let_through_what_they_allow() {
         return;
     }
     let fixture = Fixture::new(Mode::Nftables);
-    let Fixture { world, pods, .. } = &fixture;
-    let range = |text: &str| (ip(text), ip(text));
-    let tcp = |first, last| Some(vec![proxy::policy::Ports { protocol: net::Protocol::Tcp, first, last }]);
-    let limit = |ingress, egress| proxy::policy::Limits { ingress, egress };
-    let enforce = |limits: &[(&str, proxy::policy::Limits)]| {
-        let limits = limits.iter().map(|(text, limits)| (ip(text), limits.clone())).collect();
-        world.node.enter(|| proxy::policy::table::rules(&limits).commit()).unwrap();
-    };
-    // 2 and 3 and 4 are the pods; 3 takes only 2, and only at its port.
-    let only = vec![proxy::policy::Allow { peers: Some(vec![range("10.244.1.2")]), ports: tcp(8000, 8080) }];
-    enforce(&[("10.244.1.3", limit(Some(only.clone()), None)), ("10.244.1.4", limit(None, Some(only.clone())))]);
-    assert!(pods[0].call("10.244.1.3:8080").is_ok());
-    assert!(pods[2].call("10.244.1.3:8080").is_err(), "not one of those who may");
-    assert!(pods[2].call("10.244.1.2:8080").is_ok(), "where it may go");
-    assert!(pods[2].call("192.0.2.2:9").unwrap_err().contains("timed out"), "where it may not go");
-    assert!(world.node.call("10.244.1.3:8080").is_ok(), "a node may always talk to its pods");
-    assert!(pods[1].call("10.244.1.4:8080").is_ok(), "nobody limits who comes");
-    // Another port is none of those.
-    let other = vec![proxy::policy::Allow { peers: None, ports: tcp(1, 79) }];
-    enforce(&[("10.244.1.3", limit(Some(other), None))]);
-    assert!(pods[0].call("10.244.1.3:8080").is_err());
-    // Nothing is allowed, and of the other family all is.
-    enforce(&[("10.244.1.3", limit(Some(Vec::new()), None))]);
-    assert!(pods[0].call("10.244.1.3:8080").is_err());
-    assert!(pods[0].call("[fd00:1::3]:8080").is_ok());
-    world.node.enter(|| proxy::policy::table::no_rules().commit()).unwrap();
-    assert!(pods[2].call("10.244.1.3:8080").is_ok());
+    let node = &fixture.world.node;
+    fixture.world.outside.serve("0.0.0.0:8080");
+    let mut enforcer = Enforcer::default();
+    // One after another, so that each is a change of the one before; and some once more over what a run before left.
+    for (what, policies, calls) in rows() {
+        enforce(node, &mut enforcer, &policies);
+        check(&fixture, what, &calls);
+    }
+    for (what, policies, calls) in rows().into_iter().rev().step_by(3) {
+        enforce(node, &mut Enforcer::default(), &policies);
+        check(&fixture, what, &calls);
+    }
+}
+
+#[test]
+fn rules_of_an_earlier_run_do_not_outlive_it() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new(Mode::Nftables);
+    let node = &fixture.world.node;
+    let closed = [policy("server", "ingress", value!([])), policy("client", "egress", value!([]))];
+    enforce(node, &mut Enforcer::default(), &closed);
+    check(&fixture, "closed", &[("client", SERVER, false)]);
+    assert_eq!(node.run("nft list table ip knarr-policies").matches("chain allow-").count(), 2);
+    // The policies went while nobody was looking.
+    enforce(node, &mut Enforcer::default(), &[]);
+    check(&fixture, "open", &[("client", SERVER, true)]);
+    assert_eq!(node.run("nft list table ip knarr-policies").matches("chain allow-").count(), 0);
+    node.enter(proxy::policy::follow::clean_up).unwrap();
+    // Where nothing was ever limited there is no table either.
+    enforce(node, &mut Enforcer::default(), &[]);
+    assert!(!node.run("nft list tables").contains("knarr-policies"));
 }

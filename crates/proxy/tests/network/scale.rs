@@ -35,7 +35,7 @@ fn five_thousand_services_are_written_at_once_and_one_more_at_no_cost() {
     rules.changes();
     let decided = begun.elapsed();
     let mut writer = Writer::default();
-    let batch = writer.everything(Ground::New, settings(), &rules.everything());
+    let batch = writer.everything(&Ground::New, settings(), &rules.everything());
     let made = begun.elapsed();
     node.enter(|| batch.commit()).unwrap();
     let loaded = begun.elapsed();

@@ -5,12 +5,12 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use machinery::{Key, value};
+use machinery::{Value, value};
 use proxy::config::Mode;
 use proxy::engine::{Settings, clean_up};
 
 use crate::fixture::{Fixture, ip, plain, settings};
-use crate::world::{Namespace, is_root};
+use crate::world::{Namespace, Stranger, World, is_root};
 
 const MODES: [Mode; 3] = [Mode::Nftables, Mode::Iptables, Mode::Userspace];
 
@@ -110,22 +110,35 @@ fn traffic_that_stays_keeps_its_source_and_guards_let_only_some_in() {
         local.as_object_mut().unwrap().insert("externalTrafficPolicy", "Local");
         fixture.service("local", local);
         fixture.endpoints("local", &[3, 200]);
-        let guarded = |ranges: &str| {
+        let guard = |fixture: &mut Fixture, ranges: &[&str]| {
+            let ranges: Vec<Value> = ranges.iter().map(|range| Value::from(*range)).collect();
             let spec = value!({"clusterIP": "10.96.0.3", "ports": [{"name": "p", "port": 80}],
-                "loadBalancerSourceRanges": [ranges]});
-            let mut object = value!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.200"}]}}});
-            object.as_object_mut().unwrap().insert("spec", spec);
-            object
+                "loadBalancerSourceRanges": ranges});
+            fixture.balanced("guarded", &["192.0.2.200"], spec);
+            fixture.sync();
         };
-        fixture.rules.set_service(&Key::new("x", "guarded"), Some(&guarded("198.51.100.0/24")));
         fixture.endpoints("guarded", &[4]);
-        fixture.sync();
+        guard(&mut fixture, &["198.51.100.0/24"]);
+        if fixture.mode == Mode::Userspace {
+            // As whoever answers for the addresses of load balancers lends it.
+            fixture.world.node.run("ip address add 192.0.2.200/32 dev up0");
+        }
         let seen = ip(fixture.seen("192.0.2.2"));
+        // From inside it is a name for the service like any other: pods are who they are, and the node comes back this way.
+        fixture.endpoints("local", &[3]);
+        fixture.sync();
+        assert_eq!(fixture.pods[0].call("192.0.2.1:30080"), Ok(ip(fixture.seen("10.244.1.2"))));
+        assert_eq!(fixture.pods[1].call("192.0.2.1:30080"), Ok(ip("10.244.1.1")), "an endpoint that comes to itself");
+        assert_eq!(fixture.world.node.call("192.0.2.1:30080"), Ok(ip("10.244.1.1")));
+        fixture.endpoints("local", &[3, 200]);
+        fixture.sync();
         assert_eq!(fixture.world.outside.call("192.0.2.1:30080"), Ok(seen), "as who it is");
         assert!(fixture.world.outside.call("192.0.2.200:80").is_err(), "not one of those who may");
-        fixture.rules.set_service(&Key::new("x", "guarded"), Some(&guarded("192.0.2.0/25")));
-        fixture.sync();
-        assert_eq!(fixture.world.outside.call("192.0.2.200:80"), Ok(ip("10.244.1.1")));
+        // Ranges within others, and each in the place of the other.
+        for ranges in [&["192.0.2.0/25", "192.0.0.0/8", "192.0.2.2/32"][..], &["192.0.2.0/25"], &["192.0.2.0/24"]] {
+            guard(&mut fixture, ranges);
+            assert_eq!(fixture.world.outside.call("192.0.2.200:80"), Ok(ip("10.244.1.1")), "{ranges:?}");
+        }
         // Nobody here, somebody elsewhere: dropped from outside.
         fixture.endpoints("local", &[200]);
         fixture.sync();
@@ -164,6 +177,23 @@ fn datagrams_find_the_new_endpoint() {
         fixture.endpoints("dns", &[4]);
         fixture.sync();
         assert_eq!(ask(), "four");
+        // The endpoint goes while there is no proxy.
+        fixture.endpoints("dns", &[3]);
+        fixture.restart();
+        assert_eq!(ask(), "three");
+    });
+}
+
+#[test]
+fn addresses_of_other_machines_stay_theirs() {
+    in_each_mode(|mut fixture| {
+        // As where the nodes' own addresses are those of load balancers.
+        fixture.balanced("web", &["192.0.2.1", "192.0.2.2"], plain("10.96.0.1"));
+        fixture.endpoints("web", &[3]);
+        fixture.sync();
+        fixture.world.outside.serve("0.0.0.0:9");
+        assert_eq!(fixture.world.node.call("192.0.2.2:9"), Ok(ip("192.0.2.1")), "it is another machine");
+        assert_eq!(fixture.world.outside.call("192.0.2.1:80"), Ok(ip("10.244.1.1")));
     });
 }
 
@@ -219,4 +249,189 @@ fn in_iptables_mode_every_address_has_the_ports_of_services_and_the_loopback_int
     assert_eq!(fixture.world.node.call("10.244.1.1:30080"), Ok(ip("10.244.1.1")));
     fixture.everything(Settings { every_address: true, localhost: false, ..settings() });
     assert!(fixture.world.node.call("127.0.0.1:30080").is_err());
+}
+
+#[test]
+fn nobody_from_outside_reaches_the_loopback_interface() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new(Mode::Iptables);
+    fixture.everything(Settings { every_address: true, localhost: true, ..settings() });
+    let World { node, outside } = &fixture.world;
+    // The pod network has a guard of its own, which others have not.
+    node.run("nft flush chain ip knarr-pods guard");
+    let stranger = Stranger::new(outside, "via 192.0.2.1");
+    assert!(!stranger.reaches(node));
+    node.serve("127.0.0.1:9");
+    assert_eq!(node.call("127.0.0.1:9"), Ok(ip("127.0.0.1")), "the node itself does");
+    node.run("iptables -F KUBE-FIREWALL");
+    assert!(stranger.reaches(node), "the rule is what keeps it away");
+    // Who takes the rule away lets nobody in either.
+    node.enter(clean_up).unwrap();
+    assert!(!stranger.reaches(node));
+}
+
+#[test]
+fn a_port_that_a_service_does_not_have_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let mut fixture = Fixture::new(Mode::Nftables);
+    fixture.service("web", plain("10.96.0.1"));
+    fixture.endpoints("web", &[3]);
+    fixture.sync();
+    let refused = |fixture: &Fixture, to: &str| {
+        for from in [&fixture.pods[0], &fixture.world.node, &fixture.world.outside] {
+            assert!(from.call(to).unwrap_err().contains("refused"), "to {to}");
+        }
+    };
+    refused(&fixture, "10.96.0.1:81");
+    assert!(fixture.pods[0].call("10.96.0.1:80").is_ok() && fixture.pods[0].call("10.96.0.1:90").is_ok());
+    // As long as one of its ports is left, and no longer.
+    fixture.service("web", value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90}]}));
+    fixture.sync();
+    refused(&fixture, "10.96.0.1:80");
+    fixture.service("web", value!({"clusterIP": "10.96.0.2", "ports": [{"name": "i", "port": 90}]}));
+    fixture.sync();
+    refused(&fixture, "10.96.0.2:80");
+    assert!(!fixture.world.node.run("nft list set ip kube-proxy cluster-ips").contains("10.96.0.1"));
+}
+
+#[test]
+fn chains_of_an_earlier_run_do_not_pile_up() {
+    if !is_root() {
+        return;
+    }
+    let mut fixture = Fixture::new(Mode::Nftables);
+    let picking = |fixture: &Fixture| -> Vec<String> {
+        let table = fixture.world.node.run("nft list table ip kube-proxy");
+        let chains = table.lines().filter_map(|line| line.trim().strip_prefix("chain ")?.strip_suffix(" {"));
+        chains.filter(|name| name.starts_with("address-") || name.starts_with("port-")).map(str::to_owned).collect()
+    };
+    fixture.service("web", plain("10.96.0.1"));
+    for endpoints in [&[2][..], &[2, 3], &[2, 3, 4]] {
+        fixture.endpoints("web", endpoints);
+        fixture.sync();
+    }
+    assert_eq!(picking(&fixture).len(), 6, "one for each number of endpoints so far");
+    fixture.restart();
+    assert_eq!(picking(&fixture), ["address-3-foreign", "port-3-always"]);
+}
+
+/// Who serves: every endpoint that some calls found, by the last part of its address.
+fn served_by(from: &Namespace, to: &str) -> BTreeSet<u8> {
+    let one = |_| match from.call(to) {
+        Ok(IpAddr::V4(ip)) => ip.octets()[3],
+        other => panic!("{to}: {other:?}"),
+    };
+    (0..24).map(one).collect()
+}
+
+/// A service's wishes, its endpoints, where it is called, and who may answer.
+type Choice = (&'static str, Value, Vec<Value>, &'static str, Vec<u8>);
+
+fn with(mut object: Value, more: Value) -> Value {
+    if let Value::Object(more) = more {
+        for (key, value) in more {
+            object.as_object_mut().unwrap().insert(key, value);
+        }
+    }
+    object
+}
+
+fn choices() -> Vec<Choice> {
+    let endpoint =
+        |last: u8, more: Value| with(value!({"addresses": [(format!("10.244.1.{last}"))], "nodeName": "a"}), more);
+    let zone = |name: &str| value!({"hints": {"forZones": [{"name": name}]}});
+    let node = |name: &str| value!({"hints": {"forNodes": [{"name": name}]}});
+    let is = |ready: bool, serving: bool, terminating: bool| value!({"conditions": {"ready": ready, "serving": serving, "terminating": terminating}});
+    let elsewhere = || value!({"nodeName": "b"});
+    let (own, of_node) = ("10.96.0.1:90", "192.0.2.1:30090");
+    let local = |side: &str| Value::Object([(side, "Local")].into_iter().collect());
+    let near = || vec![endpoint(2, value!({})), endpoint(3, elsewhere())];
+    let going = |other: Value| vec![endpoint(2, is(false, true, true)), endpoint(3, other)];
+    vec![
+        ("hints for this zone", value!({}), vec![endpoint(2, zone("z1")), endpoint(3, zone("z2"))], own, vec![2]),
+        (
+            "no endpoint is meant for this zone",
+            value!({}),
+            vec![endpoint(2, zone("z2")), endpoint(3, zone("z2"))],
+            own,
+            vec![2, 3],
+        ),
+        (
+            "hints for this node, as traffic distribution gives them",
+            value!({"trafficDistribution": "PreferSameNode"}),
+            vec![endpoint(3, node("a")), endpoint(4, node("b"))],
+            own,
+            vec![3],
+        ),
+        ("inside traffic that stays on the node", local("internalTrafficPolicy"), near(), own, vec![2]),
+        ("a port of the node is no inside traffic", local("internalTrafficPolicy"), near(), of_node, vec![2, 3]),
+        ("one that is about to go, while there are others", value!({}), going(is(true, true, false)), own, vec![3]),
+        ("one that is about to go, and no other that works", value!({}), going(is(false, false, true)), own, vec![2]),
+        ("the last one here, about to go", local("externalTrafficPolicy"), going(elsewhere()), of_node, vec![2]),
+    ]
+}
+
+#[test]
+fn endpoints_are_chosen_by_hints_policies_and_what_becomes_of_them() {
+    in_each_mode(|mut fixture| {
+        fixture.rules.set_node(proxy::Node { name: "a".into(), zone: "z1".into() });
+        for (what, wishes, endpoints, to, expect) in choices() {
+            // At this port an endpoint says who it is.
+            let spec = value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90, "nodePort": 30090}]});
+            fixture.service("web", with(spec, wishes));
+            fixture.slice("web", endpoints);
+            fixture.sync();
+            assert_eq!(served_by(&fixture.world.outside, to), expect.into_iter().collect(), "{what}");
+        }
+    });
+}
+
+#[test]
+fn addresses_from_outside_lead_to_the_service() {
+    in_each_mode(|mut fixture| {
+        let spec =
+            value!({"clusterIP": "10.96.0.1", "externalIPs": ["192.0.2.210"], "ports": [{"name": "p", "port": 80}]});
+        fixture.balanced("web", &["192.0.2.200", "192.0.2.1"], spec);
+        fixture.endpoints("web", &[3]);
+        fixture.sync();
+        if fixture.mode == Mode::Userspace {
+            fixture.world.node.run(
+                "ip address add 192.0.2.200/32 dev up0
+                 ip address add 192.0.2.210/32 dev up0",
+            );
+        }
+        for to in ["192.0.2.210:80", "192.0.2.200:80", "192.0.2.1:80"] {
+            for from in [&fixture.world.outside, &fixture.world.node, &fixture.pods[0]] {
+                assert_eq!(from.call(to), Ok(ip("10.244.1.1")), "to {to}");
+            }
+        }
+    });
+}
+
+#[test]
+fn clients_stick_for_as_long_as_the_service_says() {
+    in_each_mode(|mut fixture| {
+        let spec = value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90}],
+            "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 2}}});
+        fixture.service("web", spec);
+        fixture.endpoints("web", &[2, 3, 4]);
+        fixture.sync();
+        // As long as it calls it stays; who was away for longer may find another. Nothing but time makes it so.
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        let first = fixture.world.node.call("10.96.0.1:90").unwrap();
+        for _ in 0..10 {
+            assert_eq!(fixture.world.node.call("10.96.0.1:90").unwrap(), first);
+        }
+        loop {
+            assert!(std::time::Instant::now() < deadline, "it sticks for ever");
+            std::thread::sleep(Duration::from_millis(2500));
+            if fixture.world.node.call("10.96.0.1:90").unwrap() != first {
+                break;
+            }
+        }
+    });
 }

@@ -1,0 +1,190 @@
+//! The fields of a `KubeProxyConfiguration`: of which type each is, and what becomes of it here.
+//!
+//! As upstream reads version v1alpha1, a value of the wrong type is an error, and a field that there is not is only told.
+// DEVIATION: of a KubeProxyConfiguration the fields bindAddress, bindAddressHardFail, conntrack, detectLocal and oomScoreAdj are told and not heeded; detectLocalMode knows neither BridgeInterface nor InterfaceNamePrefix.
+
+use machinery::Value;
+
+use super::{ConfigError, error};
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Text,
+    Switch,
+    Number,
+    List,
+    /// Fields of its own, which are in the table too.
+    Object,
+    /// Anything: it is somebody else's.
+    Any,
+}
+
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// It means here what it means upstream.
+    Heeded,
+    /// There is nothing here for it to change.
+    Idle,
+    /// It asks for something that is not done.
+    Unheeded,
+}
+
+use Type::{Any, List, Number, Object, Switch, Text};
+use Use::{Heeded, Idle, Unheeded};
+
+/// All fields, by their paths.
+const FIELDS: &[(&str, Type, Use)] = &[
+    ("apiVersion", Text, Heeded),
+    ("kind", Text, Heeded),
+    ("featureGates", Any, Idle),
+    ("logging", Any, Idle),
+    ("winkernel", Any, Idle),
+    ("windowsRunAsService", Switch, Idle),
+    ("clientConnection", Object, Heeded),
+    ("clientConnection.kubeconfig", Text, Heeded),
+    ("clientConnection.acceptContentTypes", Text, Idle),
+    ("clientConnection.contentType", Text, Idle),
+    ("clientConnection.qps", Any, Idle),
+    ("clientConnection.burst", Number, Idle),
+    ("hostnameOverride", Text, Heeded),
+    ("bindAddress", Text, Unheeded),
+    ("bindAddressHardFail", Switch, Unheeded),
+    ("healthzBindAddress", Text, Heeded),
+    ("metricsBindAddress", Text, Heeded),
+    ("enableProfiling", Switch, Idle),
+    ("showHiddenMetricsForVersion", Text, Idle),
+    ("mode", Text, Heeded),
+    ("iptables", Object, Heeded),
+    ("iptables.masqueradeBit", Number, Heeded),
+    ("iptables.masqueradeAll", Switch, Heeded),
+    ("iptables.localhostNodePorts", Switch, Heeded),
+    ("iptables.syncPeriod", Text, Idle),
+    ("iptables.minSyncPeriod", Text, Idle),
+    ("nftables", Object, Heeded),
+    ("nftables.masqueradeBit", Number, Heeded),
+    ("nftables.masqueradeAll", Switch, Heeded),
+    ("nftables.syncPeriod", Text, Idle),
+    ("nftables.minSyncPeriod", Text, Idle),
+    ("ipvs", Any, Idle),
+    ("detectLocalMode", Text, Heeded),
+    ("detectLocal", Object, Heeded),
+    ("detectLocal.bridgeInterface", Text, Unheeded),
+    ("detectLocal.interfaceNamePrefix", Text, Unheeded),
+    ("clusterCIDR", Text, Heeded),
+    ("nodePortAddresses", List, Heeded),
+    ("oomScoreAdj", Number, Unheeded),
+    ("conntrack", Object, Heeded),
+    ("conntrack.maxPerCore", Number, Unheeded),
+    ("conntrack.min", Number, Unheeded),
+    ("conntrack.tcpEstablishedTimeout", Text, Unheeded),
+    ("conntrack.tcpCloseWaitTimeout", Text, Unheeded),
+    ("conntrack.tcpBeLiberal", Switch, Unheeded),
+    ("conntrack.udpTimeout", Text, Unheeded),
+    ("conntrack.udpStreamTimeout", Text, Unheeded),
+    ("configSyncPeriod", Text, Idle),
+    ("portRange", Text, Idle),
+];
+
+/// Looks at every field; gives those that change nothing here though somebody may think so, each with the reason.
+pub fn unheeded(object: &Value) -> Result<Vec<String>, ConfigError> {
+    let mut told = Vec::new();
+    look(object, "", &mut told)?;
+    Ok(told)
+}
+
+fn look(object: &Value, within: &str, told: &mut Vec<String>) -> Result<(), ConfigError> {
+    let Some(fields) = object.as_object() else { return Ok(()) };
+    for (name, value) in fields.iter() {
+        let path = if within.is_empty() { name.to_string() } else { format!("{within}.{name}") };
+        let Some((_, kind, becomes)) = FIELDS.iter().find(|(field, ..)| *field == path) else {
+            told.push(format!("{path}: there is no such field"));
+            continue;
+        };
+        if value.is_null() {
+            continue;
+        }
+        if !kind.holds(value) {
+            return Err(error(&path, format!("must be {}", kind.name())));
+        }
+        match becomes {
+            Heeded if *kind == Object => look(value, &path, told)?,
+            Unheeded if says_something(value) => told.push(format!("{path}: is not heeded")),
+            Heeded | Idle | Unheeded => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a value asks for something other than what is done anyway.
+fn says_something(value: &Value) -> bool {
+    let usual = value.as_str().is_some_and(|text| ["", "0.0.0.0", "::", "0s"].contains(&text))
+        || value.as_bool() == Some(false)
+        || value.as_int() == Some(0);
+    !usual
+}
+
+impl Type {
+    fn holds(self, value: &Value) -> bool {
+        match self {
+            Text => value.as_str().is_some(),
+            Switch => value.as_bool().is_some(),
+            Number => value.as_int().is_some(),
+            List => value.as_array().is_some_and(|list| list.iter().all(|one| one.as_str().is_some())),
+            Object => value.as_object().is_some(),
+            Any => true,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Text => "text",
+            Switch => "true or false",
+            Number => "a whole number",
+            List => "a list of texts",
+            Object => "an object",
+            Any => "anything",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn what_changes_nothing_is_told_and_what_is_of_the_wrong_type_is_refused() {
+        // As kubeadm writes it: every field, nearly all without a wish.
+        let whole = value!({"apiVersion": "v", "kind": "k", "bindAddress": "0.0.0.0", "bindAddressHardFail": false,
+            "clientConnection": {"acceptContentTypes": "", "burst": 0, "contentType": "", "kubeconfig": "/k", "qps": 0},
+            "clusterCIDR": "10.244.0.0/16", "configSyncPeriod": "0s", "detectLocal": {"bridgeInterface": "", "interfaceNamePrefix": ""},
+            "conntrack": {"maxPerCore": null, "min": null, "tcpBeLiberal": false, "tcpCloseWaitTimeout": null, "udpTimeout": "0s"},
+            "iptables": {"localhostNodePorts": null, "masqueradeAll": false, "masqueradeBit": null, "minSyncPeriod": "0s"},
+            "ipvs": {"excludeCIDRs": null, "scheduler": ""}, "logging": {"flushFrequency": 0}, "oomScoreAdj": null,
+            "mode": "", "nodePortAddresses": null, "winkernel": {"enableDSR": false}});
+        assert_eq!(unheeded(&whole), Ok(Vec::new()));
+        let told = value!({"bindAddress": "192.0.2.1", "conntrack": {"min": 5, "max": 7}, "udpIdleTimeout": "250ms",
+            "detectLocal": {"bridgeInterface": "br0"}, "iptables": {"masqueradeAl": true}, "oomScoreAdj": (-999)});
+        let mut said = unheeded(&told).unwrap();
+        said.sort();
+        assert_eq!(
+            said,
+            [
+                "bindAddress: is not heeded",
+                "conntrack.max: there is no such field",
+                "conntrack.min: is not heeded",
+                "detectLocal.bridgeInterface: is not heeded",
+                "iptables.masqueradeAl: there is no such field",
+                "oomScoreAdj: is not heeded",
+                "udpIdleTimeout: there is no such field",
+            ]
+        );
+        let refused = |object: Value, expect: &str| assert_eq!(unheeded(&object).unwrap_err().to_string(), expect);
+        refused(value!({"iptables": {"masqueradeBit": "x"}}), "iptables.masqueradeBit: must be a whole number");
+        refused(value!({"nodePortAddresses": "10.0.0.0/8"}), "nodePortAddresses: must be a list of texts");
+        refused(value!({"conntrack": 7}), "conntrack: must be an object");
+    }
+}

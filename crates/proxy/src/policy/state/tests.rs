@@ -1,0 +1,113 @@
+//! What changes, and that it comes to what was decided.
+
+use proptest::prelude::*;
+
+use super::super::{Allow, Limits};
+use super::*;
+
+/// Does what a change says, as the kernel would: it refuses to add what is there, to take what is not, and to lose a chain in use.
+fn apply(state: &mut State, change: &Change) {
+    state.chains.extend(change.chains.clone());
+    for gone in &change.pods.gone {
+        assert!(state.pods.remove(gone), "{gone:?} is not there");
+    }
+    for gone in &change.peers.gone {
+        assert!(state.peers.remove(gone), "{gone:?} is not there");
+    }
+    for new in &change.pods.new {
+        assert!(state.chains.contains_key(&new.2), "{new:?} leads nowhere");
+        let twice = state.pods.iter().any(|(direction, ip, _)| (*direction, *ip) == (new.0, new.1));
+        assert!(!twice && state.pods.insert(*new), "{new:?} is there already");
+    }
+    for new in &change.peers.new {
+        assert!(state.peers.insert(*new), "{new:?} is there already");
+    }
+    for gone in &change.chains_gone {
+        assert!(state.pods.iter().all(|(_, _, chain)| chain != gone), "chain {gone} is in use");
+        assert!(state.chains.remove(gone).is_some(), "chain {gone} is not there");
+    }
+}
+
+/// A state in words that have no numbers.
+fn said(state: &State) -> Vec<String> {
+    let peers = |number: u32| -> Vec<Range> {
+        state.peers.iter().filter(|(of, _)| *of == number).map(|(_, range)| *range).collect()
+    };
+    let pods = state.pods.iter().map(|(direction, ip, chain)| {
+        let chain = &state.chains[chain];
+        assert_eq!(chain.direction, *direction);
+        let passes = chain.passes.iter().map(|pass| format!("{:?} at {:?}", pass.peers.map(peers), pass.ports));
+        format!("{direction:?} {ip} {}", passes.collect::<Vec<_>>().join("; "))
+    });
+    pods.collect()
+}
+
+fn ip(last: u8) -> IpAddr {
+    if last < 128 { [10, 0, 0, last].into() } else { [0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)].into() }
+}
+
+/// Pods with limits from a few policies, whose lists have a few addresses.
+fn decision() -> impl Strategy<Value = Decision> {
+    let allow = (0..3_usize, any::<bool>(), prop::option::of(0..3_u16));
+    let side = prop::option::of(prop::collection::vec(allow, 0..3));
+    let pods = prop::collection::btree_map(any::<u8>().prop_map(ip), (side.clone(), side), 0..6);
+    let members = prop::collection::vec(prop::collection::btree_set(any::<u8>(), 0..4), 6);
+    (pods, members).prop_map(|(pods, members)| {
+        let mut decision = Decision::default();
+        let id = |direction, rule| PeersId { policy: machinery::Key::new("x", "p"), direction, rule, at: None };
+        for (ip_of_pod, (ingress, egress)) in pods {
+            let mut side = |direction, allows: Option<Vec<(usize, bool, Option<u16>)>>| {
+                let one = |(rule, everyone, port): (usize, bool, Option<u16>)| {
+                    let list = id(direction, rule);
+                    let peers = (!everyone).then(|| {
+                        let at = rule + if direction == Direction::Egress { 3 } else { 0 };
+                        let ranges = members[at].iter().map(|last| (ip(*last), ip(*last))).collect();
+                        decision.peers.insert(list.clone(), ranges);
+                        list.clone()
+                    });
+                    let tcp = |port| Ports { protocol: net::Protocol::Tcp, first: port, last: port };
+                    Allow { peers, ports: port.map(|port| vec![tcp(port)]) }
+                };
+                Some(allows?.into_iter().map(one).collect::<Vec<_>>())
+            };
+            let limits = Limits { ingress: side(Direction::Ingress, ingress), egress: side(Direction::Egress, egress) };
+            decision.pods.insert(ip_of_pod, limits);
+        }
+        decision
+    })
+}
+
+proptest! {
+    #[test]
+    fn changes_one_after_another_come_to_what_was_decided(decisions in prop::collection::vec(decision(), 1..6)) {
+        let mut numbers = Numbers::default();
+        let mut kernel = State::default();
+        for decision in decisions {
+            let wanted = numbers.state_of(&decision);
+            let change = kernel.change_to(&wanted);
+            apply(&mut kernel, &change);
+            prop_assert_eq!(&kernel, &wanted);
+            prop_assert_eq!(said(&kernel), said(&Numbers::default().state_of(&decision)), "as from nothing");
+            prop_assert!(kernel.change_to(&numbers.state_of(&decision)).is_empty(), "the same again is no change");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_comes_is_an_element_of_the_lists_that_mean_it() {
+    let id = PeersId { policy: machinery::Key::new("x", "p"), direction: Direction::Ingress, rule: 0, at: None };
+    let decision = |members: &[u8]| {
+        let allow = Allow { peers: Some(id.clone()), ports: None };
+        let limits = Limits { ingress: Some(vec![allow]), egress: None };
+        Decision {
+            peers: [(id.clone(), members.iter().map(|last| (ip(*last), ip(*last))).collect())].into(),
+            pods: [(ip(1), limits.clone()), (ip(2), limits)].into(),
+        }
+    };
+    let mut numbers = Numbers::default();
+    let before = numbers.state_of(&decision(&[5, 7]));
+    let after = numbers.state_of(&decision(&[5, 9]));
+    let change = before.change_to(&after);
+    let peers = Difference { gone: vec![(0, (ip(7), ip(7)))], new: vec![(0, (ip(9), ip(9)))] };
+    assert_eq!(change, Change { peers, ..Change::default() });
+}
