@@ -11,7 +11,7 @@ impl Attributes<'_> {
     }
 
     /// What an AdmissionRequest says in the version that somebody wants to see.
-    pub(super) fn to_request(&self, seen: Seen<'_>, uid: &str) -> Value {
+    pub(super) fn admission_request(&self, seen: Seen<'_>, uid: &str) -> Value {
         let gvk = |of: Seen<'_>| {
             let gvk = self.part().cloned().unwrap_or_else(|| of.kind.gvk(&of.version.name));
             let GroupVersionKind { group, version, kind } = gvk;

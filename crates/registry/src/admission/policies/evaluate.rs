@@ -51,7 +51,7 @@ fn shown(attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Value {
 
 /// The request as an AdmissionRequest, without its objects. A stream has no options.
 fn request(attributes: &Attributes<'_>, seen: Seen<'_>) -> Value {
-    let mut request = attributes.to_request(seen, attributes.uid);
+    let mut request = attributes.admission_request(seen, attributes.uid);
     if let (Value::Object(fields), true) = (&mut request, attributes.options.is_null()) {
         fields.remove("options");
     }

@@ -31,7 +31,7 @@ pub struct Review {
 impl Review {
     /// The review of a write in a version. The objects are in that version already.
     pub fn of(attributes: &Attributes<'_>, seen: Seen<'_>, uid: &str, object: Value, old: Value) -> Self {
-        Self { request: attributes.to_request(seen, uid), object, old }
+        Self { request: attributes.admission_request(seen, uid), object, old }
     }
 
     /// The uid by which the answer is known to belong to it.
