@@ -95,7 +95,7 @@ pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
 
 /// The forms in which what a request asks for can be given.
 pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
-    let part = kind.subresource(&resource.subresource).map(|part| &part.does);
+    let part = kind.subresource(&resource.version, &resource.subresource).map(|part| &part.does);
     let is_review = match kind.keeping {
         Keeping::Answered(question) => question != Question::ComponentStatus,
         Keeping::Stored { .. } => false,

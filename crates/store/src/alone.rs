@@ -99,7 +99,7 @@ mod tests {
         assert!(format!("{found:?}").contains('1'), "{found:?}");
         assert_eq!(restored.revision().await.unwrap(), before + i64::from(snapshot::SKIPPED));
         // One that had seen more than the snapshot has is told to read again.
-        let refused = match restored.watch(mvcc::Span::key("a".into()), before + 5).await {
+        let refused = match restored.watch(mvcc::Span::key(bytes::Bytes::from("a")), before + 5).await {
             Ok(mut watch) => watch.next().await.err(),
             Err(error) => Some(error),
         };

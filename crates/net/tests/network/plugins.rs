@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use net::routed::Config;
-use net::{Attachment, Auto, Cidr, Cni, Network, PortMapping, Protocol, Routed};
+use net::{Attachment, Auto, Cni, Network, PortMapping, Protocol, Routed};
 use serde_json::{Value, json};
 
 use crate::world::{Namespace, World, is_root};
