@@ -41,7 +41,7 @@ pub async fn run(client: Client, node: &str) -> Result<(), Error> {
         take(&mut cluster.pods, &pods, &changed);
         take(&mut cluster.policies, &policies, &changed);
         take(&mut cluster.namespaces, &namespaces, &changed);
-        changed = match enforcer.enforce(decide(&cluster, node)).await {
+        changed = match enforcer.enforce(&decide(&cluster, node)).await {
             Ok(()) => notices.take().await,
             Err(error) => {
                 tracing::warn!(
@@ -116,9 +116,9 @@ enum Standing {
 
 impl Enforcer {
     /// Makes the kernel do what was decided, whatever it did before.
-    pub async fn enforce(&mut self, decision: Decision) -> Result<(), EnforceError> {
+    pub async fn enforce(&mut self, decision: &Decision) -> Result<(), EnforceError> {
         if self.standing == Standing::Written {
-            let change = self.writer.change(&decision);
+            let change = self.writer.change(decision);
             match blocking(move || change.commit()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => tracing::warn!(error = chain(&error), "the policies' rules are not what we wrote"),
@@ -132,9 +132,9 @@ impl Enforcer {
             self.standing = Standing::Nothing;
             return Ok(());
         }
-        let batch = self.writer.everything(&found.unwrap_or(Ground::New), &decision);
+        let batch = self.writer.everything(&found.unwrap_or(Ground::New), decision);
         if blocking(move || batch.commit()).await.is_err() {
-            let batch = self.writer.everything(&Ground::New, &decision);
+            let batch = self.writer.everything(&Ground::New, decision);
             blocking(move || batch.commit()).await?;
         }
         self.standing = Standing::Written;

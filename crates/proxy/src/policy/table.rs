@@ -111,7 +111,11 @@ pub fn no_rules() -> Batch {
 
 fn base(table: &mut Table<'_>, family: Family, ground: &Ground) {
     match ground {
-        Ground::Ours(_) => [LAYOUT, PEERS, INGRESS, EGRESS].iter().for_each(|set| drop(table.flush_set(set))),
+        Ground::Ours(_) => {
+            for set in [LAYOUT, PEERS, INGRESS, EGRESS] {
+                table.flush_set(set);
+            }
+        }
         Ground::New => {
             table.replace();
             let set = |name, key, holds, ranges| Set { name, key, holds, ranges, dynamic: false };

@@ -35,7 +35,7 @@ fn enforce(node: &Namespace, enforcer: &mut Enforcer, policies: &[Value]) {
     let decision = decide(&cluster(policies), "a");
     node.enter(|| {
         let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        executor.block_on(enforcer.enforce(decision)).unwrap();
+        executor.block_on(enforcer.enforce(&decision)).unwrap();
     });
 }
 
