@@ -288,7 +288,7 @@ fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<>
         {
             tracing::warn!(%error, "snapshots of the running store cannot be saved");
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -145,7 +145,7 @@ async fn pull(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
             None => {
                 let meter = Arc::new(Meter::new(name));
                 let tell = Arc::clone(&meter);
-                let tell = Arc::new(move |step: image::Step| tell.told(step));
+                let tell = Arc::new(move |step: image::Step| tell.told(&step));
                 let pulled = store.pull_telling(&Name::parse(name)?, &credentials, &registries, tell).await;
                 meter.finish();
                 pulled?

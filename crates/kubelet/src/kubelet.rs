@@ -98,9 +98,7 @@ impl Kubelet {
     /// Starts everything.
     pub async fn start(config: Config, client: Client, runtime: Runtime) -> Result<Self, StartError> {
         let sockets = config.root_dir.join("plugins_registry");
-        for path in [config.root_dir.join("pods"), config.pod_logs_dir.clone(), sockets.clone()] {
-            std::fs::create_dir_all(&path).map_err(|source| StartError::Directory { path, source })?;
-        }
+        make_directories([config.root_dir.join("pods"), config.pod_logs_dir.clone(), sockets.clone()])?;
         check_reserved_memory(&config)?;
         let groups = groups(&config)?;
         let version = runtime.runtime.clone().version(v1::VersionRequest::default()).await;
@@ -320,6 +318,13 @@ fn cpus(config: &Config) -> Cpus {
     let milli = config.reserved.get("cpu").map_or(0, |amount| amount.milli_value());
     let count = usize::try_from(milli.max(0)).unwrap_or(0).div_ceil(1000);
     Cpus::given_away(&config.root_dir, &config.reserved_cpus, count)
+}
+
+fn make_directories<const COUNT: usize>(paths: [PathBuf; COUNT]) -> Result<(), StartError> {
+    for path in paths {
+        std::fs::create_dir_all(&path).map_err(|source| StartError::Directory { path, source })?;
+    }
+    Ok(())
 }
 
 /// Memory is not given out twice: what nodes keep is what the machine keeps.

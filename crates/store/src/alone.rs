@@ -76,7 +76,7 @@ mod tests {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let at = socket.clone();
         let serving = tokio::spawn(async move { serve_snapshots(backend, &at, async { drop(stopped.await) }).await });
-        while !std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
             tokio::task::yield_now().await;
         }
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());

@@ -30,7 +30,7 @@ impl Meter {
         Self { name: name.to_owned(), live: std::io::stderr().is_terminal(), state: Mutex::default() }
     }
 
-    pub fn told(&self, step: Step) {
+    pub fn told(&self, step: &Step) {
         let mut state = self.state.lock().expect("no holder panics");
         let before = state.parts.insert(step.digest.clone(), (step.arrived, step.size));
         if !self.live {

@@ -241,7 +241,7 @@ mod tests {
         check(&[other.clone(), member(1, "a", "here", false)], Own::InOrder);
         check(&[other.clone(), member(1, "", "here", true)], Own::Learner(1));
         check(&[other.clone(), member(1, "a", "before", false)], Own::Elsewhere(1));
-        check(&[other.clone()], Own::InOrder);
+        check(std::slice::from_ref(&other), Own::InOrder);
         // Another machine of the same name stays where it is.
         check(&[member(2, "a", "there", false), member(1, "", "here", true)], Own::Learner(1));
     }

@@ -238,7 +238,7 @@ fn pods_send_and_receive_no_faster_than_they_may() {
         let begun = std::time::Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| std::io::copy(&mut listener.accept().unwrap().0, &mut std::io::sink()).unwrap());
-            let mut stream = from.enter(|| std::net::TcpStream::connect(address).unwrap());
+            let mut stream = from.enter(|| TcpStream::connect(address).unwrap());
             std::io::Write::write_all(&mut stream, &vec![0; BYTES]).unwrap();
         });
         begun.elapsed()

@@ -9,10 +9,13 @@ use crate::snapshot::{NodeId, Snapshot, Usage};
 const REASON: &str = "node(s) didn't match Pod's required features";
 
 /// What kubelets may declare that matters for placing a pod, and how its specification shows that it is needed.
-const FEATURES: &[(&str, fn(&Value) -> bool)] = &[
+const FEATURES: &[(&str, Needs)] = &[
     ("RestartAllContainersOnContainerExits", restarts_all_containers),
     ("UserNamespacesHostNetworkSupport", maps_users_on_the_hosts_network),
 ];
+
+/// Whether a pod of a specification needs a feature.
+type Needs = fn(&Value) -> bool;
 
 /// The plug-in.
 pub struct NodeDeclaredFeatures;
