@@ -21,7 +21,7 @@ use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
 use crate::pods::{Eviction, Known};
-use crate::usage::{Disk, NodeUsage, Taken, disk_used};
+use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
 
 /// How often the node is looked at, as upstream does.
 const EVERY: Duration = Duration::from_secs(10);
@@ -157,7 +157,7 @@ async fn hold_to_limits(it: &Housekeeping) {
 
 fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>) -> Written {
     let volumes = local::empty_dirs(pod)
-        .map(|name| (name.to_owned(), disk_used(&context.volumes.empty_dir_of(pod.uid(), name))))
+        .map(|name| (name.to_owned(), disk_taken(&context.volumes.empty_dir_of(pod.uid(), name))))
         .collect();
     let roots: BTreeMap<String, Taken> = stats
         .and_then(|stats| stats.linux.as_ref())
@@ -171,7 +171,7 @@ fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>)
         })
         .collect();
     let logs = context.log_dir(pod);
-    let of = |name: &str| roots.get(name).copied().unwrap_or_default() + disk_used(&logs.join(name));
+    let of = |name: &str| roots.get(name).copied().unwrap_or_default() + disk_taken(&logs.join(name));
     let containers = pod.containers().map(|container| (container.name().to_owned(), of(container.name()))).collect();
     Written { volumes, containers }
 }

@@ -105,7 +105,7 @@ impl std::iter::Sum for Taken {
 }
 
 /// What everything at and below a path takes on its disk; other disks mounted below it do not count.
-pub fn disk_used(path: &Path) -> Taken {
+pub fn disk_taken(path: &Path) -> Taken {
     let Ok(root) = fs::symlink_metadata(path) else { return Taken::default() };
     let one = |metadata: &fs::Metadata| Taken { bytes: metadata.blocks() * 512, inodes: 1 };
     let mut taken = one(&root);
@@ -146,12 +146,12 @@ mod tests {
     fn what_is_below_a_path_is_counted_with_it() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("d")).unwrap();
-        let empty = disk_used(dir.path());
+        let empty = disk_taken(dir.path());
         fs::write(dir.path().join("d/f"), [7; 10_000]).unwrap();
-        let full = disk_used(dir.path());
+        let full = disk_taken(dir.path());
         assert_eq!((empty.inodes, full.inodes), (2, 3));
         assert!(full.bytes >= empty.bytes + 10_000, "{empty:?} {full:?}");
-        assert_eq!(disk_used(&dir.path().join("absent")), Taken::default());
+        assert_eq!(disk_taken(&dir.path().join("absent")), Taken::default());
     }
 
     #[test]
