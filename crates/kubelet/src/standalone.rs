@@ -60,7 +60,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_there_and_that_is_known_at_once() {
         let client = client(Settings::default()).unwrap();
-        let source = Source::all(client.clone(), kinds::PODS);
+        let source = Source::all(client.clone(), kinds::PODS.clone());
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |value: Value| value);
         let reflecting = tokio::spawn(reflector.run());
         reader.synced().await.unwrap();

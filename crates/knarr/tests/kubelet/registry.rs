@@ -17,9 +17,9 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 #[derive(Clone, Default)]
 pub struct Registry {
     /// By digest.
-    blobs: BTreeMap<String, Vec<u8>>,
+    pub blobs: BTreeMap<String, Vec<u8>>,
     /// Manifests by repository, and of what kind they are.
-    tags: BTreeMap<String, (String, String)>,
+    pub tags: BTreeMap<String, (String, String)>,
     /// Whoever is let in must show this in `Authorization`.
     pub wanted: Option<&'static str>,
     /// Who shows nothing is sent to a place here that gives tokens.
