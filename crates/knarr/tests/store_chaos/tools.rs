@@ -116,7 +116,8 @@ async fn where_metrics_are_served_no_key_is() {
     member.add(&format!("--listen-metrics-urls={metrics}"));
     member.start();
     write(&member.client(), "a", "1").await;
-    let looked = crate::cluster::client(vec![metrics.clone()]).get("a".into(), Freshness::Stale);
+    let client = crate::cluster::client(vec![metrics.clone()]);
+    let looked = client.get("a".into(), Freshness::Stale);
     let answer = tokio::time::timeout(DEADLINE, looked).await.expect("an answer");
     assert!(answer.is_err(), "{answer:?}");
     let get = |path: &str| {
