@@ -116,7 +116,7 @@ fn a_container_lets_through_what_its_most_open_mount_does_and_others_are_bound_a
         };
         let config = v1::ContainerConfig { mounts: asked.iter().map(mount).collect(), ..Default::default() };
         inputs(&config, &image, |spec| assert_eq!(spec.unwrap()["linux"]["rootfsPropagation"], root, "{asked:?}"));
-        assert_eq!(mounts::weaker(&config.mounts), apart.iter().copied().collect::<BTreeMap<_, _>>(), "{asked:?}");
+        assert_eq!(weaker(&config.mounts), apart.iter().copied().collect::<BTreeMap<_, _>>(), "{asked:?}");
     };
     check(&[], "private", &[]);
     check(&[none, none], "private", &[]);
