@@ -107,7 +107,7 @@ const SERIES: &[(&str, &str, &str, Read)] = &[
         one("", Some(number(row.usage.memory_limit_bytes).unwrap_or(0.0)))
     }),
     ("container_start_time_seconds", "gauge", "Start time of the container since unix epoch in seconds.", |row| {
-        one("", (row.created_at > 0).then(|| (row.created_at / 1_000_000_000) as f64))
+        one("", (row.created_at > 0).then_some((row.created_at / 1_000_000_000) as f64))
     }),
     ("container_last_seen", "gauge", "Last time a container was seen by the exporter", |_| {
         one("", Some(driver::clock::now().unix_seconds() as f64))
