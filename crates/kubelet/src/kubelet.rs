@@ -101,9 +101,7 @@ impl Kubelet {
         make_directories([config.root_dir.join("pods"), config.pod_logs_dir.clone(), sockets.clone()])?;
         check_reserved_memory(&config)?;
         let groups = groups(&config)?;
-        let version = runtime.runtime.clone().version(v1::VersionRequest::default()).await;
-        let version = version.map_err(StartError::Runtime)?.into_inner();
-        let facts = Facts { host_ips: addresses(&config)?, runtime_name: version.runtime_name };
+        let facts = Facts { host_ips: addresses(&config)?, runtime_name: runtime_name(&runtime).await? };
         let mut tasks = JoinSet::new();
         let (recorder, events) = Recorder::new(client.clone(), "kubelet");
         tasks.spawn(events);
@@ -204,6 +202,11 @@ impl Kubelet {
             }
         }
     }
+}
+
+async fn runtime_name(runtime: &Runtime) -> Result<String, StartError> {
+    let version = runtime.runtime.clone().version(v1::VersionRequest::default()).await;
+    Ok(version.map_err(StartError::Runtime)?.into_inner().runtime_name)
 }
 
 /// The groups of the classes are made at once; pods that need one which cannot be made say so themselves.
