@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::observed::{labels, time};
 use crate::pod::Pod;
 use crate::pods::Known;
-use crate::usage::{Disk, NodeUsage, Taken, disk_used};
+use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
 
 /// Answers with everything that is known now.
 pub async fn summary(context: &Arc<Context>, known: &Known) -> Response<Body> {
@@ -62,7 +62,7 @@ struct Volume {
 impl Files {
     fn of(context: &Context, pod: Pod<'_>) -> Self {
         let logs = context.log_dir(pod);
-        let of_container = |name: &str| (name.to_owned(), disk_used(&logs.join(name)));
+        let of_container = |name: &str| (name.to_owned(), disk_taken(&logs.join(name)));
         Self {
             volumes: volumes(&context.volumes.pod_dir(pod.uid()).join("volumes"), pod),
             logs: pod.containers().map(|container| of_container(container.name())).collect(),
@@ -83,7 +83,7 @@ fn volumes(dir: &Path, pod: Pod<'_>) -> Vec<Volume> {
             let claim = claim.map(|claim| (claim.to_owned(), pod.namespace().to_owned()));
             let of_volume = fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::dev(&found)).ok();
             let local = claim.is_none() && of_volume == of_node;
-            Some(Volume { name, claim, local, taken: disk_used(&path), disk: Disk::of(&path) })
+            Some(Volume { name, claim, local, taken: disk_taken(&path), disk: Disk::of(&path) })
         })
         .collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
