@@ -37,7 +37,7 @@ pub(super) async fn txn(backend: &NodeBackend, txn: Txn) -> Result<TxnOutcome, C
 pub(super) async fn compact(backend: &NodeBackend, revision: Revision) -> Result<(), ClientError> {
     backend.propose(Command::Compact { revision }).await?.result?;
     // Who makes room in a full store goes on to use it.
-    if backend.view(mvcc::State::is_full) {
+    if backend.view(State::is_full) {
         forgotten(backend).await;
     }
     Ok(())
