@@ -282,6 +282,7 @@ mod tests {
         }
         state.apply(1500, &Command::Delete(crate::Delete { span: Span::key("key/5"), want_previous: false }));
         state.apply(1501, &Command::Compact { revision: 900 });
+        state.forget(usize::MAX);
         state
     }
 

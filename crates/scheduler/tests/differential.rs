@@ -5,6 +5,8 @@
 mod liveness;
 mod reference;
 
+use std::rc::Rc;
+
 use machinery::{Value, value};
 use proptest::prelude::*;
 use reference::{Strategy, World};
@@ -395,7 +397,7 @@ fn history(seed: u64) {
             _ => {
                 let written = random_pod(&mut dice, &format!("pod{step}"), step);
                 let pod = Pod::new(&written).unwrap();
-                both.world.written.insert(pod.name.to_string(), written);
+                Rc::make_mut(&mut both.world.written).insert(pod.name.to_string(), written);
                 let start = usize::try_from(dice.roll(10)).unwrap();
                 let chance = Chance { start, tie: dice.roll(5), preemption_start: start };
                 both.schedule(pod, chance);

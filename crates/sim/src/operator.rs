@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::world::{Asked, Event, World};
 
 /// Members at a time.
-const MEMBERS_MAX: usize = 7;
+const MEMBERS_MAX: usize = 5;
 /// History that a compaction leaves, at most.
 const KEPT_REVISIONS: u64 = 15;
 

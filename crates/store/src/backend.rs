@@ -11,6 +11,9 @@ pub use node::NodeBackend;
 use crate::node::DiskStats;
 use crate::watch::Hub;
 
+/// How often it is looked whether all that was compacted is forgotten, for who waits for that.
+const FORGETTING: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// A member of the cluster, as those who serve clients see it. Clones are handles to the same member.
 pub trait Backend: Clone + Send + Sync + 'static {
     /// This member's id.
@@ -55,6 +58,13 @@ pub(crate) async fn propose_within<B: Backend>(
         backend.propose(alarm).await?;
     }
     Ok(Outcome { revision: backend.view(State::revision), result: Err(mvcc::Error::NoSpace) })
+}
+
+/// Returns when all that was compacted is forgotten here.
+pub(crate) async fn forgotten<B: Backend>(backend: &B) {
+    while backend.view(State::is_forgetting) {
+        tokio::time::sleep(FORGETTING).await;
+    }
 }
 
 /// How a member stands.

@@ -163,7 +163,7 @@ mod tests {
         let command = Command::Put(Put {
             key: key.to_owned().into(),
             value: Some("v".into()),
-            lease: None,
+            lease: Some(0),
             want_previous: false,
         });
         let index = u64::try_from(state.revision()).expect("a revision is positive") + 1;

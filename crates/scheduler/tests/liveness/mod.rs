@@ -1,6 +1,7 @@
 //! A scheduler that is told of random changes: once it has nothing to do, nobody waits who could be placed.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use machinery::{Key, Value};
 use scheduler::engine::{Kind, Step};
@@ -45,7 +46,7 @@ impl Life {
     fn add_pod(&mut self, object: Value) {
         self.show(Kind::Pods, &object);
         let pod = Pod::new(&object).unwrap();
-        self.world.written.insert(pod.name.to_string(), object);
+        Rc::make_mut(&mut self.world.written).insert(pod.name.to_string(), object);
         self.waiting.insert(pod.name.to_string(), pod);
     }
 

@@ -4,6 +4,7 @@ pub mod preemption;
 pub mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use machinery::Value;
 use machinery::labels::{Operator, Selector};
@@ -18,7 +19,7 @@ pub struct World {
     pub nodes: BTreeMap<String, Node>,
     pub pods: Vec<(Pod, String)>,
     /// The pods as they were written, by name.
-    pub written: BTreeMap<String, Value>,
+    pub written: Rc<BTreeMap<String, Value>>,
     /// How nodes are ranked by their load.
     pub strategy: Strategy,
 }

@@ -28,9 +28,12 @@ impl World {
         }
         let is_potential = |(other, at): &&(Pod, String)| *at == node.name.as_str() && other.priority < pod.priority;
         let mut potential: Vec<Pod> = self.pods.iter().filter(is_potential).map(|(other, _)| other.clone()).collect();
+        if potential.is_empty() {
+            return None;
+        }
         let stays = |entry: &&(Pod, String)| !is_potential(entry);
         let mut left = World { pods: self.pods.iter().filter(stays).cloned().collect(), ..self.without_pods() };
-        if potential.is_empty() || !left.reasons(pod, node).is_empty() {
+        if !left.reasons(pod, node).is_empty() {
             return None;
         }
         potential.sort_by_key(importance);

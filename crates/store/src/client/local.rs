@@ -8,7 +8,7 @@ use mvcc::{
 use tokio::sync::Notify;
 
 use super::{ClientError, Freshness, TxnOutcome, WatchBatch};
-use crate::backend::{Backend, BackendError, NodeBackend, propose_within};
+use crate::backend::{Backend, BackendError, NodeBackend, forgotten, propose_within};
 use crate::watch::Watchers;
 
 /// Events of one batch, unless one revision has more.
@@ -36,6 +36,10 @@ pub(super) async fn txn(backend: &NodeBackend, txn: Txn) -> Result<TxnOutcome, C
 
 pub(super) async fn compact(backend: &NodeBackend, revision: Revision) -> Result<(), ClientError> {
     backend.propose(Command::Compact { revision }).await?.result?;
+    // Who makes room in a full store goes on to use it.
+    if backend.view(State::is_full) {
+        forgotten(backend).await;
+    }
     Ok(())
 }
 

@@ -1,18 +1,14 @@
 //! The KV service: ranges, puts, deletes, transactions, compaction.
 
-use std::time::Duration;
-
 use mvcc::{Command, End, State};
 use tonic::{Request, Response, Status};
 
 use super::proto::etcdserverpb as pb;
 use super::{Server, check, convert, status};
-use crate::backend::Backend;
+use crate::backend::{Backend, forgotten};
 
 /// A range of at most this many keys is read with the state at hand; a longer one on a snapshot, so that writes do not wait for it.
 const SHORT_RANGE: i64 = 512;
-/// How often it is looked whether all that was compacted is forgotten, for who waits for that.
-const FORGETTING: Duration = Duration::from_millis(10);
 
 #[tonic::async_trait]
 impl<B: Backend> pb::kv_server::Kv for Server<B> {
@@ -78,8 +74,9 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
     ) -> Result<Response<pb::CompactionResponse>, Status> {
         let pb::CompactionRequest { revision, physical } = request.into_inner();
         let (revision, _) = self.apply(Command::Compact { revision }).await?;
-        while physical && self.backend.view(State::is_forgetting) {
-            tokio::time::sleep(FORGETTING).await;
+        // Who makes room in a full store goes on to use it.
+        if physical || self.backend.view(State::is_full) {
+            forgotten(&self.backend).await;
         }
         Ok(Response::new(pb::CompactionResponse { header: self.header(revision) }))
     }
