@@ -357,7 +357,10 @@ fn embedded_resources_say_what_they_are() {
     check(value!({"template": {"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}}}}), &[]);
     check(
         value!({"template": {}}),
-        &["spec.template.apiVersion: Required value", "spec.template.kind: Required value"],
+        &[
+            "spec.template.apiVersion: Required value: must not be empty",
+            "spec.template.kind: Required value: must not be empty",
+        ],
     );
     check(
         value!({"list": [{"apiVersion": "a/b/c", "kind": "T"}]}),
