@@ -147,11 +147,11 @@ impl Snapshot {
         ensure!(members.iter().any(|member| member.name == *name), "--initial-cluster does not name {name}");
         let members = if *embedded { vec![alone::member()] } else { members };
         let mut state = snapshot::read(file)?;
-        let (revision, keys) = (state.revision(), state.key_count());
         state.skip_revisions(bump_revision.unwrap_or(if *embedded { snapshot::SKIPPED } else { 0 }));
         if *mark_compacted || *embedded {
             state.compact_all();
         }
+        let (revision, keys) = (state.revision(), state.key_count());
         snapshot::restore(state, &members, data_dir)?;
         println!("Restored {keys} keys at revision {revision} into {}", data_dir.display());
         if !embedded {
