@@ -22,18 +22,24 @@ pub async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
     if !options.node_ip.is_empty() {
         return std::future::pending().await;
     }
-    let other = || addresses_or(&[], &options.service_cidr).ok().filter(|found| found != now);
+    let found = || addresses_or(&[], &options.service_cidr).ok();
     let mut changes = heard()?;
     loop {
-        let seen = other();
-        if seen.is_some() {
-            tokio::time::sleep(SETTLES).await;
-            if other() == seen {
-                tracing::warn!(before = ?now, ?seen, "this machine has another address; everything begins anew with it");
-                return Ok(());
+        match found() {
+            Some(same) if same == now => {
+                if changes.recv().await.is_none() {
+                    return std::future::pending().await;
+                }
             }
-        } else if changes.recv().await.is_none() {
-            return std::future::pending().await;
+            Some(other) => {
+                tokio::time::sleep(SETTLES).await;
+                if found().as_ref() == Some(&other) {
+                    tracing::warn!(before = ?now, seen = ?other, "this machine has another address; everything begins anew with it");
+                    return Ok(());
+                }
+            }
+            // The way out is missing, and nobody tells when a route comes.
+            None => tokio::time::sleep(SETTLES).await,
         }
     }
 }
