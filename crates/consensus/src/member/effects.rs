@@ -31,8 +31,13 @@ impl Member {
     fn take_ready(&mut self, mut ready: Ready, effects: &mut Effects) {
         let number = ready.number();
         let sync = ready.must_sync();
-        let may_wait = ready.take_persisted_messages();
-        let at_once = ready.take_messages();
+        let mut may_wait = ready.take_persisted_messages();
+        let mut at_once = ready.take_messages();
+        if self.raft.raft.term > self.durable.term {
+            // A sole voter leads before its vote is on disk. Were the vote lost, it would lead the same term again, with other entries: until
+            // then nobody may have any of that term.
+            may_wait.splice(0..0, std::mem::take(&mut at_once));
+        }
         let committed = ready.take_committed_entries();
         let reads = ready.take_read_states();
         let persist = self.persist(&mut ready);
@@ -126,13 +131,13 @@ impl Member {
         ((member, boot) == (self.config.id, self.config.boot)).then_some((id, read.index))
     }
 
-    /// Messages of a member that does not lead wait for its disk, with two exceptions that promise nothing about the log: a
-    /// forwarded read, and the answer to a heartbeat of a term that is durable. Without them a slow disk would cost the leader its
-    /// quorum.
+    /// Messages of a member that does not lead wait for its disk, with exceptions that promise nothing about what is being written: a
+    /// forwarded read, and the answer to a heartbeat of a term that is durable, without which a slow disk would cost the leader its
+    /// quorum; and a snapshot, which has only what is durable.
     fn hold(&mut self, number: u64, messages: Vec<eraftpb::Message>, effects: &mut Effects) {
         let free = |message: &eraftpb::Message| match message.msg_type {
             MessageType::MsgHeartbeatResponse => message.term == self.durable.term,
-            MessageType::MsgReadIndex => true,
+            MessageType::MsgReadIndex | MessageType::MsgSnapshot => true,
             _ => self.writing.is_empty(),
         };
         let (now, later): (Vec<_>, Vec<_>) = messages.into_iter().partition(free);

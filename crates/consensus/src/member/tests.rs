@@ -172,6 +172,24 @@ fn a_sole_member_commits_nothing_before_its_disk_has_it() {
 }
 
 #[test]
+fn nobody_hears_of_the_term_of_a_sole_voter_before_its_disk_has_it() {
+    let group = Group::new([peer(1, false), peer(2, true)]);
+    let snapshot = SnapshotMeta { index: 1, term: 1, group };
+    let mut member = Member::new(config(1), Recovered { snapshot, ..Recovered::default() });
+    member.campaign();
+    let (mut sent, mut writes) = (Vec::new(), Vec::new());
+    while let Some(effects) = member.effects() {
+        sent.extend(effects.send);
+        writes.extend(effects.persist.map(|persist| persist.number));
+    }
+    assert_eq!(member.status().role, Role::Leader);
+    assert_eq!(sent, [], "a vote that may be lost");
+    member.persisted(writes.pop().expect("a vote is written"));
+    let effects = member.effects().expect("there is something to send");
+    assert!(effects.send.iter().any(|(to, _)| *to == 2), "{effects:?}");
+}
+
+#[test]
 fn a_follower_acknowledges_nothing_before_its_disk_has_it_but_still_answers_heartbeats() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);

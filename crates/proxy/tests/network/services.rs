@@ -283,7 +283,8 @@ fn a_port_that_a_service_does_not_have_is_refused() {
     fixture.sync();
     let refused = |fixture: &Fixture, to: &str| {
         for from in [&fixture.pods[0], &fixture.world.node, &fixture.world.outside] {
-            assert!(from.call(to).unwrap_err().contains("refused"), "to {to}");
+            let error = from.call(to).unwrap_err();
+            assert!(error.contains("refused"), "to {to}: {error}");
         }
     };
     refused(&fixture, "10.96.0.1:81");
@@ -307,7 +308,8 @@ fn chains_of_an_earlier_run_do_not_pile_up() {
     let picking = |fixture: &Fixture| -> Vec<String> {
         let table = fixture.world.node.run("nft list table ip kube-proxy");
         let chains = table.lines().filter_map(|line| line.trim().strip_prefix("chain ")?.strip_suffix(" {"));
-        chains.filter(|name| name.starts_with("address-") || name.starts_with("port-")).map(str::to_owned).collect()
+        let picks = chains.filter(|name| name.starts_with("address-") || name.starts_with("port-"));
+        picks.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
     };
     fixture.service("web", plain("10.96.0.1"));
     for endpoints in [&[2][..], &[2, 3], &[2, 3, 4]] {
