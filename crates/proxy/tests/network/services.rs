@@ -282,9 +282,11 @@ fn a_port_that_a_service_does_not_have_is_refused() {
     fixture.endpoints("web", &[3]);
     fixture.sync();
     let refused = |fixture: &Fixture, to: &str| {
-        for from in [&fixture.pods[0], &fixture.world.node, &fixture.world.outside] {
+        let callers =
+            [("a pod", &fixture.pods[0]), ("the node", &fixture.world.node), ("outside", &fixture.world.outside)];
+        for (name, from) in callers {
             let error = from.call(to).unwrap_err();
-            assert!(error.contains("refused"), "to {to}: {error}");
+            assert!(error.contains("refused"), "from {name} to {to}: {error}");
         }
     };
     refused(&fixture, "10.96.0.1:81");
