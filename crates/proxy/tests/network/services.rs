@@ -282,8 +282,7 @@ fn a_port_that_a_service_does_not_have_is_refused() {
     fixture.endpoints("web", &[3]);
     fixture.sync();
     let refused = |fixture: &Fixture, to: &str| {
-        let callers =
-            [("a pod", &fixture.pods[0]), ("the node", &fixture.world.node), ("outside", &fixture.world.outside)];
+        let callers = [("a pod", &fixture.pods[0]), ("the node", &fixture.world.node)];
         for (name, from) in callers {
             let error = from.call(to).unwrap_err();
             assert!(error.contains("refused"), "from {name} to {to}: {error}");

@@ -3,7 +3,7 @@
 use machinery::field::Error;
 use machinery::meta::{self, Meta, MetaMut, Scope};
 use machinery::schema::Shape;
-use machinery::{Errors, GroupVersion, Path, Schema, Value, names};
+use machinery::{Errors, Path, Schema, Value, names};
 
 /// Looks at every resource embedded below an object; the object itself is looked at as all objects are.
 pub fn validate(object: &Value, schema: Schema<'_>, errors: &mut Errors) {
@@ -40,18 +40,9 @@ fn one(value: &Value, schema: Schema<'_>, path: &Path, errors: &mut Errors) {
 
 /// An embedded resource says what it is, and its metadata is sound; it need not have a name.
 fn resource(resource: &Value, path: &Path, errors: &mut Errors) {
-    let word = |key: &str| resource.str_at(&[key]).unwrap_or_default();
-    let (version, kind) = (path.field("apiVersion"), path.field("kind"));
-    match word("apiVersion") {
-        // Whoever validates by the schema says that it is missing.
-        "" => {}
-        said => {
-            if let Err(error) = said.parse::<GroupVersion>() {
-                errors.push(Error::invalid(&version, said, error.to_string()));
-            }
-        }
-    }
-    match word("kind") {
+    let kind = path.field("kind");
+    match resource.str_at(&["kind"]).unwrap_or_default() {
+        // Whoever validates by the schema says what is missing, and looks at the version.
         "" => {}
         said => {
             let wrong = names::dns1035_label(&said.to_lowercase()).join(",");
