@@ -328,7 +328,7 @@ fn it_follows_the_machine_to_another_address(machine: &Machine) {
     let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
     let ask = format!("kubectl exec {first} -- busybox nslookup web.default.svc.cluster.local");
     machine.eventually(&ask, |found| found.contains("web.default.svc.cluster.local") && !found.contains("can't"));
-    let servers = "kubectl get endpoints kubernetes -o jsonpath={.subsets[0].addresses[*].ip}";
+    let servers = "kubectl get endpointslices kubernetes -o jsonpath={.endpoints[*].addresses[0]}";
     machine.eventually(servers, |servers| servers == "198.51.100.7");
     assert_eq!(machine.succeed(containers), before, "the same containers go on");
     assert_eq!(machine.process(), process, "it is the same process, under whoever minds it");
