@@ -1,7 +1,7 @@
 //! Admission: what may change a write, or refuse it, after authorization and before the store.
 //!
 //! A plug-in is a pure function of the request and a [`View`] of the cluster. What must ask over the network (webhooks)
-//! is not one of these; it stands between [`Chain::validate`] and [`Chain::charge`].
+//! is not one of these; it stands between the refusals of [`Chain::plugins`] and [`Chain::charge`].
 
 mod always;
 mod always_pull_images;

@@ -40,15 +40,15 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         ("format", || cargo(&["fmt", "--all", "--check"], &[])),
         ("tidy", || tidy::run(&[])),
         ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])),
-        ("test", test),
-        ("test over containerd", test_over_containerd),
-        ("doctest", || cargo(&["test", "--workspace", "--locked", "--doc"], &[])),
         ("docs", || {
             cargo(
                 &["doc", "--workspace", "--locked", "--no-deps", "--document-private-items"],
                 &[("RUSTDOCFLAGS", "-D warnings")],
             )
         }),
+        ("test", test),
+        ("test over containerd", test_over_containerd),
+        ("doctest", || cargo(&["test", "--workspace", "--locked", "--doc"], &[])),
     ];
     let mut times = Vec::new();
     for (name, step) in steps {
