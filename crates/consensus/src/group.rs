@@ -140,8 +140,12 @@ impl Group {
         Ok(())
     }
 
-    /// Notes a request as applied. False when it, or a later one of the same origin, was applied before.
+    /// Notes a request as applied. False when it, or a later one of the same origin, was applied before; and for an origin that has
+    /// left, of which nobody knows any more what was applied.
     pub(crate) fn admit(&mut self, request: RequestId) -> bool {
+        if self.removed.contains(&request.origin) {
+            return false;
+        }
         let newest = self.sessions.entry(request.origin).or_default();
         let fresh = request.sequence > *newest;
         if fresh {
@@ -227,5 +231,14 @@ mod tests {
         assert!(!group.admit(request(4)));
         assert!(group.admit(request(6)));
         assert!(group.admit(RequestId { origin: 2, sequence: 1 }));
+    }
+
+    #[test]
+    fn a_doubled_request_of_a_member_that_has_left_is_not_admitted() {
+        let mut group = Group::new([peer(1, false), peer(2, false)]);
+        let request = RequestId { origin: 2, sequence: 5 };
+        assert!(group.admit(request));
+        group.apply(&Change::Remove { id: 2 }).expect("two is there");
+        assert!(!group.admit(request));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use consensus::{Committed, Message, ProposeError, Role};
-use mvcc::{Command, LeaseId, State};
+use mvcc::{Command, LeaseId, Put, Range, Span, State};
 use store::replica::{Answer, Room, Step};
 
 use crate::chronicle::Chronicle;
@@ -34,6 +34,7 @@ pub(crate) enum Event {
     Client { client: u64 },
     Doubt { operation: usize },
     Lease,
+    Hold { lease: LeaseId },
     Compact,
     Reconfigure,
     Retire { host: usize },
@@ -95,11 +96,13 @@ const CLIENTS_UNTIL_MS: u64 = FAULTS_UNTIL_MS + HEALTHY_AFTER_MS + 500;
 /// Time for the last leases to end, and for everybody to hear of everything.
 const END_MS: u64 = CLIENTS_UNTIL_MS + 7_000;
 const PATIENCE_MS: u64 = 2_000;
+/// What the names of keys start with that a lease holds.
+const HELD: &[u8] = b"held/";
 
 impl World {
     pub(crate) fn new(seed: u64, options: Options) -> Self {
         let mut random = Random::new(seed);
-        let count = [1, 3, 3, 3, 5][random.index(5)];
+        let count = [1, 3, 3, 3, 5, 5, 7][random.index(7)];
         let hosts = (1..=count).map(|id| Host::new(id, count, random.between(0, 1 << 40))).collect();
         Self {
             seed,
@@ -182,6 +185,10 @@ impl World {
             Event::Client { client } => self.client(client),
             Event::Doubt { operation } => self.doubt(operation),
             Event::Lease => self.lease(),
+            Event::Hold { lease } => {
+                let host = self.any_host();
+                self.propose(host, &held_by(lease), Asked::Nothing);
+            }
             Event::Compact => self.compact(),
             Event::Reconfigure => self.reconfigure(),
             Event::Retire { host } => self.retire(host),
@@ -375,6 +382,8 @@ impl World {
             return;
         }
         let seed = self.random.next();
+        // A clock may start anywhere, each time.
+        self.hosts[host].clock_offset_ms = self.random.between(0, 1 << 40);
         let started = self.hosts[host].start(seed);
         let life = self.hosts[host].life;
         let up = started.is_ok();
@@ -501,6 +510,7 @@ impl World {
             (Asked::Grant { lease, ttl_seconds, began_ms }, Ok(Answer::Outcome(outcome))) if outcome.result.is_ok() => {
                 self.leases_last.lasts(lease, began_ms, ttl_seconds);
                 self.leases.push((lease, ttl_seconds));
+                self.after(1, Event::Hold { lease });
             }
             _ => {}
         }
@@ -595,7 +605,8 @@ impl World {
         history_is_kept::check(&states, &self.chronicle)?;
         let state = states.into_iter().find_map(|(_, state)| state).expect("just seen to be up");
         let left: Vec<LeaseId> = state.leases().map(|lease| lease.id).collect();
-        self.leases_last.check_ended(&left)?;
+        let held = state.range(&Range::of(Span::prefix(Bytes::from_static(HELD)))).expect("the newest revision is there");
+        self.leases_last.check_ended(&left, held.count)?;
         let (happened, compacted) = (self.chronicle.state(), self.chronicle.compacted());
         for (number, watcher) in self.watchers.watchers.iter().enumerate() {
             let saw = (&*watcher.seen, &*watcher.gaps);
@@ -642,6 +653,12 @@ impl World {
         self.next_event += 1;
         self.events.insert((at_ms, self.next_event), event);
     }
+}
+
+/// Puts a key that ends with a lease.
+fn held_by(lease: LeaseId) -> Command {
+    let key = Bytes::from([HELD, lease.to_string().as_bytes()].concat());
+    Command::Put(Put { key, value: Some(Bytes::from_static(b"held")), lease: Some(lease), want_previous: false })
 }
 
 /// Every value that was ever written.

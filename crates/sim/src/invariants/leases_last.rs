@@ -1,4 +1,4 @@
-//! A lease ends no earlier than its time to live after its last renewal, whoever leads, and it does end.
+//! A lease ends no earlier than its time to live after its last renewal, whoever leads, and it does end, and its keys with it.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +37,11 @@ impl LeasesLast {
         }
     }
 
-    /// After the quiet end of a run no lease is left.
-    pub fn check_ended(&self, left: &[LeaseId]) -> Result<(), Broken> {
-        if left.is_empty() { Ok(()) } else { Err((NAME, format!("leases {left:?} never ended"))) }
+    /// After the quiet end of a run no lease is left, and no key that one held.
+    pub fn check_ended(&self, left: &[LeaseId], keys: i64) -> Result<(), Broken> {
+        if left.is_empty() && keys == 0 {
+            return Ok(());
+        }
+        Err((NAME, format!("leases {left:?} never ended, and {keys} keys of leases are left")))
     }
 }
