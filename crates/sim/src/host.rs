@@ -24,6 +24,8 @@ pub(crate) struct Host {
     pub paused_until: u64,
     /// How long a sync takes.
     pub sync_ms: u64,
+    /// Whether the cluster has removed it; it may not know, and may still be up.
+    pub leaving: bool,
     /// Whether it was removed from the cluster, for good.
     pub retired: bool,
 }
@@ -67,7 +69,8 @@ impl Host {
     /// A member that was added to a cluster and is to be told everything.
     pub(crate) fn joining(id: u64, clock_offset_ms: u64) -> Self {
         let disk = SimDisk::default();
-        Self { id, disk, live: None, life: 0, clock_offset_ms, paused_until: 0, sync_ms: 2, retired: false }
+        let (leaving, retired) = (false, false);
+        Self { id, disk, live: None, life: 0, clock_offset_ms, paused_until: 0, sync_ms: 2, leaving, retired }
     }
 
     /// How the cluster knows it.

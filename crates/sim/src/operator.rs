@@ -67,6 +67,7 @@ impl World {
             Committed::Changed { change: Change::Remove { id }, result: Ok(()), .. } => {
                 self.report.left += 1;
                 let (host, wait) = (self.host_of(*id), self.random.between(0, 2500));
+                self.hosts[host].leaving = true;
                 self.after(wait, Event::Retire { host });
             }
             _ => {}

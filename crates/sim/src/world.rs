@@ -449,7 +449,9 @@ impl World {
         let life = self.hosts[host].life;
         let wait = self.random.between(30, 400);
         self.after(wait, Event::Client { client });
-        if self.hosts[host].live.is_none() {
+        // One that has left may answer or not, and nobody must be told by it what is not so; in the end, everybody asked has to answer.
+        let must_answer = self.now_ms >= FAULTS_UNTIL_MS + HEALTHY_AFTER_MS;
+        if self.hosts[host].live.is_none() || (must_answer && self.hosts[host].leaving) {
             return;
         }
         self.history.push(operation);
