@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::component;
+use crate::component::{self, Shared};
 use crate::join::{self, Cluster, JoinToken, Network};
 use crate::up::plan::{self, Layout, Place};
 use crate::up::{self, Instance, Options, Parts, Steps, addons, address, background, preflight, ready};
@@ -140,8 +140,9 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     let options = network.given(options);
     let rows = plan::of(&[Place::Node], &options, &layout, &Pki::at(&layout.pki()));
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
+    let shared = Shared::default();
     for (row, flags) in rows {
-        up::start(row, flags, None, &mut running)?;
+        up::start(row, flags, shared.clone(), &mut running)?;
     }
     tokio::spawn(follow_servers(client(&layout, "proxy")?, servers));
     up::until(&mut running, ready::node_as(client(&layout, "kubelet")?, layout.node_name.clone())).await?;

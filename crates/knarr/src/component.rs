@@ -26,6 +26,15 @@ pub struct Inside {
     user: User,
 }
 
+/// What components of one process share.
+#[derive(Clone, Default)]
+pub struct Shared {
+    /// The API server, if there is one.
+    pub inside: Option<Inside>,
+    /// What the node's pods wait for.
+    pub gate: Arc<proxy::policy::gate::Gate>,
+}
+
 /// How a component reaches the API server: over the network as its kubeconfig says, or in the same process.
 #[derive(Clone)]
 pub struct Reach {

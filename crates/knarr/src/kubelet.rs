@@ -1,15 +1,17 @@
 //! `knarr kubelet`: the node's agent, with upstream's flags.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ::kubelet::bootstrap::{self, Purpose};
+use ::kubelet::context::Gate;
 use ::kubelet::{Config, Kubelet, Runtime};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use client::Client;
-use machinery::{Object, Value, json, value};
+use machinery::{Key, Object, Value, json, value};
 
-use crate::component::{self, Inside, Reach};
+use crate::component::{self, Inside, Reach, Shared};
 
 /// How a flag's text becomes a field's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,18 +144,19 @@ pub fn arguments(command: Command) -> Command {
 }
 
 /// Runs in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
-    serve(matches, config(matches)?, inside).await
+pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
+    serve(matches, config(matches)?, shared).await
 }
 
 /// Runs the kubelet until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
     let config = config(matches)?;
-    component::run(serve(matches, config, None))
+    component::run(async { serve(matches, config, &Shared::default()).await })
 }
 
-async fn serve(matches: &ArgMatches, mut config: Config, inside: Option<&Inside>) -> Result<()> {
+async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Result<()> {
+    let inside = shared.inside.as_ref();
     bootstrap(matches, &config).await?;
     config.standalone = text(matches, "kubeconfig").is_none_or(str::is_empty);
     let client = if config.standalone { alone(&config)? } else { client(matches, "kubeconfig", inside)? };
@@ -167,7 +170,7 @@ async fn serve(matches: &ArgMatches, mut config: Config, inside: Option<&Inside>
         let (client, dir) = (client.clone(), config.cert_dir.clone());
         tokio::spawn(bootstrap::keep(client, name.clone(), dir, Purpose::Client, || {}));
     }
-    let mut kubelet = Kubelet::start(config, client, Runtime::new(&channel)).await?;
+    let mut kubelet = Kubelet::start(config, client, Runtime::new(&channel), Some(gate(shared))).await?;
     let announce = async {
         kubelet.registered().await;
         if inside.is_none() {
@@ -186,6 +189,15 @@ async fn serve(matches: &ArgMatches, mut config: Config, inside: Option<&Inside>
     }
     kubelet.shut_down().await;
     Ok(())
+}
+
+/// What pods wait for: that whoever enforces policies in this process knows them.
+fn gate(shared: &Shared) -> Gate {
+    let gate = Arc::clone(&shared.gate);
+    Arc::new(move |pod, ips| {
+        let gate = Arc::clone(&gate);
+        Box::pin(async move { gate.pass(&Key::of(&pod), proxy::policy::Pod::at(&pod, ips)).await })
+    })
 }
 
 /// Starts the runtime inside this process and gives its socket, which other CRI clients may use as well.

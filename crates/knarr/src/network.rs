@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
 
-use crate::component::{self, Inside, Reach};
+use crate::component::{self, Reach, Shared};
 
 /// How long it may take to leave addresses to other nodes; after that they find out.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -37,12 +37,13 @@ pub fn arguments(command: Command) -> Command {
 /// Keeps routes and policies until SIGTERM or SIGINT; they stay.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    component::run(start(matches, None))
+    component::run(async { start(matches, &Shared::default()).await })
 }
 
 /// Keeps them in a process that has a log and an executor.
-pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
-    let reach = Reach::new(matches.get_one::<String>("kubeconfig").map(Path::new), None, inside)?;
+pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
+    let kubeconfig = matches.get_one::<String>("kubeconfig").map(Path::new);
+    let reach = Reach::new(kubeconfig, None, shared.inside.as_ref())?;
     let node = matches.get_one::<String>("hostname-override").expect("it is required");
     let mtu = matches.get_one::<u32>("mtu").copied();
     let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
@@ -65,7 +66,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let ended = tokio::select! {
         ended = answer => ended.map_err(Into::into),
         ended = proxy::mesh::run(client.clone(), node, mtu) => ended.map_err(Into::into),
-        ended = proxy::policy::follow::run(client.clone(), node) => ended.map_err(Into::into),
+        ended = proxy::policy::follow::run(client.clone(), node, &shared.gate) => ended.map_err(Into::into),
         signal = crate::etcd::signal() => signal,
     };
     if let Some(config) = &answering {

@@ -15,6 +15,7 @@ mod steps;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
@@ -27,7 +28,7 @@ use nodes::Nodes;
 use plan::{Layout, Place, Row};
 pub use steps::Steps;
 
-use crate::component::{self, Inside};
+use crate::component::{self, Inside, Shared};
 
 /// A cluster on this machine.
 #[derive(Args, Debug, Clone)]
@@ -159,7 +160,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let pki = Pki::open(&layout.pki())?;
     certificates(&pki, &layout)?;
     steps.done("certificates");
-    let (mut running, inside) = (JoinSet::new(), Inside::new());
+    let (mut running, inside, gate) = (JoinSet::new(), Inside::new(), Arc::default());
     if options.static_pods {
         static_pods::write(options, &layout, &pki)?;
     }
@@ -171,7 +172,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     for (row, flags) in rows {
         let asked_by = layout.user(row.kubeconfig).context("every component is somebody")?;
         let inside = (!options.static_pods).then(|| inside.asked_by(asked_by));
-        start(row, flags, inside, &mut running)?;
+        start(row, flags, Shared { inside, gate: Arc::clone(&gate) }, &mut running)?;
         if row.place == Place::Store {
             until(&mut running, ready::member(options, &layout)).await?;
             steps.done("store");
@@ -216,12 +217,12 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
 }
 
 /// Starts a component.
-pub fn start(row: &'static Row, flags: Vec<String>, inside: Option<Inside>, running: &mut Parts) -> Result<()> {
+pub fn start(row: &'static Row, flags: Vec<String>, shared: Shared, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
     let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {}", row.name))?;
     running.spawn(async move {
         loop {
-            let ended = (row.run)(matches.clone(), inside.clone()).await;
+            let ended = (row.run)(matches.clone(), shared.clone()).await;
             match &ended {
                 Err(error) if error.is::<component::LeadershipLost>() => {
                     tracing::warn!(component = row.name, "begins anew as a candidate");

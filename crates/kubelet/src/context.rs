@@ -1,6 +1,9 @@
 //! What all workers of a kubelet share, none of which they change.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use client::Client;
 use client::cache::Reader;
@@ -26,6 +29,9 @@ use crate::tell::Teller;
 use crate::topology::{Provider, Topology};
 use crate::users::Users;
 use crate::volumes::Volumes;
+
+/// What a pod with these addresses has to wait for before its containers start, such as rules for them.
+pub type Gate = Arc<dyn Fn(Arc<Value>, Vec<IpAddr>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// What all workers share.
 pub struct Context {
@@ -69,6 +75,8 @@ pub struct Context {
     pub users: Users,
     /// What the node has to give to pods.
     pub allocatable: Amounts,
+    /// What containers wait for.
+    pub gate: Option<Gate>,
 }
 
 impl Context {

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::config::Config;
-use crate::context::Context;
+use crate::context::{Context, Gate};
 use crate::cpus::Cpus;
 use crate::devices::{self, Devices};
 use crate::dns::{Names, Resolver};
@@ -95,8 +95,13 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts everything.
-    pub async fn start(config: Config, client: Client, runtime: Runtime) -> Result<Self, StartError> {
+    /// Starts everything. Containers wait for the gate, if there is one.
+    pub async fn start(
+        config: Config,
+        client: Client,
+        runtime: Runtime,
+        gate: Option<Gate>,
+    ) -> Result<Self, StartError> {
         let sockets = config.root_dir.join("plugins_registry");
         make_directories([config.root_dir.join("pods"), config.pod_logs_dir.clone(), sockets.clone()])?;
         check_reserved_memory(&config)?;
@@ -125,6 +130,7 @@ impl Kubelet {
             drivers: found.clone(),
             situation: Arc::clone(&situation),
             groups,
+            gate,
         };
         let context = Arc::new(parts.assemble());
         let statics = statics(&mut tasks, &config);
@@ -242,6 +248,7 @@ struct Parts {
     drivers: Drivers,
     situation: Arc<watch::Sender<Situation>>,
     groups: Groups,
+    gate: Option<Gate>,
 }
 
 impl Parts {
@@ -274,6 +281,7 @@ impl Parts {
             allocatable: node::allocatable(&config, &machine),
             client,
             runtime: self.runtime,
+            gate: self.gate,
             config,
         }
     }

@@ -15,7 +15,7 @@ pub mod bootstrap;
 pub mod changes;
 pub mod config;
 pub mod container;
-mod context;
+pub mod context;
 mod counters;
 pub mod cpus;
 pub mod devices;

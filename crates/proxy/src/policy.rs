@@ -3,9 +3,12 @@
 //! A pod that no policy selects may talk to everyone. One that some select may talk to whom one of them allows. [`decide`]
 //! gives for each pod of this node what it is limited to, with peers by name of the list that they are in; [`state`] says what a
 //! decision changes, and [`table`] makes rules of that.
-// DEVIATION: a pod is limited from when its address is in its status and the node's watch shows it, which may be moments after its first container started: rules go by addresses, and the runtime that gives them knows nothing of policies.
+//!
+//! Rules go by addresses, which the runtime gives. A kubelet in the same process has its pods wait at a [`gate`] until the rules know them.
+// DEVIATION: a pod of a kubelet that runs in a process of its own is limited from when its address is in its status, which may be moments after its first container started.
 
 pub mod follow;
+pub mod gate;
 mod model;
 pub mod state;
 pub mod table;

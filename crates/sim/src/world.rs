@@ -607,7 +607,8 @@ impl World {
         history_is_kept::check(&states, &self.chronicle)?;
         let state = states.into_iter().find_map(|(_, state)| state).expect("just seen to be up");
         let left: Vec<LeaseId> = state.leases().map(|lease| lease.id).collect();
-        let held = state.range(&Range::of(Span::prefix(Bytes::from_static(HELD)))).expect("the newest revision is there");
+        let held =
+            state.range(&Range::of(Span::prefix(Bytes::from_static(HELD)))).expect("the newest revision is there");
         self.leases_last.check_ended(&left, held.count)?;
         let (happened, compacted) = (self.chronicle.state(), self.chronicle.compacted());
         for (number, watcher) in self.watchers.watchers.iter().enumerate() {

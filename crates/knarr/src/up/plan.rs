@@ -13,7 +13,7 @@ use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
 use super::{Options, preflight, static_pods};
-use crate::component::Inside;
+use crate::component::Shared;
 use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, metrics_server, network, proxy, scheduler};
 
 /// Where a member of the store listens for clients.
@@ -73,7 +73,7 @@ pub struct Row {
     /// What flags it takes.
     pub arguments: fn(clap::Command) -> clap::Command,
     /// Runs it.
-    pub run: fn(ArgMatches, Option<Inside>) -> Running,
+    pub run: fn(ArgMatches, Shared) -> Running,
 }
 
 /// All of them, in the order of their start.
@@ -96,7 +96,7 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "admin",
         flags: server_flags,
         arguments: apiserver::arguments,
-        run: |matches, inside| Box::pin(async move { apiserver::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { apiserver::start(&matches, shared.inside.as_ref()).await }),
     },
     Row {
         part: "controller-manager",
@@ -106,7 +106,9 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "controller-manager",
         flags: manager_flags,
         arguments: controller_manager::arguments,
-        run: |matches, inside| Box::pin(async move { controller_manager::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| {
+            Box::pin(async move { controller_manager::start(&matches, shared.inside.as_ref()).await })
+        },
     },
     Row {
         part: "scheduler",
@@ -116,7 +118,7 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "scheduler",
         flags: scheduler_flags,
         arguments: scheduler::arguments,
-        run: |matches, inside| Box::pin(async move { scheduler::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { scheduler::start(&matches, shared.inside.as_ref()).await }),
     },
     Row {
         part: "kubelet",
@@ -126,7 +128,7 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "kubelet",
         flags: kubelet_flags,
         arguments: kubelet::arguments,
-        run: |matches, inside| Box::pin(async move { kubelet::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { kubelet::start(&matches, &shared).await }),
     },
     Row {
         part: "proxy",
@@ -136,7 +138,7 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "proxy",
         flags: proxy_flags,
         arguments: proxy::arguments,
-        run: |matches, inside| Box::pin(async move { proxy::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { proxy::start(&matches, shared.inside.as_ref()).await }),
     },
     Row {
         part: "network",
@@ -146,7 +148,7 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "network",
         flags: network_flags,
         arguments: network::arguments,
-        run: |matches, inside| Box::pin(async move { network::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { network::start(&matches, &shared).await }),
     },
     Row {
         part: "dns",
@@ -156,7 +158,7 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "dns",
         flags: dns_flags,
         arguments: dns::arguments,
-        run: |matches, inside| Box::pin(async move { dns::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { dns::start(&matches, shared.inside.as_ref()).await }),
     },
     Row {
         part: "local-path",
@@ -166,7 +168,7 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "local-path",
         flags: local_path_flags,
         arguments: local_path::arguments,
-        run: |matches, inside| Box::pin(async move { local_path::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { local_path::start(&matches, shared.inside.as_ref()).await }),
     },
     Row {
         part: METRICS,
@@ -176,7 +178,7 @@ pub const ROWS: &[Row] = &[
         kubeconfig: "metrics",
         flags: metrics_flags,
         arguments: metrics_server::arguments,
-        run: |matches, inside| Box::pin(async move { metrics_server::start(&matches, inside.as_ref()).await }),
+        run: |matches, shared| Box::pin(async move { metrics_server::start(&matches, shared.inside.as_ref()).await }),
     },
 ];
 

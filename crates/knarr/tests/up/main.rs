@@ -180,6 +180,7 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
     operate::look_after(&machine);
 
     a_port_of_the_machine_leads_to_a_pod(&machine);
+    pods_are_limited_from_their_first_moment(&machine);
     what_is_used_is_told_and_scales(&machine);
     leave_nothing_after_a_hundred_pods(&machine);
 
@@ -219,6 +220,30 @@ fn a_port_of_the_machine_leads_to_a_pod(machine: &Machine) {
     machine.eventually(ask, |said| said.starts_with("Hello from at-host"));
     machine.succeed("kubectl delete pod at-host");
     machine.eventually(ask, str::is_empty);
+}
+
+const CLOSED: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: closed}\n\
+    spec: {podSelector: {matchLabels: {app: closed}}, policyTypes: [Egress]}\n";
+
+/// The first thing that ten pods do is to ask another one; those that may go nowhere never get an answer.
+fn pods_are_limited_from_their_first_moment(machine: &Machine) {
+    let address = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].status.podIP}");
+    let pod = |name: String, app: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: {app}, first: act}}}}\nspec: {{restartPolicy: Never, \
+             containers: [{{name: c, image: {IMAGE}, command: [busybox, sh, -c, \
+             'busybox timeout 3 busybox wget -q -O /dev/null http://{address}:8080/; exit $?']}}]}}\n"
+        )
+    };
+    machine.apply(CLOSED);
+    let pods: Vec<String> =
+        (0..10).map(|n| pod(format!("closed-{n}"), "closed")).chain([pod("open".to_owned(), "open")]).collect();
+    machine.apply(&pods.join("---\n"));
+    let phases = "kubectl get pods -l first=act --sort-by=.metadata.name -o jsonpath={.items[*].status.phase}";
+    let ended = machine.eventually(phases, |phases| !phases.contains("Pending") && !phases.contains("Running"));
+    assert_eq!(ended, format!("{}Succeeded", "Failed ".repeat(10)));
+    machine.succeed("kubectl delete pods -l first=act");
+    machine.succeed("kubectl delete networkpolicy closed");
 }
 
 const BUSY: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [

@@ -334,12 +334,23 @@ impl Making {
             }
         };
         tell(EventType::Normal, "Created", &format!("Created container: {name}"));
+        self.gate().await;
         if let Err(status) = runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await {
             tell(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
             return Err(Failure::new("RunContainerError", status.message()));
         }
         tell(EventType::Normal, "Started", &format!("Started container {name}"));
         self.post_start(container, &id, &tell).await
+    }
+
+    /// Waits for what the pod's addresses need before anything in it runs.
+    async fn gate(&self) {
+        if let Some(gate) = &self.context.gate
+            && !self.pod().flag("hostNetwork")
+        {
+            let ips = self.pod_ips.iter().filter_map(|ip| ip.parse().ok()).collect();
+            gate(Arc::clone(&self.pod), ips).await;
+        }
     }
 
     async fn post_start(

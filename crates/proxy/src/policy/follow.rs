@@ -11,6 +11,7 @@ use net::netlink;
 use reconcile::kinds;
 use tokio::task::{JoinError, JoinSet};
 
+use super::gate::Gate;
 use super::table::{Ground, Writer, no_rules};
 use super::{Cluster, Decision, Pod, Policy, decide};
 use crate::follow::{Error, chain};
@@ -23,7 +24,7 @@ const NOTICES_MAX: usize = 10_000;
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Enforces policies on a node for as long as it is polled.
-pub async fn run(client: Client, node: &str) -> Result<(), Error> {
+pub async fn run(client: Client, node: &str, gate: &Gate) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let notices = Notices::new(NOTICES_MAX);
     let all = |resource: &Resource| Source::all(client.clone(), resource.clone());
@@ -41,8 +42,13 @@ pub async fn run(client: Client, node: &str) -> Result<(), Error> {
         take(&mut cluster.pods, &pods, &changed);
         take(&mut cluster.policies, &policies, &changed);
         take(&mut cluster.namespaces, &namespaces, &changed);
+        gate.keep((!cluster.policies.is_empty()).then_some(&notices));
+        let asked = gate.add_to(&mut cluster.pods);
         changed = match enforcer.enforce(&decide(&cluster, node)).await {
-            Ok(()) => notices.take().await,
+            Ok(()) => {
+                gate.enforced(asked);
+                notices.take().await
+            }
             Err(error) => {
                 tracing::warn!(
                     error = chain(&error),

@@ -90,19 +90,24 @@ impl Pod {
         if ips.is_empty() {
             ips.push(object.str_at(&["status", "podIP"])?.parse().ok()?);
         }
+        Some(Self::at(object, ips))
+    }
+
+    /// Reads a pod that has these addresses, whatever its status says.
+    pub fn at(object: &Value, ips: Vec<IpAddr>) -> Self {
         let containers = list(object.at(&["spec", "containers"])).iter();
         let ports = containers.flat_map(|container| list(container.get("ports"))).filter_map(|port| {
             let protocol = Protocol::parse(port.str_at(&["protocol"]).unwrap_or_default())?;
             let number = u16::try_from(port.get("containerPort")?.as_int()?).ok()?;
             Some((port.str_at(&["name"])?.to_owned(), protocol, number))
         });
-        Some(Self {
+        Self {
             labels: Meta::of(object).labels().cloned().unwrap_or_default(),
             ips,
             node: object.str_at(&["spec", "nodeName"]).unwrap_or_default().to_owned(),
             host_network: object.at(&["spec", "hostNetwork"]).and_then(Value::as_bool).unwrap_or_default(),
             ports: ports.collect(),
-        })
+        }
     }
 
     /// The numbers of a port with a name.
