@@ -14,6 +14,7 @@ mod http;
 mod kv;
 mod lease;
 mod maintenance;
+mod password;
 pub mod proto;
 mod serve;
 mod status;

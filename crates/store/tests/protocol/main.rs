@@ -1,5 +1,6 @@
 //! etcd's protocol, as its clients see it: over a real member, and side by side with a real etcd.
 
+mod auth;
 mod client;
 mod common;
 mod coordination;
