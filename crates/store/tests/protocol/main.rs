@@ -2,6 +2,7 @@
 
 mod auth;
 mod client;
+mod cluster;
 mod common;
 mod coordination;
 mod etcdctl;
