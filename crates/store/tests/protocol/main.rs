@@ -8,6 +8,7 @@ mod coordination;
 mod etcdctl;
 mod health;
 mod members;
+mod metrics;
 mod tls;
 mod transcript;
 mod watch;
