@@ -169,11 +169,10 @@ impl Group {
         if self.members.contains_key(&peer.id) {
             return Err(ChangeError::IdExists);
         }
+        // In etcd's order: of two reasons a client is told the one that it would be told there.
+        self.check_urls(peer)?;
         let learners = self.members.values().filter(|peer| peer.learner).count();
-        if peer.learner && learners >= LEARNERS_MAX {
-            return Err(ChangeError::TooManyLearners);
-        }
-        self.check_urls(peer)
+        if peer.learner && learners >= LEARNERS_MAX { Err(ChangeError::TooManyLearners) } else { Ok(()) }
     }
 
     fn check_urls(&self, peer: &Peer) -> Result<(), ChangeError> {
@@ -213,6 +212,7 @@ mod tests {
         check(&Change::Add(peer(1, false)), Err(ChangeError::IdExists));
         check(&Change::Add(peer(2, false)), Err(ChangeError::Removed));
         check(&Change::Add(Peer { id: 9, ..peer(1, false) }), Err(ChangeError::PeerUrlExists));
+        check(&Change::Add(Peer { id: 9, ..peer(1, true) }), Err(ChangeError::PeerUrlExists));
         check(&Change::Promote { id: 3 }, Ok(()));
         check(&Change::Promote { id: 1 }, Err(ChangeError::NotLearner));
         check(&Change::Promote { id: 7 }, Err(ChangeError::NotFound));

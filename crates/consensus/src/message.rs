@@ -59,6 +59,20 @@ impl Message {
         !matches!(self, Self::Raft(RaftMessage(message)) if message.entries.is_empty())
     }
 
+    /// Whether a leader asks by it who is there.
+    pub fn is_heartbeat(&self) -> bool {
+        self.is_step(MessageType::MsgHeartbeat)
+    }
+
+    /// Whether it is the answer to a heartbeat: each gets one, in order.
+    pub fn is_heartbeat_answer(&self) -> bool {
+        self.is_step(MessageType::MsgHeartbeatResponse)
+    }
+
+    fn is_step(&self, step: MessageType) -> bool {
+        matches!(self, Self::Raft(RaftMessage(message)) if message.msg_type == step)
+    }
+
     /// The encoding, which [`Message::decode`] reads.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(128 + self.size());

@@ -4,7 +4,10 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::range::{Bounds, Range, Sort, SortBy};
-use crate::{Alarm, AlarmChange, Command, Compare, Delete, Operation, Put, Relation, Span, Target, Txn};
+use crate::{
+    Access, Alarm, AlarmChange, Command, Compare, Delete, DirectoryChange, Operation, PasswordHash, Permission, Put,
+    Relation, Span, Target, Txn,
+};
 
 pub(crate) fn key() -> impl Strategy<Value = Bytes> {
     prop_oneof![(b'a'..=b'f').prop_map(|key| Bytes::from(vec![key])), "[ab]{2,3}".prop_map(Bytes::from)]
@@ -93,6 +96,25 @@ fn txn() -> impl Strategy<Value = Txn> {
     })
 }
 
+fn directory_change() -> impl Strategy<Value = DirectoryChange> {
+    let name = || "[ab]?";
+    let hash = || "[xy]".prop_map(PasswordHash::new);
+    let access = prop::sample::select(vec![Access::Read, Access::Write, Access::ReadWrite]);
+    prop_oneof![
+        (name(), prop::option::of(hash())).prop_map(|(name, password)| DirectoryChange::AddUser { name, password }),
+        name().prop_map(|name| DirectoryChange::DeleteUser { name }),
+        (name(), hash()).prop_map(|(name, password)| DirectoryChange::SetPassword { name, password }),
+        (name(), name()).prop_map(|(user, role)| DirectoryChange::GrantRole { user, role }),
+        (name(), name()).prop_map(|(user, role)| DirectoryChange::RevokeRole { user, role }),
+        name().prop_map(|name| DirectoryChange::AddRole { name }),
+        name().prop_map(|name| DirectoryChange::DeleteRole { name }),
+        (name(), access, span()).prop_map(|(role, access, span)| {
+            DirectoryChange::GrantPermission { role, permission: Permission { access, span } }
+        }),
+        (name(), span()).prop_map(|(role, span)| DirectoryChange::RevokePermission { role, span }),
+    ]
+}
+
 pub(crate) fn command() -> impl Strategy<Value = Command> {
     let alarm = prop::sample::select(vec![Alarm::NoSpace, Alarm::Corrupt, Alarm::Low, Alarm::Full]);
     let change = prop::sample::select(vec![AlarmChange::Raise, AlarmChange::Lower, AlarmChange::Lower]);
@@ -105,5 +127,6 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         1 => prop::collection::vec((1..4i64, 1..100i64), 0..3).prop_map(|remaining| Command::LeaseCheckpoint { remaining }),
         1 => (0..30i64).prop_map(|revision| Command::Compact { revision }),
         1 => (change, alarm, 0..3u64).prop_map(|(change, alarm, member)| Command::Alarm { change, alarm, member }),
+        3 => directory_change().prop_map(Command::Directory),
     ]
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   frame = length u32, CRC-32C u32, payload          numbers little-endian
-//!   header frame, record frames (by key, then the superseded ones), lease frame, alarm frame, end frame
+//!   header frame, record frames (by key, then the superseded ones), lease frame, alarm frame, directory frame, end frame
 //! ```
 
 use std::collections::BTreeSet;
@@ -12,12 +12,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::command::Alarm;
+use crate::directory::Directory;
 use crate::record::{Event, Place, Record, Value};
 use crate::state::{Attached, Head, Lease, Logged, Past, State};
 use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64};
 
-/// The format this code writes and reads.
-const FORMAT: u8 = 1;
+/// The formats this code reads.
+const FORMATS: std::ops::RangeInclusive<u8> = WITHOUT_DIRECTORY..=WITH_DIRECTORY;
+/// What was written before there were users and roles, and still is while there never were any: members of an older version read it.
+const WITHOUT_DIRECTORY: u8 = 1;
+const WITH_DIRECTORY: u8 = 2;
 /// A frame is closed when it has grown to this.
 const FRAME_BYTES: usize = 256 * 1024;
 
@@ -27,6 +31,7 @@ const PAST: u8 = 3;
 const LEASES: u8 = 4;
 const ALARMS: u8 = 5;
 const END: u8 = 6;
+const DIRECTORY: u8 = 7;
 
 /// A stream that holds no whole state.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +46,7 @@ pub enum CorruptCheckpoint {
         frame: usize,
     },
     /// The stream was written by another version of the program, or is no checkpoint.
-    #[error("the checkpoint has format {0}, this program reads format {FORMAT}")]
+    #[error("the checkpoint has format {0}, this program reads formats up to {WITH_DIRECTORY}")]
     Format(u8),
     /// A frame's checksum is right, its content is not.
     #[error("the checkpoint has malformed content in frame {frame}")]
@@ -59,7 +64,8 @@ impl State {
             return self.forgotten().write_to(out);
         }
         let mut frames = Frames { out, payload: Vec::with_capacity(FRAME_BYTES + 4096) };
-        frames.payload.extend([HEADER, FORMAT]);
+        let format = if self.directory.is_untouched() { WITHOUT_DIRECTORY } else { WITH_DIRECTORY };
+        frames.payload.extend([HEADER, format]);
         put_u64(&mut frames.payload, self.applied_index);
         put_i64(&mut frames.payload, self.revision);
         put_i64(&mut frames.payload, self.compact_revision);
@@ -79,6 +85,11 @@ impl State {
             frames.payload.push(alarm.number());
         }
         frames.close()?;
+        if format == WITH_DIRECTORY {
+            frames.payload.push(DIRECTORY);
+            self.directory.write(&mut frames.payload);
+            frames.close()?;
+        }
         frames.payload.push(END);
         put_u64(&mut frames.payload, (self.heads.len() + self.history.len()) as u64);
         frames.close()
@@ -101,7 +112,7 @@ impl State {
             }
             if kind == HEADER {
                 let format = reader.u8().map_err(|Malformed| CorruptCheckpoint::Content { frame })?;
-                if format != FORMAT {
+                if !FORMATS.contains(&format) {
                     return Err(CorruptCheckpoint::Format(format));
                 }
             }
@@ -153,6 +164,7 @@ impl State {
                 }
                 self.alarms = Arc::new(alarms);
             }
+            DIRECTORY => self.directory = Arc::new(Directory::read(reader)?),
             END => {
                 let expected = reader.u64()?;
                 let whole = expected == (self.heads.len() + self.history.len()) as u64 && reader.is_empty();
@@ -264,7 +276,12 @@ fn read_frame(input: &mut dyn Read, frame: usize) -> Result<Bytes, CorruptCheckp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Command, Put, Range, Span};
+    use crate::{Access, Command, DirectoryChange, PasswordHash, Permission, Put, Range, Span};
+
+    /// What the first format is, in hexadecimal.
+    const GOLDEN: &[u8] =
+        b"050000008d91e9f601010304011000000098cfb0ed02036b65790576616c7565040004020e01000000a5a02d410304000000\
+                            d9a5e8f8040e780003000000b6efb8f405050102000000e3a5c56a0601";
 
     fn sample() -> State {
         let mut state = State::new();
@@ -309,6 +326,48 @@ mod tests {
         }
         assert!(back.all_events(901).eq(state.all_events(901)));
         assert_eq!(written(&back), bytes);
+    }
+
+    #[test]
+    fn users_and_roles_come_back_and_nobody_is_written_before_there_was_anybody() {
+        let mut state = sample();
+        let (format, before) = (9, written(&state));
+        assert_eq!(before[format], WITHOUT_DIRECTORY, "members of an older version read it");
+        let permission = Permission { access: Access::Write, span: Span::prefix("k") };
+        let changes = [
+            DirectoryChange::AddUser { name: "a".into(), password: Some(PasswordHash::new("hash".into())) },
+            DirectoryChange::AddUser { name: "b".into(), password: None },
+            DirectoryChange::AddRole { name: "r".into() },
+            DirectoryChange::GrantPermission { role: "r".into(), permission },
+            DirectoryChange::GrantRole { user: "b".into(), role: "r".into() },
+        ];
+        for (index, change) in (1502..).zip(changes) {
+            assert_eq!(state.apply(index, &Command::Directory(change)).result, Ok(crate::Reply::Directory));
+        }
+        let bytes = written(&state);
+        assert_eq!(bytes[format], WITH_DIRECTORY);
+        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is whole");
+        assert_eq!((back.directory(), written(&back)), (state.directory(), bytes));
+        let older = State::read_from(&mut &before[..]).expect("the older one is whole");
+        assert_eq!(older.directory(), &Directory::default());
+    }
+
+    #[test]
+    fn a_checkpoint_from_before_there_were_users_opens() {
+        let bytes = GOLDEN.as_chunks::<2>().0.iter().map(|[high, low]| {
+            let digit = |letter: u8| char::from(letter).to_digit(16).expect("hexadecimal");
+            u8::try_from(digit(*high) << 4 | digit(*low)).expect("a byte")
+        });
+        let bytes: Vec<u8> = bytes.collect();
+        let mut state = State::new();
+        let put = Put { key: "key".into(), value: Some("value".into()), lease: Some(7), want_previous: false };
+        state.apply(1, &Command::LeaseGrant { id: 7, ttl_seconds: 60 });
+        state.apply(2, &Command::Put(put));
+        let alarm = Command::Alarm { change: crate::AlarmChange::Raise, alarm: Alarm::NoSpace, member: 5 };
+        state.apply(3, &alarm);
+        let back = State::read_from(&mut &bytes[..]).expect("it is whole");
+        assert_eq!((back.hash_kv(0), back.alarms(), back.lease(7)), (state.hash_kv(0), state.alarms(), state.lease(7)));
+        assert_eq!(written(&state), bytes, "and is still written as it was");
     }
 
     #[test]

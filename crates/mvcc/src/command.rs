@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 pub use codec::CorruptCommand;
 
+use crate::directory::DirectoryChange;
 use crate::range::Range;
 use crate::{LeaseId, Revision, Span};
 
@@ -49,6 +50,8 @@ pub enum Command {
         /// The member concerned; when an alarm is lowered, 0 is every member.
         member: u64,
     },
+    /// Changes users or roles.
+    Directory(DirectoryChange),
 }
 
 /// Writes one key.
@@ -168,6 +171,7 @@ impl Command {
         match self {
             Command::Put(_) | Command::LeaseGrant { .. } => true,
             Command::Txn(txn) => txn.has_put(),
+            Command::Directory(change) => change.grows(),
             Command::Delete(_)
             | Command::LeaseRevoke { .. }
             | Command::LeaseCheckpoint { .. }

@@ -1,5 +1,6 @@
 //! Why a command or a query could not be done; the texts are etcd's, because clients match on them.
 
+use crate::directory::DirectoryError;
 use crate::{LeaseId, Revision};
 
 /// A request the state refused; it changed nothing.
@@ -29,6 +30,9 @@ pub enum Error {
     /// The lease exists already.
     #[error("etcdserver: lease already exists")]
     LeaseExists(LeaseId),
+    /// Users or roles are not as they would have to be.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// The log entry is not newer than what was applied.
     #[error("entry {index} was applied already")]
     AlreadyApplied {

@@ -1,12 +1,13 @@
 //! The key space of the store: revisions, leases, compaction and watches as a pure state machine.
 //!
-//! [`State`] is all keys in memory. It changes only by [`State::apply`] of a [`Command`] from the replicated log, so that members
+//! [`State`] is all keys in memory, and users and roles beside them. It changes only by [`State::apply`] of a [`Command`] from the replicated log, so that members
 //! which applied the same log hold the same state. Nothing here knows the time, a disk or a network.
 
 #[cfg(test)]
 mod arbitrary;
 mod checkpoint;
 mod command;
+mod directory;
 mod error;
 mod lessor;
 mod range;
@@ -21,6 +22,7 @@ pub use checkpoint::CorruptCheckpoint;
 pub use command::{
     Alarm, AlarmChange, Command, Compare, CorruptCommand, Delete, Operation, Put, Relation, Target, Txn,
 };
+pub use directory::{Access, Directory, DirectoryChange, DirectoryError, PasswordHash, Permission, User};
 pub use error::Error;
 pub use lessor::Lessor;
 pub use range::{Bounds, Range, RangeReply, Sort, SortBy};

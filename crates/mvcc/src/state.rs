@@ -1,4 +1,4 @@
-//! All keys, their history back to the last compaction, leases and alarms, in memory.
+//! All keys, their history back to the last compaction, leases, alarms, users and roles, in memory.
 //!
 //! ```text
 //!   heads    by key                 the newest record of each key, tombstones too until they are compacted
@@ -20,6 +20,7 @@ use std::sync::Arc;
 pub use apply::{OperationBody, OperationReply, Outcome, Reply};
 
 use crate::command::Alarm;
+use crate::directory::Directory;
 use crate::error::Error;
 use crate::range::{Range, RangeReply};
 use crate::record::{Event, Record};
@@ -46,6 +47,7 @@ pub struct State {
     /// The heads that have a lease.
     pub(crate) attached: Tree<Attached>,
     pub(crate) alarms: Arc<BTreeSet<(u64, Alarm)>>,
+    pub(crate) directory: Arc<Directory>,
     pub(crate) size_bytes: u64,
 }
 
@@ -92,6 +94,7 @@ impl State {
             leases: Tree::default(),
             attached: Tree::default(),
             alarms: Arc::default(),
+            directory: Arc::default(),
             size_bytes: 0,
         }
     }
@@ -139,6 +142,11 @@ impl State {
     /// The raised alarms, by member.
     pub fn alarms(&self) -> &BTreeSet<(u64, Alarm)> {
         &self.alarms
+    }
+
+    /// Users and roles.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// Whether nothing may grow.

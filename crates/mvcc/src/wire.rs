@@ -81,6 +81,30 @@ impl Reader {
     }
 }
 
+/// Writes how many there are and each of them.
+pub(crate) fn write_list<T>(
+    out: &mut Vec<u8>,
+    list: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+    write: impl Fn(&mut Vec<u8>, T),
+) {
+    let items = list.into_iter();
+    put_u64(out, items.len() as u64);
+    items.for_each(|item| write(out, item));
+}
+
+/// Reads what [`write_list`] wrote.
+pub(crate) fn read_list<T, E: From<Malformed>>(
+    reader: &mut Reader,
+    read: impl Fn(&mut Reader) -> Result<T, E>,
+) -> Result<Vec<T>, E> {
+    let len = usize::try_from(reader.u64()?).map_err(|_| Malformed)?;
+    // Every item takes at least a byte, so a length that lies is found out before memory is spent on it.
+    if len > reader.remaining() {
+        return Err(Malformed.into());
+    }
+    (0..len).map(|_| read(reader)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use mvcc::{Alarm, AlarmChange, Command, LeaseId, Outcome, State};
 pub use node::NodeBackend;
 
 use crate::node::DiskStats;
+use crate::peer::PeerTraffic;
 use crate::watch::Hub;
 
 /// How often it is looked whether all that was compacted is forgotten, for who waits for that.
@@ -30,6 +31,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn read_index(&self) -> impl Future<Output = Result<(), BackendError>> + Send;
     /// How the member stands.
     fn status(&self) -> Status;
+    /// What went to the other members and came from them.
+    fn peer_traffic(&self) -> Vec<PeerTraffic>;
     /// The members as this one knows them.
     fn members(&self) -> Vec<Member>;
     /// Changes the members; returns the member concerned, if it still is one.

@@ -4,6 +4,7 @@
 
 mod auth;
 mod authority;
+mod calls;
 mod check;
 mod cluster;
 pub mod compactor;
@@ -14,6 +15,8 @@ mod http;
 mod kv;
 mod lease;
 mod maintenance;
+mod metrics;
+mod password;
 pub mod proto;
 mod serve;
 mod status;
@@ -28,6 +31,7 @@ use tonic::Status;
 
 pub use serve::{Endpoint, Routers, ServeError, maintenance, router, routers, serve};
 
+use self::calls::Calls;
 use self::proto::etcdserverpb::ResponseHeader;
 use crate::backend::{Backend, propose_within};
 
@@ -74,11 +78,12 @@ pub(crate) struct Server<B> {
     config: Arc<Config>,
     /// Commands that were proposed here and did not come through.
     failed: Arc<AtomicU64>,
+    calls: Arc<Calls>,
 }
 
 impl<B: Backend> Server<B> {
     pub(crate) fn new(backend: B, config: Config) -> Self {
-        Self { backend, config: Arc::new(config), failed: Arc::default() }
+        Self { backend, config: Arc::new(config), failed: Arc::default(), calls: Arc::default() }
     }
 
     fn header(&self, revision: mvcc::Revision) -> Option<ResponseHeader> {

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::checkpoint::CheckpointError;
 use crate::disk::{Disk, FileDisk};
 use crate::open::{self, OpenError};
-use crate::peer::{self, Tls};
+use crate::peer::{self, PeerTraffic, Tls, Traffic};
 use crate::replica::Answer;
 use crate::shelf::Shelf;
 pub use writer::{DiskStats, SYNC_BUCKETS_MICROS};
@@ -191,6 +191,7 @@ struct Shared {
     /// Whether reads need to ask nobody. The task says that they do before it hears anything by which somebody else could come to lead.
     reads_freely: Arc<AtomicBool>,
     patience: Duration,
+    traffic: Traffic,
 }
 
 type Reply<T> = oneshot::Sender<T>;
@@ -232,6 +233,7 @@ impl Node {
             stopped: started.stopped,
             reads_freely: started.reads_freely,
             patience,
+            traffic: started.traffic,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -287,6 +289,11 @@ impl Node {
     /// How the member stands.
     pub fn status(&self) -> NodeStatus {
         self.shared.status.borrow().clone()
+    }
+
+    /// What went to the other members and came from them since the start.
+    pub fn peer_traffic(&self) -> Vec<PeerTraffic> {
+        self.shared.traffic.told()
     }
 
     /// Hears of every change of leader.
@@ -382,7 +389,13 @@ fn open_directory(config: &Config) -> Result<OpenedDirectory, StartError> {
 }
 
 /// What peers are told and asked by.
-fn listen(config: &mut Config, shelf: &Shelf, group: &watch::Receiver<Group>, inbound: &mpsc::Sender<peer::Inbound>) {
+fn listen(
+    config: &mut Config,
+    shelf: &Shelf,
+    group: &watch::Receiver<Group>,
+    inbound: &mpsc::Sender<peer::Inbound>,
+    traffic: &Traffic,
+) {
     for socket in config.listeners.drain(..) {
         let listener = peer::Listener {
             cluster: config.cluster_id,
@@ -391,6 +404,7 @@ fn listen(config: &mut Config, shelf: &Shelf, group: &watch::Receiver<Group>, in
             shelf: shelf.clone(),
             group: group.clone(),
             inbound: inbound.clone(),
+            traffic: traffic.clone(),
         };
         tokio::spawn(peer::listen(socket, listener));
     }

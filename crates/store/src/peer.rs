@@ -13,14 +13,17 @@ mod frame;
 mod links;
 mod listen;
 mod tls;
+mod traffic;
 
 use std::net::SocketAddr;
 
 pub(crate) use frame::{Frame, LeaseAnswer};
 pub use links::{DialError, members_of};
-pub(crate) use links::{Links, Stream, stream_snapshot};
+pub(crate) use links::{Identity, Links, Stream, stream_snapshot};
 pub(crate) use listen::{Inbound, Listener, listen};
 pub use tls::{Tls, TlsError};
+pub(crate) use traffic::{Heartbeats, Traffic};
+pub use traffic::{PeerTraffic, ROUND_TRIP_BUCKETS_MICROS};
 
 /// Where a peer is, from its URL.
 #[derive(Clone, Debug, Eq, PartialEq)]

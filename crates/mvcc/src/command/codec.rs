@@ -4,8 +4,9 @@ use bytes::Bytes;
 
 use super::{Alarm, AlarmChange, Command, Compare, Delete, Operation, Put, Relation, Target, Txn};
 use crate::Span;
+use crate::directory::DirectoryChange;
 use crate::range::{Bounds, Range, Sort, SortBy};
-use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64};
+use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64, read_list, write_list};
 
 /// The format this code writes. A later one adds its own reader and keeps this one: logs outlive programs.
 const FORMAT: u8 = 1;
@@ -123,6 +124,10 @@ impl Command {
                 out.push(alarm.number());
                 put_u64(out, *member);
             }
+            Command::Directory(change) => {
+                out.push(9);
+                change.write(out);
+            }
         }
     }
 }
@@ -157,7 +162,9 @@ fn read_command(reader: &mut Reader) -> Result<Command, CorruptCommand> {
         3 => Command::Txn(read_txn(reader, 0)?),
         4 => Command::LeaseGrant { id: reader.i64()?, ttl_seconds: reader.i64()? },
         5 => Command::LeaseRevoke { id: reader.i64()? },
-        6 => Command::LeaseCheckpoint { remaining: read_list(reader, |reader| Ok((reader.i64()?, reader.i64()?)))? },
+        6 => Command::LeaseCheckpoint {
+            remaining: read_list(reader, |reader| Ok::<_, Malformed>((reader.i64()?, reader.i64()?)))?,
+        },
         7 => Command::Compact { revision: reader.i64()? },
         8 => Command::Alarm {
             change: match reader.u8()? {
@@ -171,25 +178,9 @@ fn read_command(reader: &mut Reader) -> Result<Command, CorruptCommand> {
             },
             member: reader.u64()?,
         },
+        9 => Command::Directory(DirectoryChange::read(reader)?),
         value => return Err(CorruptCommand::Unknown { field: "command", value }),
     })
-}
-
-fn write_list<T>(out: &mut Vec<u8>, list: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
-    put_u64(out, list.len() as u64);
-    list.iter().for_each(|item| write(out, item));
-}
-
-fn read_list<T>(
-    reader: &mut Reader,
-    read: impl Fn(&mut Reader) -> Result<T, CorruptCommand>,
-) -> Result<Vec<T>, CorruptCommand> {
-    let len = usize::try_from(reader.u64()?).map_err(|_| CorruptCommand::Malformed)?;
-    // Every item takes at least a byte, so a length that lies is found out before memory is spent on it.
-    if len > reader.remaining() {
-        return Err(CorruptCommand::Malformed);
-    }
-    (0..len).map(|_| read(reader)).collect()
 }
 
 const HAS_VALUE: u8 = 1;

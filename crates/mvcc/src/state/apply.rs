@@ -57,6 +57,8 @@ pub enum Reply {
     Compacted,
     /// To a change of alarms: those that changed.
     Alarms(Vec<(u64, Alarm)>),
+    /// To a change of users or roles.
+    Directory,
 }
 
 /// What one operation of a transaction answers.
@@ -120,6 +122,10 @@ impl State {
             }
             Command::Compact { revision } => self.compact(*revision).map(|()| Reply::Compacted),
             Command::Alarm { change, alarm, member } => Ok(Reply::Alarms(self.change_alarm(*change, *alarm, *member))),
+            Command::Directory(change) => {
+                Arc::make_mut(&mut self.directory).apply(change)?;
+                Ok(Reply::Directory)
+            }
         }
     }
 

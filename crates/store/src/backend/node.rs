@@ -5,6 +5,7 @@ use mvcc::{Alarm, Command, LeaseId, Outcome, State};
 
 use super::{Backend, BackendError, Member, MemberChange, Status};
 use crate::node::{LeaseError, MoveError, Node, ProposeError, ReadError};
+use crate::peer::PeerTraffic;
 use crate::watch::Hub;
 
 /// How long a change of members may take to be seen here after it was made.
@@ -88,6 +89,10 @@ impl Backend for NodeBackend {
             pending: status.commit.saturating_sub(status.applied),
             disk: status.disk,
         }
+    }
+
+    fn peer_traffic(&self) -> Vec<PeerTraffic> {
+        self.node.peer_traffic()
     }
 
     fn members(&self) -> Vec<Member> {

@@ -1,15 +1,20 @@
-//! The Auth service of a store that knows clients by their certificates and keeps no users.
+//! The Auth service: users and roles are kept as etcd keeps them while authentication is off, which it always is.
 
+use mvcc::{Access, Command, Directory, DirectoryChange, Permission, Span, User};
 use tonic::{Request, Response, Status};
 
-use super::Server;
-use super::proto::etcdserverpb as pb;
+use super::proto::{authpb, etcdserverpb as pb};
+use super::{Server, password, status};
 use crate::backend::Backend;
 
 #[tonic::async_trait]
 impl<B: Backend> pb::auth_server::Auth for Server<B> {
+    // DEVIATION: authentication cannot be enabled. Users and roles are kept, and clients told apart by their certificates.
     async fn auth_enable(&self, _: Request<pb::AuthEnableRequest>) -> Result<Response<pb::AuthEnableResponse>, Status> {
-        Err(Status::failed_precondition("etcdserver: root user does not exist"))
+        self.look(Directory::check_root).await?.map_err(status::of_directory)?;
+        Err(Status::unimplemented(
+            "etcdserver: authentication cannot be enabled in this store; restrict clients by their certificates",
+        ))
     }
 
     async fn auth_disable(
@@ -20,7 +25,8 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
     }
 
     async fn auth_status(&self, _: Request<pb::AuthStatusRequest>) -> Result<Response<pb::AuthStatusResponse>, Status> {
-        Ok(Response::new(pb::AuthStatusResponse { header: self.header_now(), enabled: false, auth_revision: 1 }))
+        let auth_revision = self.look(Directory::revision).await?;
+        Ok(Response::new(pb::AuthStatusResponse { header: self.header_now(), enabled: false, auth_revision }))
     }
 
     async fn authenticate(
@@ -30,95 +36,159 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         Err(Status::failed_precondition("etcdserver: authentication is not enabled"))
     }
 
-    async fn user_add(&self, _: Request<pb::AuthUserAddRequest>) -> Result<Response<pb::AuthUserAddResponse>, Status> {
-        Err(not_kept())
+    async fn user_add(
+        &self,
+        request: Request<pb::AuthUserAddRequest>,
+    ) -> Result<Response<pb::AuthUserAddResponse>, Status> {
+        let pb::AuthUserAddRequest { name, password, options, .. } = self.sized(request)?;
+        let has_password = !options.is_some_and(|options| options.no_password);
+        let password = if has_password { Some(password::hashed(password).await?) } else { None };
+        let header = self.direct(DirectoryChange::AddUser { name, password }).await?;
+        Ok(Response::new(pb::AuthUserAddResponse { header }))
     }
 
-    async fn user_get(&self, _: Request<pb::AuthUserGetRequest>) -> Result<Response<pb::AuthUserGetResponse>, Status> {
-        Err(no_user())
+    async fn user_get(
+        &self,
+        request: Request<pb::AuthUserGetRequest>,
+    ) -> Result<Response<pb::AuthUserGetResponse>, Status> {
+        let name = request.into_inner().name;
+        let roles = |user: &User| user.roles.iter().cloned().collect();
+        let roles = self.look(|directory| directory.user(&name).map(roles)).await?.map_err(status::of_directory)?;
+        Ok(Response::new(pb::AuthUserGetResponse { header: self.header_now(), roles }))
     }
 
     async fn user_list(
         &self,
         _: Request<pb::AuthUserListRequest>,
     ) -> Result<Response<pb::AuthUserListResponse>, Status> {
-        Ok(Response::new(pb::AuthUserListResponse { header: self.header_now(), users: Vec::new() }))
+        let users = self.look(|directory| directory.users().map(str::to_owned).collect()).await?;
+        Ok(Response::new(pb::AuthUserListResponse { header: self.header_now(), users }))
     }
 
     async fn user_delete(
         &self,
-        _: Request<pb::AuthUserDeleteRequest>,
+        request: Request<pb::AuthUserDeleteRequest>,
     ) -> Result<Response<pb::AuthUserDeleteResponse>, Status> {
-        Err(no_user())
+        let name = self.sized(request)?.name;
+        let header = self.direct(DirectoryChange::DeleteUser { name }).await?;
+        Ok(Response::new(pb::AuthUserDeleteResponse { header }))
     }
 
     async fn user_change_password(
         &self,
-        _: Request<pb::AuthUserChangePasswordRequest>,
+        request: Request<pb::AuthUserChangePasswordRequest>,
     ) -> Result<Response<pb::AuthUserChangePasswordResponse>, Status> {
-        Err(no_user())
+        let pb::AuthUserChangePasswordRequest { name, password, .. } = self.sized(request)?;
+        let password = password::hashed(password).await?;
+        let header = self.direct(DirectoryChange::SetPassword { name, password }).await?;
+        Ok(Response::new(pb::AuthUserChangePasswordResponse { header }))
     }
 
     async fn user_grant_role(
         &self,
-        _: Request<pb::AuthUserGrantRoleRequest>,
+        request: Request<pb::AuthUserGrantRoleRequest>,
     ) -> Result<Response<pb::AuthUserGrantRoleResponse>, Status> {
-        Err(no_user())
+        let pb::AuthUserGrantRoleRequest { user, role } = self.sized(request)?;
+        let header = self.direct(DirectoryChange::GrantRole { user, role }).await?;
+        Ok(Response::new(pb::AuthUserGrantRoleResponse { header }))
     }
 
     async fn user_revoke_role(
         &self,
-        _: Request<pb::AuthUserRevokeRoleRequest>,
+        request: Request<pb::AuthUserRevokeRoleRequest>,
     ) -> Result<Response<pb::AuthUserRevokeRoleResponse>, Status> {
-        Err(no_user())
+        let pb::AuthUserRevokeRoleRequest { name, role } = self.sized(request)?;
+        let header = self.direct(DirectoryChange::RevokeRole { user: name, role }).await?;
+        Ok(Response::new(pb::AuthUserRevokeRoleResponse { header }))
     }
 
-    async fn role_add(&self, _: Request<pb::AuthRoleAddRequest>) -> Result<Response<pb::AuthRoleAddResponse>, Status> {
-        Err(not_kept())
+    async fn role_add(
+        &self,
+        request: Request<pb::AuthRoleAddRequest>,
+    ) -> Result<Response<pb::AuthRoleAddResponse>, Status> {
+        let name = self.sized(request)?.name;
+        let header = self.direct(DirectoryChange::AddRole { name }).await?;
+        Ok(Response::new(pb::AuthRoleAddResponse { header }))
     }
 
-    async fn role_get(&self, _: Request<pb::AuthRoleGetRequest>) -> Result<Response<pb::AuthRoleGetResponse>, Status> {
-        Err(no_role())
+    async fn role_get(
+        &self,
+        request: Request<pb::AuthRoleGetRequest>,
+    ) -> Result<Response<pb::AuthRoleGetResponse>, Status> {
+        let role = request.into_inner().role;
+        let granted = self.look(|directory| directory.permissions(&role)).await?.map_err(status::of_directory)?;
+        let perm = granted.into_iter().map(told).collect();
+        Ok(Response::new(pb::AuthRoleGetResponse { header: self.header_now(), perm }))
     }
 
     async fn role_list(
         &self,
         _: Request<pb::AuthRoleListRequest>,
     ) -> Result<Response<pb::AuthRoleListResponse>, Status> {
-        Ok(Response::new(pb::AuthRoleListResponse { header: self.header_now(), roles: Vec::new() }))
+        let roles = self.look(|directory| directory.roles().map(str::to_owned).collect()).await?;
+        Ok(Response::new(pb::AuthRoleListResponse { header: self.header_now(), roles }))
     }
 
     async fn role_delete(
         &self,
-        _: Request<pb::AuthRoleDeleteRequest>,
+        request: Request<pb::AuthRoleDeleteRequest>,
     ) -> Result<Response<pb::AuthRoleDeleteResponse>, Status> {
-        Err(no_role())
+        let name = self.sized(request)?.role;
+        let header = self.direct(DirectoryChange::DeleteRole { name }).await?;
+        Ok(Response::new(pb::AuthRoleDeleteResponse { header }))
     }
 
     async fn role_grant_permission(
         &self,
-        _: Request<pb::AuthRoleGrantPermissionRequest>,
+        request: Request<pb::AuthRoleGrantPermissionRequest>,
     ) -> Result<Response<pb::AuthRoleGrantPermissionResponse>, Status> {
-        Err(no_role())
+        let pb::AuthRoleGrantPermissionRequest { name, perm } = self.sized(request)?;
+        let permission = perm.and_then(asked).ok_or_else(|| status::invalid("etcdserver: permission not given"))?;
+        let header = self.direct(DirectoryChange::GrantPermission { role: name, permission }).await?;
+        Ok(Response::new(pb::AuthRoleGrantPermissionResponse { header }))
     }
 
     async fn role_revoke_permission(
         &self,
-        _: Request<pb::AuthRoleRevokePermissionRequest>,
+        request: Request<pb::AuthRoleRevokePermissionRequest>,
     ) -> Result<Response<pb::AuthRoleRevokePermissionResponse>, Status> {
-        Err(no_role())
+        let pb::AuthRoleRevokePermissionRequest { role, key, range_end } = self.sized(request)?;
+        let header =
+            self.direct(DirectoryChange::RevokePermission { role, span: Span::from_wire(key, range_end) }).await?;
+        Ok(Response::new(pb::AuthRoleRevokePermissionResponse { header }))
     }
 }
 
-// DEVIATION: users and roles are not kept, so they can be listed (there are none) but not added.
-fn not_kept() -> Status {
-    Status::unimplemented("etcdserver: this store keeps no users and roles; restrict clients by their certificates")
+impl<B: Backend> Server<B> {
+    /// What is asked for, if it is not too large to be replicated.
+    fn sized<M: prost::Message>(&self, request: Request<M>) -> Result<M, Status> {
+        let request = request.into_inner();
+        self.check_size(&request)?;
+        Ok(request)
+    }
+
+    /// Changes users or roles; the header of the answer.
+    async fn direct(&self, change: DirectoryChange) -> Result<Option<pb::ResponseHeader>, Status> {
+        let (revision, _) = self.apply(Command::Directory(change)).await?;
+        Ok(self.header(revision))
+    }
+
+    /// Looks at users and roles as they are when asked.
+    async fn look<R>(&self, look: impl FnOnce(&Directory) -> R) -> Result<R, Status> {
+        self.backend.read_index().await.map_err(status::of_backend)?;
+        Ok(self.backend.view(|state| look(state.directory())))
+    }
 }
 
-fn no_user() -> Status {
-    Status::failed_precondition("etcdserver: user name not found")
+fn asked(permission: authpb::Permission) -> Option<Permission> {
+    let access = u8::try_from(permission.perm_type).ok().and_then(Access::from_number)?;
+    Some(Permission { access, span: Span::from_wire(permission.key, permission.range_end) })
 }
 
-fn no_role() -> Status {
-    Status::failed_precondition("etcdserver: role name not found")
+fn told(permission: Permission) -> authpb::Permission {
+    authpb::Permission {
+        perm_type: permission.access.number().into(),
+        range_end: permission.span.wire_end(),
+        key: permission.span.start,
+    }
 }

@@ -1,7 +1,6 @@
-//! The end points beside gRPC: health, metrics, version.
+//! The end points beside gRPC: health, version, and where metrics are read.
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::extract::{RawQuery, State as Shared};
@@ -12,7 +11,6 @@ use mvcc::Alarm;
 
 use super::{CLUSTER_VERSION, Server, VERSION};
 use crate::backend::Backend;
-use crate::node::{DiskStats, SYNC_BUCKETS_MICROS};
 
 /// Something that must hold for a member to be well. The names are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,77 +142,5 @@ async fn version_text() -> impl IntoResponse {
 }
 
 async fn metrics<B: Backend>(Shared(server): Shared<Server<B>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], render(&server))
-}
-
-fn render<B: Backend>(server: &Server<B>) -> String {
-    let status = server.backend.status();
-    let (watchers, behind) = server.backend.hub().counts();
-    let (revision, compact, keys, bytes, leases) = server.backend.view(|state| {
-        (state.revision(), state.compact_revision(), state.key_count(), state.size_bytes(), state.leases().count())
-    });
-    let quota = server.config.quota_bytes.unwrap_or(0);
-    let leads = status.leader != 0 && status.leader == server.backend.id();
-    let mut out = String::with_capacity(4096);
-    let mut metric = |name: &str, kind: &str, help: &str, value: &dyn std::fmt::Display| {
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
-    };
-    let (gauge, counter) = ("gauge", "counter");
-    metric("etcd_server_has_leader", gauge, "Whether there is a leader.", &u8::from(status.leader != 0));
-    metric("etcd_server_is_leader", gauge, "Whether this member is the leader.", &u8::from(leads));
-    metric("etcd_server_is_learner", gauge, "Whether this member does not vote.", &u8::from(status.learner));
-    metric("etcd_server_leader_changes_seen_total", counter, "Changes of leader seen.", &status.leader_changes);
-    metric("etcd_server_proposals_committed_total", gauge, "Entries a majority has.", &status.commit_index);
-    metric("etcd_server_proposals_applied_total", gauge, "Entries applied here.", &status.applied_index);
-    metric("etcd_server_proposals_pending", gauge, "Commands proposed and not applied.", &status.pending);
-    let failed = server.failed.load(Ordering::Relaxed);
-    metric("etcd_server_proposals_failed_total", counter, "Commands that did not come through.", &failed);
-    metric("etcd_server_quota_backend_bytes", gauge, "Bytes the records may take.", &quota);
-    metric("etcd_mvcc_db_total_size_in_bytes", gauge, "Bytes of log and checkpoints.", &status.disk_bytes);
-    metric("etcd_mvcc_db_total_size_in_use_in_bytes", gauge, "Bytes of the records.", &bytes);
-    metric("etcd_debugging_mvcc_keys_total", gauge, "Keys.", &keys);
-    metric("etcd_debugging_mvcc_current_revision", gauge, "The last revision.", &revision);
-    metric("etcd_debugging_mvcc_compact_revision", gauge, "The oldest readable revision.", &compact.max(0));
-    metric("etcd_debugging_mvcc_watcher_total", gauge, "Watchers.", &watchers);
-    metric("etcd_debugging_mvcc_slow_watcher_total", gauge, "Watchers with something to read.", &behind);
-    metric("etcd_debugging_lease_total", gauge, "Leases.", &leases);
-    metric("process_resident_memory_bytes", gauge, "Resident memory size in bytes.", &resident_bytes());
-    write_syncs(&mut out, &status.disk);
-    let _ = writeln!(
-        out,
-        "# HELP etcd_server_version The version this server says it is.\n# TYPE etcd_server_version gauge\n\
-         etcd_server_version{{server_version=\"{VERSION}\"}} 1"
-    );
-    let _ = writeln!(
-        out,
-        "# HELP etcd_server_id This member's id.\n# TYPE etcd_server_id gauge\n\
-         etcd_server_id{{server_id=\"{:x}\"}} 1",
-        server.backend.id()
-    );
-    out
-}
-
-fn write_syncs(out: &mut String, disk: &DiskStats) {
-    let name = "etcd_disk_wal_fsync_duration_seconds";
-    let _ = writeln!(out, "# HELP {name} How long syncs of the log took.\n# TYPE {name} histogram");
-    let mut below = 0;
-    for (micros, count) in SYNC_BUCKETS_MICROS.iter().zip(disk.buckets) {
-        below += count;
-        let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {below}", seconds(*micros));
-    }
-    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {}", disk.syncs);
-    let _ = writeln!(out, "{name}_sum {}\n{name}_count {}", seconds(disk.sync_micros), disk.syncs);
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a metric is approximate")]
-fn seconds(micros: u64) -> f64 {
-    micros as f64 / 1e6
-}
-
-/// The memory of this process; 0 where the system does not tell.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kibibytes =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], super::metrics::text(&server))
 }

@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tonic::service::Routes;
 
 use super::authority::Mended;
+use super::calls::Counting;
 use super::gate::Gate;
 use super::proto::{etcdserverpb as pb, v3electionpb, v3lockpb};
 use super::tls::ServerTls;
@@ -127,6 +128,8 @@ pub fn routers<B: Backend>(backend: B, config: Config) -> Routers {
         .add_service(v3lockpb::lock_server::LockServer::new(server.clone()))
         .add_service(v3electionpb::election_server::ElectionServer::new(server.clone()));
     let grpc = grpc.into_axum_router().layer(Gate::new(server.clone()));
+    // Outside the gate: what it refuses was called, too.
+    let grpc = grpc.layer(Counting(server.calls.clone()));
     let observers = http::observation(server);
     Routers { clients: grpc.merge(observers.clone()).merge(http::version()), observers }
 }

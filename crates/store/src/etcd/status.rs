@@ -1,5 +1,6 @@
 //! The gRPC status that etcd gives each error.
 
+use mvcc::DirectoryError;
 use tonic::{Code, Status};
 
 use crate::backend::BackendError;
@@ -14,7 +15,25 @@ pub(super) fn of_mvcc(error: mvcc::Error) -> Status {
         mvcc::Error::KeyNotFound => Code::InvalidArgument,
         mvcc::Error::LeaseNotFound(_) => Code::NotFound,
         mvcc::Error::LeaseExists(_) => Code::FailedPrecondition,
+        mvcc::Error::Directory(error) => return of_directory(*error),
         mvcc::Error::AlreadyApplied { .. } => Code::Internal,
+    };
+    Status::new(code, error.to_string())
+}
+
+/// The status of a request about users or roles that are not as it takes them to be.
+pub(super) fn of_directory(error: DirectoryError) -> Status {
+    use DirectoryError as E;
+    let code = match error {
+        E::UserEmpty | E::RoleEmpty | E::InvalidManagement => Code::InvalidArgument,
+        E::UserExists
+        | E::UserNotFound
+        | E::RoleExists
+        | E::RoleNotFound
+        | E::RoleNotGranted
+        | E::PermissionNotGranted
+        | E::RootUserNotFound
+        | E::RootRoleNotGranted => Code::FailedPrecondition,
     };
     Status::new(code, error.to_string())
 }

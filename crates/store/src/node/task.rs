@@ -19,7 +19,7 @@ use super::{
 };
 use crate::checkpoint;
 use crate::disk::FileDisk;
-use crate::peer::{Frame, Inbound, LeaseAnswer, Links, stream_snapshot};
+use crate::peer::{Frame, Heartbeats, Identity, Inbound, LeaseAnswer, Links, Traffic, stream_snapshot};
 use crate::replica::{Options, Replica, ReplicaError, Room, Step, Stream};
 use crate::shelf::Shelf;
 
@@ -30,6 +30,7 @@ pub(super) struct Started {
     pub group: watch::Receiver<Group>,
     pub stopped: watch::Receiver<Option<StopReason>>,
     pub reads_freely: Arc<AtomicBool>,
+    pub traffic: Traffic,
 }
 
 /// Requests taken in one go: one append to the log.
@@ -47,6 +48,7 @@ struct Task {
     patience: Duration,
     replica: Replica,
     links: Links,
+    heartbeats: Heartbeats,
     jobs: mpsc::Sender<Job>,
     waiters: Waiters,
     reads: BTreeMap<u64, Reader>,
@@ -121,8 +123,11 @@ pub(super) fn start(
     let (internal_sender, internal) = mpsc::channel(64);
     let (inbound_sender, inbound) = mpsc::channel(INBOUND_MAX);
     let (group, group_watch) = watch::channel(replica.member().group().clone());
-    super::listen(&mut config, &shelf, &group_watch, &inbound_sender);
-    let links = Links::new(config.cluster_id, config.id, config.tls.clone(), lost_sender);
+    let traffic = Traffic::default();
+    let identity =
+        Identity { cluster: config.cluster_id, id: config.id, tls: config.tls.clone(), traffic: traffic.clone() };
+    super::listen(&mut config, &shelf, &group_watch, &inbound_sender, &traffic);
+    let links = Links::new(identity, lost_sender);
     let state = replica.state();
     let (status, status_watch) = watch::channel(initial_status());
     let (stopped_sender, stopped) = watch::channel(None);
@@ -133,6 +138,7 @@ pub(super) fn start(
         patience,
         replica,
         links,
+        heartbeats: Heartbeats::default(),
         jobs,
         waiters: Waiters::default(),
         reads: BTreeMap::new(),
@@ -161,7 +167,7 @@ pub(super) fn start(
         let _ = tokio::task::spawn_blocking(move || handle.join()).await;
         let _ = stopped_sender.send(Some(reason));
     });
-    Started { state, status: status_watch, group: group_watch, stopped, reads_freely }
+    Started { state, status: status_watch, group: group_watch, stopped, reads_freely, traffic }
 }
 
 struct Inputs {
@@ -213,7 +219,10 @@ impl Task {
                         return StopReason::Failed(Arc::new(error));
                     }
                 }
-                Some(peer) = inputs.lost.recv() => self.replica.unreachable(peer),
+                Some(peer) = inputs.lost.recv() => {
+                    self.heartbeats.lost(peer);
+                    self.replica.unreachable(peer);
+                }
                 Some(internal) = inputs.internal.recv() => self.internal(internal).await,
                 _ = ticker.tick(), if ticks => self.tick(),
                 // What waits comes first; then the next part is forgotten.
@@ -350,7 +359,14 @@ impl Task {
 
     fn inbound(&mut self, inbound: Inbound) -> Result<(), ReplicaError> {
         match inbound {
-            Inbound::Frame(from, Frame::Message(message)) => self.replica.message(from, *message),
+            Inbound::Frame(from, Frame::Message(message)) => {
+                if message.is_heartbeat_answer()
+                    && let Some(took) = self.heartbeats.answered(from, Instant::now())
+                {
+                    self.links.identity().traffic.of(from).round_trip(took);
+                }
+                self.replica.message(from, *message)
+            }
             Inbound::Frame(from, Frame::Lease { request, lease, renew }) => {
                 if self.replica.member().status().role == Role::Leader {
                     self.read(Reader::PeerLease { lease, renew, peer: from, request });
@@ -376,6 +392,7 @@ impl Task {
                 if has_room { self.replica.snapshot(from, *message, *state) } else { Ok(()) }
             }
             Inbound::HungUp(peer) => {
+                self.heartbeats.lost(peer);
                 self.replica.hung_up(peer);
                 Ok(())
             }
@@ -447,8 +464,11 @@ impl Task {
 
     async fn step(&mut self, step: Step) {
         for (to, message) in step.send {
+            let is_heartbeat = message.is_heartbeat();
             if !self.links.send(to, &Frame::Message(Box::new(message))) {
                 self.replica.unreachable(to);
+            } else if is_heartbeat {
+                self.heartbeats.sent(to, Instant::now());
             }
         }
         if let Some(write) = step.write {
@@ -468,6 +488,9 @@ impl Task {
             self.confirmed(token);
         }
         if let Some(status) = step.changed {
+            if status.role != Role::Leader {
+                self.heartbeats = Heartbeats::default();
+            }
             if status.leader != 0 && status.leader != self.status.borrow().leader {
                 self.leader_changes += 1;
                 tracing::info!(leader = format!("{:x}", status.leader), term = status.term, "a leader was elected");

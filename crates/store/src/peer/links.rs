@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
 use super::frame::{Frame, Greeting, Purpose, WELCOME, put_frame, read_frame};
+use super::traffic::{Counts, Traffic};
 use super::{Address, AddressError, Tls};
 
 /// Why a peer could not be spoken to.
@@ -58,6 +59,8 @@ pub(crate) struct Identity {
     pub cluster: u64,
     pub id: u64,
     pub tls: Option<Tls>,
+    /// Where what is sent is counted.
+    pub traffic: Traffic,
 }
 
 /// Links to all other members; dropped links end their tasks.
@@ -74,8 +77,8 @@ struct Link {
 
 impl Links {
     /// `lost` hears of peers that frames could not be delivered to.
-    pub(crate) fn new(cluster: u64, id: u64, tls: Option<Tls>, lost: mpsc::Sender<u64>) -> Self {
-        Self { identity: Identity { cluster, id, tls }, links: BTreeMap::new(), lost }
+    pub(crate) fn new(identity: Identity, lost: mpsc::Sender<u64>) -> Self {
+        Self { identity, links: BTreeMap::new(), lost }
     }
 
     pub(crate) fn identity(&self) -> &Identity {
@@ -85,6 +88,7 @@ impl Links {
     /// Brings the links in line with the group.
     pub(crate) fn follow(&mut self, group: &Group) {
         let own = self.identity.id;
+        self.identity.traffic.keep(|peer| group.member(peer).is_some());
         self.links.retain(|id, link| group.member(*id).is_some_and(|peer| peer.peer_urls == link.urls));
         for peer in group.members().filter(|peer| peer.id != own) {
             if !self.links.contains_key(&peer.id) {
@@ -119,12 +123,15 @@ async fn run(
     lost: mpsc::Sender<u64>,
 ) {
     let mut wait = REDIAL_MIN;
+    let traffic = identity.traffic.of(to);
     // Nothing to say, no connection: an idle cluster's heartbeats keep it up.
     while let Some(first) = frames.recv().await {
         match dial(&identity, to, &urls, Purpose::Messages).await {
             Ok(mut stream) => {
                 wait = REDIAL_MIN;
-                let ended = write_frames(&mut stream, first, &mut frames).await;
+                let connection = traffic.clone().connected();
+                let ended = write_frames(&mut stream, first, &mut frames, &traffic).await;
+                drop(connection);
                 if let Err(error) = ended {
                     tracing::debug!(peer = format!("{to:x}"), %error, "the connection to a peer ended");
                 }
@@ -145,6 +152,7 @@ async fn write_frames(
     stream: &mut Box<dyn Stream>,
     first: Bytes,
     frames: &mut mpsc::Receiver<Bytes>,
+    traffic: &Counts,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     let mut next = Some(first);
@@ -160,6 +168,7 @@ async fn write_frames(
             stream.flush().await
         };
         tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        traffic.sent(buffer.len());
         buffer.clear();
         next = tokio::select! {
             frame = frames.recv() => frame,
@@ -180,6 +189,7 @@ pub(crate) async fn stream_snapshot(
     message: Message,
 ) -> Result<(), DialError> {
     let mut stream = dial(&identity, to, &urls, Purpose::Snapshot).await?;
+    let traffic = identity.traffic.of(to);
     let (chunks, mut received) = mpsc::channel::<Bytes>(4);
     let writer = tokio::task::spawn_blocking(move || {
         use std::io::Write as _;
@@ -188,6 +198,7 @@ pub(crate) async fn stream_snapshot(
     });
     while let Some(chunk) = received.recv().await {
         write_one(&mut stream, &chunk).await?;
+        traffic.sent(chunk.len());
     }
     writer.await.map_err(io::Error::other)??;
     write_one(&mut stream, &[]).await?;
@@ -199,7 +210,7 @@ pub(crate) async fn stream_snapshot(
 
 /// Asks the members behind some URLs who they are; the first that answers counts.
 pub async fn members_of(urls: &[String], tls: Option<&Tls>) -> Result<(u64, Vec<Peer>), DialError> {
-    let identity = Identity { cluster: 0, id: 0, tls: tls.cloned() };
+    let identity = Identity { cluster: 0, id: 0, tls: tls.cloned(), traffic: Traffic::default() };
     let mut last = DialError::Nobody;
     for url in urls {
         match ask_members(&identity, url).await {

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use super::Tls;
 use super::frame::{Frame, Greeting, Purpose, REFUSED, WELCOME, invalid, put_frame, read_frame};
 use super::links::Stream;
+use super::traffic::Traffic;
 use crate::shelf::Shelf;
 
 /// What came from a peer.
@@ -37,6 +38,8 @@ pub(crate) struct Listener {
     pub shelf: Shelf,
     pub group: watch::Receiver<Group>,
     pub inbound: mpsc::Sender<Inbound>,
+    /// Where what is heard is counted.
+    pub traffic: Traffic,
 }
 
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,9 +122,11 @@ impl Listener {
 }
 
 async fn messages(stream: Box<dyn Stream>, from: u64, listener: &Listener) -> io::Result<()> {
+    let traffic = listener.traffic.of(from);
     let mut stream = tokio::io::BufReader::with_capacity(64 << 10, stream);
     loop {
         let bytes = next_frame(&mut stream).await?;
+        traffic.received(bytes.len());
         let frame = Frame::decode(&bytes, from, listener.id).map_err(invalid)?;
         if listener.inbound.send(Inbound::Frame(from, frame)).await.is_err() {
             return Ok(());
@@ -130,6 +135,7 @@ async fn messages(stream: Box<dyn Stream>, from: u64, listener: &Listener) -> io
 }
 
 async fn snapshot(mut stream: Box<dyn Stream>, from: u64, listener: &Listener) -> io::Result<()> {
+    let traffic = listener.traffic.of(from);
     let (chunks, received) = mpsc::channel::<Bytes>(4);
     let shelf = listener.shelf.clone();
     let reader = tokio::task::spawn_blocking(move || {
@@ -138,6 +144,7 @@ async fn snapshot(mut stream: Box<dyn Stream>, from: u64, listener: &Listener) -
     });
     loop {
         let chunk = next_frame(&mut stream).await?;
+        traffic.received(chunk.len());
         // A reader that has given up says why below.
         if chunk.is_empty() || chunks.send(chunk).await.is_err() {
             break;

@@ -1,4 +1,4 @@
-//! A cluster of one member in a directory of its own, served on a port of its own.
+//! Members in directories of their own, served on ports of their own.
 
 use std::time::Duration;
 
@@ -9,8 +9,16 @@ use store::backend::NodeBackend;
 use store::etcd::{self, Endpoint};
 use store::node::{Config, Start};
 use store::watch::Hub;
+use tokio::net::TcpListener;
+use tonic::transport::Channel;
 
-/// A member that runs as long as the value lives.
+use crate::transcript::Servers;
+
+const CLUSTER_ID: u64 = 0xcdf8_18b9_5c66_4d02;
+/// Heartbeats without a leader until an election.
+const ELECTION_TICKS: u32 = 10;
+
+/// A cluster of one member that runs as long as the value lives.
 pub struct Single {
     /// Where clients reach it.
     pub endpoint: String,
@@ -20,13 +28,17 @@ pub struct Single {
     _folder: tempfile::TempDir,
 }
 
+impl Servers for Single {
+    fn endpoint(&self) -> String {
+        self.endpoint.clone()
+    }
+}
+
 impl Single {
     pub async fn start(config: etcd::Config) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let clients = Endpoint::open("127.0.0.1:0", None).await?;
         let endpoint = format!("http://{}", clients.local_addr()?);
-        let hub = Hub::default();
-        let publisher = hub.clone();
         let this = Peer {
             id: 0x8e9e_05c5_2164_694d,
             name: "default".to_owned(),
@@ -34,26 +46,9 @@ impl Single {
             client_urls: vec![endpoint.clone()],
             learner: false,
         };
-        let node = Node::start(Config {
-            id: this.id,
-            cluster_id: 0xcdf8_18b9_5c66_4d02,
-            data_dir: folder.path().to_owned(),
-            heartbeat: Duration::from_millis(100),
-            election_ticks: 10,
-            start: Start::New(vec![this]),
-            listeners: Vec::new(),
-            tls: None,
-            on_apply: Box::new(move |state| publisher.publish(state)),
-            segment_bytes: 1 << 20,
-            checkpoint_bytes: 1 << 20,
-        })
-        .await?;
-        let backend = NodeBackend::new(node.clone(), hub);
-        let router = etcd::router(backend.clone(), config);
-        let stopped = node.clone();
-        tokio::spawn(etcd::serve(clients, router, async move {
-            stopped.stopped().await;
-        }));
+        let (id, start) = (this.id, Start::New(vec![this]));
+        let (node, backend) = start_node(id, &folder, Duration::from_millis(100), start, Vec::new()).await?;
+        serve(&node, clients, etcd::router(backend.clone(), config));
         Ok(Self { endpoint, backend, node, _folder: folder })
     }
 
@@ -61,4 +56,76 @@ impl Single {
     pub async fn stop(self) {
         self.node.stop().await;
     }
+}
+
+/// A member that can start: its places for others and for clients are open.
+pub struct Seat {
+    pub peer: Peer,
+    folder: tempfile::TempDir,
+    listener: TcpListener,
+    clients: Endpoint,
+    heartbeat: Duration,
+}
+
+/// A member that runs, and a client of it.
+pub struct Member {
+    pub node: Node,
+    pub channel: Channel,
+    /// All that clients are served.
+    pub router: axum::Router,
+    _folder: tempfile::TempDir,
+}
+
+impl Seat {
+    pub async fn new(id: u64, heartbeat: Duration) -> Result<Self> {
+        let (listener, clients) = (TcpListener::bind("127.0.0.1:0").await?, Endpoint::open("127.0.0.1:0", None).await?);
+        let peer_urls = vec![format!("http://{}", listener.local_addr()?)];
+        let client_urls = vec![format!("http://{}", clients.local_addr()?)];
+        let peer = Peer { id, name: format!("m{}", id & 0xf), peer_urls, client_urls, learner: false };
+        Ok(Self { peer, folder: tempfile::tempdir()?, listener, clients, heartbeat })
+    }
+
+    pub async fn start(self, start: Start) -> Result<Member> {
+        let Self { peer, folder, listener, clients, heartbeat } = self;
+        let (node, backend) = start_node(peer.id, &folder, heartbeat, start, vec![listener]).await?;
+        let channel = Channel::from_shared(peer.client_urls[0].clone())?.connect_lazy();
+        let config = etcd::Config { election_timeout: heartbeat * ELECTION_TICKS, ..Default::default() };
+        let router = etcd::router(backend, config);
+        serve(&node, clients, router.clone());
+        Ok(Member { node, channel, router, _folder: folder })
+    }
+}
+
+async fn start_node(
+    id: u64,
+    folder: &tempfile::TempDir,
+    heartbeat: Duration,
+    start: Start,
+    listeners: Vec<TcpListener>,
+) -> Result<(Node, NodeBackend)> {
+    let hub = Hub::default();
+    let publisher = hub.clone();
+    let node = Node::start(Config {
+        id,
+        cluster_id: CLUSTER_ID,
+        data_dir: folder.path().to_owned(),
+        heartbeat,
+        election_ticks: ELECTION_TICKS as usize,
+        start,
+        listeners,
+        tls: None,
+        on_apply: Box::new(move |state| publisher.publish(state)),
+        segment_bytes: 1 << 20,
+        checkpoint_bytes: 1 << 20,
+    })
+    .await?;
+    let backend = NodeBackend::new(node.clone(), hub);
+    Ok((node, backend))
+}
+
+fn serve(node: &Node, clients: Endpoint, router: axum::Router) {
+    let stopped = node.clone();
+    tokio::spawn(etcd::serve(clients, router, async move {
+        stopped.stopped().await;
+    }));
 }

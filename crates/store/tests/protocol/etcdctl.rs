@@ -6,27 +6,34 @@
 //! blot REGEX => TEXT    what must differ between any two servers is replaced before the outputs are compared
 //! $ ARGUMENTS           runs etcdctl and notes what it prints and its exit code
 //! > LINE                a line of its standard input
+//! + ARGUMENTS           the same, again and again until it succeeds: what a cluster does in its own time
 //! let NAME REGEX        keeps the first group found in the last output; `{NAME}` stands for it from then on
 //! & NAME ARGUMENTS      starts etcdctl in the background
 //! until NAME REGEX      waits until a line of its output matches
 //! stop NAME             ends it and notes all it printed
+//! at URL                asks another server from now on
+//! join NAME             starts the member that the last command added, and waits until it is listed as started
+//! sorted                the lines of an output are compared in any order
 //! ```
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::cluster::{Cluster, EtcdCluster};
 use crate::common::Single;
-use crate::transcript::{self, Etcd, Scenario};
+use crate::transcript::{self, Etcd, Scenario, Servers};
 
 /// The scenario that takes a minute, whatever the machine; it has a test of its own so that the others need not wait for it.
 const CHECKS: &str = "checks.txt";
+/// The scenario that needs members which can be added and removed.
+const CLUSTER: &str = "cluster.txt";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_prints_the_same_against_etcd_and_against_this_store() -> Result<()> {
     let mut files: Vec<_> =
         std::fs::read_dir(folder())?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
-    files.retain(|file| !file.ends_with(CHECKS));
+    files.retain(|file| !file.ends_with(CHECKS) && !file.ends_with(CLUSTER));
     files.sort();
     ensure!(!files.is_empty(), "no scenarios in {}", folder().display());
     compare(&files).await
@@ -37,23 +44,36 @@ async fn the_checks_of_etcdctl_end_the_same_against_etcd_and_against_this_store(
     compare(&[folder().join(CHECKS)]).await
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_prints_the_same_against_three_members_of_either() -> Result<()> {
+    let (mut theirs, mut ours) = (EtcdCluster::start().await?, Cluster::start().await?);
+    let different = differences(&folder().join(CLUSTER), &mut theirs, &mut ours).await?;
+    ours.stop().await;
+    ensure!(different.is_empty(), "{}", different.join("\n"));
+    Ok(())
+}
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")
 }
 
-/// Runs each scenario against both at once, so that neither has a better hour of the machine.
 async fn compare(files: &[PathBuf]) -> Result<()> {
     let mut different = Vec::new();
     for file in files {
-        let scenario = Scenario::read(file)?;
-        let theirs = Etcd::start().await?;
-        let ours = Single::start(store::etcd::Config::default()).await?;
-        let (expected, found) = tokio::try_join!(scenario.run(&theirs.endpoint), scenario.run(&ours.endpoint))
-            .with_context(|| format!("in {}", file.display()))?;
-        print!("{}", transcript::text(file, &found));
+        let mut theirs = Etcd::start().await?;
+        let mut ours = Single::start(store::etcd::Config::default()).await?;
+        different.extend(differences(file, &mut theirs, &mut ours).await?);
         ours.stop().await;
-        different.extend(transcript::differences(file, &expected, &found));
     }
     ensure!(different.is_empty(), "{}", different.join("\n"));
     Ok(())
+}
+
+/// Runs a scenario against both at once, so that neither has a better hour of the machine.
+async fn differences(file: &Path, theirs: &mut impl Servers, ours: &mut impl Servers) -> Result<Vec<String>> {
+    let scenario = Scenario::read(file)?;
+    let (expected, found) =
+        tokio::try_join!(scenario.run(theirs), scenario.run(ours)).with_context(|| format!("in {}", file.display()))?;
+    print!("{}", transcript::text(file, &found));
+    Ok(transcript::differences(file, &expected, &found))
 }

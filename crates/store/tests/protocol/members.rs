@@ -3,77 +3,23 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use consensus::{Change, Peer};
-use store::Node;
-use store::backend::NodeBackend;
+use consensus::Change;
 use store::etcd::proto::etcdserverpb as pb;
 use store::etcd::proto::etcdserverpb::watch_request::RequestUnion;
-use store::etcd::{self, Endpoint};
-use store::node::{Config, NodeStatus, Start};
-use store::watch::Hub;
-use tokio::net::TcpListener;
+use store::node::{NodeStatus, Start};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
+use crate::common::{Member, Seat};
+
+/// Members that notice soon that a leader is gone.
 const HEARTBEAT: Duration = Duration::from_millis(20);
-const ELECTION_TICKS: u32 = 10;
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A member that can start: its place for others is open.
-struct Seat {
-    folder: tempfile::TempDir,
-    peer: Peer,
-    listener: TcpListener,
-}
-
-/// A member that runs, and a client of it.
-struct Member {
-    node: Node,
-    channel: Channel,
-    _folder: tempfile::TempDir,
-}
-
-impl Seat {
-    async fn new(id: u64, learner: bool) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let peer_urls = vec![format!("http://{}", listener.local_addr()?)];
-        let peer = Peer { id, name: format!("m{id}"), peer_urls, client_urls: Vec::new(), learner };
-        Ok(Self { folder: tempfile::tempdir()?, peer, listener })
-    }
-
-    async fn start(self, start: Start) -> Result<Member> {
-        let hub = Hub::default();
-        let publisher = hub.clone();
-        let node = Node::start(Config {
-            id: self.peer.id,
-            cluster_id: 7,
-            data_dir: self.folder.path().to_owned(),
-            heartbeat: HEARTBEAT,
-            election_ticks: ELECTION_TICKS as usize,
-            start,
-            listeners: vec![self.listener],
-            tls: None,
-            on_apply: Box::new(move |state| publisher.publish(state)),
-            segment_bytes: 1 << 20,
-            checkpoint_bytes: 1 << 20,
-        })
-        .await?;
-        let clients = Endpoint::open("127.0.0.1:0", None).await?;
-        let channel = Channel::from_shared(format!("http://{}", clients.local_addr()?))?.connect_lazy();
-        let config = etcd::Config { election_timeout: HEARTBEAT * ELECTION_TICKS, ..Default::default() };
-        let router = etcd::router(NodeBackend::new(node.clone(), hub), config);
-        let stopped = node.clone();
-        tokio::spawn(etcd::serve(clients, router, async move {
-            stopped.stopped().await;
-        }));
-        Ok(Member { node, channel, _folder: self.folder })
-    }
-}
-
 impl Member {
-    fn kv(&self) -> pb::kv_client::KvClient<Channel> {
+    pub fn kv(&self) -> pb::kv_client::KvClient<Channel> {
         pb::kv_client::KvClient::new(self.channel.clone())
     }
 
@@ -84,7 +30,7 @@ impl Member {
         Ok(())
     }
 
-    async fn watch(&self, insists: bool) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>)> {
+    pub async fn watch(&self, insists: bool) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>)> {
         let (requests, receiver) = mpsc::channel(4);
         let create = pb::WatchCreateRequest { key: "a".into(), ..Default::default() };
         requests.send(pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
@@ -129,7 +75,7 @@ async fn end<T: std::fmt::Debug>(mut stream: Streaming<T>) -> Result<Result<Opti
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_insists_on_a_leader_is_refused_and_cut_off_without_one() -> Result<()> {
-    let (first, second) = (Seat::new(1, false).await?, Seat::new(2, false).await?);
+    let (first, second) = (Seat::new(1, HEARTBEAT).await?, Seat::new(2, HEARTBEAT).await?);
     let peers = vec![first.peer.clone(), second.peer.clone()];
     let (first, second) = (first.start(Start::New(peers.clone())).await?, second.start(Start::New(peers)).await?);
     first.until(|status| status.leader != 0).await?;
@@ -162,11 +108,12 @@ async fn who_insists_on_a_leader_is_refused_and_cut_off_without_one() -> Result<
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_learner_answers_only_what_may_be_stale() -> Result<()> {
     const REFUSAL: &str = "etcdserver: rpc not supported for learner";
-    let first = Seat::new(1, false).await?;
+    let first = Seat::new(1, HEARTBEAT).await?;
     let peers = vec![first.peer.clone()];
     let first = first.start(Start::New(peers)).await?;
     first.kv().put(put()).await?;
-    let joining = Seat::new(2, true).await?;
+    let mut joining = Seat::new(2, HEARTBEAT).await?;
+    joining.peer.learner = true;
     first.node.change(Change::Add(joining.peer.clone())).await?;
     let learner = joining.start(Start::Join(first.node.members())).await?;
     learner.until(|status| status.is_learner).await?;

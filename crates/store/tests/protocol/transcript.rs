@@ -16,6 +16,22 @@ use tokio::time::timeout;
 /// How long any one step may take: `check perf` alone takes a minute.
 const DEADLINE: Duration = Duration::from_secs(180);
 
+/// What a scenario runs against.
+pub trait Servers {
+    /// Where etcdctl begins.
+    fn endpoint(&self) -> String;
+
+    /// What a scenario calls what is different for every run.
+    fn names(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// Starts the member that was added by this name; `added` is what etcdctl said to that.
+    async fn join(&mut self, name: &str, _added: &str) -> Result<()> {
+        bail!("{name} cannot join a single server")
+    }
+}
+
 /// A real etcd with a data directory and ports of its own; it ends with the value.
 pub struct Etcd {
     pub endpoint: String,
@@ -23,28 +39,38 @@ pub struct Etcd {
     _folder: tempfile::TempDir,
 }
 
+impl Servers for Etcd {
+    fn endpoint(&self) -> String {
+        self.endpoint.clone()
+    }
+}
+
 impl Etcd {
     pub async fn start() -> Result<Self> {
+        let (endpoint, peer) = (free_url()?, free_url()?);
+        let etcd = Self::spawn("default", &endpoint, &peer, &["--initial-cluster", &format!("default={peer}")])?;
+        etcd.ready().await?;
+        Ok(etcd)
+    }
+
+    /// Starts a process, which may need others before it is ready.
+    pub fn spawn(name: &str, endpoint: &str, peer: &str, cluster: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let (client, peer) = (free_port()?, free_port()?);
-        let endpoint = format!("http://127.0.0.1:{client}");
-        let peer = format!("http://127.0.0.1:{peer}");
         let child = Command::new("etcd")
-            .args(["--data-dir", &folder.path().to_string_lossy(), "--name", "default"])
-            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}"), "--logger", "zap", "--log-level", "error"])
+            .args(["--data-dir", &folder.path().to_string_lossy(), "--name", name])
+            .args(["--listen-client-urls", endpoint, "--advertise-client-urls", endpoint])
+            .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
+            .args(["--logger", "zap", "--log-level", "error"])
+            .args(cluster)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
             .context("cannot run etcd: install the Debian package etcd-server")?;
-        let etcd = Self { endpoint, _child: child, _folder: folder };
-        etcd.ready().await?;
-        Ok(etcd)
+        Ok(Self { endpoint: endpoint.to_owned(), _child: child, _folder: folder })
     }
 
-    async fn ready(&self) -> Result<()> {
+    pub async fn ready(&self) -> Result<()> {
         let healthy = async {
             loop {
                 let health = etcdctl(&self.endpoint).args(["endpoint", "health"]).output().await;
@@ -58,8 +84,8 @@ impl Etcd {
 }
 
 /// A port that was free a moment ago. etcd cannot be asked which port it got for port 0.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+pub fn free_url() -> Result<String> {
+    Ok(format!("http://{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?))
 }
 
 fn etcdctl(endpoint: &str) -> Command {
@@ -73,10 +99,15 @@ fn etcdctl(endpoint: &str) -> Command {
 pub struct Scenario {
     blots: Vec<(Regex, String)>,
     steps: Vec<(usize, Step)>,
+    /// Whether the lines of an output may come in any order.
+    sorted: bool,
 }
 
 enum Step {
     Run { arguments: String, input: String },
+    Retry { arguments: String },
+    At { endpoint: String },
+    Join { name: String },
     Let { name: String, pattern: Regex },
     Start { name: String, arguments: String },
     Until { name: String, pattern: String },
@@ -93,7 +124,7 @@ pub struct Printed {
 
 impl Scenario {
     pub fn read(path: &Path) -> Result<Self> {
-        let mut scenario = Self { blots: Vec::new(), steps: Vec::new() };
+        let mut scenario = Self { blots: Vec::new(), steps: Vec::new(), sorted: false };
         for (line, text) in (1..).zip(std::fs::read_to_string(path)?.lines()) {
             scenario.read_line(line, text).with_context(|| format!("{}:{line}: {text}", path.display()))?;
         }
@@ -119,6 +150,13 @@ impl Scenario {
                 return Ok(());
             }
             "$" => Step::Run { arguments: rest.to_owned(), input: String::new() },
+            "+" => Step::Retry { arguments: rest.to_owned() },
+            "at" => Step::At { endpoint: rest.to_owned() },
+            "join" => Step::Join { name: rest.to_owned() },
+            "sorted" => {
+                self.sorted = true;
+                return Ok(());
+            }
             "let" => Step::Let { name: named()?.0.to_owned(), pattern: Regex::new(named()?.1)? },
             "&" => Step::Start { name: named()?.0.to_owned(), arguments: named()?.1.to_owned() },
             "until" => Step::Until { name: named()?.0.to_owned(), pattern: named()?.1.to_owned() },
@@ -129,12 +167,15 @@ impl Scenario {
         Ok(())
     }
 
-    /// Runs all commands against a server and returns what each printed, blotted.
-    pub async fn run(&self, endpoint: &str) -> Result<Vec<Printed>> {
+    /// Runs all commands against servers and returns what each printed, blotted.
+    pub async fn run(&self, servers: &mut impl Servers) -> Result<Vec<Printed>> {
         let folder = tempfile::tempdir()?;
+        let endpoint = servers.endpoint();
+        let named = [("folder", folder.path().to_string_lossy().into_owned())].into_iter().chain(servers.names());
         let mut run = Run {
-            endpoint,
-            names: BTreeMap::from([("folder".to_owned(), folder.path().to_string_lossy().into_owned())]),
+            endpoint: endpoint.clone(),
+            names: named.map(|(name, value)| (name.to_owned(), value)).collect(),
+            servers,
             background: BTreeMap::new(),
             last: String::new(),
         };
@@ -145,7 +186,12 @@ impl Scenario {
             let Some((command, output)) = output.with_context(|| format!("line {line} against {endpoint}"))? else {
                 continue;
             };
-            let output = self.blot(&run.unname(&output));
+            let mut output = self.blot(&run.unname(&output));
+            if self.sorted {
+                let mut lines: Vec<_> = output.lines().collect();
+                lines.sort_unstable();
+                output = lines.join("\n");
+            }
             printed.push(Printed { line: *line, command, output });
         }
         Ok(printed)
@@ -158,8 +204,9 @@ impl Scenario {
     }
 }
 
-struct Run<'a> {
-    endpoint: &'a str,
+struct Run<'a, S> {
+    endpoint: String,
+    servers: &'a mut S,
     names: BTreeMap<String, String>,
     background: BTreeMap<String, Background>,
     last: String,
@@ -172,13 +219,28 @@ struct Background {
     seen: Vec<String>,
 }
 
-impl Run<'_> {
+impl<S: Servers> Run<'_, S> {
     async fn step(&mut self, step: &Step) -> Result<Option<(String, String)>> {
         match step {
             Step::Run { arguments, input } => {
                 let output = self.run(arguments, input).await?;
                 self.last.clone_from(&output);
                 return Ok(Some((arguments.clone(), output)));
+            }
+            Step::Retry { arguments } => {
+                self.last = loop {
+                    let output = self.run(arguments, "").await?;
+                    if output.ends_with("exit 0") {
+                        break output;
+                    }
+                };
+                return Ok(Some((arguments.clone(), self.last.clone())));
+            }
+            Step::At { endpoint } => self.endpoint = self.named(endpoint),
+            Step::Join { name } => {
+                self.servers.join(name, &self.last).await?;
+                let started = format!("started, {name},");
+                while !self.run("member list", "").await?.contains(&started) {}
             }
             Step::Let { name, pattern } => {
                 let found =
@@ -207,7 +269,7 @@ impl Run<'_> {
     }
 
     async fn run(&self, arguments: &str, input: &str) -> Result<String> {
-        let mut child = etcdctl(self.endpoint).args(self.words(arguments)?).stdin(Stdio::piped()).spawn()?;
+        let mut child = etcdctl(&self.endpoint).args(self.words(arguments)?).stdin(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().context("standard input is piped")?;
         // A command that does not read its input may be gone already.
         let _ = stdin.write_all(self.named(input).as_bytes()).await;
@@ -219,7 +281,7 @@ impl Run<'_> {
     }
 
     fn start(&self, arguments: &str) -> Result<Background> {
-        let mut child = etcdctl(self.endpoint).args(self.words(arguments)?).spawn()?;
+        let mut child = etcdctl(&self.endpoint).args(self.words(arguments)?).spawn()?;
         let (sender, lines) = mpsc::unbounded_channel();
         let mut out = BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
         tokio::spawn(async move {

@@ -43,11 +43,20 @@ pub(super) struct Model {
     compact: Revision,
     leases: BTreeMap<LeaseId, i64>,
     alarms: BTreeSet<(u64, Alarm)>,
+    /// Not a model of its own: that it leaves keys alone is all that is looked at here.
+    directory: Directory,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { versions: vec![], revision: 1, compact: -1, leases: BTreeMap::new(), alarms: BTreeSet::new() }
+        Self {
+            versions: vec![],
+            revision: 1,
+            compact: -1,
+            leases: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            directory: Directory::default(),
+        }
     }
 }
 
@@ -167,6 +176,11 @@ impl Model {
             Command::Delete(delete) => Txn { success: vec![Operation::Delete(delete.clone())], ..Txn::default() },
             Command::Txn(txn) => txn.clone(),
             Command::LeaseGrant { .. } if full => return Err(Error::NoSpace),
+            Command::Directory(change) if full && change.grows() => return Err(Error::NoSpace),
+            Command::Directory(change) => {
+                self.directory.apply(change)?;
+                return Ok(Answer::Other);
+            }
             _ => return self.lease_or_compact(command),
         };
         if full && puts(&txn) {

@@ -1,0 +1,149 @@
+//! Users, roles and their changes as the log and the checkpoint write them. Whatever is read is a copy: it outlives what it is read from.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::{Access, Directory, DirectoryChange, PasswordHash, Permission, User};
+use crate::Span;
+use crate::wire::{Malformed, Reader, put_bytes, put_u64, read_list, write_list};
+
+impl DirectoryChange {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let named = |out: &mut Vec<u8>, tag: u8, name: &str| {
+            out.push(tag);
+            put_bytes(out, name.as_bytes());
+        };
+        match self {
+            Self::AddUser { name, password } => {
+                named(out, 1, name);
+                write_password(out, password.as_ref());
+            }
+            Self::DeleteUser { name } => named(out, 2, name),
+            Self::SetPassword { name, password } => {
+                named(out, 3, name);
+                put_bytes(out, password.as_str().as_bytes());
+            }
+            Self::GrantRole { user, role } => {
+                named(out, 4, user);
+                put_bytes(out, role.as_bytes());
+            }
+            Self::RevokeRole { user, role } => {
+                named(out, 5, user);
+                put_bytes(out, role.as_bytes());
+            }
+            Self::AddRole { name } => named(out, 6, name),
+            Self::DeleteRole { name } => named(out, 7, name),
+            Self::GrantPermission { role, permission } => {
+                named(out, 8, role);
+                write_permission(out, permission);
+            }
+            Self::RevokePermission { role, span } => {
+                named(out, 9, role);
+                write_span(out, span);
+            }
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader) -> Result<Self, Malformed> {
+        let (tag, name) = (reader.u8()?, read_text(reader)?);
+        Ok(match tag {
+            1 => Self::AddUser { name, password: read_password(reader)? },
+            2 => Self::DeleteUser { name },
+            3 => Self::SetPassword { name, password: PasswordHash(read_text(reader)?) },
+            4 => Self::GrantRole { user: name, role: read_text(reader)? },
+            5 => Self::RevokeRole { user: name, role: read_text(reader)? },
+            6 => Self::AddRole { name },
+            7 => Self::DeleteRole { name },
+            8 => Self::GrantPermission { role: name, permission: read_permission(reader)? },
+            9 => Self::RevokePermission { role: name, span: read_span(reader)? },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+impl Directory {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.revision);
+        write_list(out, &self.users, |out, (name, user)| {
+            put_bytes(out, name.as_bytes());
+            write_password(out, user.password.as_ref());
+            write_list(out, &user.roles, |out, role| put_bytes(out, role.as_bytes()));
+        });
+        write_list(out, &self.roles, |out, (name, granted)| {
+            put_bytes(out, name.as_bytes());
+            write_list(out, granted, write_permission);
+        });
+    }
+
+    pub(crate) fn read(reader: &mut Reader) -> Result<Self, Malformed> {
+        let revision = reader.u64()?;
+        let users = read_list(reader, |reader| {
+            let (name, password) = (read_text(reader)?, read_password(reader)?);
+            let roles = read_list(reader, read_text)?.into_iter().collect();
+            Ok::<_, Malformed>((name, User { password, roles }))
+        })?;
+        let roles =
+            read_list(reader, |reader| Ok::<_, Malformed>((read_text(reader)?, read_list(reader, read_permission)?)))?;
+        Ok(Self { revision, users: BTreeMap::from_iter(users), roles: BTreeMap::from_iter(roles) })
+    }
+}
+
+impl Access {
+    /// The number that the log and the wire use.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+            Self::ReadWrite => 2,
+        }
+    }
+
+    /// The access with a number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Read),
+            1 => Some(Self::Write),
+            2 => Some(Self::ReadWrite),
+            _ => None,
+        }
+    }
+}
+
+fn read_text(reader: &mut Reader) -> Result<String, Malformed> {
+    String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| Malformed)
+}
+
+fn write_password(out: &mut Vec<u8>, password: Option<&PasswordHash>) {
+    out.push(u8::from(password.is_some()));
+    if let Some(password) = password {
+        put_bytes(out, password.as_str().as_bytes());
+    }
+}
+
+fn read_password(reader: &mut Reader) -> Result<Option<PasswordHash>, Malformed> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => Ok(Some(PasswordHash(read_text(reader)?))),
+        _ => Err(Malformed),
+    }
+}
+
+fn write_permission(out: &mut Vec<u8>, permission: &Permission) {
+    out.push(permission.access.number());
+    write_span(out, &permission.span);
+}
+
+fn read_permission(reader: &mut Reader) -> Result<Permission, Malformed> {
+    Ok(Permission { access: Access::from_number(reader.u8()?).ok_or(Malformed)?, span: read_span(reader)? })
+}
+
+fn write_span(out: &mut Vec<u8>, span: &Span) {
+    put_bytes(out, &span.start);
+    put_bytes(out, &span.wire_end());
+}
+
+fn read_span(reader: &mut Reader) -> Result<Span, Malformed> {
+    let mut copied = || reader.bytes().map(|bytes| Bytes::copy_from_slice(&bytes));
+    Ok(Span::from_wire(copied()?, copied()?))
+}

@@ -1,0 +1,213 @@
+//! What goes to each peer and comes from it, counted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The times by which round trips are told apart, in etcd's steps: a tenth of a millisecond, doubled fifteen times.
+pub const ROUND_TRIP_BUCKETS_MICROS: [u64; 16] = {
+    let mut bounds = [100; 16];
+    let mut at = 1;
+    while at < bounds.len() {
+        bounds[at] = bounds[at - 1] * 2;
+        at += 1;
+    }
+    bounds
+};
+
+/// Peers that are counted: more than a cluster has. What others send counts nowhere, so that nobody makes series without end.
+const PEERS_MAX: usize = 64;
+/// Heartbeats that wait for their answer: a peer that owes more has none to give.
+const UNANSWERED_MAX: usize = 1024;
+
+/// What was sent to a peer and came from it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PeerTraffic {
+    /// Who.
+    pub id: u64,
+    /// Connections to it that are open for messages.
+    pub connections: u64,
+    /// Bytes that were sent to it.
+    pub sent_bytes: u64,
+    /// Bytes that came from it.
+    pub received_bytes: u64,
+    /// How many heartbeats it answered to this member, which leads or has led.
+    pub round_trips: u64,
+    /// How long that took together.
+    pub round_trip_micros: u64,
+    /// How many took at most as long as each of [`ROUND_TRIP_BUCKETS_MICROS`] and longer than the one before.
+    pub round_trip_buckets: [u64; ROUND_TRIP_BUCKETS_MICROS.len()],
+}
+
+/// The counters of all peers; clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Traffic(Arc<RwLock<BTreeMap<u64, Arc<Counts>>>>);
+
+/// The counters of one peer.
+#[derive(Default)]
+pub(crate) struct Counts {
+    connections: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+    round_trips: AtomicU64,
+    round_trip_micros: AtomicU64,
+    round_trip_buckets: [AtomicU64; ROUND_TRIP_BUCKETS_MICROS.len()],
+}
+
+/// A connection that is open.
+pub(crate) struct Connection(Arc<Counts>);
+
+/// When heartbeats were sent that are not answered yet, by peer. Answers come in the order of what they answer, and none is left out while the
+/// connections hold, but by a peer that has too much to say: then times are too long until one breaks or another member leads.
+#[derive(Default)]
+pub(crate) struct Heartbeats(BTreeMap<u64, VecDeque<Instant>>);
+
+impl Traffic {
+    /// The counters of a peer.
+    pub(crate) fn of(&self, peer: u64) -> Arc<Counts> {
+        if let Some(found) = self.0.read().expect("no holder panics").get(&peer) {
+            return found.clone();
+        }
+        let mut peers = self.0.write().expect("no holder panics");
+        if peers.len() >= PEERS_MAX && !peers.contains_key(&peer) {
+            return Arc::default();
+        }
+        peers.entry(peer).or_default().clone()
+    }
+
+    /// Forgets peers that are none any more.
+    pub(crate) fn keep(&self, is_peer: impl Fn(u64) -> bool) {
+        self.0.write().expect("no holder panics").retain(|peer, _| is_peer(*peer));
+    }
+
+    /// What was counted so far, by peer.
+    pub(crate) fn told(&self) -> Vec<PeerTraffic> {
+        self.0.read().expect("no holder panics").iter().map(|(id, counts)| counts.told(*id)).collect()
+    }
+}
+
+impl Counts {
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connected(self: Arc<Self>) -> Connection {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Connection(self)
+    }
+
+    pub(crate) fn round_trip(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+        self.round_trip_micros.fetch_add(micros, Ordering::Relaxed);
+        let at = ROUND_TRIP_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
+        if let Some(bucket) = self.round_trip_buckets.get(at) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn told(&self, id: u64) -> PeerTraffic {
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        PeerTraffic {
+            id,
+            connections: load(&self.connections),
+            sent_bytes: load(&self.sent_bytes),
+            received_bytes: load(&self.received_bytes),
+            round_trips: load(&self.round_trips),
+            round_trip_micros: load(&self.round_trip_micros),
+            round_trip_buckets: self.round_trip_buckets.each_ref().map(load),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Heartbeats {
+    /// One was sent.
+    pub(crate) fn sent(&mut self, peer: u64, now: Instant) {
+        let waiting = self.0.entry(peer).or_default();
+        if waiting.len() >= UNANSWERED_MAX {
+            waiting.clear();
+        }
+        waiting.push_back(now);
+    }
+
+    /// One was answered; how long that took.
+    pub(crate) fn answered(&mut self, peer: u64, now: Instant) -> Option<Duration> {
+        Some(now - self.0.get_mut(&peer)?.pop_front()?)
+    }
+
+    /// Heartbeats to a peer, or its answers, may have been lost.
+    pub(crate) fn lost(&mut self, peer: u64) {
+        self.0.remove(&peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_to_the_oldest_heartbeat_and_to_none_from_before_a_loss() {
+        let mut heartbeats = Heartbeats::default();
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        heartbeats.sent(1, at(0));
+        heartbeats.sent(1, at(10));
+        heartbeats.sent(2, at(12));
+        assert_eq!(heartbeats.answered(1, at(15)), Some(Duration::from_millis(15)));
+        assert_eq!(heartbeats.answered(1, at(16)), Some(Duration::from_millis(6)));
+        assert_eq!(heartbeats.answered(1, at(17)), None);
+        heartbeats.lost(2);
+        heartbeats.sent(2, at(20));
+        assert_eq!(heartbeats.answered(2, at(21)), Some(Duration::from_millis(1)));
+        assert_eq!(heartbeats.answered(3, at(22)), None);
+        for _ in 0..2 * UNANSWERED_MAX {
+            heartbeats.sent(3, at(30));
+        }
+        assert!(heartbeats.0[&3].len() <= UNANSWERED_MAX);
+    }
+
+    #[test]
+    fn peers_are_counted_each_for_itself_and_not_without_end() {
+        let traffic = Traffic::default();
+        let one = traffic.of(1);
+        one.sent(5);
+        traffic.of(1).sent(2);
+        one.received(3);
+        one.round_trip(Duration::from_micros(100));
+        one.round_trip(Duration::from_micros(101));
+        one.round_trip(Duration::from_secs(60));
+        let open = one.clone().connected();
+        let mut expect = PeerTraffic {
+            id: 1,
+            connections: 1,
+            sent_bytes: 7,
+            received_bytes: 3,
+            round_trips: 3,
+            round_trip_micros: 60_000_201,
+            ..PeerTraffic::default()
+        };
+        expect.round_trip_buckets[..2].fill(1);
+        assert_eq!(traffic.told(), [expect.clone()]);
+        drop(open);
+        assert_eq!(traffic.told(), [PeerTraffic { connections: 0, ..expect }]);
+        for peer in 2..1000 {
+            traffic.of(peer).sent(1);
+        }
+        assert_eq!(traffic.told().len(), PEERS_MAX);
+        traffic.keep(|peer| peer == 7);
+        assert_eq!(traffic.told().iter().map(|peer| peer.id).collect::<Vec<_>>(), [7]);
+    }
+}
