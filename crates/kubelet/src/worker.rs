@@ -262,6 +262,9 @@ impl Worker {
             status::keep_times(&mut status, &self.told);
             let (now, grace_seconds) = (observed.now, observed.pod.grace_seconds());
             let cause = match &plan.end {
+            for told in [&self.pod["status"], &self.told] {
+                status::keep_ends(&mut status, observed.pod, told);
+            }
                 Some(cause) => cause.clone(),
                 None if self.local.ending.is_none() && status::is_over(&observed, &self.context.facts) => {
                     Cause::Completed
@@ -385,8 +388,8 @@ impl Worker {
                     }
                     starts.push((name.clone(), *attempt));
                 }
-                Action::Kill { id, name, grace_seconds, message, restart } => {
-                    self.kill(id, name, *grace_seconds, message);
+                Action::Kill { id, name, grace_seconds, message, restart, hook } => {
+                    self.kill(id, name, kill::Manner { grace_seconds: *grace_seconds, message, hook: *hook });
                     if *restart {
                         self.local.forced.insert(id.clone());
                     }
