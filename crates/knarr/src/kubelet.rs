@@ -40,6 +40,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("cluster-domain", "clusterDomain", Form::Text),
     ("container-log-max-files", "containerLogMaxFiles", Form::Number),
     ("container-log-max-size", "containerLogMaxSize", Form::Text),
+    ("cpu-cfs-quota", "cpuCFSQuota", Form::Bool),
     ("cpu-manager-policy", "cpuManagerPolicy", Form::Text),
     ("enforce-node-allocatable", "enforceNodeAllocatable", Form::List),
     ("eviction-hard", "evictionHard", Form::Thresholds),
@@ -100,7 +101,7 @@ const OWN: &[(&str, &str)] = &[
 /// Upstream's flags that change nothing here; said once when one is given.
 const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-token-webhook-cache-ttl \
     authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl boot-id-file \
-    cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling cpu-cfs-quota \
+    cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling \
     cpu-cfs-quota-period cpu-manager-policy-options cpu-manager-reconcile-period \
     enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server \
     event-burst event-qps event-storage-age-limit event-storage-event-limit \

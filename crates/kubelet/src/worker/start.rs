@@ -163,6 +163,7 @@ impl Worker {
 async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &str) -> Result<(), String> {
     let mut linux = resources::of_container(pod, container, context.memory_capacity);
     context.swap.add(pod, container, &mut linux);
+    context.groups.keep_enforced(&mut linux);
     let (limit, used) = (linux.memory_limit_in_bytes, context.runtime.memory_used(id).await);
     // The kernel would end the container rather than have it use more than it may.
     if limit > 0 && used > limit.unsigned_abs() {
@@ -434,6 +435,7 @@ impl Making {
         resources.cpuset_cpus = self.context.cpus.of(pod, container);
         resources.cpuset_mems = self.context.memory.of(pod, container);
         let needs = self.context.devices.needs(pod.uid(), container.name()).await;
+        self.context.groups.keep_enforced(&mut resources);
         let needs = needs.map_err(|error| bad(error.to_string()))?;
         let inputs =
             container::Inputs { attempt, image_ref: found.reference.clone(), environment, mounts, security, resources };
