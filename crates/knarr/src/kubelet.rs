@@ -214,7 +214,9 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     let (Some(from), Some(to)) = (text(matches, "bootstrap-kubeconfig"), text(matches, "kubeconfig")) else {
         return Ok(());
     };
-    if from.is_empty() || Path::new(to).exists() {
+    // A kubelet that was away for too long has to join once more.
+    let over = bootstrap::is_over(&bootstrap::current(&config.cert_dir), driver::clock::now());
+    if from.is_empty() || Path::new(to).exists() && !over {
         return Ok(());
     }
     let client = client(matches, "bootstrap-kubeconfig", None)?;
