@@ -201,7 +201,7 @@ impl Server {
             ["metrics"] if get => metrics::own(&self.context, &self.known).await,
             ["metrics", "resource"] if get => metrics::resource(&self.context).await,
             ["metrics", "cadvisor"] if get => cadvisor::cadvisor(&self.context, &self.known).await,
-            ["metrics", "probes"] if get => metrics::probes(),
+            ["metrics", "probes"] if get => metrics::probes(&self.context.probes),
             ["containerLogs", namespace, pod, container] if get => {
                 self.container_logs(namespace, pod, container, asked).await
             }
