@@ -43,7 +43,7 @@ pub struct Housekeeping {
 /// Keeps house for ever.
 pub async fn run(it: Housekeeping) {
     let mut unused: BTreeMap<String, Instant> = BTreeMap::new();
-    let mut images_at = Instant::now() + IMAGES_EVERY;
+    let mut images_at = Instant::now();
     let mut relieved_at: Option<Instant> = None;
     let thresholds = eviction::thresholds(&it.context.config);
     let mut memory = eviction::Memory::default();

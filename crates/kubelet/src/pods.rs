@@ -328,6 +328,7 @@ impl Pods {
         let node = node.objects.iter().next().map(|entry| &entry.value);
         let judged = admission::situation(Pod(pod), &self.feeds.situation.borrow())
             .and_then(|()| admission::node(Pod(pod), node))
+            .and_then(|()| admission::groups(Pod(pod), node))
             .and_then(|()| admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls))
             .and_then(|()| admission::app_armor(Pod(pod), has_app_armor()))
             .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable))

@@ -205,10 +205,13 @@ impl Server {
             ["containerLogs", namespace, pod, container] if get => {
                 self.container_logs(namespace, pod, container, asked).await
             }
-            ["exec" | "attach" | "run", namespace, pod, container]
-            | ["exec" | "attach" | "run", namespace, pod, _, container] => {
+            ["exec" | "attach", namespace, pod, container] | ["exec" | "attach", namespace, pod, _, container] => {
                 self.process(parts[0], (namespace, pod, container), asked, request).await
             }
+            ["run", namespace, pod, container] | ["run", namespace, pod, _, container] => match *asked.method {
+                Method::POST => self.run((namespace, pod, container), asked).await,
+                _ => text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"),
+            },
             ["portForward", namespace, pod] | ["portForward", namespace, pod, _] => {
                 self.port_forward(namespace, pod, asked, request).await
             }
