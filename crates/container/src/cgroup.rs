@@ -1,6 +1,6 @@
 //! Control groups by path, on version 1, on version 2 and on both: made, joined, read, emptied, removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -109,6 +109,14 @@ impl Cgroup {
             remove_tree(&dir)?;
         }
         Ok(())
+    }
+
+    /// Where it is in each hierarchy of version 1, by the names that programs look for. On version 2 it is in one place alone.
+    pub fn places(&self) -> BTreeMap<String, PathBuf> {
+        if hierarchies().unified.is_some() {
+            return BTreeMap::new();
+        }
+        hierarchies().separate.iter().flat_map(|(controller, root)| names(controller, root, &self.path)).collect()
     }
 
     /// How often the kernel killed a process of it for want of memory.
@@ -238,6 +246,14 @@ fn value_of(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
+/// A hierarchy goes by the name of its mount point, and one that several controllers share by theirs too.
+fn names(controller: &str, root: &Path, path: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    let mounted = root.file_name().map(|name| name.to_string_lossy().into_owned());
+    let own = Some(controller.to_owned()).filter(|name| !name.contains('='));
+    let place = root.join(path);
+    mounted.into_iter().chain(own).map(move |name| (name, place.clone()))
+}
+
 /// Mounts do not change under a running machine.
 fn hierarchies() -> &'static Hierarchies {
     static FOUND: OnceLock<Hierarchies> = OnceLock::new();
@@ -276,6 +292,19 @@ mod tests {
         assert_eq!((found.unified, found.beside), (None, Some(PathBuf::from("/sys/fs/cgroup/unified"))));
         let unified = parse_mounts("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n");
         assert_eq!(unified.unified, Some(PathBuf::from("/sys/fs/cgroup")));
+    }
+
+    #[test]
+    fn a_hierarchy_goes_by_its_mount_point_and_by_its_controllers() {
+        let check = |controller: &str, root: &str, expect: &[&str]| {
+            let found: Vec<_> = names(controller, Path::new(root), Path::new("a/b")).collect();
+            let place = Path::new(root).join("a/b");
+            let expect: Vec<_> = expect.iter().map(|name| ((*name).to_owned(), place.clone())).collect();
+            assert_eq!(found, expect, "{controller}");
+        };
+        check("cpu", "/sys/fs/cgroup/cpu,cpuacct", &["cpu,cpuacct", "cpu"]);
+        check("memory", "/sys/fs/cgroup/memory", &["memory", "memory"]);
+        check("name=systemd", "/sys/fs/cgroup/systemd", &["systemd"]);
     }
 
     #[test]

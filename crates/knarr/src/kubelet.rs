@@ -42,6 +42,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("cluster-domain", "clusterDomain", Form::Text),
     ("container-log-max-files", "containerLogMaxFiles", Form::Number),
     ("container-log-max-size", "containerLogMaxSize", Form::Text),
+    ("cpu-cfs-quota", "cpuCFSQuota", Form::Bool),
     ("cpu-manager-policy", "cpuManagerPolicy", Form::Text),
     ("enforce-node-allocatable", "enforceNodeAllocatable", Form::List),
     ("eviction-hard", "evictionHard", Form::Thresholds),
@@ -102,7 +103,7 @@ const OWN: &[(&str, &str)] = &[
 /// Upstream's flags that change nothing here; said once when one is given.
 const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-token-webhook-cache-ttl \
     authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl boot-id-file \
-    cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling cpu-cfs-quota \
+    cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling \
     cpu-cfs-quota-period cpu-manager-policy-options cpu-manager-reconcile-period \
     enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server \
     event-burst event-qps event-storage-age-limit event-storage-event-limit \
@@ -225,7 +226,9 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     let (Some(from), Some(to)) = (text(matches, "bootstrap-kubeconfig"), text(matches, "kubeconfig")) else {
         return Ok(());
     };
-    if from.is_empty() || Path::new(to).exists() {
+    // A kubelet that was away for too long has to join once more.
+    let over = bootstrap::is_over(&bootstrap::current(&config.cert_dir), driver::clock::now());
+    if from.is_empty() || Path::new(to).exists() && !over {
         return Ok(());
     }
     let client = client(matches, "bootstrap-kubeconfig", None)?;

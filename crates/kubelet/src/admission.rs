@@ -107,6 +107,18 @@ pub fn app_armor(pod: Pod<'_>, is_enabled: bool) -> Result<(), Refusal> {
     Err(Refusal { reason: "AppArmor".to_owned(), message: message.to_owned() })
 }
 
+/// Whether the node's runtime leaves out the groups that an image gives a user, if the pod insists on that.
+pub fn groups(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
+    let strict = pod.spec().str_at(&["securityContext", "supplementalGroupsPolicy"]) == Some("Strict");
+    let can = node.and_then(|node| node.at(&["status", "features", "supplementalGroupsPolicy"])?.as_bool());
+    // A node that has not said yet what its runtime can do may well have one that can.
+    if !strict || can != Some(false) {
+        return Ok(());
+    }
+    let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+    Err(Refusal { reason: "SupplementalGroupsPolicyNotSupported".to_owned(), message: message.to_owned() })
+}
+
 /// Judges a pod beside those that are here already.
 pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<(), Refusal> {
     let mut used = Amounts::new();
@@ -341,5 +353,19 @@ mod tests {
         check(&[pod("0", 80), pod("0", 81)], None);
         check(&[pod("0", 80), pod("0", 80)], Some("NodePorts"));
         check(&[pod("0", 0), pod("0", 0), pod("0", 0)], Some("OutOfpods"));
+    }
+
+    #[test]
+    fn a_pod_that_insists_on_its_own_groups_goes_where_it_gets_them() {
+        let check = |policy: &str, node: Option<Value>, expect: bool| {
+            let pod = value!({"spec": {"securityContext": {"supplementalGroupsPolicy": policy}}});
+            assert_eq!(groups(Pod(&pod), node.as_ref()).is_ok(), expect, "{policy} {node:?}");
+        };
+        let can = |can: bool| Some(value!({"status": {"features": {"supplementalGroupsPolicy": can}}}));
+        check("Strict", can(true), true);
+        check("Strict", can(false), false);
+        check("Strict", Some(value!({"status": {}})), true);
+        check("Strict", None, true);
+        check("Merge", can(false), true);
     }
 }

@@ -166,13 +166,16 @@ pub async fn obtain(client: &Client, node: &str, cert_dir: &Path, purpose: &Purp
 
 /// Renews a certificate for ever, each time before it ends; the first is asked for at once. Tells when there is a new one.
 pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purpose, renewed: impl Fn() + Send) {
+    let mut came = None;
     loop {
-        if let Some(at) = renew_at(&purpose.file(&cert_dir)) {
-            tokio::time::sleep(Duration::from_nanos(at.since(clock::now()).nanos().max(0).unsigned_abs())).await;
+        if let Some(life) = Life::of(&purpose.file(&cert_dir)) {
+            let wait = life.renew_at(came).since(clock::now());
+            tokio::time::sleep(Duration::from_nanos(wait.nanos().max(0).unsigned_abs())).await;
         }
         match obtain(&client, &node, &cert_dir, &purpose).await {
             Ok(()) => {
                 tracing::info!(name = purpose.stem(), "there is a new certificate");
+                came = Some(clock::now());
                 renewed();
             }
             Err(error) => {
@@ -225,13 +228,37 @@ fn verdict(request: &Value) -> Option<Result<String, String>> {
     String::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(Ok)
 }
 
-/// When the certificate in a file is to be renewed.
-fn renew_at(file: &Path) -> Option<Time> {
-    let text = fs::read(file).ok()?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).ok()?;
-    let validity = pem.parse_x509().ok()?.validity().clone();
-    let (from, to) = (validity.not_before.timestamp(), validity.not_after.timestamp());
-    Some(Time::from_unix(from + (to - from) / 100 * RENEW_PERCENT, 0))
+/// Whether there is a certificate in a file that nobody takes any more.
+pub fn is_over(file: &Path, now: Time) -> bool {
+    Life::of(file).is_some_and(|life| now >= life.to)
+}
+
+/// From when to when a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    from: Time,
+    to: Time,
+}
+
+impl Life {
+    /// Of the certificate in a file.
+    fn of(file: &Path) -> Option<Self> {
+        let text = fs::read(file).ok()?;
+        let (_, pem) = x509_parser::pem::parse_x509_pem(&text).ok()?;
+        let validity = pem.parse_x509().ok()?.validity().clone();
+        let time = |at: x509_parser::time::ASN1Time| Time::from_unix(at.timestamp(), 0);
+        Some(Self { from: time(validity.not_before), to: time(validity.not_after) })
+    }
+
+    /// When it is to be renewed. One that came just now is used for half of what it has left: signers date certificates back,
+    /// and one that gives short lives would be asked all the time.
+    fn renew_at(self, came: Option<Time>) -> Time {
+        let part = |from: Time, percent: i64| {
+            from.plus(machinery::time::Duration::from_nanos(self.to.since(from).nanos() / 100 * percent))
+        };
+        let at = part(self.from, RENEW_PERCENT);
+        came.map_or(at, |came| at.max(part(came, 50)))
+    }
 }
 
 fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), BootstrapError> {
@@ -269,12 +296,26 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_renewed_before_it_ends() {
+    fn a_certificate_is_renewed_before_it_ends_and_not_all_the_time() {
+        let at = |seconds| Time::from_unix(seconds, 0);
+        let check = |from: i64, to: i64, came: Option<i64>, expect: i64| {
+            let life = Life { from: at(from), to: at(to) };
+            assert_eq!(life.renew_at(came.map(at)), at(expect), "{from} {to} {came:?}");
+        };
+        check(0, 1000, None, 800);
+        check(0, 1000, Some(300), 800);
+        check(0, 360, None, 288);
+        check(0, 360, Some(300), 330);
+    }
+
+    #[test]
+    fn a_certificate_is_over_when_its_time_is() {
         let dir = tempfile::tempdir().unwrap();
         let made = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap();
         let file = dir.path().join("c.pem");
         fs::write(&file, made.cert.pem()).unwrap();
-        assert!(renew_at(&file).unwrap() > clock::now());
-        assert_eq!(renew_at(&dir.path().join("none")), None);
+        let life = Life::of(&file).unwrap();
+        assert!(life.from < life.to && !is_over(&file, life.from) && is_over(&file, life.to));
+        assert!(!is_over(&dir.path().join("none"), life.to), "what is not there is not over");
     }
 }

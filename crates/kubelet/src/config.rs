@@ -87,6 +87,8 @@ pub struct Config {
     pub pod_pids_max: Option<i64>,
     /// Where the groups of pods are.
     pub cgroup_root: String,
+    /// Whether limits on processors are enforced.
+    pub cpu_quotas: bool,
     /// Whether pods have groups at all.
     pub cgroups_per_qos: bool,
     /// Whether all pods together are held to what is not reserved.
@@ -188,7 +190,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "containerLogMonitorInterval",
     "containerRuntimeEndpoint",
     "contentType",
-    "cpuCFSQuota",
     "cpuCFSQuotaPeriod",
     "cpuManagerPolicyOptions",
     "cpuManagerReconcilePeriod",
@@ -286,6 +287,7 @@ impl Config {
             seccomp_default: false,
             pod_pids_max: None,
             cgroup_root: "/".to_owned(),
+            cpu_quotas: true,
             cgroups_per_qos: true,
             enforce_allocatable: true,
             single_process_oom_kill: false,
@@ -525,6 +527,7 @@ impl Config {
             // DEVIATION: enforceNodeAllocatable holds pods to what is not reserved; `kube-reserved` and `system-reserved` are taken and hold nothing, since who runs in those groups is not this kubelet's to say.
             "enforceNodeAllocatable" => self.enforce_allocatable = field.texts()?.iter().any(|who| who == "pods"),
             "singleProcessOOMKill" => self.single_process_oom_kill = field.bool()?,
+            "cpuCFSQuota" => self.cpu_quotas = field.bool()?,
             "cpuManagerPolicy" => {
                 self.exclusive_cpus = match field.text()? {
                     "static" => true,

@@ -1,7 +1,6 @@
 //! What all workers of a kubelet share, none of which they change.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -12,12 +11,14 @@ use machinery::Value;
 
 use crate::admission::Refusal;
 use crate::config::Config;
+use crate::counters::Probes;
 use crate::cpus::Cpus;
 use crate::devices::Devices;
 use crate::dns::Names;
 use crate::drivers::claims::Claims;
 use crate::groups::Groups;
 use crate::images::Images;
+use crate::logs::Logs;
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::pod::Pod;
@@ -43,6 +44,10 @@ pub struct Context {
     pub runtime: Runtime,
     /// The runtime's images.
     pub images: Images,
+    /// What containers print.
+    pub logs: Logs,
+    /// How often probes were answered how.
+    pub probes: Probes,
     /// Where events go.
     pub recorder: Recorder,
     /// What pods refer to.
@@ -104,10 +109,5 @@ impl Context {
         self.devices.keep_only(&is_here);
         self.cpus.keep_only(&is_here);
         self.memory.keep_only(&is_here);
-    }
-
-    /// Where a pod's logs are.
-    pub fn log_dir(&self, pod: Pod<'_>) -> PathBuf {
-        self.config.pod_logs_dir.join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
     }
 }

@@ -28,6 +28,7 @@ pub struct Groups {
     root: String,
     systemd: Option<Systemd>,
     pids_max: Option<i64>,
+    cpu_quotas: bool,
     enforced: bool,
     oom_group: bool,
     /// What a class was given last: it is written only when it changes.
@@ -42,6 +43,7 @@ impl Groups {
             root: config.cgroup_root.clone(),
             systemd,
             pids_max: config.pod_pids_max,
+            cpu_quotas: config.cpu_quotas,
             enforced: config.enforce_allocatable,
             oom_group: Cgroup::is_unified() && !config.single_process_oom_kill,
             weighed: Arc::default(),
@@ -85,6 +87,13 @@ impl Groups {
         }
     }
 
+    /// Takes away from what a container may use what is not enforced here.
+    pub fn keep_enforced(&self, of: &mut v1::LinuxContainerResources) {
+        if !self.cpu_quotas {
+            (of.cpu_quota, of.cpu_period) = (0, 0);
+        }
+    }
+
     /// The group of a pod.
     pub fn of(&self, pod: Pod<'_>) -> Cgroup {
         self.at(&resources::cgroup(&self.root, pod))
@@ -111,7 +120,15 @@ impl Groups {
 
     /// Changes what the pod may use.
     pub fn update(&self, pod: Pod<'_>) -> Result<(), GroupError> {
-        Ok(self.of(pod).update(&resources::of_pod(pod, self.pids_max))?)
+        Ok(self.of(pod).update(&self.limits(pod))?)
+    }
+
+    fn limits(&self, pod: Pod<'_>) -> serde_json::Value {
+        let mut all = resources::of_pod(pod, self.pids_max);
+        if let Some(cpu) = all["cpu"].as_object_mut().filter(|_| !self.cpu_quotas) {
+            cpu.retain(|name, _| name == "shares");
+        }
+        all
     }
 
     /// Removes it; one that is not there is removed already.
@@ -158,5 +175,26 @@ mod tests {
             Err(error) => assert!(error.to_string().starts_with("systemd does not run on this machine"), "{error}"),
             Ok(groups) => assert_eq!(groups.told(Pod(&pod)), "kubepods-besteffort-poda_b.slice"),
         }
+    }
+
+    #[test]
+    fn where_limits_on_processors_are_not_enforced_only_those_on_memory_are() {
+        let resources = value!({"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "64Mi"}});
+        let pod = value!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": resources}]}});
+        let container = Pod(&pod).container("c").unwrap();
+        let check = |cpu_quotas: bool, of_pod: serde_json::Value, of_container: (i64, i64, i64)| {
+            let groups = Groups::new(&Config { cpu_quotas, ..Config::new("n") }).unwrap();
+            assert_eq!(groups.limits(Pod(&pod)), of_pod);
+            let wanted = resources::of_container(Pod(&pod), container, 1 << 30);
+            let mut given = wanted.clone();
+            groups.keep_enforced(&mut given);
+            assert_eq!((given.cpu_quota, given.cpu_period, given.memory_limit_in_bytes), of_container);
+            assert_eq!(resources::differences(&wanted, &given), [""; 0], "it has what it gets here");
+            assert_eq!(resources::actual(&container.spec["resources"], &given), container.spec["resources"]);
+        };
+        let memory = serde_json::json!({"limit": 64 << 20});
+        let limited = serde_json::json!({"shares": 102, "quota": 20_000, "period": 100_000});
+        check(true, serde_json::json!({"cpu": limited, "memory": memory}), (20_000, 100_000, 64 << 20));
+        check(false, serde_json::json!({"cpu": {"shares": 102}, "memory": memory}), (0, 0, 64 << 20));
     }
 }

@@ -43,7 +43,7 @@ pub struct Housekeeping {
 /// Keeps house for ever.
 pub async fn run(it: Housekeeping) {
     let mut unused: BTreeMap<String, Instant> = BTreeMap::new();
-    let mut images_at = Instant::now() + IMAGES_EVERY;
+    let mut images_at = Instant::now();
     let mut relieved_at: Option<Instant> = None;
     let thresholds = eviction::thresholds(&it.context.config);
     let mut memory = eviction::Memory::default();
@@ -170,7 +170,7 @@ fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>)
             Some((name, Taken { bytes, inodes }))
         })
         .collect();
-    let logs = context.log_dir(pod);
+    let logs = context.logs.of(pod);
     let of = |name: &str| roots.get(name).copied().unwrap_or_default() + disk_taken(&logs.join(name));
     let containers = pod.containers().map(|container| (container.name().to_owned(), of(container.name()))).collect();
     Written { volumes, containers }
@@ -196,10 +196,9 @@ async fn rotate_logs(context: &Context) {
     let Ok(listed) = runtime.list_containers(v1::ListContainersRequest { filter }).await else { return };
     for container in listed.into_inner().containers {
         let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
-        let dir = format!("{}_{}_{}", label(labels::POD_NAMESPACE), label(labels::POD_NAME), label(labels::POD_UID));
         let attempt = container.annotations.get(labels::RESTART_COUNT).cloned().unwrap_or_default();
-        let log =
-            context.config.pod_logs_dir.join(dir).join(label(labels::CONTAINER_NAME)).join(format!("{attempt}.log"));
+        let dir = context.logs.named(&label(labels::POD_NAMESPACE), &label(labels::POD_NAME), &label(labels::POD_UID));
+        let log = dir.join(label(labels::CONTAINER_NAME)).join(format!("{attempt}.log"));
         let large = std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > context.config.log_bytes_max);
         if !large {
             continue;

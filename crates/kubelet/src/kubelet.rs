@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::config::Config;
 use crate::context::{Context, Gate};
+use crate::counters::Probes;
 use crate::cpus::Cpus;
 use crate::devices::{self, Devices};
 use crate::dns::{Names, Resolver};
@@ -26,6 +27,7 @@ use crate::drivers::{self, Drivers, Registry};
 use crate::groups::Groups;
 use crate::housekeeping::{self, Housekeeping};
 use crate::images::Images;
+use crate::logs::Logs;
 use crate::memory::Memory;
 use crate::memory::bank::Bank;
 use crate::node::machine::{self, Machine};
@@ -259,6 +261,8 @@ impl Parts {
         let csi = Csi::new(client.clone(), self.drivers.clone(), &config.root_dir, &config.node_name, situation);
         Context {
             images: Images::new(self.runtime.clone(), &config),
+            logs: Logs::new(&config.pod_logs_dir),
+            probes: Probes::default(),
             objects: Objects::new(client.clone(), self.notices),
             volumes: Volumes::new(client.clone(), &config.root_dir, csi),
             claims: Claims::new(client.clone(), self.drivers, &config.root_dir),

@@ -169,13 +169,17 @@ pub fn status(observed: &Observed<'_>) -> Value {
     if !runtime.handlers.is_empty() {
         status.insert("runtimeHandlers", runtime.handlers.clone());
     }
-    // The streams of the runtime inside are WebSockets already, and the API server need not translate.
-    if runtime.name == "knarr" {
-        status.insert("declaredFeatures", value!(["ExtendWebSocketsToKubelet"]));
-    }
+    status.insert("declaredFeatures", declared(runtime));
     status.insert("features", value!({"supplementalGroupsPolicy": (runtime.supplemental_groups)}));
     status.insert("conditions", conditions(observed));
     Value::Object(status)
+}
+
+/// What this kubelet can do that not every one can, in the order of the alphabet: pods that need it are placed by that.
+fn declared(runtime: &RuntimeFacts) -> Vec<Value> {
+    // The streams of the runtime inside are WebSockets already, and the API server need not translate.
+    let streams = (runtime.name == "knarr").then_some("ExtendWebSocketsToKubelet");
+    streams.into_iter().chain(["RestartAllContainersOnContainerExits"]).map(Value::from).collect()
 }
 
 /// The resources that others gave a node in its known status: those whose names belong to a domain that is not Kubernetes' own.

@@ -25,6 +25,9 @@ pub mod labels {
     pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 }
 
+/// The exit code of a container of which nobody can say how it ended.
+pub const UNKNOWN_EXIT: i32 = 137;
+
 /// What the runtime has of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimePod {

@@ -50,6 +50,14 @@ impl<'a> Observed<'a> {
         self.runtime.latest(container.name()).filter(|known| !self.is_past(container, known))
     }
 
+    /// Whether nothing is left of a container but the API server's word that it ended, after which it may not run again.
+    pub fn is_over(&self, container: Container<'_>) -> bool {
+        let ended = self.pod.known_status(container).at(&["state", "terminated", "exitCode"]);
+        let code = ended.and_then(Value::as_int).filter(|_| self.runtime.latest(container.name()).is_none());
+        // A pod of a file begins anew when its machine does.
+        code.is_some_and(|code| !container.restarts_after(self.pod, code)) && !self.pod.is_static()
+    }
+
     /// What runs still of what must start again because another container ended as it did.
     pub fn past_running(&self) -> impl Iterator<Item = &'a observed::Container> {
         let past = move |known: &&observed::Container| {
@@ -218,6 +226,8 @@ pub enum Action {
         message: String,
         /// Whether it is to start again, however it ends.
         restart: bool,
+        /// Whether its hook runs before.
+        hook: bool,
     },
 }
 
@@ -276,6 +286,7 @@ fn replace_sandbox(observed: &Observed<'_>, plan: &mut PodPlan) {
             grace_seconds: pod.grace_seconds(),
             message: "Pod sandbox changed, it will be killed and re-created.".to_owned(),
             restart: false,
+            hook: true,
         });
     }
     if !plan.actions.is_empty() || local.starting || runtime.running().next().is_some() {
@@ -289,7 +300,7 @@ fn replace_sandbox(observed: &Observed<'_>, plan: &mut PodPlan) {
     }
     let never = pod.app_containers().all(|container| container.restart_policy(pod) == RestartPolicy::Never);
     let left = pod.app_containers().any(|container| match runtime.latest(container.name()) {
-        None => true,
+        None => !observed.is_over(container),
         Some(known) => known.exit().is_none_or(|exit| container.restarts_after(pod, exit.code.into())),
     });
     let attempt = runtime.sandbox().map_or(0, |sandbox| sandbox.attempt + 1);
@@ -317,7 +328,9 @@ fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
     }
     for container in pod.app_containers() {
         let Some(known) = observed.current(container) else {
-            start(observed, container, plan);
+            if !observed.is_over(container) {
+                start(observed, container, plan);
+            }
             continue;
         };
         keep(observed, container, known, plan);
@@ -336,6 +349,7 @@ fn cleared(observed: &Observed<'_>, plan: &mut PodPlan) -> bool {
                 grace_seconds: RESTART_GRACE_SECONDS,
                 message: format!("Container {} will be restarted with all containers of its pod", known.name),
                 restart: true,
+                hook: false,
             });
         }
     }
@@ -410,6 +424,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
                 grace_seconds: grace_seconds.unwrap_or(pod.grace_seconds()),
                 message,
                 restart,
+                hook: true,
             });
         }
         State::Exited(exit) => {
@@ -418,7 +433,12 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
             }
         }
         // Made and never started: whoever was to start it is gone.
-        State::Created | State::Unknown => start(observed, container, plan),
+        State::Created => start(observed, container, plan),
+        State::Unknown => {
+            if container.restarts_after(pod, observed::UNKNOWN_EXIT.into()) {
+                start(observed, container, plan);
+            }
+        }
     }
 }
 
@@ -493,7 +513,10 @@ impl fmt::Display for Action {
             Self::Resize { name, id } => write!(out, "resize {name} {id}"),
             Self::Remove { id } => write!(out, "remove {id}"),
             Self::Start { name, attempt, .. } => write!(out, "start {name} {attempt}"),
-            Self::Kill { name, id, grace_seconds, .. } => write!(out, "kill {name} {id} within {grace_seconds}s"),
+            Self::Kill { name, id, grace_seconds, hook, .. } => {
+                let how = if *hook { "" } else { " without its hook" };
+                write!(out, "kill {name} {id} within {grace_seconds}s{how}")
+            }
         }
     }
 }

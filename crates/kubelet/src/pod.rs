@@ -10,6 +10,9 @@ pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 /// The annotation that tells one version of such a pod from another.
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
+/// The action of a rule by which all containers of a pod start again.
+const RESTART_ALL: &str = "RestartAllContainers";
+
 /// A pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Pod<'a>(pub &'a Value);
@@ -196,10 +199,31 @@ impl<'a> Container<'a> {
         }
     }
 
+    /// Whether the API server believes that it runs after it ended like this. To it an init container is like any other.
+    pub fn may_run_after(self, pod: Pod<'_>, exit_code: i64) -> bool {
+        if self.role == Role::Ephemeral {
+            return false;
+        }
+        let mut all = pod.init_containers().chain(pod.app_containers());
+        all.any(Container::may_restart_all)
+            || self.rule_after(exit_code).is_some()
+            || match RestartPolicy::read(self.spec).unwrap_or(pod.restart_policy()) {
+                RestartPolicy::Always => true,
+                RestartPolicy::OnFailure => exit_code != 0,
+                RestartPolicy::Never => false,
+            }
+    }
+
     /// Whether all containers of its pod are started again after it ended like this.
     pub fn restarts_all_after(self, exit_code: i64) -> bool {
         let action = self.rule_after(exit_code).and_then(|rule| rule.str_at(&["action"]));
-        self.role != Role::Ephemeral && action == Some("RestartAllContainers")
+        self.role != Role::Ephemeral && action == Some(RESTART_ALL)
+    }
+
+    /// Whether there is an end of it after which all start again.
+    pub fn may_restart_all(self) -> bool {
+        let rules = self.spec["restartPolicyRules"].as_array().unwrap_or_default();
+        rules.iter().any(|rule| rule.str_at(&["action"]) == Some(RESTART_ALL))
     }
 
     /// The first of its rules that is about this end.

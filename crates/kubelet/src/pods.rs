@@ -1,7 +1,6 @@
 //! The pods of a node and their workers: who is there, who is woken, who has gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use client::cache::{Changed, Notices, Reader};
@@ -329,6 +328,7 @@ impl Pods {
         let node = node.objects.iter().next().map(|entry| &entry.value);
         let judged = admission::situation(Pod(pod), &self.feeds.situation.borrow())
             .and_then(|()| admission::node(Pod(pod), node))
+            .and_then(|()| admission::groups(Pod(pod), node))
             .and_then(|()| admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls))
             .and_then(|()| admission::app_armor(Pod(pod), has_app_armor()))
             .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable))
@@ -411,7 +411,7 @@ impl Pods {
         }
         strangers.extend(self.context.volumes.pods().into_iter().filter(|uid| !self.handles.contains_key(uid)));
         // Others' logs may be in the same directory: only of pods that were here it is known that they are nobody's.
-        remove_logs(&self.context.config.pod_logs_dir, &strangers);
+        self.context.logs.remove_strangers(&strangers);
         for uid in strangers {
             self.cleaners.spawn(clean_after(Arc::clone(&self.context), uid));
         }
@@ -421,26 +421,6 @@ impl Pods {
 /// Whether a pod is to run.
 fn is_active(pod: &Value) -> bool {
     !Pod(pod).is_ended() && !Pod(pod).meta().is_deleting()
-}
-
-/// Removes the logs of pods that are gone: a kubelet that is killed while it cleans up after one leaves them behind.
-fn remove_logs(dir: &Path, gone: &BTreeSet<String>) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(uid) = name.to_str().and_then(log_owner).filter(|uid| gone.contains(*uid)) else { continue };
-        tracing::info!(uid, "removes the logs of a pod that is gone");
-        if let Err(error) = std::fs::remove_dir_all(entry.path()) {
-            tracing::warn!(uid, %error, "logs of a pod that is gone cannot be removed");
-        }
-    }
-}
-
-/// The pod whose logs are in a directory of this name: namespace, name and uid, of which none has an underscore.
-fn log_owner(name: &str) -> Option<&str> {
-    let mut parts = name.split('_');
-    let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    let whole = parts.next().is_none() && [namespace, pod, uid].iter().all(|part| !part.is_empty());
-    whole.then_some(uid)
 }
 
 /// Has everything undone that was done for a pod that is gone; its drivers may not be there yet.
@@ -465,25 +445,4 @@ async fn clean_after(context: Arc<Context>, uid: String) {
 /// Whether the kernel enforces AppArmor profiles.
 fn has_app_armor() -> bool {
     std::fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with('Y'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn logs_go_with_their_pods_and_what_is_not_a_pods_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["default_a_here", "default_b_gone", "gone", "b_gone", "a_b_gone_d", "__gone"] {
-            std::fs::create_dir_all(dir.path().join(name).join("c")).unwrap();
-        }
-        std::fs::write(dir.path().join("default_b_gone/c/0.log"), "words").unwrap();
-        let gone = BTreeSet::from(["gone".to_owned()]);
-        remove_logs(dir.path(), &gone);
-        let left =
-            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let left: BTreeSet<String> = left.collect();
-        assert_eq!(left.into_iter().collect::<Vec<_>>(), ["__gone", "a_b_gone_d", "b_gone", "default_a_here", "gone"]);
-        remove_logs(&dir.path().join("absent"), &gone);
-    }
 }

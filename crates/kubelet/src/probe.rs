@@ -2,12 +2,14 @@
 
 mod grpc;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use machinery::Value;
 use reconcile::EventType;
 use tokio::sync::mpsc;
 
+use crate::counters::Answers;
 use crate::pod::Container;
 use crate::runtime::Runtime;
 use crate::tell::Teller;
@@ -139,6 +141,8 @@ pub struct Prober {
     pub pod_ip: String,
     /// The runtime, for commands.
     pub runtime: Runtime,
+    /// Where answers are counted.
+    pub answers: Arc<Answers>,
     /// Whom failures are told to.
     pub teller: Teller,
     /// Where verdicts go.
@@ -159,7 +163,7 @@ impl Prober {
             period.tick().await;
             let answer = self.ask(&probe, settings.timeout).await;
             let problem = answer.as_ref().err();
-            crate::counters::probed(self.kind, problem);
+            self.answers.count(problem);
             if let Some(problem) = problem {
                 let message = format!("{} probe {problem}", self.kind.word());
                 self.teller.container(self.container(), EventType::Warning, "Unhealthy", &message);

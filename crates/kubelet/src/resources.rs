@@ -204,7 +204,9 @@ pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContai
 /// The names of the resources by which a running container differs from what is wanted of it.
 pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxContainerResources) -> Vec<&'static str> {
     let mut names = Vec::new();
-    let cpu = wanted.cpu_shares != actual.cpu_shares || wanted.cpu_quota != actual.cpu_quota;
+    // A quota that nobody ever set is none that this node enforces; who has no limit has one of -1.
+    let quota = actual.cpu_quota != 0 && wanted.cpu_quota != actual.cpu_quota;
+    let cpu = wanted.cpu_shares != actual.cpu_shares || quota;
     if cpu && actual.cpu_shares != 0 {
         names.push("cpu");
     }
@@ -219,7 +221,7 @@ pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxConta
 pub fn actual(spec: &Value, actual: &v1::LinuxContainerResources) -> Value {
     let mut shown = spec.clone();
     // A runtime that tells shares tells everything: what it does not tell is not there yet.
-    let missing = [("cpu", actual.cpu_quota <= 0), ("memory", actual.memory_limit_in_bytes <= 0)];
+    let missing = [("cpu", actual.cpu_quota < 0), ("memory", actual.memory_limit_in_bytes <= 0)];
     for (name, _) in missing.into_iter().filter(|(_, missing)| *missing && actual.cpu_shares > 0) {
         if let Some(limits) = shown.get_mut("limits").and_then(Value::as_object_mut) {
             limits.remove(name);

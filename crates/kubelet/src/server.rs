@@ -201,14 +201,17 @@ impl Server {
             ["metrics"] if get => metrics::own(&self.context, &self.known).await,
             ["metrics", "resource"] if get => metrics::resource(&self.context).await,
             ["metrics", "cadvisor"] if get => cadvisor::cadvisor(&self.context, &self.known).await,
-            ["metrics", "probes"] if get => metrics::probes(),
+            ["metrics", "probes"] if get => metrics::probes(&self.context.probes),
             ["containerLogs", namespace, pod, container] if get => {
                 self.container_logs(namespace, pod, container, asked).await
             }
-            ["exec" | "attach" | "run", namespace, pod, container]
-            | ["exec" | "attach" | "run", namespace, pod, _, container] => {
+            ["exec" | "attach", namespace, pod, container] | ["exec" | "attach", namespace, pod, _, container] => {
                 self.process(parts[0], (namespace, pod, container), asked, request).await
             }
+            ["run", namespace, pod, container] | ["run", namespace, pod, _, container] => match *asked.method {
+                Method::POST => self.run((namespace, pod, container), asked).await,
+                _ => text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"),
+            },
             ["portForward", namespace, pod] | ["portForward", namespace, pod, _] => {
                 self.port_forward(namespace, pod, asked, request).await
             }

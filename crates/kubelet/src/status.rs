@@ -8,7 +8,7 @@ use machinery::time::Time;
 use machinery::{Object, Value, value};
 
 use crate::plan::{Cause, Observed};
-use crate::pod::Role;
+use crate::pod::{Pod, Role};
 
 /// What is the same for all pods of a node.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +74,25 @@ pub fn keep_times(status: &mut Value, told: &Value) {
         let since = before.and_then(|before| before.get("lastTransitionTime")).cloned();
         if let (Some(condition), Some(since)) = (condition.as_object_mut(), since) {
             condition.insert("lastTransitionTime", since);
+        }
+    }
+}
+
+/// Keeps those ended that were told to have ended and may not run again: the API server takes no other word for it, and would
+/// not hear of anything else either. That is so where the runtime lost a container or its sandbox.
+pub fn keep_ends(status: &mut Value, pod: Pod<'_>, told: &Value) {
+    for container in pod.containers() {
+        let field = container.role.status_field();
+        let is = |one: &&Value| one.str_at(&["name"]) == Some(container.name());
+        let before = told[field].as_array().unwrap_or_default().iter().find(is);
+        let Some(code) = before.and_then(|before| before.at(&["state", "terminated", "exitCode"])?.as_int()) else {
+            continue;
+        };
+        let mut list = status.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
+        let now = list.find(|one| one.str_at(&["name"]) == Some(container.name()));
+        let now = now.filter(|now| now["state"].get("terminated").is_none() && !container.may_run_after(pod, code));
+        if let (Some(now), Some(before)) = (now, before) {
+            *now = before.clone();
         }
     }
 }

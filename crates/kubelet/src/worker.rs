@@ -5,6 +5,7 @@ mod report;
 mod start;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use driver::clock;
@@ -155,6 +156,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, w
         prober.abort();
     }
     worker.context.objects.forget(&worker.uid);
+    worker.context.probes.forget(&worker.uid);
     writing.abort();
 }
 
@@ -260,6 +262,9 @@ impl Worker {
             let plan = plan::plan(&observed);
             let mut status = status::status(&observed, &self.context.facts);
             status::keep_times(&mut status, &self.told);
+            for told in [&self.pod["status"], &self.told] {
+                status::keep_ends(&mut status, observed.pod, told);
+            }
             let (now, grace_seconds) = (observed.now, observed.pod.grace_seconds());
             let cause = match &plan.end {
                 Some(cause) => cause.clone(),
@@ -332,6 +337,7 @@ impl Worker {
                         age: age(known, now),
                         pod_ip: pod_ip.clone().unwrap_or_default(),
                         runtime: self.context.runtime.clone(),
+                        answers: self.context.probes.of(Pod(&self.pod), &known.name, kind),
                         teller: self.context.teller(Pod(&self.pod)),
                         verdicts: self.verdicts.0.clone(),
                     };
@@ -371,22 +377,15 @@ impl Worker {
                     });
                 }
                 Action::Resize { id, name } => self.resize(id, name),
-                Action::Remove { id } => {
-                    let (mut runtime, container_id) = (self.context.runtime.runtime.clone(), id.clone());
-                    self.tasks.spawn(async move {
-                        // What cannot be removed now is found again.
-                        let _ = runtime.remove_container(cri::v1::RemoveContainerRequest { container_id }).await;
-                        Done::Stopped
-                    });
-                }
+                Action::Remove { id } => self.remove(id),
                 Action::Start { name, attempt, after } => {
                     if let Some(after) = after {
                         self.local.backoffs.tried(name, *after, clock::now());
                     }
                     starts.push((name.clone(), *attempt));
                 }
-                Action::Kill { id, name, grace_seconds, message, restart } => {
-                    self.kill(id, name, *grace_seconds, message);
+                Action::Kill { id, name, grace_seconds, message, restart, hook } => {
+                    self.kill(id, name, kill::Manner { grace_seconds: *grace_seconds, message, hook: *hook });
                     if *restart {
                         self.local.forced.insert(id.clone());
                     }
@@ -396,6 +395,22 @@ impl Worker {
         if !starts.is_empty() {
             self.start(starts);
         }
+    }
+
+    /// Begins to forget a container and what it printed.
+    fn remove(&mut self, id: &str) {
+        let (context, container_id) = (Arc::clone(&self.context), id.to_owned());
+        let log = self.runtime.containers.iter().find(|known| known.id == id).map(|known| known.log_path.clone());
+        self.tasks.spawn(async move {
+            let request = cri::v1::RemoveContainerRequest { container_id };
+            // What cannot be removed now is found again.
+            if context.runtime.runtime.clone().remove_container(request).await.is_ok()
+                && let Some(log) = log
+            {
+                context.logs.remove_one(Path::new(&log));
+            }
+            Done::Stopped
+        });
     }
 
     fn report(&mut self, status: Value) {
@@ -444,8 +459,7 @@ impl Worker {
                     return false;
                 }
             }
-            // Logs end with the pod; that there were none is no failure.
-            let _ = std::fs::remove_dir_all(context.log_dir(pod));
+            context.logs.remove_all(pod);
         }
         if let Err(error) = context.claims.unprepare(pod.uid()).await {
             tracing::warn!(pod = pod.described(), %error, "dynamic resources cannot be given back");

@@ -89,6 +89,7 @@ impl Runtime {
             Some((v1::NamespaceMode::Target, id)) => Some(self.target_pid(id, &record.id)?),
             _ => None,
         };
+        let groups = if foreign.is_some() { BTreeMap::new() } else { Cgroup::at(&cgroup).places() };
         let mut spec = spec::build(&Inputs {
             config: &config,
             sandbox: &record.config,
@@ -96,6 +97,7 @@ impl Runtime {
             user: &user,
             rootfs: &root,
             cgroup: &cgroup,
+            groups: &groups,
             pause: record.pause,
             target,
             provided: &sandbox.provided(),
@@ -112,6 +114,9 @@ impl Runtime {
         };
         if let Some(dir) = Path::new(&log).parent().filter(|_| !log.is_empty()) {
             fs::create_dir_all(dir).map_err(Error::io("make the log's directory"))?;
+        }
+        if !groups.is_empty() {
+            make_groups(&cgroup)?;
         }
         Ok(record::Container {
             id: id.to_owned(),
@@ -367,6 +372,16 @@ impl Container {
             image_id: status.image_id,
         }
     }
+}
+
+/// Makes the groups that a container has mounted: they must be there before it starts.
+fn make_groups(path: &str) -> Result<(), Error> {
+    let cgroup = Cgroup::at(path);
+    cgroup.create().map_err(|error| {
+        // What was made of them before it failed; who cannot remove it either has been told the cause.
+        let _ = cgroup.remove();
+        Error::io("make the container's groups")(error)
+    })
 }
 
 fn resolve_user(root: &Path, security: &v1::LinuxContainerSecurityContext, image: &Image) -> Result<user::User, Error> {

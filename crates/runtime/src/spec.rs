@@ -50,6 +50,8 @@ pub struct Inputs<'a> {
     pub rootfs: &'a Path,
     /// Its cgroup.
     pub cgroup: &'a str,
+    /// Where that is in each hierarchy, by name; nothing where there is one hierarchy, or where another runtime finds out itself.
+    pub groups: &'a BTreeMap<String, PathBuf>,
     /// The sandbox's process, whose namespaces it joins.
     pub pause: i32,
     /// The process whose PID namespace it joins, for debugging.

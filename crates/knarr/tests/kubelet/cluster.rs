@@ -1,25 +1,21 @@
-//! A cluster of one node for a test: an API server, a kubelet, an image, and nothing left behind.
+//! A cluster of one node for a test: an API server, a kubelet, and nothing left behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use client::config::Kubeconfig;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
 use container::cgroup::Cgroup;
-use image::{Name, Recipe, Store};
 use machinery::{Resource, Value, json, value};
 
 use crate::containerd::{Daemon, containerd};
+pub use crate::machine::{IMAGE, Machine, NODE, Process, busybox, component};
 
 /// Whatever a test waits for comes sooner, or never.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-pub const IMAGE: &str = "test.local/busybox:1";
-pub const NODE: &str = "node-1";
 
 pub static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 pub static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
@@ -29,17 +25,16 @@ pub static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Serv
 pub static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
 pub static LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 
+/// What runs ends before what it runs on.
 pub struct Cluster {
+    kubelet: Process,
+    _server: Process,
     /// Another runtime than the one inside.
     engine: Option<Daemon>,
-    dir: tempfile::TempDir,
-    server: Child,
-    kubelet: Child,
+    pub machine: Machine,
     ready: String,
-    log: Arc<Mutex<String>>,
-    cgroup: String,
     pub client: Client,
-    extra: Vec<String>,
+    flags: Vec<String>,
 }
 
 /// A cluster, unless this test cannot have one.
@@ -84,55 +79,86 @@ async fn wanted_engine() -> Option<Option<Daemon>> {
     if is_on_containerd() { containerd().await.map(Some) } else { Some(None) }
 }
 
-async fn make(engine: Option<Daemon>, extra: &[&str], more: &str) -> Option<Cluster> {
-    if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
-        eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
-        return None;
-    }
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let dir = tempfile::Builder::new().prefix("knarr-kubelet-").tempdir().unwrap();
-    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
-    let store = Store::open(&dir.path().join("runtime/images")).unwrap();
-    store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
-    drop(store);
-    let cgroup = format!("/knarr-node-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
-    let log = Arc::default();
-    let (server, address) = start_server(dir.path(), &log);
-    for (name, token) in [("admin", "a-token"), ("node", "n-token")] {
-        fs::write(dir.path().join(format!("{name}.kubeconfig")), kubeconfig(&address, token)).unwrap();
-    }
-    let config = Kubeconfig::load(&[dir.path().join("admin.kubeconfig")]).unwrap().config(None).unwrap();
-    let client = Client::connect(&config, client::Settings::default()).unwrap();
-    prepare(&client).await;
-    let mut extra: Vec<String> = extra.iter().map(|text| (*text).to_owned()).collect();
-    if let Some(engine) = &engine {
-        extra.extend(["--container-runtime-endpoint".to_owned(), format!("unix://{}", engine.socket().display())]);
-    }
-    write_config(dir.path(), &cgroup, more);
-    let (kubelet, ready) = start_kubelet(dir.path(), &cgroup, &extra, &log);
-    Some(Cluster { engine, dir, server, kubelet, ready, log, cgroup, client, extra })
+async fn make(engine: Option<Daemon>, flags: &[&str], config: &str) -> Option<Cluster> {
+    Some(Start::new(engine).await?.kubelet(flags, config))
 }
 
-fn start_server(dir: &Path, log: &Arc<Mutex<String>>) -> (Child, String) {
-    let tokens = dir.join("tokens.csv");
-    let lines = format!("a-token,admin,admin,\"system:masters\"\nn-token,system:node:{NODE},node,\"system:nodes\"\n");
+/// A cluster that has no kubelet yet.
+pub struct Start {
+    server: Process,
+    engine: Option<Daemon>,
+    pub machine: Machine,
+    pub address: String,
+    pub client: Client,
+}
+
+impl Start {
+    async fn new(engine: Option<Daemon>) -> Option<Self> {
+        let machine = Machine::new().await?;
+        let (server, address) = start_server(&machine);
+        fs::write(machine.path("admin.kubeconfig"), kubeconfig(&address, "a-token")).unwrap();
+        let config = Kubeconfig::load(&[machine.path("admin.kubeconfig")]).unwrap().config(None).unwrap();
+        let client = Client::connect(&config, client::Settings::default()).unwrap();
+        prepare(&client).await;
+        Some(Self { engine, machine, server, address, client })
+    }
+
+    /// Has a kubelet join that shows a token.
+    pub fn kubelet(self, flags: &[&str], config: &str) -> Cluster {
+        fs::write(self.machine.path("node.kubeconfig"), kubeconfig(&self.address, "n-token")).unwrap();
+        self.stranger(flags, config)
+    }
+
+    /// Has a kubelet join that nobody knows yet.
+    pub fn stranger(self, flags: &[&str], config: &str) -> Cluster {
+        let Self { server, engine, machine, client, .. } = self;
+        let mut flags: Vec<String> = flags.iter().map(|text| (*text).to_owned()).collect();
+        if let Some(engine) = &engine {
+            flags.extend(["--container-runtime-endpoint".to_owned(), format!("unix://{}", engine.socket().display())]);
+        }
+        machine.configure(config);
+        let (kubelet, ready) = machine.start(kubelet(&machine, &flags));
+        Cluster { kubelet, _server: server, engine, machine, ready, client, flags }
+    }
+}
+
+/// A cluster whose kubelet is still to join.
+pub async fn cluster_without_kubelet() -> Option<Start> {
+    Start::new(wanted_engine().await?).await
+}
+
+fn kubelet(machine: &Machine, flags: &[String]) -> Command {
+    let mut kubelet = machine.kubelet();
+    kubelet.arg("--kubeconfig").arg(machine.path("node.kubeconfig"));
+    kubelet.arg("--client-ca-file").arg(machine.path("client.pem")).args(flags);
+    kubelet
+}
+
+fn start_server(machine: &Machine) -> (Process, String) {
+    let tokens = machine.path("tokens.csv");
+    let lines = format!(
+        "a-token,admin,admin,\"system:masters\"\nn-token,system:node:{NODE},node,\"system:nodes\"\n\
+         b-token,system:bootstrap:aaaaaa,joins,\"system:bootstrappers\"\n"
+    );
     fs::write(&tokens, lines).unwrap();
-    write_certificate(dir);
+    write_certificates(machine);
     let mut server = Command::new(env!("CARGO_BIN_EXE_knarr"))
         .args(["kube-apiserver", "--bind-address", "127.0.0.1", "--secure-port", "0"])
         .args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"])
         .arg("--allow-privileged=true")
         .args(["--service-cluster-ip-range", "10.96.0.0/16", "--kubelet-preferred-address-types", "InternalIP"])
         .arg("--data-dir")
-        .arg(dir.join("server"))
+        .arg(machine.path("server"))
         .arg("--cert-dir")
-        .arg(dir.join("certs"))
+        .arg(machine.path("certs"))
         .arg("--token-auth-file")
         .arg(&tokens)
+        .arg("--client-ca-file")
+        .arg(machine.path("ca.pem"))
         .arg("--kubelet-client-certificate")
-        .arg(dir.join("client.pem"))
+        .arg(machine.path("client.pem"))
         .arg("--kubelet-client-key")
-        .arg(dir.join("client.key"))
+        .arg(machine.path("client.key"))
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -142,70 +168,28 @@ fn start_server(dir: &Path, log: &Arc<Mutex<String>>) -> (Child, String) {
         let end = |letter: char| letter != ':' && letter != '.' && !letter.is_ascii_digit();
         Some(rest.split(end).next()?.to_owned())
     });
-    keep(lines, "server", log);
-    (server, address.expect("the server says where it listens"))
+    machine.keep(lines, "server");
+    (Process(server), address.expect("the server says where it listens"))
 }
 
-/// The certificate by which the API server shows kubelets who it is; it vouches for itself.
-fn write_certificate(dir: &Path) {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
-    params.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver-kubelet-client");
-    fs::write(dir.join("client.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-    fs::write(dir.join("client.key"), key.serialize_pem()).unwrap();
+/// The certificate by which the API server shows kubelets who it is, which vouches for itself, and an authority for others.
+fn write_certificates(machine: &Machine) {
+    let write = |name: &str, params: &rcgen::CertificateParams| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        fs::write(machine.path(&format!("{name}.pem")), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(machine.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+    };
+    let mut client = rcgen::CertificateParams::default();
+    client.distinguished_name = rcgen::DistinguishedName::new();
+    client.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
+    client.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver-kubelet-client");
+    write("client", &client);
+    let mut authority = rcgen::CertificateParams::default();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    write("ca", &authority);
 }
 
-fn write_config(dir: &Path, cgroup: &str, more: &str) {
-    let text = format!(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\ncgroupRoot: {cgroup}\n\
-         port: 0\nhealthzPort: 0\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nevictionHard: {{}}\n{more}",
-        dir.join("logs").display()
-    );
-    fs::write(dir.join("kubelet.yaml"), text).unwrap();
-}
-
-fn start_kubelet(dir: &Path, cgroup: &str, extra: &[String], log: &Arc<Mutex<String>>) -> (Child, String) {
-    let mut kubelet = Command::new(env!("CARGO_BIN_EXE_knarr"))
-        .args(["kubelet", "--hostname-override", NODE, "--node-ip", "127.0.0.1", "--cgroup-parent", cgroup])
-        .arg("--kubeconfig")
-        .arg(dir.join("node.kubeconfig"))
-        .arg("--config")
-        .arg(dir.join("kubelet.yaml"))
-        .arg("--client-ca-file")
-        .arg(dir.join("client.pem"))
-        .arg("--data-dir")
-        .arg(dir)
-        .arg("--root-dir")
-        .arg(dir.join("kubelet"))
-        .args(extra)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    keep(BufReader::new(kubelet.stderr.take().unwrap()).lines(), "kubelet", log);
-    let mut line = String::new();
-    BufReader::new(kubelet.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("ready"), "{line:?}\n{}", log.lock().unwrap());
-    (kubelet, line.trim().to_owned())
-}
-
-/// Keeps a process's words for when a test fails.
-fn keep(
-    lines: impl Iterator<Item = std::io::Result<String>> + Send + 'static,
-    who: &'static str,
-    log: &Arc<Mutex<String>>,
-) {
-    let log = Arc::clone(log);
-    std::thread::spawn(move || {
-        for line in lines.map_while(Result::ok) {
-            log.lock().unwrap().push_str(&format!("{who}: {line}\n"));
-        }
-    });
-}
-
-fn kubeconfig(address: &str, token: &str) -> String {
+pub fn kubeconfig(address: &str, token: &str) -> String {
     format!(
         r#"{{"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{{"name": "c", "cluster": {{"server": "https://{address}", "insecure-skip-tls-verify": true}}}}],
@@ -237,27 +221,6 @@ async fn prepare(client: &Client) {
         "data": {"ca.crt": "trust me\n"}});
     for (resource, object) in [(&ACCOUNTS, account), (&CONFIG_MAPS, trust)] {
         client.create(&Target::within(resource, "default"), &object, &WriteOptions::default()).await.unwrap();
-    }
-}
-
-/// Busybox under all its names, and a user.
-pub fn busybox() -> Recipe {
-    let names = Command::new("/bin/busybox").arg("--list").output().unwrap().stdout;
-    let names = String::from_utf8(names).unwrap();
-    let links = names.lines().filter(|name| *name != "busybox");
-    let text = |path: &str, content: &str| (PathBuf::from(path), content.as_bytes().to_vec(), 0o644);
-    Recipe {
-        dirs: [("/bin", 0o755), ("/etc", 0o755), ("/tmp", 0o1777), ("/root", 0o700), ("/proc", 0o755), ("/sys", 0o755)]
-            .map(|(path, mode)| (PathBuf::from(path), mode))
-            .to_vec(),
-        copies: vec![("/bin/busybox".into(), "/bin/busybox".into())],
-        links: links.map(|name| (Path::new("/bin").join(name), "busybox".into())).collect(),
-        files: vec![
-            text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/:/bin/sh\n"),
-            text("/etc/group", "root:x:0:\nwww:x:34:\n"),
-        ],
-        config: image::Config { cmd: vec!["sh".into()], env: vec!["FROM_IMAGE=1".into()], ..Default::default() },
-        pinned: false,
     }
 }
 
@@ -306,7 +269,7 @@ impl Cluster {
 
     /// Below which control group the groups of pods are.
     pub fn cgroup(&self) -> &str {
-        &self.cgroup
+        &self.machine.cgroup
     }
 
     /// Where the kubelet's server is.
@@ -322,14 +285,14 @@ impl Cluster {
         while !self.printed(&pod, container, attempt).contains(text) {
             if tokio::time::Instant::now() > deadline {
                 let events = self.events().await.join("\n");
-                panic!("{text:?} is not printed\n{events}\n{}", self.log.lock().unwrap());
+                panic!("{text:?} is not printed\n{events}\n{}", self.machine.log.lock().unwrap());
             }
             tokio::task::yield_now().await;
         }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.machine.path(name)
     }
 
     pub async fn create(&self, resource: &'static Resource, object: &Value) -> Value {
@@ -385,7 +348,7 @@ impl Cluster {
                 panic!(
                     "{name} is not {what}: {}\n{events}\n{}",
                     json::to_string_pretty(&last),
-                    self.log.lock().unwrap()
+                    self.machine.log.lock().unwrap()
                 )
             }
         }
@@ -462,7 +425,7 @@ impl Cluster {
             }
         };
         if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-            panic!("{name} does not go\n{}", self.log.lock().unwrap());
+            panic!("{name} does not go\n{}", self.machine.log.lock().unwrap());
         }
     }
 
@@ -494,7 +457,7 @@ impl Cluster {
             Err(_) => panic!(
                 "there is no event {beginning:?}\n{}\n{}",
                 self.events().await.join("\n"),
-                self.log.lock().unwrap()
+                self.machine.log.lock().unwrap()
             ),
         }
     }
@@ -524,17 +487,17 @@ impl Cluster {
 
     /// Asks the kubelet to stop and waits until it has.
     pub fn terminate(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.kubelet);
+        let pid = rustix::process::Pid::from_child(&self.kubelet.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        self.kubelet.wait().unwrap();
+        self.kubelet.0.wait().unwrap();
     }
 
     /// Kills the kubelet without a warning and starts it again.
     pub fn restart(&mut self) {
         // One that was asked to stop has gone already.
-        let _ = self.kubelet.kill();
-        self.kubelet.wait().unwrap();
-        (self.kubelet, self.ready) = start_kubelet(self.dir.path(), &self.cgroup, &self.extra, &self.log);
+        let _ = self.kubelet.0.kill();
+        self.kubelet.0.wait().unwrap();
+        (self.kubelet, self.ready) = self.machine.start(kubelet(&self.machine, &self.flags));
     }
 
     /// Deletes every pod and checks that nothing is left of them.
@@ -550,18 +513,18 @@ impl Cluster {
             if left.is_empty() {
                 break;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{left:?}\n{}", self.log.lock().unwrap());
+            assert!(tokio::time::Instant::now() < deadline, "{left:?}\n{}", self.machine.log.lock().unwrap());
             tokio::task::yield_now().await;
         }
-        let group = format!("{}/kubepods", self.cgroup);
+        let group = format!("{}/kubepods", self.machine.cgroup);
         assert_eq!(Cgroup::at(&group).pids().len(), 0);
     }
 
     /// Mounts, directories and groups of pods.
     fn left(&self) -> Vec<String> {
-        let dirs = ["runtime/sandboxes", "runtime/containers", "kubelet/pods", "logs"];
+        let dirs = ["runtime/sandboxes", "runtime/containers", "kubelet/pods", "logs", "containers"];
         let entries = dirs.iter().flat_map(|dir| fs::read_dir(self.path(dir)).into_iter().flatten().flatten());
-        let left = self.mounts().into_iter().chain(entries.map(|entry| entry.path().display().to_string()));
+        let left = self.machine.mounts().into_iter().chain(entries.map(|entry| entry.path().display().to_string()));
         left.chain(self.groups()).collect()
     }
 
@@ -569,49 +532,10 @@ impl Cluster {
     fn groups(&self) -> Vec<String> {
         let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
         let roots = hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]);
-        let kubepods = roots.map(|root| root.join(self.cgroup.trim_start_matches('/')).join("kubepods"));
+        let kubepods = roots.map(|root| root.join(self.machine.cgroup.trim_start_matches('/')).join("kubepods"));
         let classes = kubepods.flat_map(|dir| [dir.clone(), dir.join("burstable"), dir.join("besteffort")]);
         let groups = classes.flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
         let of_pods = groups.filter(|group| group.file_name().to_string_lossy().starts_with("pod"));
         of_pods.map(|group| group.path().display().to_string()).collect()
-    }
-
-    pub fn mounts(&self) -> Vec<String> {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let own = self.dir.path().display().to_string();
-        let places = table.lines().filter_map(|line| line.split(' ').nth(4));
-        places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
-    }
-}
-
-impl Drop for Cluster {
-    /// A test that failed half way leaves nothing behind either.
-    fn drop(&mut self) {
-        for process in [&mut self.kubelet, &mut self.server] {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        let cgroup = Cgroup::at(&self.cgroup);
-        cgroup.kill();
-        let own = self.dir.path().display().to_string();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            if line.contains("shim") && line.contains(&own) {
-                let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                }
-            }
-        }
-        for place in self.mounts().iter().rev() {
-            let _ = rustix::mount::unmount(place.as_str(), rustix::mount::UnmountFlags::DETACH);
-        }
-        for _ in 0..100 {
-            if cgroup.remove().is_ok() {
-                break;
-            }
-            std::thread::yield_now();
-        }
     }
 }

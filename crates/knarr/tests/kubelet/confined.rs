@@ -67,14 +67,51 @@ async fn users_groups_and_capabilities_are_as_a_pod_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn groups_that_an_image_gives_a_user_are_left_out_if_a_pod_insists() {
+    let Some(cluster) = cluster().await else { return };
+    let ids = "id -G | tr ' ' '\\n' | sort -nu | tr '\\n' ' '; echo";
+    let context =
+        |policy: &str| value!({"runAsUser": 1001, "supplementalGroups": [9], "supplementalGroupsPolicy": policy});
+    assert_eq!(cluster.output(&confined("merge", ids, context("Merge"), value!({}))).await, "9 50 1001 \n");
+    let strict = confined("strict", ids, context("Strict"), value!({}));
+    let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
+    if node["status"]["features"]["supplementalGroupsPolicy"].as_bool() == Some(true) {
+        assert_eq!(cluster.output(&strict).await, "9 1001 \n");
+    } else {
+        let refused = cluster.run(&strict, "refused", |pod| phase(pod) == "Failed").await;
+        assert_eq!(refused["status"]["reason"], "SupplementalGroupsPolicyNotSupported".into());
+        let why = "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node";
+        cluster.event(why).await;
+    }
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_users_of_its_own_may_see_all_of_the_kernels_files() {
+    let Some(cluster) = cluster_with_built_in().await else { return };
+    // What is hidden is hidden by a mount.
+    let hidden = "grep -c ' /proc/' /proc/self/mounts; true";
+    let check = async |name: &str, mount: &str| {
+        let mut pod = confined(name, hidden, value!({}), value!({"procMount": mount}));
+        set(&mut pod, "hostUsers", false);
+        cluster.output(&pod).await
+    };
+    assert_eq!(check("open", "Unmasked").await, "0\n");
+    assert_ne!(check("closed", "Default").await, "0\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_pod_must_not_see_or_change_it_does_not() {
     let Some(cluster) = cluster().await else { return };
     let masked = "wc -c </proc/keys; v=$(cat /proc/sys/vm/swappiness); \
         (echo $v >/proc/sys/vm/swappiness) 2>/dev/null && echo changed || echo refused; \
-        sysctl -n net.ipv4.ip_unprivileged_port_start; touch /new 2>/dev/null && echo wrote || echo read-only";
+        sysctl -n net.ipv4.ip_unprivileged_port_start; touch /new 2>/dev/null && echo wrote || echo read-only; \
+        for f in /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; do \
+        test -e $f && (echo max >$f) 2>/dev/null && echo freed; done; echo held";
     let sysctls = value!({"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "80"}]});
     let own = value!({"readOnlyRootFilesystem": true});
-    assert_eq!(cluster.output(&confined("tame", masked, sysctls, own)).await, "0\nrefused\n80\nread-only\n");
+    assert_eq!(cluster.output(&confined("tame", masked, sysctls, own)).await, "0\nrefused\n80\nread-only\nheld\n");
     let open =
         "touch /new && echo wrote; v=$(cat /proc/sys/vm/swappiness); echo $v >/proc/sys/vm/swappiness && echo changed";
     let privileged = confined("wild", open, value!({}), value!({"privileged": true}));
@@ -109,6 +146,28 @@ async fn a_pod_is_held_to_its_resources_and_told_when_it_took_more() {
     let ended = cluster.run(&greedy, "over", |pod| phase(pod) == "Failed").await;
     let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!((state["reason"].as_str(), state["exitCode"].as_int()), (Some("OOMKilled"), Some(137)));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_limits_on_processors_are_not_enforced_a_pod_has_none() {
+    let Some(cluster) = cluster_with_config("cpuCFSQuota: false\n").await else { return };
+    let limits = if Cgroup::is_unified() {
+        "cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/memory.max"
+    } else {
+        "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/memory/memory.limit_in_bytes"
+    };
+    let mut free = pod("free", &format!("{limits}; sleep 1000"));
+    let wanted = value!({"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}});
+    set_container(&mut free, "resources", wanted.clone());
+    let made = cluster.run(&free, "ready", is_ready).await;
+    cluster.logged("free", "c", 0, "67108864").await;
+    let expect = if Cgroup::is_unified() { "max 100000\n67108864\n" } else { "-1\n67108864\n" };
+    assert_eq!(cluster.printed(&made, "c", 0), expect);
+    let uid = made.str_at(&["metadata", "uid"]).unwrap();
+    let group = Cgroup::at(&format!("{}/kubepods/burstable/pod{uid}", cluster.cgroup())).usage();
+    assert_eq!((group.cpu_quota_micros, group.memory_limit_bytes), (None, Some(64 << 20)));
+    assert_eq!(made["status"]["containerStatuses"][0]["resources"], wanted, "it has what it asked for");
     cluster.finish().await;
 }
 

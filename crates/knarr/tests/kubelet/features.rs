@@ -1,5 +1,6 @@
 //! What else a pod can ask for and see.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 
@@ -42,6 +43,18 @@ async fn pods_share_processes_name_themselves_and_choose_their_resolvers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn containers_that_share_processes_start_however_many_of_them_there_were() {
+    let Some(cluster) = cluster().await else { return };
+    // The others get numbers that no process of the machine has.
+    let mut containers = vec![container("c", "while :; do /bin/true; done")];
+    containers.extend(["d", "e", "f"].map(|name| container(name, "exec sleep 1000")));
+    let spec = value!({"restartPolicy": "Never", "shareProcessNamespace": true, "terminationGracePeriodSeconds": 1,
+        "containers": containers});
+    cluster.run(&with("shared", spec), "ready", is_ready).await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn last_words_come_from_the_log_and_exits_decide_about_restarts() {
     let Some(cluster) = cluster().await else { return };
     let mut fails = pod("fails", "echo the reason; exit 3");
@@ -78,6 +91,8 @@ async fn last_words_come_from_the_log_and_exits_decide_about_restarts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_takes_all_others_with_it_and_init_containers_decide_for_themselves() {
     let Some(cluster) = cluster().await else { return };
+    let witness = cluster.path("witness");
+    fs::create_dir(&witness).unwrap();
     let mounted = |name: &str, script: &str, more: Value| {
         let mut container = container(name, script);
         let fields = container.as_object_mut().unwrap();
@@ -92,13 +107,30 @@ async fn a_container_takes_all_others_with_it_and_init_containers_decide_for_the
     let first =
         mounted("first", "echo first >>/v/log; test -e /v/tried && exit 0; touch /v/tried; exit 42", own("Restart"));
     let main = mounted("c", "test -e /v/once && exec cat /v/log; touch /v/once; exit 42", own("RestartAllContainers"));
-    let other =
-        mounted("other", "echo other >>/v/log; until grep -c first /v/log | grep -q 3; do sleep 0.1; done", value!({}));
+    let hook = value!({"lifecycle": {"preStop": {"exec": {"command": ["touch", "/w/hook"]}}}});
+    // It takes its time to end, so that the others can be seen to wait for it.
+    let script = "echo other >>/v/log; trap 'sleep 0.5; exit 1' TERM; \
+        until grep -c first /v/log | grep -q 3; do sleep 0.1; done";
+    let mut other = mounted("other", script, hook);
+    let mounts = other.get_mut("volumeMounts").unwrap().as_array_mut().unwrap();
+    mounts.push(value!({"name": "w", "mountPath": "/w"}));
     let spec = value!({"restartPolicy": "Never", "initContainers": [first], "containers": [main, other],
-        "volumes": [{"name": "v", "emptyDir": {}}], "terminationGracePeriodSeconds": 1});
-    let ended = cluster.run(&with("all", spec), "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+        "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "hostPath": {"path": (witness.display().to_string())}}],
+        "terminationGracePeriodSeconds": 1});
+    let told = |pod: &Value| -> (String, String) {
+        let conditions = pod["status"]["conditions"].as_array().unwrap_or_default();
+        let condition = conditions.iter().find(|one| one.str_at(&["type"]) == Some("AllContainersRestarting"));
+        let text = |field: &str| condition.and_then(|one| one.str_at(&[field])).unwrap_or_default().to_owned();
+        (text("status"), text("reason"))
+    };
+    let restarting = cluster.run(&with("all", spec), "restarting", |pod| told(pod).0 == "True").await;
+    assert_eq!((phase(&restarting), told(&restarting).1.as_str()), ("Running", "RestartAllContainersStarted"));
+    let over = |pod: &Value| matches!(phase(pod), "Succeeded" | "Failed");
+    let ended = cluster.wait(&PODS, "all", "over", over).await;
     let status = &ended["status"];
     assert_eq!(phase(&ended), "Succeeded", "{status:?}");
+    assert_eq!(told(&ended), ("False".into(), "PodCompleted".into()));
+    assert!(!fs::exists(witness.join("hook")).unwrap(), "hooks do not run");
     let restarts = |list: &str| -> Vec<Value> {
         let statuses = status[list].as_array().unwrap();
         statuses.iter().map(|one| one["restartCount"].clone()).collect()

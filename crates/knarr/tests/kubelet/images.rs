@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use machinery::value;
+use image::{Name, Recipe, Store};
+use machinery::{Value, value};
 use tar::{Builder, EntryType, Header};
 
 use crate::cluster::*;
@@ -47,6 +48,45 @@ async fn images_come_by_digest_by_token_and_in_every_form() {
         set_container(&mut runs, "command", value!(["/bin/sh", "-c", "echo ran"]));
         assert_eq!(cluster.output(&runs).await, "ran\n", "{name}");
     }
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_that_nobody_uses_make_room() {
+    let Some(start) = cluster_without_kubelet().await else { return };
+    let pinned = "test.local/pinned:1";
+    let mut recipe = Recipe { pinned: true, ..busybox() };
+    recipe.config.env.push("PINNED=1".into());
+    let store = Store::open(&start.machine.path("runtime/images")).unwrap();
+    store.build(&Name::parse(pinned).unwrap(), &recipe).await.unwrap();
+    drop(store);
+    let (tar, gzip, _) = archives();
+    let mut registry = Registry::default();
+    registry.add_image("test/once", &format!("{LAYER}+gzip"), gzip, &tar);
+    let once = format!("{}/test/once:1", registry.start());
+    // Every disk is fuller than this.
+    let config = "imageGCHighThresholdPercent: 1\nimageGCLowThresholdPercent: 0\nimageMinimumGCAge: 0s\n\
+        nodeStatusUpdateFrequency: 1s\n";
+    let mut cluster = start.kubelet(&[], config);
+    cluster.run(&pod("stays", "sleep 1000"), "ready", is_ready).await;
+    let mut runs = pod("runs", "");
+    set_container(&mut runs, "image", once.as_str());
+    set_container(&mut runs, "command", value!(["/bin/busybox", "sleep", "1000"]));
+    cluster.run(&runs, "ready", is_ready).await;
+    let has = |node: &Value, name: &str| {
+        let images = node["status"]["images"].as_array().unwrap_or_default();
+        images.iter().any(|image| image["names"].as_array().unwrap_or_default().contains(&name.into()))
+    };
+    cluster.wait(&NODES, NODE, "known to have the image", |node| has(node, &once)).await;
+    cluster.delete_wholly("runs").await;
+    // Images are looked at soon after a kubelet starts, and then every few minutes.
+    cluster.restart();
+    let node = cluster.wait(&NODES, NODE, "without the image", |node| !has(node, &once)).await;
+    assert!(has(&node, IMAGE), "what a container uses stays");
+    if cluster.runtime_name() == "knarr" {
+        assert!(has(&node, pinned), "what is pinned stays");
+    }
+    assert!(is_ready(&cluster.get(&PODS, "stays").await));
     cluster.finish().await;
 }
 

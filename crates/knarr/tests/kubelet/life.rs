@@ -1,5 +1,8 @@
 //! Nodes and pods from their making to their end.
 
+use std::fs;
+use std::path::PathBuf;
+
 use client::{Patch, Target, WriteOptions};
 use machinery::{Value, value};
 
@@ -31,6 +34,8 @@ async fn a_node_registers_with_what_it_has_and_keeps_its_lease() {
             .iter()
             .any(|image| image["names"].as_array().unwrap().contains(&IMAGE.into()))
     );
+    let features = status["declaredFeatures"].as_array().unwrap();
+    assert!(features.contains(&"RestartAllContainersOnContainerExits".into()), "{features:?}");
     let lease = cluster.wait_in(&LEASES, "kube-node-lease", NODE, "held", |_| true).await;
     assert_eq!(lease["spec"]["holderIdentity"], Value::from(NODE));
     cluster.finish().await;
@@ -76,6 +81,41 @@ async fn a_pod_runs_is_reported_and_goes_without_a_trace() {
     }
     cluster.delete("web").await;
     cluster.event("Killing: Stopping container c").await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_found_by_the_names_of_their_containers_and_go_with_them() {
+    let Some(cluster) = cluster_with_config("crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n").await else {
+        return;
+    };
+    let started =
+        |count: i64| move |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_int() >= Some(count);
+    let links = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(cluster.path("containers")).into_iter().flatten().flatten();
+        let mut links: Vec<_> = entries.map(|entry| entry.path()).collect();
+        links.sort();
+        links
+    };
+    let until = async |what: &str, is: &dyn Fn() -> bool| {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !is() {
+            assert!(tokio::time::Instant::now() < deadline, "{what}: {:?}", links());
+            tokio::task::yield_now().await;
+        }
+    };
+    let once = cluster.run(&pod("once", "echo words; sleep 1000"), "ready", is_ready).await;
+    let id = once["status"]["containerStatuses"][0].str_at(&["containerID"]).unwrap().rsplit('/').next().unwrap();
+    let link = cluster.path(&format!("containers/once_default_c-{id}.log"));
+    until("the log has a link", &|| links() == [link.clone()]).await;
+    cluster.logged("once", "c", 0, "words").await;
+    assert!(fs::read_to_string(&link).unwrap().ends_with(" stdout F words\n"));
+    cluster.delete("once").await;
+    assert!(!links().contains(&link));
+    let made = cluster.run(&pod("often", "echo again; exit 1"), "started a few times", started(3)).await;
+    let dir = cluster.path(&format!("logs/default_often_{}/c", made.str_at(&["metadata", "uid"]).unwrap()));
+    // The last two are kept, and perhaps one is just being made.
+    until("old logs go", &|| links().len() <= 3 && fs::read_dir(&dir).unwrap().count() <= 3).await;
     cluster.finish().await;
 }
 

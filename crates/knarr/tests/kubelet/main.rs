@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod bootstrap;
 mod builtin;
 mod cluster;
 mod confined;
@@ -16,6 +17,7 @@ mod hostile;
 mod images;
 mod kubectl;
 mod life;
+mod machine;
 mod nearness;
 mod pressure;
 mod registry;

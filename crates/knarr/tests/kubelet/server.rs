@@ -12,10 +12,14 @@ use crate::cluster::*;
 
 /// What the kubelet answers: its status code and its words.
 fn ask(cluster: &Cluster, token: &str, path: &str) -> (u16, String) {
+    ask_by("GET", cluster, token, path)
+}
+
+fn ask_by(method: &str, cluster: &Cluster, token: &str, path: &str) -> (u16, String) {
     let url = format!("https://{}{path}", cluster.kubelet_address());
     let authorization = format!("Authorization: Bearer {token}");
     let output = Command::new("curl")
-        .args(["-sk", "--max-time", "30", "-w", "\n%{http_code}", "-H", &authorization, &url])
+        .args(["-sk", "--max-time", "30", "-w", "\n%{http_code}", "-X", method, "-H", &authorization, &url])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -72,7 +76,10 @@ async fn logs_that_grow_are_set_aside_and_the_oldest_go() {
         assert!(tokio::time::Instant::now() < deadline, "{seen:?}");
         tokio::task::yield_now().await;
     }
-    assert!(ask(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=1").1.starts_with("line "));
+    // One that was set aside just now has nothing in its place yet.
+    while !ask(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=1").1.starts_with("line ") {
+        assert!(tokio::time::Instant::now() < deadline, "the log that is written is read");
+    }
     cluster.finish().await;
 }
 
@@ -94,6 +101,21 @@ async fn only_those_whom_the_api_server_lets_may_ask() {
     let (code, why) = ask(&cluster, "n-token", "/exec/default/a/b?command=x&output=1");
     assert_eq!(code, 403, "{why}");
     assert_eq!(ask(&cluster, "a-token", "/nothing").0, 404);
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_is_run_to_its_end_for_those_who_may() {
+    let Some(cluster) = cluster().await else { return };
+    let made = cluster.run(&pod("runs", "sleep 1000"), "ready", is_ready).await;
+    let run = |token: &str, path: &str| ask_by("POST", &cluster, token, &format!("/run/default/runs/{path}"));
+    assert_eq!(run("a-token", "c?cmd=echo%20one%20%20two"), (200, "one  two\n".to_owned()));
+    let uid = made.str_at(&["metadata", "uid"]).unwrap();
+    assert_eq!(run("a-token", &format!("{uid}/c?cmd=hostname")), (200, "runs\n".to_owned()));
+    assert_eq!(run("a-token", "c?cmd=false"), (500, "command 'false' exited with 1: ".to_owned()));
+    assert_eq!(run("a-token", "none?cmd=true").0, 404);
+    assert_eq!(run("n-token", "c?cmd=true").0, 403);
+    assert_eq!(ask(&cluster, "a-token", "/run/default/runs/c?cmd=true").0, 405);
     cluster.finish().await;
 }
 
@@ -150,10 +172,22 @@ async fn statistics_and_metrics_tell_of_every_container() {
     assert!(value("container_start_time_seconds") >= since as f64);
     assert!(value("container_cpu_cfs_periods_total") > 0.0);
     assert!(ask(&cluster, "a-token", "/metrics").1.contains("kubelet_running_pods 1"));
+    let uid = made.str_at(&["metadata", "uid"]).unwrap();
+    let probe = format!(
+        "prober_probe_total{{container=\"c\",namespace=\"default\",pod=\"busy\",pod_uid=\"{uid}\",probe_type=\"Readiness\",result=\"successful\"}} "
+    );
+    let (_, text) = ask(&cluster, "a-token", "/metrics/probes");
+    let count = text.lines().find_map(|line| line.strip_prefix(&probe)).unwrap_or_else(|| panic!("{text}"));
+    assert!(count.parse::<u64>().unwrap() > 0, "{text}");
     let pods = json::parse(ask(&cluster, "a-token", "/pods").1.as_bytes()).unwrap();
     assert_eq!(pods["items"][0]["metadata"]["name"], Value::from("busy"));
     let config = json::parse(ask(&cluster, "a-token", "/configz").1.as_bytes()).unwrap();
     assert_eq!(config["kubeletconfig"]["clusterDomain"], Value::from("cluster.local"));
+    cluster.delete_wholly("busy").await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while ask(&cluster, "a-token", "/metrics/probes").1.contains(uid) {
+        assert!(tokio::time::Instant::now() < deadline, "what is gone is told of no more");
+    }
     cluster.finish().await;
 }
 
@@ -166,11 +200,6 @@ async fn the_servers_certificate_is_signed_by_the_cluster() {
         return;
     }
     let Some(cluster) = cluster_with(&["--rotate-server-certificates"]).await else { return };
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::default();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    std::fs::write(cluster.path("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-    std::fs::write(cluster.path("ca.key"), key.serialize_pem()).unwrap();
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
     let mut watch = cluster.client.watch(&Target::all(&REQUESTS), &options).await.unwrap();
     let asked = async {

@@ -1,7 +1,6 @@
 //! A claim without a class on a cluster of one node: a folder is made for it, outlives its pods, and goes with it.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
 
 use client::{DeleteOptions, Target};
 use machinery::{Resource, Value, value};
@@ -10,31 +9,6 @@ use crate::cluster::*;
 
 static CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
 static CLASSES: Resource = Resource::cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass");
-
-/// A component that is killed with the value.
-struct Component(Child);
-
-impl Component {
-    fn start(cluster: &Cluster, name: &str, flags: &[&str]) -> Self {
-        let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
-            .arg(name)
-            .arg("--kubeconfig")
-            .arg(cluster.path("admin.kubeconfig"))
-            .args(flags)
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(cluster.path(&format!("{name}.log"))).unwrap())
-            .spawn()
-            .unwrap();
-        Self(process)
-    }
-}
-
-impl Drop for Component {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A pod for the scheduler, with the claim mounted.
 fn user(name: &str, script: &str) -> Value {
@@ -55,13 +29,13 @@ async fn a_claim_without_a_class_gets_a_folder_that_outlives_pods_and_goes_with_
         persistentvolume-protection-controller,persistentvolumeclaim-protection-controller";
     let folder = root.display().to_string();
     let _components = [
-        Component::start(
-            &cluster,
+        component(
+            &cluster.machine,
             "kube-controller-manager",
             &["--leader-elect=false", "--secure-port=0", controllers],
         ),
-        Component::start(&cluster, "kube-scheduler", &["--leader-elect=false", "--secure-port=0"]),
-        Component::start(&cluster, "local-path", &["--hostname-override", NODE, "--root", &folder]),
+        component(&cluster.machine, "kube-scheduler", &["--leader-elect=false", "--secure-port=0"]),
+        component(&cluster.machine, "local-path", &["--hostname-override", NODE, "--root", &folder]),
     ];
     let class = value!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "knarr.dev/local-path",
         "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},

@@ -1,6 +1,7 @@
 //! What containers find in their volumes.
 
 use client::{Patch, Target, WriteOptions};
+use kubelet::volumes::Tokens;
 use machinery::{Resource, Value, value};
 
 use crate::cluster::*;
@@ -85,6 +86,25 @@ async fn a_service_account_token_is_there_and_a_changed_map_shows() {
     cluster.client.patch(&target, &patch, &WriteOptions::default()).await.unwrap();
     let ended = cluster.wait(&PODS, "live", "over", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(cluster.printed(&ended, "c", 0), "trust me\ndefault\n2\nnew\n");
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_asked_for_again_before_it_is_over() {
+    let Some(cluster) = cluster().await else { return };
+    let made = cluster.run(&pod("holds", "sleep 1000"), "ready", is_ready).await;
+    let volume = value!({"name": "v", "projected": {"sources": [
+        {"serviceAccountToken": {"path": "token", "audience": "here", "expirationSeconds": 600}}]}});
+    let mut tokens = Tokens::default();
+    let now = driver::clock::now();
+    let mut at = async |seconds: i64| {
+        let now = now.plus(machinery::time::Duration::from_seconds(seconds));
+        tokens.renew(&cluster.client, kubelet::pod::Pod(&made), &volume, now).await.unwrap();
+        tokens.token("v", "token").unwrap().to_owned()
+    };
+    let first = at(0).await;
+    assert_eq!(at(450).await, first, "it lasts ten minutes");
+    assert_ne!(at(490).await, first, "and is renewed after eight");
     cluster.finish().await;
 }
 

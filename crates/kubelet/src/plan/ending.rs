@@ -49,5 +49,6 @@ fn kill(observed: &Observed<'_>, ending: &Ending, container: &Container, plan: &
         grace_seconds: left,
         message: format!("Stopping container {}", container.name),
         restart: false,
+        hook: true,
     });
 }

@@ -35,6 +35,7 @@ fn runtime(text: &str) -> RuntimePod {
         let state = match state {
             "run" => State::Running { since: NOW },
             "made" => State::Created,
+            "lost" => State::Unknown,
             code => State::Exited(Exit {
                 code: code.parse().unwrap(),
                 reason: String::new(),
@@ -105,6 +106,25 @@ fn containers_follow_their_sandbox_and_their_init_containers() {
 }
 
 #[test]
+fn what_ended_for_good_does_not_run_again_when_the_runtime_has_lost_it() {
+    let check = |policy: &str, code: i64, have: &str, expect: &str| {
+        let mut pod = pod(policy, &[], &[], &["a", "b"]);
+        let known = value!({"containerStatuses": [{"name": "a", "state": {"terminated": {"exitCode": code}}}]});
+        pod.as_object_mut().unwrap().insert("status", known);
+        assert_eq!(planned(&pod, &runtime(have), &Local::default()).1, expect, "{policy} {code} {have}");
+    };
+    check("Never", 0, "ready b:run", "");
+    check("Never", 1, "ready", "start b 0");
+    check("Never", 1, "ready a:lost b:run", "");
+    check("OnFailure", 0, "ready b:run", "");
+    check("OnFailure", 1, "ready b:run", "start a 0");
+    check("OnFailure", 1, "ready a:lost b:run", "start a 1");
+    check("Always", 0, "ready b:run", "start a 0");
+    check("Never", 0, "", "create sandbox 0");
+    check("Never", 0, "lost b:0", "");
+}
+
+#[test]
 fn what_failed_lately_is_left_alone_and_said_when_to_look_again() {
     let pod = pod("Always", &[], &[], &["a"]);
     let mut local = Local::default();
@@ -153,8 +173,12 @@ fn a_container_that_takes_all_with_it_has_them_end_and_start_from_the_beginning(
         }
         assert_eq!(planned(&taking_all(), &runtime, &Local::default()).1, expect, "{have}");
     };
-    check("ready i:0 s:run a:42 b:run", 0, "kill b b4 within 1s; kill s s2 within 1s");
-    check("ready i:0 s:137 a:42 b:run", 1, "kill b b4 within 1s");
+    check(
+        "ready i:0 s:run a:42 b:run",
+        0,
+        "kill b b4 within 1s without its hook; kill s s2 within 1s without its hook",
+    );
+    check("ready i:0 s:137 a:42 b:run", 1, "kill b b4 within 1s without its hook");
     check("ready i:0 s:137 a:42 b:137", 0, "start i 1");
     check("ready i:0 s:137 a:42 b:0 i:0", 1, "start s 1");
     check("ready i:0 s:137 a:42 b:0 i:0 s:run", 2, "start a 1; start b 1");

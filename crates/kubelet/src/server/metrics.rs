@@ -8,10 +8,11 @@ use http::{Response, StatusCode};
 use super::collected::{Collected, amount};
 use super::{Body, plain, text};
 use crate::context::Context;
+use crate::counters::Probes;
+use crate::node;
 use crate::observed::labels;
 use crate::pods::Known;
 use crate::usage::NodeUsage;
-use crate::{counters, node};
 
 /// The kubelet's own numbers.
 pub async fn own(context: &Context, known: &Known) -> Response<Body> {
@@ -129,7 +130,7 @@ fn resources(collected: &Collected, usage: &NodeUsage) -> String {
 }
 
 /// How often probes said what.
-pub fn probes() -> Response<Body> {
+pub fn probes(probes: &Probes) -> Response<Body> {
     let mut out = String::new();
     family(
         &mut out,
@@ -137,8 +138,16 @@ pub fn probes() -> Response<Body> {
         "counter",
         "Cumulative number of a liveness, readiness or startup probe for a container by result.",
     );
-    for (kind, result, count) in counters::probes() {
-        let _ = writeln!(out, "prober_probe_total{{probe_type=\"{kind}\",result=\"{result}\"}} {count}");
+    for (probe, result, count) in probes.all() {
+        let _ = writeln!(
+            out,
+            "prober_probe_total{{container=\"{}\",namespace=\"{}\",pod=\"{}\",pod_uid=\"{}\",probe_type=\"{}\",result=\"{result}\"}} {count}",
+            quoted(&probe.container),
+            quoted(&probe.namespace),
+            quoted(&probe.pod),
+            quoted(&probe.uid),
+            probe.kind.word(),
+        );
     }
     answer(out)
 }

@@ -1,5 +1,7 @@
 //! Commands, attachments and forwarded ports: the runtime streams them, and the server passes the connection on.
 
+use std::time::Duration;
+
 use cri::v1;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty};
@@ -7,8 +9,11 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::{Asked, Body, Server, text};
+use super::{Asked, Body, Server, plain, text};
 use crate::pod::Pod;
+
+/// A command whose end is waited for may take this long.
+const RUN_MAX: Duration = Duration::from_secs(60);
 
 /// Headers that are about one connection only and are said anew on the next.
 const OF_A_CONNECTION: &[&str] = &["host", "authorization", "content-length", "transfer-encoding"];
@@ -36,14 +41,6 @@ impl Server {
         let commands = asked.query.iter().filter(|(key, _)| key == "command");
         let cmd: Vec<String> = commands.map(|(_, word)| word.clone()).collect();
         let mut runtime = self.context.runtime.runtime.clone();
-        if verb == "run" {
-            let words = asked.value("cmd").split_whitespace().map(str::to_owned).collect();
-            let run = self.context.runtime.exec(&found.id, words, std::time::Duration::from_secs(60)).await;
-            return match run {
-                Ok((_, output)) => text(StatusCode::OK, &String::from_utf8_lossy(&output)),
-                Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
-            };
-        }
         if !(stdin || stdout || stderr) {
             return text(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
         }
@@ -56,6 +53,30 @@ impl Server {
         };
         match url {
             Ok(url) => pass_on(&url, request).await,
+            Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
+        }
+    }
+
+    /// Runs a command in a container to its end, and gives what it printed if it succeeded.
+    pub(super) async fn run(
+        &self,
+        (namespace, pod, container): (&str, &str, &str),
+        asked: &Asked<'_>,
+    ) -> Response<Body> {
+        let (_, found) = match self.find(namespace, pod, container).await {
+            Ok(found) => found,
+            Err(answer) => return answer,
+        };
+        // Unlike others, this command is one parameter.
+        let command = asked.value("cmd");
+        let words = command.split(' ').map(str::to_owned).collect();
+        match self.context.runtime.exec(&found.id, words, RUN_MAX).await {
+            Ok((0, output)) => plain(StatusCode::OK, "application/json", output.into()),
+            Ok((code, output)) => {
+                let output = String::from_utf8_lossy(&output);
+                let why = format!("command '{command}' exited with {code}: {output}");
+                text(StatusCode::INTERNAL_SERVER_ERROR, &why)
+            }
             Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
         }
     }

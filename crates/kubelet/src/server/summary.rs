@@ -61,7 +61,7 @@ struct Volume {
 
 impl Files {
     fn of(context: &Context, pod: Pod<'_>) -> Self {
-        let logs = context.log_dir(pod);
+        let logs = context.logs.of(pod);
         let of_container = |name: &str| (name.to_owned(), disk_taken(&logs.join(name)));
         Self {
             volumes: volumes(&context.volumes.pod_dir(pod.uid()).join("volumes"), pod),

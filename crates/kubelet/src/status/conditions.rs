@@ -41,7 +41,7 @@ pub fn all(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Vec<Val
         .map(|condition| shown(condition, known, generation, observed.now))
         .collect();
     list.extend(disruption(observed, known));
-    list.extend(restarting(observed, known));
+    list.extend(restarting(observed, phase).map(|condition| shown(&condition, known, 0, observed.now)));
     list.extend(resizing(observed).iter().map(|condition| shown(condition, known, generation, observed.now)));
     let has = |list: &[Value], kind: Option<&str>| list.iter().any(|condition| condition.str_at(&["type"]) == kind);
     for other in known {
@@ -154,16 +154,20 @@ fn disruption(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
     Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
 }
 
-/// A pod says when all its containers make way for new ones, and when they have.
-fn restarting(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
+/// A pod whose containers may all have to make way for new ones says whether they do.
+fn restarting(observed: &Observed<'_>, phase: &str) -> Option<Condition> {
+    let pod = observed.pod;
     let kind = "AllContainersRestarting";
-    let holds = observed.past_running().next().is_some() && observed.local.ending.is_none();
-    if !holds && find(known, kind).is_none() {
-        return None;
-    }
-    let reason = if holds { "ContainerExited" } else { "" };
-    let condition = Condition { kind, holds, reason, message: String::new() };
-    Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
+    let under_way = observed.past_running().next().is_some() && observed.local.ending.is_none();
+    let (holds, reason, message) = match phase {
+        "Succeeded" => (false, "PodCompleted", ""),
+        "Failed" => (false, "PodFailed", ""),
+        _ if under_way => (true, "RestartAllContainersStarted", "container exited with restart policy rule"),
+        _ => (false, "", ""),
+    };
+    let mut containers = pod.init_containers().chain(pod.app_containers());
+    let condition = Condition { kind, holds, reason, message: message.to_owned() };
+    containers.any(Container::may_restart_all).then_some(condition)
 }
 
 /// A change of what containers may use that the node has no room for, and one that is on its way.

@@ -3,7 +3,7 @@
 use machinery::{Object, Value, value};
 
 use super::{Facts, shown};
-use crate::observed::{self, Exit, State};
+use crate::observed::{self, Exit, State, UNKNOWN_EXIT};
 use crate::plan::Observed;
 use crate::pod::{Container, Pod, Role};
 
@@ -154,7 +154,7 @@ fn missing(pod: Pod<'_>, container: Container<'_>, known: &Value) -> (Value, Opt
     if known["state"].get("running").is_some() {
         // It ran, and nobody can say what became of it.
         let started = known["state"]["running"]["startedAt"].clone();
-        let ended = value!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": started,
+        let ended = value!({"terminated": {"exitCode": UNKNOWN_EXIT, "reason": "ContainerStatusUnknown", "startedAt": started,
             "message": "The container could not be located when the pod was terminated"}});
         let waiting = value!({"waiting": {"reason": (waiting_reason(pod, container))}});
         return if pod.meta().is_deleting() { (ended, last) } else { (waiting, Some(ended)) };
@@ -174,7 +174,7 @@ fn state_of(container: &observed::Container, facts: &Facts) -> Value {
         State::Exited(exit) => value!({"terminated": (terminated(container, exit, facts))}),
         State::Unknown => {
             let message = "The container could not be located when the pod was terminated";
-            value!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": message}})
+            value!({"terminated": {"exitCode": UNKNOWN_EXIT, "reason": "ContainerStatusUnknown", "message": message}})
         }
     }
 }

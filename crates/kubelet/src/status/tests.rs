@@ -216,6 +216,51 @@ fn what_waits_says_why_and_keeps_its_last_end() {
 }
 
 #[test]
+fn what_was_told_to_have_ended_and_may_not_run_again_stays_so() {
+    let check = |policy: &str, code: i64, have: &str, expect: &str| {
+        let pod = pod(policy, true);
+        let ended = |name: &str, code: i64| value!({"name": name, "state": {"terminated": {"exitCode": code}}});
+        let told = value!({"initContainerStatuses": [(ended("i", 0))], "containerStatuses": [(ended("a", code))]});
+        let mut status = of(&pod, &runtime(have), &Local::default());
+        keep_ends(&mut status, Pod(&pod), &told);
+        let of = |field: &str| status[field][0]["state"].as_object().unwrap().iter().next().unwrap().0.to_owned();
+        assert_eq!(format!("{} {}", of("initContainerStatuses"), of("containerStatuses")), expect, "{policy} {have}");
+    };
+    check("Always", 0, "i:run", "running waiting");
+    check("Always", 0, "i:0 a:run", "terminated running");
+    check("OnFailure", 1, "i:run", "terminated waiting");
+    check("OnFailure", 1, "i:0 a:run", "terminated running");
+    check("OnFailure", 0, "i:0 a:run", "terminated terminated");
+    check("Never", 1, "i:0 a:run", "terminated terminated");
+}
+
+#[test]
+fn a_pod_whose_containers_all_start_again_runs_and_says_so() {
+    let rule = value!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}});
+    let plain = pod("Never", false);
+    let mut pod = pod("Never", true);
+    let first = value!({"name": "a", "image": "x", "restartPolicy": "Never", "restartPolicyRules": [rule]});
+    let containers = value!([first, {"name": "b", "image": "x"}]);
+    pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("containers", containers);
+    let check = |have: &str, phase: &str, holds: &str, reason: &str| {
+        let status = of(&pod, &runtime(have), &Local::default());
+        let list = status["conditions"].as_array().unwrap();
+        let told = list.iter().find(|one| one.str_at(&["type"]) == Some("AllContainersRestarting")).unwrap();
+        let found = ["status", "reason"].map(|field| told.str_at(&[field]).unwrap_or_default());
+        assert_eq!((status.str_at(&["phase"]), found), (Some(phase), [holds, reason]), "{have}");
+    };
+    check("", "Pending", "False", "");
+    check("i:0 a:run b:run", "Running", "False", "");
+    check("i:0 a:42 b:run", "Running", "True", "RestartAllContainersStarted");
+    check("i:0 a:42 b:137", "Running", "False", "");
+    check("i:0 a:0 b:0", "Succeeded", "False", "PodCompleted");
+    check("i:0 a:1 b:0", "Failed", "False", "PodFailed");
+    let plain = of(&plain, &runtime("a:run"), &Local::default());
+    let kinds = plain["conditions"].as_array().unwrap().iter().filter_map(|one| one.str_at(&["type"]));
+    assert!(!kinds.into_iter().any(|kind| kind == "AllContainersRestarting"), "{plain:?}");
+}
+
+#[test]
 fn conditions_of_others_and_times_of_transitions_stay() {
     let mut pod = pod("Always", false);
     let long_ago = "1970-01-01T00:00:01Z";

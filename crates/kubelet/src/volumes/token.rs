@@ -13,6 +13,8 @@ use crate::pod::Pod;
 /// A token is renewed when this part of its life is over, in percent, or after a day.
 const RENEW_PERCENT: i64 = 80;
 const RENEW_MAX: Duration = Duration::from_seconds(24 * 3600);
+/// However little is left of its life by the clock of this machine, it is not asked for all the time.
+const RENEW_MIN: Duration = Duration::from_seconds(60);
 
 /// The tokens of one pod, by volume and path.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +52,7 @@ impl Tokens {
                 Err(error) if self.0.contains_key(&key) => {
                     tracing::warn!(pod = pod.described(), error = %error, "a token could not be renewed");
                     if let Some(token) = self.0.get_mut(&key) {
-                        token.renew_at = now.plus(Duration::from_seconds(60));
+                        token.renew_at = now.plus(RENEW_MIN);
                     }
                 }
                 Err(error) => {
@@ -75,9 +77,34 @@ async fn request(client: &Client, pod: Pod<'_>, source: &Value, now: Time) -> Re
     let text = answer.str_at(&["status", "token"]).unwrap_or_default().to_owned();
     let ends = answer.str_at(&["status", "expirationTimestamp"]).and_then(|text| Time::parse(text).ok());
     let asked = Duration::from_seconds(answer["spec"]["expirationSeconds"].as_int().unwrap_or(seconds));
-    let life = ends.map_or(asked, |ends| ends.since(now));
-    // The server may give a longer life than was asked for; it is renewed as if it had not.
-    let life = life.min(asked.max(Duration::from_seconds(seconds)));
-    let wait = Duration::from_nanos(life.nanos() / 100 * RENEW_PERCENT).min(RENEW_MAX);
-    Ok(Token { text, renew_at: now.plus(wait) })
+    let left = ends.map_or(asked, |ends| ends.since(now));
+    Ok(Token { text, renew_at: now.plus(renew_after(asked.max(Duration::from_seconds(seconds)), left)) })
+}
+
+/// How long a token is used that lasts so long and was asked for so long. The server may give a longer life than was asked for;
+/// it is renewed as if it had not.
+fn renew_after(asked: Duration, left: Duration) -> Duration {
+    Duration::from_nanos(left.min(asked).nanos() / 100 * RENEW_PERCENT).min(RENEW_MAX).max(RENEW_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_used_for_four_fifths_of_its_life_and_for_a_day_at_most() {
+        let check = |asked: i64, left: i64, expect: i64| {
+            let wait = renew_after(Duration::from_seconds(asked), Duration::from_seconds(left));
+            assert_eq!(wait, Duration::from_seconds(expect), "{asked} {left}");
+        };
+        check(600, 600, 480);
+        check(3600, 3600, 2880);
+        check(3600, 365 * 24 * 3600, 2880);
+        check(48 * 3600, 48 * 3600, 24 * 3600);
+        check(365 * 24 * 3600, 365 * 24 * 3600, 24 * 3600);
+        // The clock of this machine is ahead of the server's, a little or by more than the token lasts.
+        check(600, 300, 240);
+        check(600, 10, 60);
+        check(600, -50, 60);
+    }
 }

@@ -13,9 +13,21 @@ use crate::pod::Pod;
 /// After the hook, a container still gets this long.
 const AFTER_HOOK_SECONDS: i64 = 2;
 
+/// How a container is ended.
+#[derive(Clone, Copy)]
+pub(super) struct Manner<'a> {
+    /// How long it may take.
+    pub grace_seconds: i64,
+    /// What people are told.
+    pub message: &'a str,
+    /// Whether its hook runs before.
+    pub hook: bool,
+}
+
 impl Worker {
     /// Begins to end a container; once more if its time became shorter.
-    pub(super) fn kill(&mut self, id: &str, name: &str, grace_seconds: i64, message: &str) {
+    pub(super) fn kill(&mut self, id: &str, name: &str, manner: Manner<'_>) {
+        let Manner { grace_seconds, message, hook } = manner;
         let over = clock::now().plus(machinery::time::Duration::from_seconds(grace_seconds));
         let again = self.local.killing.insert(id.to_owned(), over).is_some();
         let (context, pod) = (Arc::clone(&self.context), Arc::clone(&self.pod));
@@ -28,7 +40,7 @@ impl Worker {
         self.tasks.spawn(async move {
             let begun = Instant::now();
             let mut left = grace_seconds;
-            let container = Pod(&pod).container(&name).filter(|_| !again && grace_seconds > 0);
+            let container = Pod(&pod).container(&name).filter(|_| hook && !again && grace_seconds > 0);
             if let Some(container) = container
                 && let Some(hook) = container.spec["lifecycle"].get("preStop").filter(|hook| !hook.is_null())
             {

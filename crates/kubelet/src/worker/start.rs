@@ -163,6 +163,7 @@ impl Worker {
 async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &str) -> Result<(), String> {
     let mut linux = resources::of_container(pod, container, context.memory_capacity);
     context.swap.add(pod, container, &mut linux);
+    context.groups.keep_enforced(&mut linux);
     let (limit, used) = (linux.memory_limit_in_bytes, context.runtime.memory_used(id).await);
     // The kernel would end the container rather than have it use more than it may.
     if limit > 0 && used > limit.unsigned_abs() {
@@ -212,7 +213,7 @@ impl Making {
         }
         let inputs = sandbox::Inputs {
             names: &context.names,
-            log_directory: context.log_dir(pod).display().to_string(),
+            log_directory: context.logs.of(pod).display().to_string(),
             cgroup: if context.config.cgroups_per_qos { group } else { String::new() },
             attempt,
             users: context.users.of(pod).map_err(|error| format!("the pod has no users: {error}"))?,
@@ -308,7 +309,7 @@ impl Making {
         })?;
         let sandbox_inputs = sandbox::Inputs {
             names: &self.context.names,
-            log_directory: self.context.log_dir(pod).display().to_string(),
+            log_directory: self.context.logs.of(pod).display().to_string(),
             cgroup: self.context.groups.told(pod),
             attempt: 0,
             users: self.users()?,
@@ -338,6 +339,9 @@ impl Making {
         if let Err(status) = runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await {
             tell(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
             return Err(Failure::new("RunContainerError", status.message()));
+        }
+        if let Err(error) = self.context.logs.link(pod, name, attempt, &id) {
+            tracing::warn!(pod = pod.described(), container = name, %error, "a log cannot be linked");
         }
         tell(EventType::Normal, "Started", &format!("Started container {name}"));
         self.post_start(container, &id, &tell).await
@@ -442,6 +446,7 @@ impl Making {
         let mut resources = resources::of_container(pod, container, self.context.memory_capacity);
         self.context.swap.add(pod, container, &mut resources);
         self.context.groups.add(&mut resources);
+        self.context.groups.keep_enforced(&mut resources);
         resources.cpuset_cpus = self.context.cpus.of(pod, container);
         resources.cpuset_mems = self.context.memory.of(pod, container);
         let needs = self.context.devices.needs(pod.uid(), container.name()).await;

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use super::Inputs;
 
+/// Where a container finds its control groups.
+const GROUPS: &str = "/sys/fs/cgroup";
+
 /// Why something cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
@@ -44,8 +47,11 @@ pub struct Prepared {
 /// Everything that is mounted, shorter paths first.
 pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
     let given: BTreeSet<&str> = inputs.config.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
-    let mut list: Vec<Value> = base(inputs.security().privileged)
+    let privileged = inputs.security().privileged;
+    let mut list: Vec<Value> = base(privileged)
         .into_iter()
+        .filter(|mount| inputs.groups.is_empty() || mount["type"] != "cgroup")
+        .chain(groups(inputs.groups, privileged))
         .filter(|mount| !given.contains(mount["destination"].as_str().unwrap_or_default()))
         .collect();
     for (destination, source) in inputs.provided.iter().filter(|(path, _)| !given.contains(**path)) {
@@ -137,6 +143,22 @@ fn bind(destination: &Path, source: &Path, options: &[&str]) -> Value {
     json!({"destination": destination, "type": "bind", "source": source, "options": options})
 }
 
+/// The container's own groups, one hierarchy beside the other. The runtime inside could mount them by itself, but looks for the
+/// machine's processes by the numbers that they have in the container, which are others where it shares its processes, and
+/// lets everybody write there.
+fn groups(places: &BTreeMap<String, PathBuf>, privileged: bool) -> Vec<Value> {
+    if places.is_empty() {
+        return Vec::new();
+    }
+    let writable = if privileged { "rw" } else { "ro" };
+    let root = Path::new(GROUPS);
+    let holder = json!({"destination": root, "type": "tmpfs", "source": "tmpfs",
+        "options": ["nosuid", "noexec", "nodev", "mode=755"]});
+    let options = ["rbind", "rprivate", "nosuid", "noexec", "nodev", writable];
+    let each = places.iter().map(|(name, place)| bind(&root.join(name), place, &options));
+    std::iter::once(holder).chain(each).collect()
+}
+
 fn base(privileged: bool) -> Vec<Value> {
     let writable = if privileged { "rw" } else { "ro" };
     vec![
@@ -148,7 +170,7 @@ fn base(privileged: bool) -> Vec<Value> {
         json!({"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue", "options": ["nosuid", "noexec", "nodev"]}),
         json!({"destination": "/sys", "type": "sysfs", "source": "sysfs",
                "options": ["nosuid", "noexec", "nodev", writable]}),
-        json!({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
+        json!({"destination": GROUPS, "type": "cgroup", "source": "cgroup",
                "options": ["nosuid", "noexec", "nodev", "relatime", writable]}),
     ]
 }

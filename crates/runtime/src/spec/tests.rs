@@ -3,6 +3,15 @@
 use super::*;
 
 fn inputs(config: &v1::ContainerConfig, image: &image::Config, check: impl FnOnce(Result<Value, SpecError>)) {
+    inputs_with(&BTreeMap::new(), config, image, check);
+}
+
+fn inputs_with(
+    groups: &BTreeMap<String, PathBuf>,
+    config: &v1::ContainerConfig,
+    image: &image::Config,
+    check: impl FnOnce(Result<Value, SpecError>),
+) {
     let sandbox = v1::PodSandboxConfig { hostname: "box".into(), ..Default::default() };
     let user = User::default();
     let (provided, prepared) = (BTreeMap::new(), BTreeMap::new());
@@ -13,6 +22,7 @@ fn inputs(config: &v1::ContainerConfig, image: &image::Config, check: impl FnOnc
         user: &user,
         rootfs: Path::new("/rootfs"),
         cgroup: "/pod/c",
+        groups,
         pause: 7,
         target: None,
         provided: &provided,
@@ -68,6 +78,40 @@ fn the_sandboxs_namespaces_are_joined() {
         assert!(list.contains(&json!({"type": "pid", "path": "/proc/7/ns/pid"})));
         assert!(list.contains(&json!({"type": "mount"})));
     });
+}
+
+#[test]
+fn groups_of_several_hierarchies_are_mounted_one_by_one_and_only_the_privileged_write_there() {
+    let place = |name: &str| Path::new("/sys/fs/cgroup").join(name);
+    let groups = ["cpu", "memory"].map(|name| (name.to_owned(), place(name).join("pod/c")));
+    let shown = |groups: &BTreeMap<String, PathBuf>, privileged: bool| -> Vec<String> {
+        let security = v1::LinuxContainerSecurityContext { privileged, ..Default::default() };
+        let linux = v1::LinuxContainerConfig { security_context: Some(security), ..Default::default() };
+        let config = v1::ContainerConfig { linux: Some(linux), args: words(&["x"]), ..Default::default() };
+        let mut lines = Vec::new();
+        inputs_with(groups, &config, &image::Config::default(), |spec| {
+            let spec = spec.unwrap();
+            let own = spec["mounts"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|mount| mount["destination"].as_str().unwrap().starts_with("/sys/fs/cgroup"));
+            lines.extend(own.map(|mount| {
+                let text = |field: &str| mount[field].as_str().unwrap();
+                let last = mount["options"].as_array().unwrap().last().unwrap().as_str().unwrap();
+                format!("{} {} {} {last}", text("destination"), text("type"), text("source"))
+            }));
+        });
+        lines
+    };
+    let groups: BTreeMap<_, _> = groups.into_iter().collect();
+    let expect = |writable: &str| {
+        let bound = |name: &str| format!("/sys/fs/cgroup/{name} bind /sys/fs/cgroup/{name}/pod/c {writable}");
+        vec!["/sys/fs/cgroup tmpfs tmpfs mode=755".to_owned(), bound("cpu"), bound("memory")]
+    };
+    assert_eq!(shown(&groups, false), expect("ro"));
+    assert_eq!(shown(&groups, true), expect("rw"));
+    assert_eq!(shown(&BTreeMap::new(), false), ["/sys/fs/cgroup cgroup cgroup ro"]);
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! What a kubelet of a test runs on: a directory, a control group, an image, and nothing left behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use container::cgroup::Cgroup;
+use image::{Name, Recipe, Store};
+
+pub const IMAGE: &str = "test.local/busybox:1";
+pub const NODE: &str = "node-1";
+
+pub struct Machine {
+    dir: tempfile::TempDir,
+    /// Below which the groups of pods are.
+    pub cgroup: String,
+    /// What processes said, for when a test fails.
+    pub log: Arc<Mutex<String>>,
+}
+
+impl Machine {
+    /// A machine with an image, unless this test cannot have one.
+    pub async fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
+            eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
+            return None;
+        }
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let dir = tempfile::Builder::new().prefix("knarr-kubelet-").tempdir().unwrap();
+        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+        let store = Store::open(&dir.path().join("runtime/images")).unwrap();
+        store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
+        let cgroup = format!("/knarr-node-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
+        Some(Self { dir, cgroup, log: Arc::default() })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes what the kubelet is told by a file.
+    pub fn configure(&self, more: &str) {
+        let text = format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\ncgroupRoot: {}\n\
+             port: 0\nhealthzPort: 0\nclusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nevictionHard: {{}}\n{more}",
+            self.path("logs").display(),
+            self.cgroup
+        );
+        fs::write(self.path("kubelet.yaml"), text).unwrap();
+    }
+
+    /// A kubelet as it was configured, not started yet.
+    pub fn kubelet(&self) -> Command {
+        let mut kubelet = Command::new(env!("CARGO_BIN_EXE_knarr"));
+        kubelet
+            .args(["kubelet", "--hostname-override", NODE, "--node-ip", "127.0.0.1", "--cgroup-parent", &self.cgroup])
+            .arg("--config")
+            .arg(self.path("kubelet.yaml"))
+            .arg("--data-dir")
+            .arg(self.dir.path())
+            .arg("--root-dir")
+            .arg(self.path("kubelet"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        kubelet
+    }
+
+    /// Starts a kubelet and waits until it is ready; gives what it said then.
+    pub fn start(&self, mut kubelet: Command) -> (Process, String) {
+        let mut kubelet = Process(kubelet.spawn().unwrap());
+        self.keep(BufReader::new(kubelet.0.stderr.take().unwrap()).lines(), "kubelet");
+        let mut line = String::new();
+        BufReader::new(kubelet.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready"), "{line:?}\n{}", self.log.lock().unwrap());
+        (kubelet, line.trim().to_owned())
+    }
+
+    /// Keeps a process's words.
+    pub fn keep(&self, lines: impl Iterator<Item = std::io::Result<String>> + Send + 'static, who: &'static str) {
+        let log = Arc::clone(&self.log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                log.lock().unwrap().push_str(&format!("{who}: {line}\n"));
+            }
+        });
+    }
+
+    /// What is mounted in its directory.
+    pub fn mounts(&self) -> Vec<String> {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let own = self.dir.path().display().to_string();
+        let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+        places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Machine {
+    /// A test that failed half way leaves nothing behind either.
+    fn drop(&mut self) {
+        let cgroup = Cgroup::at(&self.cgroup);
+        cgroup.kill();
+        let own = self.dir.path().display().to_string();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains("shim") && line.contains(&own) {
+                let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+        }
+        for place in self.mounts().iter().rev() {
+            let _ = rustix::mount::unmount(place.as_str(), rustix::mount::UnmountFlags::DETACH);
+        }
+        for _ in 0..100 {
+            if cgroup.remove().is_ok() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A process that is killed with the value.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a component of the cluster, which may do everything.
+pub fn component(machine: &Machine, name: &str, flags: &[&str]) -> Process {
+    let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
+        .arg(name)
+        .arg("--kubeconfig")
+        .arg(machine.path("admin.kubeconfig"))
+        .args(flags)
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(machine.path(&format!("{name}.log"))).unwrap())
+        .spawn();
+    Process(process.unwrap())
+}
+
+/// Busybox under all its names, and users.
+pub fn busybox() -> Recipe {
+    let names = Command::new("/bin/busybox").arg("--list").output().unwrap().stdout;
+    let names = String::from_utf8(names).unwrap();
+    let links = names.lines().filter(|name| *name != "busybox");
+    let text = |path: &str, content: &str| (PathBuf::from(path), content.as_bytes().to_vec(), 0o644);
+    Recipe {
+        dirs: [("/bin", 0o755), ("/etc", 0o755), ("/tmp", 0o1777), ("/root", 0o700), ("/proc", 0o755), ("/sys", 0o755)]
+            .map(|(path, mode)| (PathBuf::from(path), mode))
+            .to_vec(),
+        copies: vec![("/bin/busybox".into(), "/bin/busybox".into())],
+        links: links.map(|name| (Path::new("/bin").join(name), "busybox".into())).collect(),
+        files: vec![
+            text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/:/bin/sh\ndev:x:1001:1001::/:/bin/sh\n"),
+            text("/etc/group", "root:x:0:\nwww:x:34:\nstaff:x:50:dev\n"),
+        ],
+        config: image::Config { cmd: vec!["sh".into()], env: vec!["FROM_IMAGE=1".into()], ..Default::default() },
+        pinned: false,
+    }
+}

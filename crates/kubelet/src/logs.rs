@@ -1,0 +1,176 @@
+//! The files of containers' logs, under the names that people and collectors of logs look for, and their end.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::pod::Pod;
+
+/// The longest name of a file.
+const NAME_BYTES_MAX: usize = 255;
+/// How the names of logs end.
+const SUFFIX: &str = ".log";
+
+/// The logs of a node's containers: `<namespace>_<pod>_<uid>/<container>/<attempt>.log`, and links to them that name the container.
+#[derive(Clone, Debug)]
+pub struct Logs {
+    pods: PathBuf,
+    links: PathBuf,
+}
+
+impl Logs {
+    /// Logs below a directory.
+    // DEVIATION: links to logs are in `containers` beside `podLogsDir`, so that several kubelets of one machine keep apart; upstream has them in /var/log/containers wherever logs are.
+    pub fn new(pods: &Path) -> Self {
+        Self { pods: pods.to_owned(), links: pods.with_file_name("containers") }
+    }
+
+    /// Where a pod's logs are.
+    pub fn of(&self, pod: Pod<'_>) -> PathBuf {
+        self.named(pod.namespace(), pod.name(), pod.uid())
+    }
+
+    /// Where the logs of a pod are of which only this is known.
+    pub fn named(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.pods.join(format!("{namespace}_{name}_{uid}"))
+    }
+
+    /// Links the log of a container that has started to a name that tells whose it is.
+    pub fn link(&self, pod: Pod<'_>, container: &str, attempt: u32, id: &str) -> io::Result<()> {
+        let log = self.of(pod).join(container).join(format!("{attempt}{SUFFIX}"));
+        // Where the runtime keeps no file there is nothing to link.
+        if !log.exists() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&self.links)?;
+        let link = self.links.join(link_name(pod, container, id));
+        match symlink(log, link) {
+            // Names are cut off where they are too long, and may then be another's.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Removes the log of one container, what was set aside of it, and its link.
+    pub fn remove_one(&self, log: &Path) {
+        // A runtime that tells no log, or one elsewhere, keeps it itself.
+        let Some(dir) = log.parent().filter(|_| log.starts_with(&self.pods)) else { return };
+        self.unlink(log);
+        let name = log.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let parts = |entry: &std::fs::DirEntry| {
+            let found = entry.file_name();
+            let rest = found.to_str().and_then(|found| found.strip_prefix(name));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten().filter(parts) {
+            // What cannot be removed now goes with its pod.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+
+    /// Removes a pod's logs; that there were none is no failure.
+    pub fn remove_all(&self, pod: Pod<'_>) {
+        let dir = self.of(pod);
+        self.unlink(&dir);
+        let _ = std::fs::remove_dir_all(dir);
+    }
+
+    /// Removes the logs of pods that are gone: a kubelet that is killed while it cleans up after one leaves them behind.
+    pub fn remove_strangers(&self, gone: &BTreeSet<String>) {
+        for entry in std::fs::read_dir(&self.pods).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(uid) = name.to_str().and_then(owner).filter(|uid| gone.contains(*uid)) else { continue };
+            tracing::info!(uid, "removes the logs of a pod that is gone");
+            self.unlink(&entry.path());
+            if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+                tracing::warn!(uid, %error, "logs of a pod that is gone cannot be removed");
+            }
+        }
+    }
+
+    /// Removes the links to a log, or to what is below a directory. Whether there is a log at their end does not matter:
+    /// one that is just being set aside is not there for a moment.
+    fn unlink(&self, log: &Path) {
+        for link in std::fs::read_dir(&self.links).into_iter().flatten().flatten() {
+            if std::fs::read_link(link.path()).is_ok_and(|to| to.starts_with(log)) {
+                let _ = std::fs::remove_file(link.path());
+            }
+        }
+    }
+}
+
+fn link_name(pod: Pod<'_>, container: &str, id: &str) -> String {
+    let mut name = format!("{}_{}_{container}-{id}", pod.name(), pod.namespace());
+    name.truncate(NAME_BYTES_MAX - SUFFIX.len());
+    name + SUFFIX
+}
+
+/// The pod whose logs are in a directory of this name: namespace, name and uid, of which none has an underscore.
+fn owner(name: &str) -> Option<&str> {
+    let mut parts = name.split('_');
+    let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    let whole = parts.next().is_none() && [namespace, pod, uid].iter().all(|part| !part.is_empty());
+    whole.then_some(uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        entries.collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
+    #[test]
+    fn logs_go_with_their_pods_and_what_is_not_a_pods_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["default_a_here", "default_b_gone", "gone", "b_gone", "a_b_gone_d", "__gone"] {
+            std::fs::create_dir_all(dir.path().join(name).join("c")).unwrap();
+        }
+        std::fs::write(dir.path().join("default_b_gone/c/0.log"), "words").unwrap();
+        let gone = BTreeSet::from(["gone".to_owned()]);
+        Logs::new(dir.path()).remove_strangers(&gone);
+        assert_eq!(names(dir.path()), ["__gone", "a_b_gone_d", "b_gone", "default_a_here", "gone"]);
+        Logs::new(&dir.path().join("absent")).remove_strangers(&gone);
+    }
+
+    #[test]
+    fn a_log_is_found_by_the_name_of_its_container_until_it_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (logs, links) = (Logs::new(&dir.path().join("pods")), dir.path().join("containers"));
+        let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}});
+        let pod = Pod(&pod);
+        logs.link(pod, "c", 0, "1").unwrap();
+        assert!(!links.exists(), "there is no log");
+        let of_container = logs.of(pod).join("c");
+        std::fs::create_dir_all(&of_container).unwrap();
+        for name in ["0.log", "0.log.20260101-000000", "1.log"] {
+            std::fs::write(of_container.join(name), name).unwrap();
+        }
+        for (attempt, id) in [(0, "1"), (1, "2"), (1, "2")] {
+            logs.link(pod, "c", attempt, id).unwrap();
+        }
+        assert_eq!(names(&links), ["p_n_c-1.log", "p_n_c-2.log"]);
+        assert_eq!(std::fs::read_to_string(links.join("p_n_c-2.log")).unwrap(), "1.log");
+        logs.remove_one(&of_container.join("0.log"));
+        assert_eq!((names(&links), names(&of_container)), (vec!["p_n_c-2.log".into()], vec!["1.log".into()]));
+        // A log that is being set aside is not there for a moment, and its link stays.
+        std::fs::remove_file(of_container.join("1.log")).unwrap();
+        logs.remove_one(&of_container.join("0.log"));
+        assert_eq!(names(&links), ["p_n_c-2.log"]);
+        logs.remove_one(Path::new(""));
+        assert_eq!(names(&links), ["p_n_c-2.log"]);
+        logs.remove_all(pod);
+        assert_eq!((names(&links), logs.of(pod).exists()), (Vec::new(), false));
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_cut_off() {
+        let pod = value!({"metadata": {"name": ("p".repeat(253)), "namespace": "n"}});
+        assert_eq!(link_name(Pod(&pod), "c", "1"), format!("{}.log", "p".repeat(251)));
+    }
+}
