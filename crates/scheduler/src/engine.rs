@@ -12,6 +12,7 @@
 mod observe;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use machinery::{Key, Str};
@@ -27,11 +28,14 @@ use crate::plugins::{dynamic_resources, volume_binding};
 use crate::pod::{Pod, PodId};
 use crate::profile::Profile;
 use crate::queue::{Lengths, Millis, Options, Queue};
-use crate::schedule::{Chance, Context, Decision, schedule};
+use crate::schedule::{Chance, Context, Decision, Outcome, schedule};
 use crate::selectors::Selectors;
 use crate::snapshot::Snapshot;
 use crate::status::{Nomination, Reason};
 use crate::storage::Plan;
+
+/// What is said of a pod about which a decision came to an end by a mistake in this program.
+const BROKEN: &str = "the decision broke off";
 
 /// Everything the scheduler knows, and whose turn it is.
 pub struct Engine {
@@ -172,7 +176,12 @@ impl Engine {
             answers: Some(&answers),
             chance: self.chance,
         };
-        let outcome = schedule(&mut self.snapshot, &pod, profile, context);
+        // A pod that brings a mistake to light must not hold up the others.
+        let decided = catch_unwind(AssertUnwindSafe(|| schedule(&mut self.snapshot, &pod, profile, context)));
+        let outcome = decided.unwrap_or_else(|_| {
+            let decision = Decision::Failed { message: BROKEN.to_owned() };
+            Outcome { decision, next_start: context.chance.start }
+        });
         if let Decision::Ask(question) = outcome.decision {
             return Some(Step::Ask { pod, question, answers });
         }

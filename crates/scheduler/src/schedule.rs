@@ -102,7 +102,7 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
         let message = "no nodes available to schedule pods".to_owned();
         // DEVIATION: a pod in a cluster without nodes waits for one, rather than trying again every few seconds.
         let plugins = vec!["NodeUnschedulable"];
-        let decision = Decision::Unschedulable { message, plugins, clears_nomination: false, release: None };
+        let decision = Decision::Unschedulable { message, plugins, clears_nomination: true, release: None };
         return Outcome { decision, next_start: start };
     }
     let mut diagnosis = Diagnosis::new(snapshot.nodes().len());

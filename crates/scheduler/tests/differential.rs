@@ -3,245 +3,59 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod liveness;
+mod random;
 mod reference;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use machinery::{Value, value};
+use machinery::Value;
 use proptest::prelude::*;
-use reference::{Strategy, World};
+use random::Dice;
+use reference::World;
+use reference::words::{name, priority};
 use scheduler::plugins::default_preemption::Budget;
-use scheduler::schedule::{Chance, Context};
-use scheduler::{Configuration, Decision, Node, Pod, Profile, Snapshot, schedule};
+use scheduler::schedule::{Chance, Context, Nominated};
+use scheduler::{Decision, Node, Pod, Profile, Snapshot, schedule};
 
-/// Numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-
-    fn one_in(&mut self, sides: u64) -> bool {
-        self.roll(sides) == 0
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[usize::try_from(self.roll(from.len() as u64)).unwrap()]
-    }
-}
-
-fn random_node(dice: &mut Dice, name: &str) -> Node {
-    Node::new(&written_node(dice, name)).unwrap()
-}
-
-fn written_node(dice: &mut Dice, name: &str) -> Value {
-    let cores = dice.pick(&["4", "8"]);
-    let mut labels = value!({"kubernetes.io/hostname": name, "disk": (dice.pick(&["ssd", "hdd"])), "cores": cores});
-    if !dice.one_in(6) {
-        labels.as_object_mut().unwrap().insert("zone", dice.pick(&["a", "b", "c"]));
-    }
-    let mut taints = Vec::new();
-    if dice.one_in(5) {
-        let effect = dice.pick(&["NoSchedule", "PreferNoSchedule", "PreferNoSchedule"]);
-        taints.push(value!({"key": (dice.pick(&["k1", "k2"])), "effect": effect}));
-    }
-    let image = value!({"names": (vec![Value::from(dice.pick(&["one:1", "two:1"]))]), "sizeBytes": 500_000_000});
-    let (cpu, gpu) = (format!("{}", 2 + dice.roll(5)), format!("{}", dice.roll(3)));
-    value!({
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": taints, "unschedulable": (dice.one_in(10))},
-        "status": {
-            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "6", "example.com/gpu": gpu},
-            "images": [image]
-        }
-    })
-}
-
-fn random_term(dice: &mut Dice) -> Value {
-    let mut term = value!({
-        "topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"])),
-        "labelSelector": {"matchLabels": {"app": (dice.pick(&["x", "y"]))}}
-    });
-    match dice.roll(4) {
-        0 => drop(term.as_object_mut().unwrap().insert("namespaces", value!(["n1", "n2"]))),
-        1 => drop(term.as_object_mut().unwrap().insert("namespaceSelector", value!({}))),
-        _ => {}
-    }
-    term
-}
-
-fn random_affinity(dice: &mut Dice) -> Value {
-    let mut affinity = Value::object();
-    for (field, rarity) in [("podAffinity", 8), ("podAntiAffinity", 5)] {
-        let mut rules = Value::object();
-        if dice.one_in(rarity) {
-            let terms = vec![random_term(dice)];
-            rules.as_object_mut().unwrap().insert("requiredDuringSchedulingIgnoredDuringExecution", terms);
-        }
-        if dice.one_in(4) {
-            let weighted =
-                value!({"weight": (1 + i64::try_from(dice.roll(9)).unwrap()), "podAffinityTerm": (random_term(dice))});
-            let terms = vec![weighted];
-            rules.as_object_mut().unwrap().insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
-        }
-        affinity.as_object_mut().unwrap().insert(field, rules);
-    }
-    affinity.as_object_mut().unwrap().insert("nodeAffinity", random_node_affinity(dice));
-    affinity
-}
-
-fn random_node_affinity(dice: &mut Dice) -> Value {
-    let term = |dice: &mut Dice| {
-        let expression = match dice.roll(5) {
-            0 => value!({"key": "zone", "operator": "In", "values": ["a", (dice.pick(&["b", "c"]))]}),
-            1 => value!({"key": "zone", "operator": "NotIn", "values": [(dice.pick(&["a", "b", "c"]))]}),
-            2 => value!({"key": "zone", "operator": (dice.pick(&["Exists", "DoesNotExist"]))}),
-            3 => value!({"key": "cores", "operator": "Gt", "values": [(dice.pick(&["3", "4"]))]}),
-            _ => value!({"key": "disk", "operator": "In", "values": [(dice.pick(&["ssd", "hdd"]))]}),
-        };
-        value!({"matchExpressions": [expression]})
-    };
-    let mut rules = Value::object();
-    let fields = rules.as_object_mut().unwrap();
-    if dice.one_in(6) {
-        let terms: Vec<_> = (0..=dice.roll(2)).map(|_| term(dice)).collect();
-        fields.insert("requiredDuringSchedulingIgnoredDuringExecution", value!({"nodeSelectorTerms": terms}));
-    }
-    if dice.one_in(3) {
-        let weighted = |dice: &mut Dice| value!({"weight": (1 + i64::try_from(dice.roll(20)).unwrap()), "preference": (term(dice))});
-        let terms: Vec<_> = (0..=dice.roll(2)).map(|_| weighted(dice)).collect();
-        fields.insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
-    }
-    rules
-}
-
-fn random_spread(dice: &mut Dice) -> Value {
-    value!({
-        "maxSkew": (1 + i64::try_from(dice.roll(2)).unwrap()),
-        "minDomains": (1 + i64::try_from(dice.roll(4)).unwrap()),
-        "topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"])),
-        "whenUnsatisfiable": (dice.pick(&["DoNotSchedule", "ScheduleAnyway"])),
-        "nodeTaintsPolicy": (dice.pick(&["Honor", "Ignore"])),
-        "nodeAffinityPolicy": (dice.pick(&["Honor", "Ignore"])),
-        "matchLabelKeys": (if dice.one_in(3) { vec![Value::from("version")] } else { Vec::new() }),
-        "labelSelector": {"matchLabels": {"app": (dice.pick(&["x", "y"]))}}
-    })
-}
-
-fn random_requests(dice: &mut Dice) -> Value {
-    let mut requests = Value::object();
-    for (resource, rarity, amounts) in [
-        ("cpu", 4, ["500m", "1", "2"]),
-        ("memory", 2, ["256Mi", "1Gi", "3Gi"]),
-        ("example.com/gpu", 1, ["0", "0", "1"]),
-    ] {
-        if rarity == 1 || !dice.one_in(rarity) {
-            requests.as_object_mut().unwrap().insert(resource, dice.pick(&amounts));
-        }
-    }
-    requests
-}
-
-/// Containers that run before the others, or beside them.
-fn random_init_containers(dice: &mut Dice) -> Vec<Value> {
-    let one = |dice: &mut Dice, number: u64| {
-        let mut container = value!({"name": (format!("i{number}")), "image": "other", "resources": {"requests": (random_requests(dice))}});
-        if dice.one_in(2) {
-            container.as_object_mut().unwrap().insert("restartPolicy", "Always");
-        }
-        container
-    };
-    (0..dice.roll(8).saturating_sub(5)).map(|number| one(dice, number)).collect()
-}
-
-/// What a pod asks for beside its containers: as a whole, and for being a pod.
-fn add_amounts(dice: &mut Dice, spec: &mut Value) {
-    let fields = spec.as_object_mut().unwrap();
-    if dice.one_in(6) {
-        let mut whole = value!({"cpu": (dice.pick(&["1", "3"]))});
-        if dice.one_in(2) {
-            whole.as_object_mut().unwrap().insert("memory", dice.pick(&["1Gi", "3Gi"]));
-        }
-        fields.insert("resources", value!({"requests": whole}));
-    }
-    if dice.one_in(6) {
-        fields.insert("overhead", value!({"cpu": "250m", "memory": "64Mi"}));
-    }
-}
-
-fn random_pod(dice: &mut Dice, name: &str, started_seconds: u64) -> Value {
-    let mut container = value!({"name": "c", "image": (dice.pick(&["one:1", "two:1", "other"]))});
-    let requests = random_requests(dice);
-    container.as_object_mut().unwrap().insert("resources", value!({"requests": requests}));
-    if dice.one_in(6) {
-        container.as_object_mut().unwrap().insert("ports", value!([{"hostPort": 80}]));
-    }
-    let spread: Vec<_> = (0..dice.roll(8).saturating_sub(5)).map(|_| random_spread(dice)).collect();
-    let tolerations = if dice.one_in(3) { value!([{"key": "k1", "operator": "Exists"}]) } else { value!([]) };
-    let selector = if dice.one_in(5) { value!({"disk": "ssd"}) } else { value!({}) };
-    let mut spec = value!({
-        "containers": [container], "priority": (i64::try_from(dice.roll(4)).unwrap()),
-        "initContainers": (random_init_containers(dice)),
-        "affinity": (random_affinity(dice)), "topologySpreadConstraints": spread,
-        "tolerations": tolerations, "nodeSelector": selector
-    });
-    add_amounts(dice, &mut spec);
-    let labels = value!({"app": (dice.pick(&["x", "y"])), "version": (dice.pick(&["1", "2"]))});
-    let started = format!("2026-01-01T00:{:02}:{:02}Z", started_seconds / 60, started_seconds % 60);
-    value!({
-        "metadata": {"name": name, "namespace": (dice.pick(&["n1", "n2"])), "labels": labels},
-        "spec": spec, "status": {"startTime": started}
-    })
-}
-
-/// How nodes are ranked by their load, as a configuration and as a definition.
-fn random_strategy(dice: &mut Dice) -> (Profile, Strategy) {
-    let line = match dice.roll(2) {
-        0 => vec![(0, 0), (100, 10)],
-        _ => vec![(0, 10), (50, 4), (90, 0)],
-    };
-    let points: Vec<_> = line.iter().map(|(load, score)| value!({"utilization": (*load), "score": (*score)})).collect();
-    let (name, ratio, strategy) = match dice.roll(4) {
-        0 => ("MostAllocated", None, Strategy::Most),
-        1 => ("RequestedToCapacityRatio", Some(value!({"shape": points})), Strategy::Ratio(line)),
-        _ => ("LeastAllocated", None, Strategy::Least),
-    };
-    let mut scoring =
-        value!({"type": name, "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]});
-    if let Some(ratio) = ratio {
-        scoring.as_object_mut().unwrap().insert("requestedToCapacityRatio", ratio);
-    }
-    let arguments = value!([{"name": "NodeResourcesFit", "args": {"scoringStrategy": scoring}}]);
-    let configuration = value!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
-        "percentageOfNodesToScore": 100, "profiles": [{"pluginConfig": arguments}]});
-    (Configuration::read(&configuration.to_string()).unwrap().profiles.remove(0), strategy)
-}
-
-fn random_budgets(dice: &mut Dice) -> Vec<Budget> {
-    let one = |dice: &mut Dice, number: u64| {
-        let selector = value!({"matchLabels": {"app": (dice.pick(&["x", "y"]))}});
-        Budget::new(&value!({
-            "metadata": {"namespace": (dice.pick(&["n1", "n2"])), "name": (format!("b{number}"))},
-            "spec": {"selector": selector}, "status": {"disruptionsAllowed": (i64::try_from(dice.roll(3)).unwrap())}
-        }))
-    };
-    (0..dice.roll(4)).map(|number| one(dice, number)).collect()
+/// When something becomes of a decision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// At once.
+    Now,
+    /// Later: others are decided about in between.
+    Later,
 }
 
 /// A cluster in both forms.
 struct Both {
     snapshot: Snapshot,
+    nominated: Nominated,
     world: World,
     profile: Profile,
-    budgets: Vec<Budget>,
+    budgets: Vec<Value>,
+    /// Names of pods that were given a node and are not known to have it.
+    assumed: Vec<String>,
 }
 
 impl Both {
-    fn set_node(&mut self, node: Node) {
-        self.snapshot.set_node(&node);
-        self.world.nodes.insert(node.name.to_string(), node);
+    fn new(dice: &mut Dice) -> Self {
+        let (profile, strategy) = random::strategy(dice);
+        let mut snapshot = Snapshot::default();
+        let mut world = World { strategy, ..World::default() };
+        for namespace in random::namespaces() {
+            let labels = scheduler::pod::labels(namespace["metadata"]["labels"].as_object());
+            snapshot.set_namespace(name(&namespace), labels);
+            world.namespaces.insert(name(&namespace).to_owned(), Rc::new(namespace));
+        }
+        let budgets = random::budgets(dice);
+        Self { snapshot, nominated: Nominated::default(), world, profile, budgets, assumed: Vec::new() }
+    }
+
+    fn set_node(&mut self, node: Value) {
+        self.snapshot.set_node(&Node::new(&node).unwrap());
+        self.world.nodes.insert(name(&node).to_owned(), Rc::new(node));
     }
 
     fn remove_node(&mut self, name: &str) {
@@ -249,93 +63,156 @@ impl Both {
         self.world.nodes.remove(name);
     }
 
-    fn bind(&mut self, pod: Pod, node: &str) {
-        self.snapshot.assume(&pod, node);
-        let confirmed = Pod { node_name: node.into(), ..pod };
-        self.snapshot.set_pod(&confirmed);
-        self.world.pods.push((Pod { node_name: "".into(), ..confirmed }, node.to_owned()));
+    /// Gives a pod its node: that it has it is known now, or perhaps later.
+    fn bind(&mut self, pod: Rc<Value>, node: &str, when: When) {
+        let condensed = Pod::new(&pod).unwrap();
+        self.nominated.remove(condensed.id());
+        self.world.waiting.retain(|(other, _)| name(other) != name(&pod));
+        self.snapshot.assume(&condensed, node);
+        self.assumed.push(name(&pod).to_owned());
+        self.world.pods.push((pod, node.to_owned()));
+        if when == When::Now {
+            self.bound(self.assumed.len() - 1);
+        }
     }
 
-    fn remove_pod(&mut self, at: usize) -> (Pod, String) {
+    /// A pod that was given a node has it.
+    fn bound(&mut self, at: usize) {
+        let one = self.assumed.remove(at);
+        let (pod, node) = self.world.pods.iter().find(|(pod, _)| name(pod) == one).unwrap();
+        self.snapshot.set_pod(&Pod { node_name: node.as_str().into(), ..Pod::new(pod).unwrap() });
+    }
+
+    /// A pod that was given a node did not get it.
+    fn unbound(&mut self, at: usize) {
+        let one = self.assumed.remove(at);
+        let at = self.place(&one);
+        let (pod, _) = self.world.pods.remove(at);
+        self.snapshot.forget(Pod::new(&pod).unwrap().id());
+    }
+
+    fn place(&self, wanted: &str) -> usize {
+        self.world.pods.iter().position(|(pod, _)| name(pod) == wanted).unwrap()
+    }
+
+    fn remove_pod(&mut self, at: usize) -> (Rc<Value>, String) {
         let gone = self.world.pods.remove(at);
-        self.snapshot.remove_pod(gone.0.id());
+        self.snapshot.remove_pod(Pod::new(&gone.0).unwrap().id());
+        self.assumed.retain(|one| one != name(&gone.0));
         gone
     }
 
     /// Decides about a pod, checks the decision against the definitions, and carries it out.
-    fn schedule(&mut self, pod: Pod, chance: Chance) {
-        let context = Context { chance, budgets: &self.budgets, ..Context::default() };
-        let decision = schedule(&mut self.snapshot, &pod, &self.profile, context).decision;
-        let order: Vec<_> = {
-            let nodes = self.snapshot.nodes();
-            let begin = if nodes.is_empty() { 0 } else { chance.start % nodes.len() };
-            let turned = nodes[begin..].iter().chain(&nodes[..begin]);
-            turned.map(|node| &self.world.nodes[self.snapshot.node_name(*node).as_str()]).collect()
-        };
-        let feasible: Vec<_> = order.iter().copied().filter(|node| self.world.reasons(&pod, node).is_empty()).collect();
+    fn schedule(&mut self, pod: &Rc<Value>, chance: Chance, when: When) {
+        let waits_for = self.world.waiting.iter().find(|(other, _)| name(other) == name(pod));
+        let waits_for = waits_for.map(|(_, node)| node.clone()).unwrap_or_default();
+        let condensed = Pod { nominated_node: waits_for.as_str().into(), ..Pod::new(pod).unwrap() };
+        let budgets: Vec<_> = self.budgets.iter().map(Budget::new).collect();
+        let context = Context { chance, budgets: &budgets, nominated: Some(&self.nominated), ..Context::default() };
+        let decision = schedule(&mut self.snapshot, &condensed, &self.profile, context).decision;
+        let among = self.world.is_judged_by_others(pod);
+        let order = self.order(chance.start);
+        let feasible: Vec<_> =
+            order.into_iter().filter(|node| self.world.verdict(pod, node, among).is_empty()).collect();
         match decision {
             Decision::Bind { node } => {
-                let totals = self.world.totals(&pod, &feasible);
-                let most = totals.iter().max().expect("a node that is bound to is feasible");
-                let best: Vec<_> = feasible.iter().zip(&totals).filter(|(_, total)| *total == most).collect();
-                let expect = &best[usize::try_from(chance.tie).unwrap() % best.len()].0.name;
-                assert_eq!(node, *expect, "{pod:?} of {totals:?}");
-                self.bind(pod, &node);
+                let kept = feasible.iter().find(|node| name(node) == waits_for);
+                let expect = kept.map_or_else(|| self.best(pod, &feasible, chance.tie), |kept| name(kept));
+                assert_eq!(node.as_str(), expect, "{pod} of {}", feasible.len());
+                self.bind(Rc::clone(pod), &node, when);
             }
             Decision::Failed { message } => panic!("{message}"),
             Decision::Ask(_) => panic!("there is nobody to be asked"),
-            Decision::Unschedulable { message, .. } => {
-                assert!(feasible.is_empty(), "{} fits {}: {message}", pod.name, feasible[0].name);
-                self.check_message(&pod, &message);
-                self.check_that_eviction_is_useless(&pod);
+            Decision::Unschedulable { message, clears_nomination, .. } => {
+                let fits = feasible.first().map(|node| name(node));
+                assert_eq!(fits, None, "{} does not fit: {message}", name(pod));
+                assert!(clears_nomination, "nobody is going whose room it could wait for");
+                self.check_message(pod, &message);
+                self.check_that_eviction_is_useless(pod);
+                self.give_up(pod);
             }
             Decision::Preempt { node, victims, message, .. } => {
                 assert!(feasible.is_empty());
-                self.check_message(&pod, &message);
-                let names: Vec<_> = victims.iter().map(|victim| victim.name.clone()).collect();
-                self.check_that_nothing_is_cheaper(&pod, &node, &names);
-                let evicted = self.evict(&names);
-                assert!(!evicted.is_empty());
-                for (victim, at) in &evicted {
-                    assert!(victim.priority < pod.priority, "only the less important are evicted");
-                    assert_eq!(*at, node);
-                    let node = &self.world.nodes[at];
-                    self.world.pods.push((victim.clone(), at.clone()));
-                    assert!(!self.world.reasons(&pod, node).is_empty(), "{} need not go", victim.name);
-                    self.world.pods.pop();
-                }
-                assert_eq!(self.world.reasons(&pod, &self.world.nodes[node.as_str()]), Vec::<String>::new());
-                self.bind(pod, &node);
+                self.check_message(pod, &message);
+                let names: Vec<_> = victims.iter().map(|victim| victim.name.to_string()).collect();
+                self.preempt(pod, &node, &names, when);
             }
         }
+    }
+
+    /// The nodes in the order in which they are tried.
+    fn order(&self, start: usize) -> Vec<&Value> {
+        let nodes = self.snapshot.nodes();
+        let begin = if nodes.is_empty() { 0 } else { start % nodes.len() };
+        let turned = nodes[begin..].iter().chain(&nodes[..begin]);
+        turned.map(|node| &*self.world.nodes[self.snapshot.node_name(*node).as_str()]).collect()
+    }
+
+    fn best<'a>(&self, pod: &Value, feasible: &[&'a Value], tie: u64) -> &'a str {
+        let totals = self.world.totals(pod, feasible);
+        let most = totals.iter().max().expect("a node that is bound to is feasible");
+        let best: Vec<_> = feasible.iter().zip(&totals).filter(|(_, total)| *total == most).collect();
+        name(best[usize::try_from(tie).unwrap() % best.len()].0)
+    }
+
+    /// Evicts the victims, after a look whether they are the right ones. The pod gets the room, or has it kept.
+    fn preempt(&mut self, pod: &Rc<Value>, node: &str, victims: &[String], when: When) {
+        self.check_that_nothing_is_cheaper(pod, node, victims);
+        let among = self.world.is_judged_by_others(pod);
+        let evicted: Vec<_> = victims.iter().map(|victim| self.remove_pod(self.place(victim))).collect();
+        assert!(!evicted.is_empty());
+        for (victim, at) in &evicted {
+            assert!(priority(victim) < priority(pod), "only the less important are evicted");
+            assert_eq!(at, node);
+            self.world.pods.push((Rc::clone(victim), at.clone()));
+            let reasons = self.world.verdict(pod, &self.world.nodes[node], among);
+            assert!(!reasons.is_empty(), "{} need not go", name(victim));
+            self.world.pods.pop();
+        }
+        assert_eq!(self.world.verdict(pod, &self.world.nodes[node], among), Vec::<String>::new());
+        // Whoever is less important and waits for the same node may not fit any longer.
+        let outbid = self.world.waiting.iter().filter(|(other, at)| at == node && priority(other) < priority(pod));
+        for other in outbid.map(|(other, _)| Rc::clone(other)).collect::<Vec<_>>() {
+            self.give_up(&other);
+        }
+        match when {
+            When::Now => self.bind(Rc::clone(pod), node, When::Now),
+            When::Later => {
+                self.give_up(pod);
+                let waiting = Pod { nominated_node: node.into(), ..Pod::new(pod).unwrap() };
+                self.nominated.set(&Arc::new(waiting), node);
+                self.world.waiting.push((Rc::clone(pod), node.to_owned()));
+            }
+        }
+    }
+
+    /// A pod waits for no node any longer.
+    fn give_up(&mut self, pod: &Value) {
+        self.nominated.remove(Pod::new(pod).unwrap().id());
+        self.world.waiting.retain(|(other, _)| name(other) != name(pod));
     }
 
     /// What is evicted is what the definitions say of this node, and on no other it would cost less.
-    fn check_that_nothing_is_cheaper(&self, pod: &Pod, node: &str, victims: &[machinery::Str]) {
+    fn check_that_nothing_is_cheaper(&self, pod: &Value, node: &str, victims: &[String]) {
         let nodes = &self.world.nodes;
         let (cost, expect) = self.world.eviction(pod, &nodes[node], &self.budgets).expect("it helps");
-        let victims: Vec<_> = victims.iter().map(ToString::to_string).collect();
         assert_eq!(victims, expect, "victims on {node}");
         for other in nodes.values() {
             if let Some((other_cost, _)) = self.world.eviction(pod, other, &self.budgets) {
-                assert!(cost <= other_cost, "{node} costs {cost:?}, {} {other_cost:?}", other.name);
+                assert!(cost <= other_cost, "{node} costs {cost:?}, {} {other_cost:?}", name(other));
             }
         }
     }
 
-    fn evict(&mut self, names: &[machinery::Str]) -> Vec<(Pod, String)> {
-        let place = |this: &Self, name| this.world.pods.iter().position(|(pod, _)| pod.name == name).unwrap();
-        names.iter().map(|name| self.remove_pod(place(self, name))).collect()
-    }
-
-    fn check_message(&self, pod: &Pod, message: &str) {
+    fn check_message(&self, pod: &Value, message: &str) {
         let nodes = &self.world.nodes;
         if nodes.is_empty() {
             assert_eq!(message, "no nodes available to schedule pods");
             return;
         }
-        let mut histogram = std::collections::BTreeMap::new();
-        for reason in nodes.values().flat_map(|node| self.world.reasons(pod, node)) {
+        let among = self.world.is_judged_by_others(pod);
+        let mut histogram = BTreeMap::new();
+        for reason in nodes.values().flat_map(|node| self.world.verdict(pod, node, among)) {
             *histogram.entry(reason).or_insert(0) += 1;
         }
         let mut parts: Vec<_> = histogram.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
@@ -344,64 +221,75 @@ impl Both {
         assert_eq!(message.split(" no new claims").next(), Some(expect.as_str()));
     }
 
-    /// A pod that waits would fit nowhere even if all went that are less important. Pods that need company are left out:
-    /// evicting could take it away, or make them the first.
-    fn check_that_eviction_is_useless(&self, pod: &Pod) {
-        if pod.shape.terms.iter().any(|term| term.kind == scheduler::pod::TermKind::Affinity) {
-            return;
-        }
+    /// A pod that waits would fit nowhere even if all went that are less important.
+    fn check_that_eviction_is_useless(&self, pod: &Value) {
         for node in self.world.nodes.values() {
-            let stays = |(other, at): &&(Pod, String)| *at != node.name.as_str() || other.priority >= pod.priority;
-            let pods = self.world.pods.iter().filter(stays).cloned().collect();
-            let without = World { pods, ..self.world.without_pods() };
-            assert!(!without.reasons(pod, node).is_empty(), "{} could evict pods of {}", pod.name, node.name);
+            let eviction = self.world.eviction(pod, node, &self.budgets);
+            assert_eq!(eviction, None, "{} could evict pods of {}", name(pod), name(node));
         }
     }
 
     fn check_that_nothing_is_overcommitted(&self) {
         for node in self.world.nodes.values() {
-            let cpu: i64 = self.world.on(&node.name).map(|pod| pod.shape.requests.cpu_milli).sum();
-            let id = self.snapshot.node(&node.name).unwrap();
-            assert_eq!(self.snapshot.usage(id).requested.cpu_milli, cpu);
-            let allocatable = self.snapshot.offer(id).allocatable.cpu_milli;
-            assert!(cpu <= allocatable, "{} is over-committed", node.name);
-            let room = self.snapshot.room(id);
-            assert_eq!((room.free[0], room.whole[0]), (allocatable - cpu, allocatable));
-            let weakest = self.world.on(&node.name).map(|pod| pod.priority).min().unwrap_or(i32::MAX);
-            assert_eq!(room.weakest, weakest);
+            let id = self.snapshot.node(name(node)).unwrap();
+            let (requested, room) = (&self.snapshot.usage(id).requested, self.snapshot.room(id));
+            for resource in ["cpu", "memory", "example.com/gpu"] {
+                let (taken, has) = (self.world.taken(node, resource), World::has(node, resource));
+                assert_eq!(requested.amount(resource), taken, "{resource} of {}", name(node));
+                assert!(taken <= has, "{} is over-committed of {resource}", name(node));
+            }
+            let pods = i64::try_from(self.world.on(node).count()).unwrap();
+            assert!(pods <= World::has(node, "pods"), "{} has too many pods", name(node));
+            let [cpu, memory] = ["cpu", "memory"].map(|it| World::has(node, it));
+            let taken = ["cpu", "memory"].map(|it| self.world.taken(node, it));
+            assert_eq!(room.free, [cpu - taken[0], memory - taken[1], World::has(node, "pods") - pods]);
+            assert_eq!(room.whole, [cpu, memory]);
+            let weakest = self.world.on(node).map(priority).min().unwrap_or(i64::from(i32::MAX));
+            assert_eq!(i64::from(room.weakest), weakest);
         }
+    }
+
+    /// What happens next, other than that a new pod comes; false if nothing does.
+    fn change(&mut self, dice: &mut Dice) -> bool {
+        let mut one_of = |number: usize| usize::try_from(dice.roll(number as u64)).unwrap();
+        match one_of(16) {
+            0 if !self.world.pods.is_empty() => drop(self.remove_pod(one_of(self.world.pods.len()))),
+            1 => {
+                let node = format!("node{}", one_of(8));
+                if !self.world.pods.iter().any(|(_, at)| *at == node) {
+                    self.set_node(random::node(dice, &node));
+                }
+            }
+            2 if one_of(2) == 0 => self.remove_node(&format!("node{}", one_of(8))),
+            3 if !self.assumed.is_empty() => self.bound(one_of(self.assumed.len())),
+            4 | 5 if !self.assumed.is_empty() => self.unbound(one_of(self.assumed.len())),
+            6 | 7 if !self.world.waiting.is_empty() => {
+                let pod = Rc::clone(&self.world.waiting[one_of(self.world.waiting.len())].0);
+                self.decide(&pod, dice);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn decide(&mut self, pod: &Rc<Value>, dice: &mut Dice) {
+        let start = usize::try_from(dice.roll(10)).unwrap();
+        let chance = Chance { start, tie: dice.roll(5), preemption_start: start };
+        let when = if dice.one_in(2) { When::Now } else { When::Later };
+        self.schedule(pod, chance, when);
     }
 }
 
 fn history(seed: u64) {
     let mut dice = Dice(seed);
-    let (profile, strategy) = random_strategy(&mut dice);
-    let world = World { strategy, ..World::default() };
-    let mut both = Both { snapshot: Snapshot::default(), world, profile, budgets: random_budgets(&mut dice) };
+    let mut both = Both::new(&mut dice);
     for number in 0..=dice.roll(7) {
-        both.set_node(random_node(&mut dice, &format!("node{number}")));
+        both.set_node(random::node(&mut dice, &format!("node{number}")));
     }
-    for step in 0..40 {
-        match dice.roll(12) {
-            0 if !both.world.pods.is_empty() => {
-                let at = usize::try_from(dice.roll(both.world.pods.len() as u64)).unwrap();
-                both.remove_pod(at);
-            }
-            1 => {
-                let name = format!("node{}", dice.roll(8));
-                if !both.world.pods.iter().any(|(_, at)| *at == name) {
-                    both.set_node(random_node(&mut dice, &name));
-                }
-            }
-            2 if dice.one_in(2) => both.remove_node(&format!("node{}", dice.roll(8))),
-            _ => {
-                let written = random_pod(&mut dice, &format!("pod{step}"), step);
-                let pod = Pod::new(&written).unwrap();
-                Rc::make_mut(&mut both.world.written).insert(pod.name.to_string(), written);
-                let start = usize::try_from(dice.roll(10)).unwrap();
-                let chance = Chance { start, tie: dice.roll(5), preemption_start: start };
-                both.schedule(pod, chance);
-            }
+    for step in 0..50 {
+        if !both.change(&mut dice) {
+            let pod = Rc::new(random::pod(&mut dice, &format!("pod{step}"), step));
+            both.decide(&pod, &mut dice);
         }
     }
     both.check_that_nothing_is_overcommitted();
@@ -419,9 +307,4 @@ proptest! {
     fn a_pod_that_fits_is_placed_without_waiting_for_time_to_pass(seed: u64) {
         liveness::history(seed);
     }
-}
-
-#[test]
-fn pods_that_waited_in_vain_before_are_placed() {
-    liveness::history(16_649_701_822_304_576_708);
 }

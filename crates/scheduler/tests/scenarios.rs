@@ -1,11 +1,11 @@
 //! Transcripts: what goes in, and every step that comes out. `UPDATE=1` writes them anew.
 //!
 //! A line that begins with `>` is a command; what follows until the next one is all that comes of it. Bindings succeed
-//! and are shown by the watch at once, unless `refuse` came before.
+//! and are shown by the watch at once, with what was written of claims of devices, unless `refuse` came before.
 //!
 //! ```text
 //! > node NAME {cpu, labels, taints, …}     > pod NAME {cpu, labels, node, …spec}     > set KIND {object}
-//! > gone pod|node NAME                     > after SECONDS                           > refuse MESSAGE
+//! > gone pod|node|claim NAME               > after SECONDS                           > refuse MESSAGE
 //! > configure {KubeSchedulerConfiguration}, which begins anew
 //! ```
 
@@ -15,8 +15,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use machinery::{Key, Object, Value, value, yaml};
+use scheduler::devices::{self, Create, Reserve};
 use scheduler::engine::{Kind, Step, Wait};
-use scheduler::{Configuration, Engine};
+use scheduler::{Configuration, Engine, Pod};
 
 struct Stage {
     engine: Engine,
@@ -24,6 +25,8 @@ struct Stage {
     refusal: Option<String>,
     /// Pods as the watch shows them.
     pods: Vec<Value>,
+    /// The same of claims of devices.
+    claims: Vec<Value>,
     out: String,
 }
 
@@ -35,7 +38,8 @@ impl Stage {
         fields.insert("apiVersion", "kubescheduler.config.k8s.io/v1");
         fields.insert("kind", "KubeSchedulerConfiguration");
         let Configuration { profiles, queue, .. } = Configuration::read(&configuration.to_string()).unwrap();
-        Self { engine: Engine::new(profiles, queue), now: 0, refusal: None, pods: Vec::new(), out: String::new() }
+        let engine = Engine::new(profiles, queue);
+        Self { engine, now: 0, refusal: None, pods: Vec::new(), claims: Vec::new(), out: String::new() }
     }
 
     fn command(&mut self, line: &str) {
@@ -49,6 +53,9 @@ impl Stage {
                 self.show(*kind, &Value::Object(parse(rest)));
             }
             "gone" if name == "pod" => self.gone(rest),
+            "gone" if name == "claim" => {
+                self.engine.observe(Kind::ResourceClaims, &Key::new("ns", rest), None, self.now).unwrap();
+            }
             "gone" => self.engine.observe(Kind::Nodes, &Key::cluster(rest), None, self.now).unwrap(),
             "after" => self.now += name.parse::<u64>().unwrap() * 1000,
             "configure" => {
@@ -64,10 +71,13 @@ impl Stage {
 
     fn show(&mut self, kind: Kind, object: &Value) {
         self.engine.observe(kind, &Key::of(object), Some(object), self.now).unwrap();
-        if kind == Kind::Pods {
-            self.pods.retain(|have| Key::of(have) != Key::of(object));
-            self.pods.push(object.clone());
-        }
+        let shown = match kind {
+            Kind::Pods => &mut self.pods,
+            Kind::ResourceClaims => &mut self.claims,
+            _ => return,
+        };
+        shown.retain(|have| Key::of(have) != Key::of(object));
+        shown.push(object.clone());
     }
 
     fn gone(&mut self, name: &str) {
@@ -76,18 +86,44 @@ impl Stage {
         self.engine.observe(Kind::Pods, &key, None, self.now).unwrap();
     }
 
+    /// Shows a claim of devices as it is written for a pod.
+    fn reserve(&mut self, claim: &Reserve, pod: &Pod) {
+        let mut object = self.claims.iter().find(|have| Key::of(have) == claim.key).unwrap().clone();
+        let fields = object.as_object_mut().unwrap();
+        let status = fields.get_or_insert_with("status", Value::object).as_object_mut().unwrap();
+        if let Some(allocation) = &claim.allocation {
+            status.insert("allocation", allocation.clone());
+        }
+        let user = value!({"resource": "pods", "name": (pod.name.as_str()), "uid": (pod.uid.as_str())});
+        let users = status.get_or_insert_with("reservedFor", || Value::Array(Vec::new()));
+        users.as_array_mut().unwrap().push(user);
+        self.show(Kind::ResourceClaims, &object);
+    }
+
+    /// Shows the claim that is made for a pod's extended resources.
+    fn make(&mut self, claim: &Create, pod: &Pod) {
+        let name = format!("{}-extended-resources", pod.name);
+        let user = value!({"resource": "pods", "name": (pod.name.as_str()), "uid": (pod.uid.as_str())});
+        let object = value!({"metadata": {"namespace": "ns", "name": (name.as_str()), "uid": name},
+            "spec": {"devices": {"requests": (claim.requests.clone())}},
+            "status": {"allocation": (claim.allocation.clone()), "reservedFor": [user]}});
+        self.show(Kind::ResourceClaims, &object);
+    }
+
     fn carry_out(&mut self, step: Step) {
         match step {
-            Step::Bind { pod, node, volumes, .. } => {
+            Step::Bind { pod, node, volumes, devices } => {
                 let promised = volumes.bind.iter().map(|(volume, claim)| format!(", {volume} for {}", claim.name));
                 let made = volumes.provision.iter().map(|claim| format!(", a new volume for {}", claim.name));
-                let all: String = promised.chain(made).collect();
+                let all: String = promised.chain(made).chain(given(&devices)).collect();
                 writeln!(self.out, "bind {} to {node}{all}", pod.name).unwrap();
                 if let Some(message) = self.refusal.take() {
                     let told = self.engine.unbound(&pod, message, self.now);
                     told.into_iter().for_each(|step| self.carry_out(step));
                     return;
                 }
+                devices.reserve.iter().for_each(|claim| self.reserve(claim, &pod));
+                devices.create.iter().for_each(|claim| self.make(claim, &pod));
                 self.engine.bound(&pod);
                 let key = Key::new("ns", pod.name.clone());
                 let mut object = self.pods.iter().find(|have| Key::of(have) == key).unwrap().clone();
@@ -108,6 +144,17 @@ impl Stage {
             Step::Skip { pod } => writeln!(self.out, "skip {}", pod.name).unwrap(),
         }
     }
+}
+
+/// What claims of devices get.
+fn given(plan: &devices::Plan) -> Vec<String> {
+    let names = |allocation: &Value| {
+        let results = allocation.at(&["devices", "results"]).and_then(Value::as_array).unwrap();
+        results.iter().map(|it| it.str_at(&["device"]).unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let claims = plan.reserve.iter().filter_map(|it| Some((it.allocation.as_ref()?, it.key.name.as_str())));
+    let made = plan.create.iter().map(|it| (&it.allocation, "its resources"));
+    claims.chain(made).map(|(allocation, to)| format!(", {} for {to}", names(allocation))).collect()
 }
 
 fn parse(text: &str) -> Object {

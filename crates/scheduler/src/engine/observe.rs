@@ -238,7 +238,7 @@ impl Engine {
         self.leave_node(id, now);
     }
 
-    fn pod_waits(&mut self, pod: Pod, now: Millis) {
+    fn pod_waits(&mut self, mut pod: Pod, now: Millis) {
         let id = pod.id();
         if self.assumed.get(&id).is_none_or(|assumed| assumed.uid != pod.uid) {
             // It is not the pod of this name that has a node, if one has.
@@ -246,11 +246,18 @@ impl Engine {
             self.leave_node(id, now);
         } else if self.assumed[&id].bound {
             return;
+        } else {
+            // It has its room already: none is kept for it besides, whatever others are told.
+            pod.nominated_node = Str::default();
         }
         let ours = self.profiles.iter().any(|profile| profile.scheduler_name == pod.scheduler_name);
         if !ours || pod.class.terminating && !self.queue.contains(id) {
             self.queue.remove(id);
         } else {
+            if !pod.nominated_node.is_empty() {
+                // It may have been nominated by a scheduler that ran before, and its rules count from now on.
+                self.snapshot.prepare(&pod, std::iter::empty());
+            }
             self.queue.set(&Arc::new(pod), &self.snapshot.devices, now);
         }
     }

@@ -1,6 +1,8 @@
 use machinery::{Value, value};
 
 use super::*;
+use crate::framework::{Cycle, Plugin, Prepared};
+use crate::profile::Enabled;
 
 fn engine() -> Engine {
     Engine::new(vec![Profile::default()], Options::default())
@@ -224,4 +226,65 @@ fn a_pod_in_a_cluster_without_nodes_waits_for_one() {
     assert_eq!(line(engine.step(100_000)), "nothing");
     node(&mut engine, "n1", "4");
     assert_eq!(line(engine.step(100_000)), "bind a to n1");
+}
+
+#[test]
+fn the_rules_of_a_pod_that_an_earlier_scheduler_nominated_count() {
+    let mut engine = engine();
+    let rack = value!({"metadata": {"name": "n1", "labels": {"rack": "a"}},
+        "status": {"allocatable": {"cpu": "4", "pods": "10"}}});
+    engine.observe(Kind::Nodes, &Key::cluster("n1"), Some(&rack), 0).unwrap();
+    let apart = |from: &str, key: &str| {
+        let term = value!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": from}}});
+        value!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+    };
+    show(&mut engine, &pod("first", "first", "1", apart("none", "zone")), 0);
+    let mut waiting = pod("waiting", "waiting", "1", apart("web", "rack"));
+    waiting.as_object_mut().unwrap().insert("status", value!({"nominatedNodeName": "n1"}));
+    show(&mut engine, &waiting, 0);
+    assert_eq!(line(engine.step(0)), "first waits");
+    assert_eq!(line(engine.step(0)), "bind waiting to n1");
+}
+
+#[test]
+fn a_pod_that_is_about_to_be_bound_takes_its_room_once() {
+    let mut engine = engine();
+    node(&mut engine, "n1", "4");
+    show(&mut engine, &pod("a", "a", "2", value!({})), 0);
+    bind(&mut engine, 0);
+    let mut announced = pod("a", "a", "2", value!({}));
+    announced.as_object_mut().unwrap().insert("status", value!({"nominatedNodeName": "n1"}));
+    show(&mut engine, &announced, 1);
+    show(&mut engine, &pod("b", "b", "2", value!({})), 1);
+    assert_eq!(line(engine.step(1)), "bind b to n1");
+}
+
+/// Breaks off whenever it meets the pod `bad`.
+struct Mistaken;
+
+impl Plugin for Mistaken {
+    fn name(&self) -> &'static str {
+        "Mistaken"
+    }
+
+    fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
+        assert_ne!(cycle.pod.name, "bad", "a mistake");
+        Prepared::Skip
+    }
+}
+
+#[test]
+fn a_pod_that_brings_a_mistake_to_light_holds_up_nobody() {
+    let mut profile = Profile::default();
+    profile.plugins.push(Enabled::fully(Mistaken, 0));
+    let mut engine = Engine::new(vec![profile], Options::default());
+    node(&mut engine, "n1", "4");
+    for name in ["bad", "good"] {
+        show(&mut engine, &pod(name, name, "1", value!({})), 0);
+    }
+    let Some(Step::Wait(wait)) = engine.step(0) else { panic!("the bad one waits") };
+    assert_eq!((wait.reason, wait.message.as_str()), (Reason::SchedulerError, BROKEN));
+    assert_eq!(line(engine.step(0)), "bind good to n1");
+    assert_eq!(line(engine.step(0)), "nothing");
+    assert_eq!(line(engine.step(1_000)), "bad waits", "it is tried again after its back-off");
 }

@@ -3,6 +3,8 @@
 mod count;
 mod score;
 
+use std::borrow::Cow;
+
 use machinery::Str;
 use machinery::labels::Selector;
 
@@ -34,7 +36,7 @@ pub struct TopologySpread {
 
 /// A rule with its counts.
 struct Constraint<'a> {
-    spread: std::borrow::Cow<'a, Spread>,
+    spread: Cow<'a, Spread>,
     key: u32,
     meets_itself: bool,
     levels: Levels,
@@ -67,15 +69,23 @@ impl TopologySpread {
         }
     }
 
-    /// The rules of a pod, or those by default, of one kind.
-    fn constraints<'a>(&self, pod: &'a Pod, when: WhenUnsatisfiable) -> Vec<std::borrow::Cow<'a, Spread>> {
-        use std::borrow::Cow;
-        if !pod.spread.is_empty() {
-            return pod.spread.iter().filter(|it| it.when == when).map(Cow::Borrowed).collect();
+    fn rules<'a>(&self, pod: &'a Pod, when: WhenUnsatisfiable) -> Vec<Cow<'a, Spread>> {
+        self.constraints(&pod.spread, pod.default_selector.as_ref(), when)
+    }
+
+    /// The rules of a pod that has some, or those by default for pods that are selected so, of one kind.
+    fn constraints<'a>(
+        &self,
+        own: &'a [Spread],
+        selector: Option<&Selector>,
+        when: WhenUnsatisfiable,
+    ) -> Vec<Cow<'a, Spread>> {
+        if !own.is_empty() {
+            return own.iter().filter(|it| it.when == when).map(Cow::Borrowed).collect();
         }
-        let Some(selector) = &pod.default_selector else { return Vec::new() };
-        let own = |it: &Spread| Cow::Owned(Spread { selector: selector.clone(), ..it.clone() });
-        self.defaults.iter().filter(|it| it.when == when).map(own).collect()
+        let Some(selector) = selector else { return Vec::new() };
+        let selected = |it: &Spread| Cow::Owned(Spread { selector: selector.clone(), ..it.clone() });
+        self.defaults.iter().filter(|it| it.when == when).map(selected).collect()
     }
 }
 
@@ -85,7 +95,7 @@ impl Plugin for TopologySpread {
     }
 
     fn prepare<'a>(&'a self, cycle: Cycle<'a>) -> Prepared<'a> {
-        let spreads = self.constraints(cycle.pod, WhenUnsatisfiable::DoNotSchedule);
+        let spreads = self.rules(cycle.pod, WhenUnsatisfiable::DoNotSchedule);
         if spreads.is_empty() {
             return Prepared::Skip;
         }
@@ -101,7 +111,7 @@ impl Plugin for TopologySpread {
     }
 
     fn scorer<'a>(&'a self, cycle: Cycle<'a>, nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
-        let spreads = self.constraints(cycle.pod, WhenUnsatisfiable::ScheduleAnyway);
+        let spreads = self.rules(cycle.pod, WhenUnsatisfiable::ScheduleAnyway);
         if spreads.is_empty() {
             return None;
         }
@@ -110,7 +120,9 @@ impl Plugin for TopologySpread {
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
-        let constraints = self.constraints(pod, WhenUnsatisfiable::DoNotSchedule);
+        // Whom the rules by default are about is not at hand: any pod of the namespace may count.
+        let anybody = Some(Selector::EVERYTHING).filter(|_| pod.spread.is_empty());
+        let constraints = self.constraints(&pod.spread, anybody.as_ref(), WhenUnsatisfiable::DoNotSchedule);
         let counted = |other: &Pod| {
             other.class.namespace == pod.class.namespace
                 && constraints.iter().any(|it| other.class.matches(&it.selector))
@@ -146,7 +158,9 @@ impl Even<'_> {
         if class.namespace != pod.class.namespace || class.terminating || !self.eligible.has_labels(snapshot, node) {
             return;
         }
-        for it in &mut self.constraints {
+        // DEVIATION: a selector that matches everything counts nothing, neither pods that are there nor those that come or
+        // go for trial: upstream's counts the latter.
+        for it in self.constraints.iter_mut().filter(|it| !it.spread.selector.is_everything()) {
             if class.matches(&it.spread.selector) && self.eligible.counts_node(snapshot, &it.spread, node) {
                 by(&mut it.levels, snapshot.topology().key(it.key).domain(node));
             }

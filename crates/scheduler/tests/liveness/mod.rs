@@ -1,15 +1,21 @@
 //! A scheduler that is told of random changes: once it has nothing to do, nobody waits who could be placed.
+//!
+//! Bindings take their time and may fail, victims take their time to go, and what is nominated is shown by the watch or not
+//! yet. Whatever happens in between, each step is held against the definitions.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use machinery::{Key, Value};
-use scheduler::engine::{Kind, Step};
+use machinery::{Key, Value, value};
+use scheduler::engine::{Kind, Step, Wait};
 use scheduler::queue::{Millis, Options};
-use scheduler::{Engine, Node, Pod, Profile};
+use scheduler::status::{Nomination, Reason};
+use scheduler::{Engine, Pod, Profile};
 
+use crate::random::{self, Dice};
 use crate::reference::World;
-use crate::{Dice, random_pod, written_node};
+use crate::reference::words::{is_going, name, priority};
 
 /// No decision is made for the only reason that time has passed, but after failures.
 const NEVER: Millis = 1 << 50;
@@ -19,22 +25,47 @@ struct Life {
     engine: Engine,
     world: World,
     /// Pods without a node.
-    waiting: BTreeMap<String, Pod>,
+    waiting: BTreeMap<String, Rc<Value>>,
+    /// Bindings that are under way.
+    bindings: Vec<Arc<Pod>>,
+    dice: Dice,
     now: Millis,
     /// What happened, for whoever looks into a failure.
     story: Vec<String>,
 }
 
 impl Life {
+    fn new(seed: u64) -> Self {
+        let profile = Profile { percentage_of_nodes_to_score: 100, ..Profile::default() };
+        let options = Options { unschedulable_max: 2 * NEVER, ..Options::default() };
+        let mut life = Self {
+            engine: Engine::new(vec![profile], options),
+            world: World::default(),
+            waiting: BTreeMap::new(),
+            bindings: Vec::new(),
+            dice: Dice(seed),
+            now: 0,
+            story: Vec::new(),
+        };
+        for namespace in random::namespaces() {
+            life.show(Kind::Namespaces, &namespace);
+            life.world.namespaces.insert(name(&namespace).to_owned(), Rc::new(namespace));
+        }
+        life
+    }
+
     fn show(&mut self, kind: Kind, object: &Value) {
         self.story.push(format!("{} {object}", kind.name()));
         self.engine.observe(kind, &Key::of(object), Some(object), self.now).unwrap();
     }
 
-    fn set_node(&mut self, object: &Value) {
-        self.show(Kind::Nodes, object);
-        let node = Node::new(object).unwrap();
-        self.world.nodes.insert(node.name.to_string(), node);
+    fn one_of(&mut self, number: usize) -> usize {
+        usize::try_from(self.dice.roll(number as u64)).unwrap()
+    }
+
+    fn set_node(&mut self, object: Value) {
+        self.show(Kind::Nodes, &object);
+        self.world.nodes.insert(name(&object).to_owned(), Rc::new(object));
     }
 
     fn remove_node(&mut self, name: &str) {
@@ -45,103 +76,224 @@ impl Life {
 
     fn add_pod(&mut self, object: Value) {
         self.show(Kind::Pods, &object);
-        let pod = Pod::new(&object).unwrap();
-        Rc::make_mut(&mut self.world.written).insert(pod.name.to_string(), object);
-        self.waiting.insert(pod.name.to_string(), pod);
+        self.waiting.insert(name(&object).to_owned(), Rc::new(object));
     }
 
-    fn remove_pod(&mut self, name: &str) -> Pod {
-        let at = self.world.pods.iter().position(|(pod, _)| pod.name == name).unwrap();
-        let (pod, _) = self.world.pods.remove(at);
-        self.story.push(format!("pod {name} goes"));
-        let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
-        self.engine.observe(Kind::Pods, &key, None, self.now).unwrap();
-        pod
+    fn place(&self, pod: &str) -> Option<usize> {
+        self.world.pods.iter().position(|(other, _)| name(other) == pod)
+    }
+
+    /// A pod goes, wherever it is.
+    fn remove_pod(&mut self, pod: &str) {
+        let placed = self.place(pod).map(|at| self.world.pods.remove(at).0);
+        let gone = placed.or_else(|| self.waiting.remove(pod)).expect("a pod that goes was there");
+        self.story.push(format!("pod {pod} goes"));
+        self.world.waiting.retain(|(other, _)| name(other) != pod);
+        self.engine.observe(Kind::Pods, &Key::of(&gone), None, self.now).unwrap();
     }
 
     /// Lets the scheduler decide until nothing but a change can give it something to do.
     fn settle(&mut self) {
         for _ in 0..STEPS_MAX {
-            match self.engine.step(self.now) {
-                Some(step) => self.carry_out(step),
-                None => match self.engine.next_wake().filter(|wake| *wake < NEVER) {
-                    Some(wake) => self.now = wake,
-                    None => return,
-                },
+            if let Some(step) = self.engine.step(self.now) {
+                self.carry_out(step);
+            } else if !self.bindings.is_empty() {
+                self.conclude();
+            } else if let Some(going) = self.going().first() {
+                self.remove_pod(going);
+            } else if let Some(wake) = self.engine.next_wake().filter(|wake| *wake < NEVER) {
+                self.now = wake;
+            } else {
+                return;
             }
         }
-        panic!("the scheduler does not come to rest");
+        panic!("the scheduler does not come to rest\n{}", self.story.join("\n"));
+    }
+
+    /// Names of pods that were evicted and are still there.
+    fn going(&self) -> Vec<String> {
+        self.world.pods.iter().filter(|(pod, _)| is_going(pod)).map(|(pod, _)| name(pod).to_owned()).collect()
     }
 
     fn carry_out(&mut self, step: Step) {
         match step {
             Step::Bind { pod, node, .. } => {
-                let reasons = self.world.reasons(&pod, &self.world.nodes[node.as_str()]);
-                assert!(reasons.is_empty(), "{} goes to {node}: {reasons:?}", pod.name);
-                self.story.push(format!("{} is bound to {node}", pod.name));
-                self.engine.bound(&pod);
-                self.waiting.remove(pod.name.as_str()).unwrap();
-                let mut object = self.world.written[pod.name.as_str()].clone();
-                object.get_mut("spec").unwrap().as_object_mut().unwrap().insert("nodeName", node.as_str());
-                self.show(Kind::Pods, &object);
-                self.world.pods.push(((*pod).clone(), node.to_string()));
-            }
-            Step::Wait(wait) => {
-                self.story.push(format!("{} waits, {:?}: {}", wait.pod.name, wait.nomination, wait.message));
-                for victim in wait.preemption.into_iter().flat_map(|it| it.victims) {
-                    let gone = self.remove_pod(&victim.name);
-                    assert!(gone.priority < wait.pod.priority, "only the less important are evicted");
+                let object = self.waiting.remove(pod.name.as_str()).unwrap();
+                let reasons = self.world.reasons(&object, &self.world.nodes[node.as_str()]);
+                assert!(reasons.is_empty(), "{} goes to {node}: {reasons:?}\n{}", pod.name, self.story.join("\n"));
+                self.story.push(format!("{} shall go to {node}", pod.name));
+                self.world.waiting.retain(|(other, _)| name(other) != pod.name.as_str());
+                self.world.pods.push((object, node.to_string()));
+                self.bindings.push(pod);
+                if self.dice.one_in(2) {
+                    self.conclude();
                 }
             }
-            Step::Skip { .. } | Step::Ask { .. } => panic!("no pod is going, and there is nobody to be asked"),
+            Step::Wait(wait) => self.wait(wait),
+            Step::Skip { .. } | Step::Ask { .. } => {
+                panic!("no pod that waits is going, and there is nobody to be asked")
+            }
         }
     }
 
+    /// A binding that is under way succeeds or fails; the watch shows it before or after that is known.
+    fn conclude(&mut self) {
+        let at = self.one_of(self.bindings.len());
+        let pod = self.bindings.remove(at);
+        let Some(at) = self.place(&pod.name) else {
+            // It went meanwhile, and the room with it.
+            assert!(self.engine.unbound(&pod, "not found".to_owned(), self.now).is_none());
+            return;
+        };
+        if self.dice.one_in(5) {
+            let (object, _) = self.world.pods.remove(at);
+            self.story.push(format!("{} cannot be bound", pod.name));
+            self.waiting.insert(pod.name.to_string(), object);
+            let told = self.engine.unbound(&pod, "refused".to_owned(), self.now);
+            assert!(matches!(told, Some(Step::Wait(Wait { reason: Reason::SchedulerError, .. }))));
+            self.nominate(&pod.name, "");
+            return;
+        }
+        let (object, node) = self.world.pods[at].clone();
+        let mut bound = (*object).clone();
+        bound.get_mut("spec").unwrap().as_object_mut().unwrap().insert("nodeName", node.as_str());
+        self.world.pods[at].0 = Rc::new(bound.clone());
+        if self.dice.one_in(2) {
+            self.show(Kind::Pods, &bound);
+            self.engine.bound(&pod);
+        } else {
+            self.engine.bound(&pod);
+            self.show(Kind::Pods, &bound);
+        }
+    }
+
+    /// A pod waits, and others go if that is what it takes: those that the definitions name, and no others.
+    fn wait(&mut self, wait: Wait) {
+        let (pod, preemption) = (wait.pod.name.to_string(), wait.preemption);
+        self.story.push(format!("{pod} waits, {:?}: {}, {preemption:?}", wait.nomination, wait.message));
+        let object = Rc::clone(&self.waiting[&pod]);
+        if let Some(it) = &preemption {
+            let victims: Vec<_> = it.victims.iter().map(|victim| victim.name.to_string()).collect();
+            let (_, expect) = self.world.eviction(&object, &self.world.nodes[it.node.as_str()], &[]).unwrap();
+            assert_eq!(victims, expect, "{pod} on {}\n{}", it.node, self.story.join("\n"));
+            for key in &it.outbid {
+                self.nominate(&key.name, "");
+            }
+        }
+        if let Nomination::Set(node) = &wait.nomination {
+            self.nominate(&pod, node);
+        }
+        for victim in preemption.iter().flat_map(|it| &it.victims) {
+            let at = self.place(&victim.name).unwrap();
+            assert!(priority(&self.world.pods[at].0) < priority(&object), "only the less important are evicted");
+            // A pod that no kubelet has seen goes at once.
+            let is_seen = self.world.pods[at].0.str_at(&["spec", "nodeName"]).is_some();
+            if is_seen && self.dice.one_in(2) {
+                self.end(at);
+            } else {
+                self.remove_pod(&victim.name);
+            }
+        }
+    }
+
+    /// A pod waits for a node from now on, or for none. The watch shows it, perhaps not yet.
+    fn nominate(&mut self, pod: &str, node: &str) {
+        self.world.waiting.retain(|(other, _)| name(other) != pod);
+        let object = self.waiting.get_mut(pod).unwrap();
+        if !node.is_empty() {
+            self.world.waiting.push((Rc::clone(object), node.to_owned()));
+        }
+        let status = Rc::make_mut(object).get_mut("status").unwrap().as_object_mut().unwrap();
+        let is_shown = status.remove("nominatedNodeName").is_some();
+        if !node.is_empty() && self.dice.one_in(2) {
+            status.insert("nominatedNodeName", node);
+        } else if !is_shown {
+            return;
+        }
+        let object = Rc::clone(object);
+        self.show(Kind::Pods, &object);
+    }
+
+    /// A pod that was evicted begins to go, and takes its time.
+    fn end(&mut self, at: usize) {
+        let mut object = (*self.world.pods[at].0).clone();
+        let condition = value!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]);
+        object.get_mut("status").unwrap().as_object_mut().unwrap().insert("conditions", condition);
+        let meta = object.get_mut("metadata").unwrap().as_object_mut().unwrap();
+        meta.insert("deletionTimestamp", "2026-01-02T00:00:00Z");
+        self.show(Kind::Pods, &object);
+        self.world.pods[at].0 = Rc::new(object);
+    }
+
     fn check(&self) {
+        let story = || self.story.join("\n");
+        let kept = self.world.waiting.iter().find(|(_, node)| self.world.nodes.contains_key(node));
+        assert!(kept.is_none(), "room is kept for nothing: {kept:?}\n{}", story());
         for pod in self.waiting.values() {
             for node in self.world.nodes.values() {
                 let reasons = self.world.reasons(pod, node);
-                assert!(!reasons.is_empty(), "{} waits, and fits {}\n{}", pod.name, node.name, self.story.join("\n"));
+                assert!(!reasons.is_empty(), "{} waits, and fits {}\n{}", name(pod), name(node), story());
             }
         }
         for node in self.world.nodes.values() {
-            let cpu: i64 = self.world.on(&node.name).map(|pod| pod.shape.requests.cpu_milli).sum();
-            assert!(cpu <= node.allocatable.cpu_milli, "{} is over-committed", node.name);
+            for resource in ["cpu", "memory", "example.com/gpu"] {
+                let (taken, has) = (self.world.taken(node, resource), World::has(node, resource));
+                assert!(taken <= has, "{} is over-committed of {resource}\n{}", name(node), story());
+            }
+        }
+    }
+
+    /// Something happens that the scheduler has not decided.
+    fn change(&mut self, step: u64) {
+        match self.dice.roll(12) {
+            0 if !self.world.pods.is_empty() => {
+                let at = self.one_of(self.world.pods.len());
+                let pod = name(&self.world.pods[at].0).to_owned();
+                self.remove_pod(&pod);
+            }
+            1 | 2 => {
+                let node = format!("node{}", self.dice.roll(5));
+                // What would no longer fit is left alone.
+                if !self.world.pods.iter().any(|(_, at)| *at == node) {
+                    let object = random::node(&mut self.dice, &node);
+                    self.set_node(object);
+                }
+            }
+            3 if self.dice.one_in(3) => {
+                let node = format!("node{}", self.dice.roll(5));
+                self.remove_node(&node);
+            }
+            4 if !self.waiting.is_empty() => {
+                let at = self.one_of(self.waiting.len());
+                let pod = self.waiting.keys().nth(at).unwrap().clone();
+                self.remove_pod(&pod);
+            }
+            5 if !self.bindings.is_empty() => self.conclude(),
+            _ => {
+                let mut object = random::pod(&mut self.dice, &format!("pod{step}"), step);
+                let spec = object.get_mut("spec").unwrap().as_object_mut().unwrap();
+                spec.insert("schedulerName", "default-scheduler");
+                self.add_pod(object);
+            }
         }
     }
 }
 
 pub fn history(seed: u64) {
-    let mut dice = Dice(seed);
-    let profile = Profile { percentage_of_nodes_to_score: 100, ..Profile::default() };
-    let options = Options { unschedulable_max: 2 * NEVER, ..Options::default() };
-    let engine = Engine::new(vec![profile], options);
-    let mut life = Life { engine, world: World::default(), waiting: BTreeMap::new(), now: 0, story: Vec::new() };
+    let mut life = Life::new(seed);
     for step in 0..40 {
-        match dice.roll(8) {
-            0 if !life.world.pods.is_empty() => {
-                let at = usize::try_from(dice.roll(life.world.pods.len() as u64)).unwrap();
-                let name = life.world.pods[at].0.name.to_string();
-                life.remove_pod(&name);
+        life.change(step);
+        match life.dice.roll(3) {
+            0 => {
+                life.settle();
+                life.check();
             }
-            1 | 2 => {
-                let name = format!("node{}", dice.roll(5));
-                // What would no longer fit is left alone.
-                if !life.world.pods.iter().any(|(_, at)| *at == name) {
-                    life.set_node(&written_node(&mut dice, &name));
-                }
+            // Something else happens before everything is decided.
+            1 => {
+                let next = life.engine.step(life.now);
+                next.into_iter().for_each(|step| life.carry_out(step));
             }
-            3 if dice.one_in(3) => life.remove_node(&format!("node{}", dice.roll(5))),
-            _ => {
-                let mut object = random_pod(&mut dice, &format!("pod{step}"), step);
-                let name = object.get_mut("spec").unwrap().as_object_mut().unwrap();
-                name.insert("schedulerName", "default-scheduler");
-                life.add_pod(object);
-            }
-        }
-        if dice.one_in(2) {
-            life.settle();
-            life.check();
+            _ => {}
         }
     }
     life.settle();

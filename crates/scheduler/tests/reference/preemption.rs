@@ -1,15 +1,15 @@
 //! Who must go so that a pod fits, by trying it on every node.
 
 use std::cmp::Reverse;
+use std::rc::Rc;
 
-use machinery::labels::Selector;
-use scheduler::plugins::default_preemption::Budget;
-use scheduler::{Node, Pod};
+use machinery::Value;
 
-use super::{World, selects};
+use super::words::{is_everything, name, namespace, priority, selects, started};
+use super::{Placed, World};
 
 /// What evicting costs: budgets violated, the highest priority, the sum of them, how many, and who started last.
-pub type Cost = (usize, i32, i64, usize, Reverse<i64>);
+pub type Cost = (usize, i64, i64, usize, Reverse<String>);
 
 /// Reasons that stay whoever goes.
 const FINAL: &[&str] = &[
@@ -21,70 +21,61 @@ const FINAL: &[&str] = &[
 ];
 
 impl World {
-    /// The victims on a node and what they cost; none if it does not help.
-    pub fn eviction(&self, pod: &Pod, node: &Node, budgets: &[Budget]) -> Option<(Cost, Vec<String>)> {
-        if self.reasons(pod, node).iter().any(|reason| FINAL.contains(&reason.as_str())) {
+    /// The victims on a node, the most important first, and what they cost; none if it does not help.
+    pub fn eviction(&self, pod: &Value, node: &Value, budgets: &[Value]) -> Option<(Cost, Vec<String>)> {
+        let among = self.is_judged_by_others(pod);
+        if self.verdict(pod, node, among).iter().any(|reason| FINAL.contains(&reason.as_str())) {
             return None;
         }
-        let is_potential = |(other, at): &&(Pod, String)| *at == node.name.as_str() && other.priority < pod.priority;
-        let mut potential: Vec<Pod> = self.pods.iter().filter(is_potential).map(|(other, _)| other.clone()).collect();
+        let is_potential = |(other, at): &&Placed| at == name(node) && priority(other) < priority(pod);
+        let mut potential: Vec<_> = self.pods.iter().filter(is_potential).map(|(other, _)| Rc::clone(other)).collect();
         if potential.is_empty() {
             return None;
         }
-        let stays = |entry: &&(Pod, String)| !is_potential(entry);
-        let mut left = World { pods: self.pods.iter().filter(stays).cloned().collect(), ..self.without_pods() };
-        if !left.reasons(pod, node).is_empty() {
+        let stays = |entry: &&Placed| !is_potential(entry);
+        let mut left = self.with_pods(self.pods.iter().filter(stays).cloned().collect());
+        if !left.verdict(pod, node, among).is_empty() {
             return None;
         }
-        potential.sort_by_key(importance);
-        let mut allowed: Vec<i64> = budgets.iter().map(|budget| budget.allowed).collect();
-        let (violating, others): (Vec<_>, Vec<_>) = potential.into_iter().partition(|victim| {
-            let mut violates = false;
-            for (budget, allowed) in budgets.iter().zip(&mut allowed) {
-                if budget.namespace == victim.class.namespace && concerns(&budget.selector, victim) {
-                    *allowed -= 1;
-                    violates |= *allowed < 0;
-                }
-            }
-            violates
-        });
-        let (mut victims, mut violations) = (Vec::new(), 0);
+        potential.sort_by_key(|victim| importance(victim));
+        let (violating, others) = violations(potential, budgets);
+        let (mut victims, mut violated) = (Vec::new(), 0);
         for (at, other) in violating.iter().chain(&others).enumerate() {
-            left.pods.push((other.clone(), node.name.to_string()));
-            if !left.reasons(pod, node).is_empty() {
+            left.pods.push((Rc::clone(other), name(node).to_owned()));
+            if !left.verdict(pod, node, among).is_empty() {
                 left.pods.pop();
-                violations += usize::from(at < violating.len());
+                violated += usize::from(at < violating.len());
                 victims.push(other);
             }
         }
         victims.sort_by_key(|victim| importance(victim));
-        let highest = victims.iter().map(|victim| victim.priority).max().unwrap();
-        let sum = victims.iter().map(|victim| i64::from(victim.priority) + i64::from(i32::MAX) + 1).sum();
-        let top = victims.iter().filter(|victim| victim.priority == highest);
-        let earliest = top.map(|victim| started(victim)).min().unwrap();
-        let cost = (violations, highest, sum, victims.len(), Reverse(earliest));
-        Some((cost, victims.iter().map(|victim| victim.name.to_string()).collect()))
+        let highest = victims.iter().map(|victim| priority(victim)).max().unwrap();
+        let sum = victims.iter().map(|victim| priority(victim) + i64::from(i32::MAX) + 1).sum();
+        let top = victims.iter().filter(|victim| priority(victim) == highest);
+        let earliest = top.map(|victim| started(victim).to_owned()).min().unwrap();
+        let cost = (violated, highest, sum, victims.len(), Reverse(earliest));
+        Some((cost, victims.iter().map(|victim| name(victim).to_owned()).collect()))
     }
+}
 
-    /// The same cluster, empty.
-    pub fn without_pods(&self) -> World {
-        World {
-            nodes: self.nodes.clone(),
-            pods: Vec::new(),
-            written: self.written.clone(),
-            strategy: self.strategy.clone(),
+/// Those whose going would violate a budget, and those whose would not. An empty selector protects nobody.
+fn violations(potential: Vec<Rc<Value>>, budgets: &[Value]) -> (Vec<Rc<Value>>, Vec<Rc<Value>>) {
+    let allows = |budget: &Value| budget.at(&["status", "disruptionsAllowed"]).and_then(Value::as_int).unwrap();
+    let mut allowed: Vec<i64> = budgets.iter().map(allows).collect();
+    potential.into_iter().partition(|victim| {
+        let mut violates = false;
+        for (budget, allowed) in budgets.iter().zip(&mut allowed) {
+            let selector = budget.at(&["spec", "selector"]);
+            let protects = !selector.is_some_and(is_everything) && selects(selector, victim);
+            if namespace(budget) == namespace(victim) && protects {
+                *allowed -= 1;
+                violates |= *allowed < 0;
+            }
         }
-    }
+        violates
+    })
 }
 
-fn importance(pod: &Pod) -> (Reverse<i32>, i64) {
-    (Reverse(pod.priority), started(pod))
-}
-
-fn started(pod: &Pod) -> i64 {
-    pod.started_seconds.unwrap_or(i64::MAX)
-}
-
-fn concerns(selector: &Selector, pod: &Pod) -> bool {
-    selects(selector, &pod.class)
+fn importance(pod: &Value) -> (Reverse<i64>, String) {
+    (Reverse(priority(pod)), started(pod).to_owned())
 }

@@ -4,11 +4,45 @@ use machinery::Value;
 
 /// The most of a resource that a pod ever needs at once: thousandths of a processor, bytes, or a count.
 pub fn amount(pod: &Value, resource: &str) -> i64 {
+    total(pod, resource, 0)
+}
+
+/// The same for ranking: a container that asks for no processor or no memory counts as if it asked for a little.
+pub fn guessed(pod: &Value, resource: &str) -> i64 {
+    total(pod, resource, guess(resource))
+}
+
+/// What a pod that is there counts for when nodes are ranked: where it asks for something as a whole, nothing is guessed of a
+/// resource that it asks for anywhere.
+pub fn load(pod: &Value, resource: &str) -> i64 {
+    let spec = &pod["spec"];
+    let asks = |holder: &Value, path: &[&str]| holder.at(path).is_some_and(|list| list.get(resource).is_some());
+    let of_containers = |field: &str| {
+        let list = spec.get(field).and_then(Value::as_array).unwrap_or_default();
+        list.iter().any(|container| asks(container, &["resources", "requests"]))
+    };
+    let anywhere = asks(spec, &["resources", "requests"])
+        || asks(spec, &["overhead"])
+        || of_containers("containers")
+        || of_containers("initContainers");
+    let is_whole = spec.at(&["resources", "requests"]).is_some();
+    total(pod, resource, if is_whole && anywhere { 0 } else { guess(resource) })
+}
+
+fn guess(resource: &str) -> i64 {
+    match resource {
+        "cpu" => 100,
+        "memory" => 200 << 20,
+        _ => 0,
+    }
+}
+
+fn total(pod: &Value, resource: &str, missing: i64) -> i64 {
     let spec = &pod["spec"];
     let of = |holder: &Value, path: &[&str]| {
         holder.at(path).and_then(|list| list.get(resource)).map(|amount| units(amount, resource))
     };
-    let own = |container: &Value| of(container, &["resources", "requests"]).unwrap_or(0);
+    let own = |container: &Value| of(container, &["resources", "requests"]).unwrap_or(missing);
     let list = |field: &str| spec.get(field).and_then(Value::as_array).unwrap_or_default();
     let (mut sidecars, mut peak) = (0, 0);
     for container in list("initContainers") {
@@ -25,7 +59,7 @@ pub fn amount(pod: &Value, resource: &str) -> i64 {
 }
 
 /// The few forms of amounts that are rolled.
-fn units(amount: &Value, resource: &str) -> i64 {
+pub fn units(amount: &Value, resource: &str) -> i64 {
     let text = amount.as_str().unwrap();
     let cut = |suffix: &str| text.strip_suffix(suffix).map(|number| number.parse::<i64>().unwrap());
     match (cut("m"), cut("Mi"), cut("Gi")) {

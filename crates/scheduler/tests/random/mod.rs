@@ -1,0 +1,274 @@
+//! Clusters, pods and budgets from a seed.
+
+use machinery::{Value, value};
+use scheduler::{Configuration, Profile};
+
+use crate::reference::Strategy;
+
+/// Numbers from a seed.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    pub fn one_in(&mut self, sides: u64) -> bool {
+        self.roll(sides) == 0
+    }
+
+    pub fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[usize::try_from(self.roll(from.len() as u64)).unwrap()]
+    }
+}
+
+/// Both namespaces, with labels.
+pub fn namespaces() -> Vec<Value> {
+    [("n1", "a"), ("n2", "b")].map(|(name, team)| value!({"metadata": {"name": name, "labels": {"team": team}}})).into()
+}
+
+pub fn node(dice: &mut Dice, name: &str) -> Value {
+    let cores = dice.pick(&["4", "8"]);
+    let mut labels = value!({"kubernetes.io/hostname": name, "disk": (dice.pick(&["ssd", "hdd"])), "cores": cores});
+    if !dice.one_in(6) {
+        labels.as_object_mut().unwrap().insert("zone", dice.pick(&["a", "b", "c"]));
+    }
+    let mut taints = Vec::new();
+    for _ in 0..dice.roll(7).saturating_sub(4) {
+        let effect = dice.pick(&["NoSchedule", "NoExecute", "PreferNoSchedule", "PreferNoSchedule"]);
+        let mut taint = value!({"key": (dice.pick(&["k1", "k2"])), "effect": effect});
+        if dice.one_in(2) {
+            taint.as_object_mut().unwrap().insert("value", dice.pick(&["v1", "v2"]));
+        }
+        taints.push(taint);
+    }
+    let image = value!({"names": (vec![Value::from(dice.pick(&["one:1", "two:1"]))]), "sizeBytes": 500_000_000});
+    let (cpu, gpu) = (format!("{}", 2 + dice.roll(5)), format!("{}", dice.roll(3)));
+    value!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints, "unschedulable": (dice.one_in(10))},
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "6", "example.com/gpu": gpu},
+            "images": [image]
+        }
+    })
+}
+
+/// A label selector in one of its forms, or none at all.
+fn label_selector(dice: &mut Dice) -> Option<Value> {
+    let expression = |dice: &mut Dice| match dice.roll(4) {
+        0 => value!({"key": "app", "operator": "In", "values": ["x", (dice.pick(&["y", "z"]))]}),
+        1 => value!({"key": "app", "operator": "NotIn", "values": [(dice.pick(&["x", "y"]))]}),
+        2 => value!({"key": "debug", "operator": "Exists"}),
+        _ => value!({"key": "debug", "operator": "DoesNotExist"}),
+    };
+    let labels = value!({"app": (dice.pick(&["x", "y"]))});
+    Some(match dice.roll(12) {
+        0 => return None,
+        1 => value!({}),
+        2 | 3 => value!({"matchExpressions": [(expression(dice))]}),
+        4 => value!({"matchLabels": labels, "matchExpressions": [(expression(dice)), (expression(dice))]}),
+        _ => value!({"matchLabels": labels}),
+    })
+}
+
+fn set(object: &mut Value, field: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        object.as_object_mut().unwrap().insert(field, value.into());
+    }
+}
+
+fn term(dice: &mut Dice) -> Value {
+    let mut term = value!({"topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"]))});
+    set(&mut term, "labelSelector", label_selector(dice));
+    let (field, which) = match dice.roll(8) {
+        0 => ("namespaces", value!(["n1", "n2"])),
+        1 => ("namespaces", value!([(dice.pick(&["n1", "n2"]))])),
+        2 => ("namespaceSelector", value!({})),
+        3 => ("namespaceSelector", value!({"matchLabels": {"team": (dice.pick(&["a", "b"]))}})),
+        _ => return term,
+    };
+    set(&mut term, field, Some(which));
+    term
+}
+
+fn affinity(dice: &mut Dice) -> Value {
+    let mut affinity = Value::object();
+    for (field, rarity) in [("podAffinity", 8), ("podAntiAffinity", 5)] {
+        let mut rules = Value::object();
+        if dice.one_in(rarity) {
+            let terms = vec![term(dice)];
+            rules.as_object_mut().unwrap().insert("requiredDuringSchedulingIgnoredDuringExecution", terms);
+        }
+        if dice.one_in(4) {
+            let weighted =
+                value!({"weight": (1 + i64::try_from(dice.roll(9)).unwrap()), "podAffinityTerm": (term(dice))});
+            let terms = vec![weighted];
+            rules.as_object_mut().unwrap().insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
+        }
+        affinity.as_object_mut().unwrap().insert(field, rules);
+    }
+    affinity.as_object_mut().unwrap().insert("nodeAffinity", node_affinity(dice));
+    affinity
+}
+
+fn node_affinity(dice: &mut Dice) -> Value {
+    let expression = |dice: &mut Dice| match dice.roll(6) {
+        0 => value!({"key": "zone", "operator": "In", "values": ["a", (dice.pick(&["b", "c"]))]}),
+        1 => value!({"key": "zone", "operator": "NotIn", "values": [(dice.pick(&["a", "b", "c"]))]}),
+        2 => value!({"key": "zone", "operator": (dice.pick(&["Exists", "DoesNotExist"]))}),
+        3 => value!({"key": "cores", "operator": "Gt", "values": [(dice.pick(&["3", "4"]))]}),
+        4 => value!({"key": (dice.pick(&["cores", "disk"])), "operator": "Lt", "values": ["8"]}),
+        _ => value!({"key": "disk", "operator": "In", "values": [(dice.pick(&["ssd", "hdd"]))]}),
+    };
+    let term = |dice: &mut Dice| match dice.roll(10) {
+        0 => value!({}),
+        1 => value!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node1"]}]}),
+        2 => value!({"matchExpressions": [(expression(dice)), (expression(dice))]}),
+        _ => value!({"matchExpressions": [(expression(dice))]}),
+    };
+    let mut rules = Value::object();
+    let fields = rules.as_object_mut().unwrap();
+    if dice.one_in(6) {
+        let terms: Vec<_> = (0..=dice.roll(2)).map(|_| term(dice)).collect();
+        fields.insert("requiredDuringSchedulingIgnoredDuringExecution", value!({"nodeSelectorTerms": terms}));
+    }
+    if dice.one_in(3) {
+        let weighted = |dice: &mut Dice| value!({"weight": (1 + i64::try_from(dice.roll(20)).unwrap()), "preference": (term(dice))});
+        let terms: Vec<_> = (0..=dice.roll(2)).map(|_| weighted(dice)).collect();
+        fields.insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
+    }
+    rules
+}
+
+fn spread(dice: &mut Dice) -> Value {
+    let mut rule = value!({
+        "maxSkew": (1 + i64::try_from(dice.roll(2)).unwrap()),
+        "minDomains": (1 + i64::try_from(dice.roll(4)).unwrap()),
+        "topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"])),
+        "whenUnsatisfiable": (dice.pick(&["DoNotSchedule", "ScheduleAnyway"])),
+        "nodeTaintsPolicy": (dice.pick(&["Honor", "Ignore"])),
+        "nodeAffinityPolicy": (dice.pick(&["Honor", "Ignore"])),
+        "matchLabelKeys": (if dice.one_in(3) { vec![Value::from(dice.pick(&["version", "debug"]))] } else { Vec::new() })
+    });
+    set(&mut rule, "labelSelector", label_selector(dice));
+    rule
+}
+
+fn requests(dice: &mut Dice) -> Value {
+    let mut requests = Value::object();
+    for (resource, rarity, amounts) in [
+        ("cpu", 4, ["500m", "1", "2"]),
+        ("memory", 2, ["256Mi", "1Gi", "3Gi"]),
+        ("example.com/gpu", 1, ["0", "0", "1"]),
+    ] {
+        if rarity == 1 || !dice.one_in(rarity) {
+            requests.as_object_mut().unwrap().insert(resource, dice.pick(&amounts));
+        }
+    }
+    requests
+}
+
+/// Containers that run before the others, or beside them.
+fn init_containers(dice: &mut Dice) -> Vec<Value> {
+    let one = |dice: &mut Dice, number: u64| {
+        let mut container =
+            value!({"name": (format!("i{number}")), "image": "other", "resources": {"requests": (requests(dice))}});
+        if dice.one_in(2) {
+            container.as_object_mut().unwrap().insert("restartPolicy", "Always");
+        }
+        container
+    };
+    (0..dice.roll(8).saturating_sub(5)).map(|number| one(dice, number)).collect()
+}
+
+/// What a pod asks for beside its containers: as a whole, and for being a pod.
+fn add_amounts(dice: &mut Dice, spec: &mut Value) {
+    let fields = spec.as_object_mut().unwrap();
+    if dice.one_in(6) {
+        let mut whole = value!({"cpu": (dice.pick(&["1", "3"]))});
+        if dice.one_in(2) {
+            whole.as_object_mut().unwrap().insert("memory", dice.pick(&["1Gi", "3Gi"]));
+        }
+        fields.insert("resources", value!({"requests": whole}));
+    }
+    if dice.one_in(6) {
+        fields.insert("overhead", value!({"cpu": "250m", "memory": "64Mi"}));
+    }
+}
+
+fn toleration(dice: &mut Dice) -> Value {
+    let mut toleration = match dice.roll(4) {
+        0 => value!({"operator": "Exists"}),
+        1 => value!({"key": (dice.pick(&["k1", "k2"])), "operator": "Exists"}),
+        2 => value!({"key": (dice.pick(&["k1", "k2"])), "operator": "Equal", "value": (dice.pick(&["v1", "v2"]))}),
+        _ => value!({"key": (dice.pick(&["k1", "k2"]))}),
+    };
+    let effect = dice.pick(&["", "", "NoSchedule", "NoExecute", "PreferNoSchedule"]);
+    set(&mut toleration, "effect", Some(effect).filter(|effect| !effect.is_empty()));
+    toleration
+}
+
+pub fn pod(dice: &mut Dice, name: &str, started_seconds: u64) -> Value {
+    let mut container = value!({"name": "c", "image": (dice.pick(&["one:1", "two:1", "other"]))});
+    let requested = requests(dice);
+    container.as_object_mut().unwrap().insert("resources", value!({"requests": requested}));
+    if dice.one_in(6) {
+        let mut port = value!({"hostPort": 80, "protocol": (dice.pick(&["TCP", "UDP"]))});
+        set(&mut port, "hostIP", dice.one_in(2).then(|| dice.pick(&["10.0.0.1", "10.0.0.2"])));
+        container.as_object_mut().unwrap().insert("ports", value!([port]));
+    }
+    let spreads: Vec<_> = (0..dice.roll(8).saturating_sub(5)).map(|_| spread(dice)).collect();
+    let tolerations: Vec<_> = (0..dice.roll(6).saturating_sub(3)).map(|_| toleration(dice)).collect();
+    let selector = if dice.one_in(5) { value!({"disk": "ssd"}) } else { value!({}) };
+    let mut spec = value!({
+        "containers": [container], "priority": (i64::try_from(dice.roll(4)).unwrap()),
+        "initContainers": (init_containers(dice)),
+        "affinity": (affinity(dice)), "topologySpreadConstraints": spreads,
+        "tolerations": tolerations, "nodeSelector": selector
+    });
+    add_amounts(dice, &mut spec);
+    let mut labels = value!({"app": (dice.pick(&["x", "y"])), "version": (dice.pick(&["1", "2"]))});
+    set(&mut labels, "debug", dice.one_in(4).then_some("yes"));
+    let started = format!("2026-01-01T00:{:02}:{:02}Z", started_seconds / 60, started_seconds % 60);
+    value!({
+        "metadata": {"name": name, "namespace": (dice.pick(&["n1", "n2"])), "labels": labels},
+        "spec": spec, "status": {"startTime": started}
+    })
+}
+
+/// How nodes are ranked by their load, as a configuration and as a definition.
+pub fn strategy(dice: &mut Dice) -> (Profile, Strategy) {
+    let line = match dice.roll(2) {
+        0 => vec![(0, 0), (100, 10)],
+        _ => vec![(0, 10), (50, 4), (90, 0)],
+    };
+    let points: Vec<_> = line.iter().map(|(load, score)| value!({"utilization": (*load), "score": (*score)})).collect();
+    let (name, ratio, strategy) = match dice.roll(4) {
+        0 => ("MostAllocated", None, Strategy::Most),
+        1 => ("RequestedToCapacityRatio", Some(value!({"shape": points})), Strategy::Ratio(line)),
+        _ => ("LeastAllocated", None, Strategy::Least),
+    };
+    let mut scoring =
+        value!({"type": name, "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]});
+    if let Some(ratio) = ratio {
+        scoring.as_object_mut().unwrap().insert("requestedToCapacityRatio", ratio);
+    }
+    let arguments = value!([{"name": "NodeResourcesFit", "args": {"scoringStrategy": scoring}}]);
+    let configuration = value!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "percentageOfNodesToScore": 100, "profiles": [{"pluginConfig": arguments}]});
+    (Configuration::read(&configuration.to_string()).unwrap().profiles.remove(0), strategy)
+}
+
+pub fn budgets(dice: &mut Dice) -> Vec<Value> {
+    let one = |dice: &mut Dice, number: u64| {
+        let mut spec = Value::object();
+        set(&mut spec, "selector", label_selector(dice));
+        value!({
+            "metadata": {"namespace": (dice.pick(&["n1", "n2"])), "name": (format!("b{number}"))},
+            "spec": spec, "status": {"disruptionsAllowed": (i64::try_from(dice.roll(3)).unwrap())}
+        })
+    };
+    (0..dice.roll(4)).map(|number| one(dice, number)).collect()
+}

@@ -1,0 +1,111 @@
+//! Objects as they are written, and what their selectors, tolerations and terms say: read here, by nobody else's code.
+
+use machinery::Value;
+
+/// The text of a field; empty if there is none.
+pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
+    object.str_at(path).unwrap_or_default()
+}
+
+/// The items of a list; none if there is no list.
+pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
+    object.at(path).and_then(Value::as_array).unwrap_or_default()
+}
+
+pub fn name(object: &Value) -> &str {
+    text(object, &["metadata", "name"])
+}
+
+pub fn namespace(object: &Value) -> &str {
+    text(object, &["metadata", "namespace"])
+}
+
+/// The value of a label.
+pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.str_at(&["metadata", "labels", key])
+}
+
+pub fn priority(pod: &Value) -> i64 {
+    pod.at(&["spec", "priority"]).and_then(Value::as_int).unwrap_or(0)
+}
+
+/// When a pod started; texts of times sort as the times do.
+pub fn started(pod: &Value) -> &str {
+    text(pod, &["status", "startTime"])
+}
+
+pub fn is_going(pod: &Value) -> bool {
+    pod.at(&["metadata", "deletionTimestamp"]).is_some()
+}
+
+/// Whether a label selector is about an object: one that is absent is about nothing, an empty one about everything.
+pub fn selects(selector: Option<&Value>, object: &Value) -> bool {
+    let Some(selector) = selector else { return false };
+    let equal = selector.get("matchLabels").and_then(Value::as_object);
+    equal.is_none_or(|all| all.iter().all(|(key, value)| label(object, key) == value.as_str()))
+        && list(selector, &["matchExpressions"]).iter().all(|it| holds(it, label(object, text(it, &["key"]))))
+}
+
+/// Whether a label selector asks for nothing.
+pub fn is_everything(selector: &Value) -> bool {
+    selector.get("matchLabels").and_then(Value::as_object).is_none_or(machinery::Object::is_empty)
+        && list(selector, &["matchExpressions"]).is_empty()
+}
+
+/// Whether a node meets all conditions of a term; without any it meets none.
+pub fn meets(node: &Value, term: &Value) -> bool {
+    let (labels, fields) = (list(term, &["matchExpressions"]), list(term, &["matchFields"]));
+    labels.iter().all(|it| holds(it, label(node, text(it, &["key"]))))
+        && fields.iter().all(|it| holds(it, Some(name(node))))
+        && labels.len() + fields.len() > 0
+}
+
+/// Whether a value, if there is one, is as an expression says.
+fn holds(expression: &Value, have: Option<&str>) -> bool {
+    let values: Vec<_> = list(expression, &["values"]).iter().map(|it| it.as_str().unwrap()).collect();
+    let compared = |is: fn(i64, i64) -> bool| {
+        let number = have.and_then(|have| have.parse::<i64>().ok());
+        number.is_some_and(|number| is(number, values[0].parse().unwrap()))
+    };
+    match text(expression, &["operator"]) {
+        "In" => have.is_some_and(|have| values.contains(&have)),
+        "NotIn" => !have.is_some_and(|have| values.contains(&have)),
+        "Exists" => have.is_some(),
+        "DoesNotExist" => have.is_none(),
+        "Gt" => compared(|have, bound| have > bound),
+        "Lt" => compared(|have, bound| have < bound),
+        other => panic!("{other} is not rolled"),
+    }
+}
+
+/// Whether a pod bears a taint: one toleration must speak of its effect or of all, of its key or of all, and of its value
+/// unless its being there is enough.
+pub fn tolerates(pod: &Value, taint: &Value) -> bool {
+    list(pod, &["spec", "tolerations"]).iter().any(|toleration| {
+        let same = |field: &str| text(toleration, &[field]) == text(taint, &[field]);
+        let open = |field: &str| text(toleration, &[field]).is_empty();
+        (open("effect") || same("effect"))
+            && (open("key") || same("key"))
+            && (text(toleration, &["operator"]) == "Exists" || same("value"))
+    })
+}
+
+/// Ports of the node that a pod takes: number, protocol and address.
+pub fn ports(pod: &Value) -> Vec<(i64, &str, &str)> {
+    let beside = list(pod, &["spec", "initContainers"]).iter().filter(|it| text(it, &["restartPolicy"]) == "Always");
+    let containers = list(pod, &["spec", "containers"]).iter().chain(beside);
+    containers
+        .flat_map(|container| list(container, &["ports"]))
+        .filter_map(|port| {
+            let number = port.get("hostPort").and_then(Value::as_int)?;
+            Some((number, port.str_at(&["protocol"]).unwrap_or("TCP"), port.str_at(&["hostIP"]).unwrap_or("0.0.0.0")))
+        })
+        .collect()
+}
+
+/// The images of a pod as nodes name them.
+pub fn images(pod: &Value) -> Vec<String> {
+    let containers = list(pod, &["spec", "initContainers"]).iter().chain(list(pod, &["spec", "containers"]));
+    let tagged = |image: &str| if image.contains(':') { image.to_owned() } else { format!("{image}:latest") };
+    containers.map(|it| tagged(text(it, &["image"]))).collect()
+}
