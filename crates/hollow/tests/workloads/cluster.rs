@@ -171,14 +171,17 @@ async fn endpoints_follow_readiness() {
 async fn a_claim_is_bound_to_the_smallest_volume_that_fits_and_releases_it() {
     let fixture = fixture(1, &[&kinds::PERSISTENT_VOLUME_CLAIMS, &kinds::PERSISTENT_VOLUMES]).await;
     let cluster = &fixture.cluster;
-    for (name, size) in [("large", "10Gi"), ("fitting", "2Gi"), ("small", "1Gi")] {
+    let is_free = |it: &Value| it.str_at(&["status", "phase"]) == Some("Available");
+    // Whoever sees the large one free has seen before that the fitting one is.
+    for (before, (name, size)) in [("fitting", "2Gi"), ("small", "1Gi"), ("large", "10Gi")].into_iter().enumerate() {
+        let free = |all: &Objects| all.iter().filter(|it| is_free(&it.value)).count() == before;
+        cluster.until(&kinds::PERSISTENT_VOLUMES, "available", free).await;
         let spec =
             value!({"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}});
         let volume = value!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec});
         let target = Target::all(&kinds::PERSISTENT_VOLUMES);
         cluster.admin().create(&target, &volume, &WriteOptions::default()).await.expect("a volume");
     }
-    let is_free = |it: &Value| it.str_at(&["status", "phase"]) == Some("Available");
     let free = |all: &Objects| all.iter().filter(|it| is_free(&it.value)).count() == 3;
     cluster.until(&kinds::PERSISTENT_VOLUMES, "available", free).await;
     let claim = value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "default"},

@@ -36,7 +36,8 @@ impl Instance {
         Ok(instance)
     }
 
-    /// The process that holds a folder, if any. One that is dying holds it for a moment more, which is waited for.
+    /// The process that holds a folder, if any. One that is dying holds it for a moment more, and one that has just come has not said yet
+    /// who it is; both are waited for.
     pub fn holder(folder: &Path) -> Result<Option<u32>> {
         if !folder.join("knarr.lock").is_file() {
             return Ok(None);
@@ -49,11 +50,15 @@ impl Instance {
             }
             let mut text = String::new();
             lock.read_to_string(&mut text)?;
-            let number = text.lines().next().unwrap_or_default();
-            let number =
-                number.parse().with_context(|| format!("{} names no process", folder.join("knarr.lock").display()))?;
-            if is_alive(number) || Instant::now() >= deadline {
-                return Ok(Some(number));
+            let number: Result<u32, _> = text.lines().next().unwrap_or_default().parse();
+            let late = Instant::now() >= deadline;
+            match number {
+                Ok(number) if late || is_alive(number) => return Ok(Some(number)),
+                Err(error) if late => {
+                    let lock = folder.join("knarr.lock");
+                    return Err(error).with_context(|| format!("{} names no process", lock.display()));
+                }
+                Ok(_) | Err(_) => {}
             }
             std::thread::sleep(LOOK);
         }
@@ -124,5 +129,18 @@ mod tests {
         assert!(Instance::is_ready(folder.path()));
         drop(first);
         assert_eq!(Instance::holder(folder.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn who_has_just_come_is_waited_for_until_it_says_who_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let come = Instance { folder: folder.path().to_owned(), lock: open(folder.path()).unwrap() };
+        flock(&come.lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let holder = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| Instance::holder(folder.path()).unwrap());
+            come.say(&format!("{}\n", std::process::id())).unwrap();
+            asking.join().unwrap()
+        });
+        assert_eq!(holder, Some(std::process::id()));
     }
 }

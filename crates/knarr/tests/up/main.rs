@@ -307,6 +307,15 @@ fn leave_nothing_after_a_hundred_pods(machine: &Machine) {
 /// A goal of a second for a release on a machine that does nothing else; what is tested here is not optimised and shares its machine.
 const RETURN_MAX: Duration = Duration::from_secs(15);
 
+/// Says that it is over, also when a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Objects are written all the time; what was taken before a death is there after the last.
 fn nothing_is_lost_when_it_dies_twenty_times(machine: &Machine) {
     let (stop, taken) = (AtomicBool::new(false), Mutex::new(Vec::new()));
@@ -322,6 +331,7 @@ fn nothing_is_lost_when_it_dies_twenty_times(machine: &Machine) {
                 }
             }
         });
+        let _stop = Stop(&stop);
         let mut slowest = Duration::ZERO;
         for _ in 0..20 {
             machine.kill();
@@ -329,7 +339,6 @@ fn nothing_is_lost_when_it_dies_twenty_times(machine: &Machine) {
             machine.up();
             slowest = slowest.max(killed.elapsed());
         }
-        stop.store(true, Ordering::Relaxed);
         println!("killed twenty times under load: usable again after {slowest:?} at most");
         assert!(slowest < RETURN_MAX, "it took {slowest:?} to return");
     });
