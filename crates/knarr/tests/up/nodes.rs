@@ -90,10 +90,14 @@ fn placed(machine: &Machine) -> Vec<String> {
 
 /// By name from a pod, by the port of every node and as its load balancer from the machine, by address and by name from every node.
 fn is_reachable_from_everywhere(machine: &Machine) {
+    let is_page = |said: &str| said.starts_with("Hello from web-");
+    let mut asked = 0;
     for pod in machine.succeed("kubectl get pods -l app=web -o name").lines() {
         let ask = format!("kubectl exec {pod} -- /knarr hello --ask http://web.default.svc.cluster.local/");
-        machine.eventually(&ask, |page| page.starts_with("Hello from web-"));
+        // One of a node that was slow to come back may have been replaced meanwhile.
+        asked += usize::from(is_page(&machine.eventually(&ask, |said| is_page(said) || said.contains("NotFound"))));
     }
+    assert!(asked >= 3, "only {asked} pods could ask");
     let addresses = "kubectl get nodes -o jsonpath={.items[*].status.addresses[?(@.type==\"InternalIP\")].address}";
     let own = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
     let nodes = machine.succeed(addresses);
