@@ -49,7 +49,7 @@ pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[Recor
     let mut placed: Vec<(Time, Step)> = Vec::new();
     for one in &related.objects {
         let meta = Meta::of(one.object);
-        let mut found = steps::of_object(one.object);
+        let mut found = steps::of_object(one.object, related.first_made(meta.uid()));
         found.extend(steps::of_events(said.get(meta.uid()).into_iter().flatten().copied()));
         if let Some(addresses) = related.addresses(one.object) {
             found.extend(steps::of_records(records, &addresses, meta.creation_timestamp()));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::Value;
 use machinery::meta::Meta;
+use machinery::time::Time;
 
 /// The label by which an EndpointSlice names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -56,6 +57,12 @@ pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> Related<'a> {
 }
 
 impl Related<'_> {
+    /// When the first object was written that came of another.
+    pub fn first_made(&self, uid: &str) -> Option<Time> {
+        let made = self.objects.iter().filter(|one| one.causes.iter().any(|cause| cause.uid == uid));
+        made.filter_map(|one| Meta::of(one.object).creation_timestamp()).min()
+    }
+
     /// The addresses whose rules an object changes: a service's own, or those of the service that a slice is of.
     pub fn addresses(&self, object: &Value) -> Option<Vec<String>> {
         let meta = Meta::of(object);

@@ -70,15 +70,15 @@ impl Stage {
     }
 }
 
-/// What an object itself says.
-pub fn of_object(object: &Value) -> Vec<Found> {
+/// What an object itself says, and what follows from when something was made of it.
+pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<Found> {
     let kind = object.str_at(&["kind"]).unwrap_or_default();
     let mut found: Vec<Found> = written(object).into_iter().collect();
     // A change of a slice is told as what it publishes.
     if kind != "EndpointSlice" {
         found.extend(changes(object));
     }
-    found.extend(conditions(kind, object));
+    found.extend(conditions(kind, object, first_made));
     for field in ["initContainerStatuses", "containerStatuses"] {
         found.extend(items(object, &["status", field]).iter().flat_map(container));
     }
@@ -164,7 +164,7 @@ fn entry_time(entry: &Value) -> Option<(Time, &str)> {
     Some((Time::parse(entry.str_at(&["time"])?).ok()?, entry.str_at(&["manager"]).unwrap_or_default()))
 }
 
-fn conditions(kind: &str, object: &Value) -> Vec<Found> {
+fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Found> {
     let meta = Meta::of(object);
     let status = meta.managed_fields().iter().find(|entry| entry.str_at(&["subresource"]) == Some("status"));
     let manager = status.and_then(|entry| entry.str_at(&["manager"])).unwrap_or_default();
@@ -174,6 +174,8 @@ fn conditions(kind: &str, object: &Value) -> Vec<Found> {
         let row = CONDITIONS.iter().find(|row| row.0 == kind && row.1 == name);
         let (stage, said, by) = row.map_or((Stage::Other, name, manager), |row| (row.2, row.3, row.4));
         let by = if by.is_empty() { manager } else { by };
+        // Whoever makes something of an object has seen it, however late it says so.
+        let at = first_made.filter(|made| stage == Stage::Seen && *made < at).unwrap_or(at);
         match condition.str_at(&["status"])? {
             // A pod without init containers is told to have done with them before anything was done.
             "True" if stage == Stage::Initialized && items(object, &["spec", "initContainers"]).is_empty() => None,

@@ -109,6 +109,17 @@ fn a_deployment_is_told_from_its_writing_to_the_rules_in_place() {
 }
 
 #[test]
+fn what_something_was_made_of_was_seen_before_however_late_that_is_said() {
+    let late = value!({"status": {"conditions": [
+        {"type": "Progressing", "status": "True", "lastTransitionTime": "2026-11-16T12:00:03Z"}]}});
+    let deployment = machinery::patch::merge::apply(deployment(), late);
+    let replica_set = owned("ReplicaSet", "web-1", "r", ("Deployment", "web", "d"), &value!({}));
+    let steps = chain(&deployment, &[replica_set], &[], &[]);
+    let told: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
+    assert_eq!(told, ["written", "seen by the deployment controller", "written for Deployment/web"]);
+}
+
+#[test]
 fn any_object_tells_of_itself() {
     let object = value!({"kind": "ConfigMap", "metadata": {"name": "c", "uid": "c", "creationTimestamp": "2026-11-16T12:00:01Z",
         "deletionTimestamp": "2026-11-16T12:01:30Z", "deletionGracePeriodSeconds": 30,
