@@ -30,7 +30,7 @@ impl Member {
         Ok(())
     }
 
-    pub async fn watch(&self, insists: bool) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>)> {
+    async fn watch(&self, insists: bool) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>)> {
         let (requests, receiver) = mpsc::channel(4);
         let create = pb::WatchCreateRequest { key: "a".into(), ..Default::default() };
         requests.send(pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
