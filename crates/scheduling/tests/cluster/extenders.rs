@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use crate::cluster::{Cluster, node_of, placed};
 
 /// What was asked, and how it is answered.
-struct Extender {
-    address: String,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+pub struct Extender {
+    pub address: String,
+    pub asked: Arc<Mutex<Vec<(String, Value)>>>,
     _serving: JoinSet<()>,
 }
 
 impl Extender {
-    async fn start(answer: impl Fn(&str, &Value) -> (u16, Value) + Clone + Send + 'static) -> Self {
+    pub async fn start(answer: impl Fn(&str, &Value) -> (u16, Value) + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
