@@ -66,8 +66,9 @@ async fn serve(
         let body = json::parse(&read[body_at..length]).unwrap();
         read.drain(..length);
         let path = head.split(' ').nth(1).unwrap().to_owned();
+        // Who sees what comes of an answer must find the question.
+        asked.lock().unwrap().push((path.clone(), body.clone()));
         let (code, value) = answer(&path, &body);
-        asked.lock().unwrap().push((path, body));
         let bytes = json::to_vec(&value);
         let head =
             format!("HTTP/1.1 {code} OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", bytes.len());

@@ -80,13 +80,13 @@ impl Stage {
             "pod" => {
                 self.create(name, rest).await;
                 let pods = self.cluster.until("placed", |pods| !node_of(pods, name).is_empty()).await;
-                self.tell_what_was_asked();
+                self.tell_what_was_asked(name);
                 writeln!(self.out, "{name} goes to {}", node_of(&pods, name)).unwrap();
             }
             "stuck" => {
                 self.create(name, rest).await;
                 let pods = self.cluster.until("told", |pods| condition(pods, name).is_some()).await;
-                self.tell_what_was_asked();
+                self.tell_what_was_asked(name);
                 self.tell_why(&pods, name);
                 let target = Target::named(&kinds::PODS, "default", name);
                 self.cluster.admin().delete(&target, &DeleteOptions::default()).await.unwrap();
@@ -119,12 +119,14 @@ impl Stage {
         self.cluster.create(&kinds::PODS, pod).await;
     }
 
-    /// What extenders were asked since the last time. A pod that is tried again asks the same again.
-    fn tell_what_was_asked(&mut self) {
+    /// What extenders were asked about a pod. One that is tried again asks the same again.
+    fn tell_what_was_asked(&mut self, name: &str) {
         let asked = std::mem::take(&mut *self.server.asked.lock().unwrap());
         let mut told = Vec::new();
-        for line in asked.iter().map(|(path, args)| format!("  {path} {}", summary(args))) {
-            if !told.contains(&line) {
+        for (path, args) in &asked {
+            let (pod, question) = summary(args);
+            let line = format!("  {path} {question}");
+            if pod == name && !told.contains(&line) {
                 writeln!(self.out, "{line}").unwrap();
                 told.push(line);
             }
@@ -168,10 +170,10 @@ fn say(client: &Client, answer: Answer, args: &Value) -> (u16, Value) {
     }
 }
 
-/// A question in short.
-fn summary(args: &Value) -> String {
-    if let Some(node) = args.str_at(&["Node"]) {
-        return format!("{} to {node}", args.str_at(&["PodName"]).unwrap());
+/// Which pod a question is about, and the question in short.
+fn summary(args: &Value) -> (String, String) {
+    if let (Some(node), Some(pod)) = (args.str_at(&["Node"]), args.str_at(&["PodName"])) {
+        return (pod.to_owned(), format!("{pod} to {node}"));
     }
     let pod = args.str_at(&["Pod", "metadata", "name"]).unwrap();
     let mut parts = Vec::new();
@@ -190,7 +192,7 @@ fn summary(args: &Value) -> String {
         }
     }
     parts.sort();
-    format!("{pod}: {}", parts.join(", "))
+    (pod.to_owned(), format!("{pod}: {}", parts.join(", ")))
 }
 
 async fn play(text: &str) -> String {
