@@ -261,12 +261,6 @@ impl Queue {
         self.nominate(id, None);
     }
 
-    /// The room that is kept for a pod is from here on kept for one that is more important.
-    pub fn outbid(&mut self, id: PodId) {
-        self.nominated.remove(id);
-        self.nominate(id, None);
-    }
-
     /// Wakes whoever was kept out by room that is no longer kept, as if the pod that it was kept for had been there and gone. It was
     /// never kept from anybody more important.
     pub fn tell_who_gave_up(&mut self, now: Millis) {
