@@ -23,7 +23,10 @@ static ACCESS_REVIEWS: Resource =
 
 /// Asks the API server who somebody is and what they may.
 pub struct Reviews {
-    client: Client,
+    /// Whoever asks whose tokens these are.
+    tokens_by: Client,
+    /// Whoever asks what they may.
+    access_by: Client,
     tokens: Kept<Option<User>>,
     answers: Kept<bool>,
 }
@@ -34,7 +37,12 @@ struct Kept<T>(Mutex<BTreeMap<String, (Instant, T)>>);
 impl Reviews {
     /// Asks by this client.
     pub fn new(client: Client) -> Self {
-        Self { client, tokens: Kept::default(), answers: Kept::default() }
+        Self::by(client.clone(), client)
+    }
+
+    /// Asks by one client whose tokens these are, and by another what they may.
+    pub fn by(tokens: Client, access: Client) -> Self {
+        Self { tokens_by: tokens, access_by: access, tokens: Kept::default(), answers: Kept::default() }
     }
 
     /// Whose token this is; nobody's if it cannot be found out.
@@ -44,7 +52,7 @@ impl Reviews {
         }
         let review =
             value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-        let answer = self.client.create(&Target::all(&TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
+        let answer = self.tokens_by.create(&Target::all(&TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
         let answer =
             answer.inspect_err(|error| tracing::warn!(error = %error, "a token could not be reviewed")).ok()?;
         let is_valid = answer["status"]["authenticated"].as_bool() == Some(true);
@@ -78,7 +86,7 @@ impl Reviews {
             return Ok(known);
         }
         let review = value!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-        let answer = self.client.create(&Target::all(&ACCESS_REVIEWS), &review, &WriteOptions::default()).await?;
+        let answer = self.access_by.create(&Target::all(&ACCESS_REVIEWS), &review, &WriteOptions::default()).await?;
         let allowed = answer["status"]["allowed"].as_bool() == Some(true);
         self.answers.put(&key, allowed, if allowed { ALLOWED_TTL } else { DENIED_TTL });
         Ok(allowed)

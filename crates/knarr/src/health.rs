@@ -26,6 +26,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
+use crate::component::Reach;
+
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections at once; whoever comes later waits.
@@ -42,6 +44,10 @@ pub struct Options {
     pub key: Option<PathBuf>,
     /// Paths that anyone may ask for.
     pub open: Vec<String>,
+    /// As whom the API server is asked whose token somebody shows, if not as the component itself.
+    pub authentication: Option<PathBuf>,
+    /// As whom it is asked whether they may.
+    pub authorization: Option<PathBuf>,
 }
 
 /// What is told of the process.
@@ -68,8 +74,13 @@ impl Health {
     /// Not the leader yet. `metrics` gives what the component tells besides.
     pub fn new(client: Client, options: Options, metrics: impl Fn() -> String + Send + Sync + 'static) -> Result<Self> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let settings = client::Settings { user_agent: options.name.to_owned(), ..client::Settings::default() };
+        let by = |kubeconfig: &Option<PathBuf>| match kubeconfig {
+            Some(file) => Reach::new(Some(file), None, None)?.client(settings.clone()),
+            None => Ok(client.clone()),
+        };
         Ok(Self(Arc::new(Shared {
-            reviews: Reviews::new(client),
+            reviews: Reviews::by(by(&options.authentication)?, by(&options.authorization)?),
             tls: TlsAcceptor::from(Arc::new(tls(&options)?)),
             options,
             metrics: Box::new(metrics),

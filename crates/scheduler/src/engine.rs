@@ -284,7 +284,7 @@ impl Engine {
         let waiting = self.queue.nominated().iter().filter(|(have, _)| *have == node).flat_map(|(_, pods)| pods);
         let less: Vec<_> = waiting.filter(|other| other.priority < pod.priority).cloned().collect();
         let clear = |other: Arc<Pod>| {
-            self.queue.outbid(other.id());
+            self.queue.nominate(other.id(), None);
             Key::new(other.class.namespace.clone(), other.name.clone())
         };
         less.into_iter().map(clear).collect()

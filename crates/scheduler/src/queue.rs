@@ -261,12 +261,6 @@ impl Queue {
         self.nominate(id, None);
     }
 
-    /// The room that is kept for a pod is from here on kept for one that is more important.
-    pub fn outbid(&mut self, id: PodId) {
-        self.nominated.remove(id);
-        self.nominate(id, None);
-    }
-
     /// Wakes whoever was kept out by room that is no longer kept, as if the pod that it was kept for had been there and gone. It was
     /// never kept from anybody more important.
     pub fn tell_who_gave_up(&mut self, now: Millis) {
@@ -385,7 +379,7 @@ impl Queue {
 
     fn wakes(&self, pod: &Pod, plugins: &[usize], event: &Event) -> bool {
         let Some(profile) = self.profile(&pod.scheduler_name) else { return false };
-        plugins.iter().any(|at| profile.plugins[*at].plugin.wakes(pod, event))
+        frees_nominated_node(pod, event) || plugins.iter().any(|at| profile.plugins[*at].plugin.wakes(pod, event))
     }
 
     /// Puts a pod that is nowhere where its turn comes, at once or after its back-off.
@@ -433,6 +427,17 @@ impl Queue {
         self.sequence += 1;
         self.sequence
     }
+}
+
+/// Whether somebody left the node that a pod keeps room on, or the node went: it looks again then, lest the room be kept
+/// for nothing.
+fn frees_nominated_node(pod: &Pod, event: &Event) -> bool {
+    let node = match event {
+        Event::PodRemoved(gone) => &gone.node_name,
+        Event::NodeRemoved(gone) => &gone.name,
+        _ => return false,
+    };
+    !node.is_empty() && *node == pod.nominated_node
 }
 
 /// The places of plug-ins in the profile of a pod.

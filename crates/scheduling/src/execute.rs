@@ -50,8 +50,33 @@ pub enum Done {
 }
 
 impl Executor {
-    /// Gives a pod its volumes, its devices and its node.
+    /// Gives a pod its volumes, its devices and its node. Where that may take minutes it is told beforehand which node it will be,
+    /// for whoever adds and removes nodes; that is taken back if it comes to nothing.
     pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
+        let quick = plan == Plan::default() && devices == scheduler::devices::Plan::default();
+        let announced = if quick {
+            None
+        } else {
+            let told: Sending<'_, Option<Value>> = Box::pin(self.announce(&pod, &node));
+            told.await
+        };
+        let done = self.give(pod, node, plan, devices).await;
+        if let (Done::Unbound(..), Some(object)) = (&done, announced)
+            && let Err(error) = patch_status(&self.client, &object, None, &Nomination::Set(Str::default())).await
+        {
+            tracing::warn!(pod = %Key::of(&object), %error, "a nomination could not be taken back");
+        }
+        done
+    }
+
+    async fn announce(&self, pod: &Pod, node: &Str) -> Option<Value> {
+        let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
+        let object = self.object(&key).filter(|object| Meta::of(object).uid() == pod.uid)?;
+        let told = write(&self.client, &object, None, &Nomination::Set(node.clone())).await;
+        told.inspect_err(|error| tracing::debug!(pod = %key, %error, "the node of a pod could not be announced")).ok()
+    }
+
+    async fn give(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
         if plan != Plan::default() {
             let given: Sending<'_, Result<(), String>> =
                 Box::pin(volumes::bind(&self.client, &self.caches, &plan, &node, self.patience(&pod).volumes));
@@ -241,9 +266,19 @@ async fn patch_status(
     condition: Option<&Condition>,
     nomination: &Nomination,
 ) -> Result<(), Error> {
-    let Some(patch) = status::patch(object, condition, nomination, clock::now()) else { return Ok(()) };
+    write(client, object, condition, nomination).await.map(drop).or_else(gone)
+}
+
+/// Brings the status of a pod to say this, and gives the pod as it is then.
+async fn write(
+    client: &Client,
+    object: &Value,
+    condition: Option<&Condition>,
+    nomination: &Nomination,
+) -> Result<Value, Error> {
+    let Some(patch) = status::patch(object, condition, nomination, clock::now()) else { return Ok(object.clone()) };
     let target = Target::object(&kinds::PODS, &Key::of(object)).subresource("status");
-    client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await.map(drop).or_else(gone)
+    client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await
 }
 
 /// A pod that is gone, or another one of the same name, needs nothing any more.

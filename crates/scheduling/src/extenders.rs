@@ -78,18 +78,21 @@ impl Extenders {
         answers
     }
 
-    /// Has an extender bind a pod, if one does that; `None` if none does.
+    /// Has an extender bind a pod; `None` if none does, or if those that do fail and may be ignored.
     pub async fn bind(&self, pod: &Pod, node: &str) -> Option<Result<(), String>> {
         let binds = |it: &&(Extender, Client)| !it.0.bind_verb.is_empty() && it.0.is_interested(pod);
-        let (extender, client) = self.all.iter().find(binds)?;
         let args = value!({
             "PodName": (pod.name.as_str()), "PodNamespace": (pod.class.namespace.as_str()),
             "PodUID": (pod.uid.as_str()), "Node": node,
         });
-        Some(match send(client, extender, &extender.bind_verb, "bind", &args).await {
-            Ok(answer) => failure(&answer),
-            Err(error) => Err(error),
-        })
+        for (extender, client) in self.all.iter().filter(binds) {
+            let answer = send(client, extender, &extender.bind_verb, "bind", &args).await;
+            match answer.and_then(|answer| failure(&answer)) {
+                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                bound => return Some(bound),
+            }
+        }
+        None
     }
 
     async fn judge(&self, subject: &Subject<'_>, nodes: &[Str], answers: &mut Answers) -> Result<(), String> {
@@ -148,8 +151,9 @@ impl Extenders {
                 continue;
             }
             let (args, pods) = subject.about_victims(extender, &left);
-            match send(client, extender, &extender.preempt_verb, "preempt", &args).await {
-                Ok(answer) => left = evictions(&answer, &pods),
+            let answer = send(client, extender, &extender.preempt_verb, "preempt", &args).await;
+            match answer.and_then(|answer| evictions(extender, &answer, &pods)) {
+                Ok(some) => left = some,
                 Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
                 Err(error) => return Err(error),
             }
@@ -221,19 +225,33 @@ fn filtered(extender: &Extender, asked: &[Str], answer: &Value, answers: &mut An
     Ok(names)
 }
 
-fn evictions(answer: &Value, pods: &BTreeMap<String, Victim>) -> Vec<Eviction> {
+/// Whom an extender would have evicted where. An answer that names nobody for a node is none, unless it may be ignored.
+fn evictions(extender: &Extender, answer: &Value, pods: &BTreeMap<String, Victim>) -> Result<Vec<Eviction>, String> {
+    let mut all = Vec::new();
     let entries = field(answer, "NodeNameToMetaVictims").and_then(Value::as_object);
-    let eviction = |(node, victims): (&str, &Value)| {
+    for (node, victims) in entries.into_iter().flat_map(machinery::Object::iter) {
         let list = field(victims, "Pods").and_then(Value::as_array).unwrap_or_default();
-        let uids = list.iter().filter_map(|pod| field(pod, "UID").and_then(Value::as_str));
-        let violations = field(victims, "NumPDBViolations").and_then(Value::as_int).unwrap_or_default();
-        Eviction {
-            node: node.into(),
-            victims: uids.filter_map(|uid| pods.get(uid).cloned()).collect(),
-            violations: usize::try_from(violations).unwrap_or_default(),
+        let known = |pod: &Value| {
+            let uid = field(pod, "UID").and_then(Value::as_str).unwrap_or_default();
+            pods.get(uid).cloned().ok_or_else(|| {
+                let url = &extender.url_prefix;
+                format!(
+                    "extender: {url} claims to preempt pod (UID: {uid}) on node: {node}, but the pod is not found on that node"
+                )
+            })
+        };
+        let victims_left: Vec<_> = list.iter().map(known).collect::<Result<_, _>>()?;
+        if victims_left.is_empty() {
+            if extender.ignorable {
+                continue;
+            }
+            return Err(format!("expected at least one victim pod on node {node:?}"));
         }
-    };
-    entries.into_iter().flat_map(machinery::Object::iter).map(eviction).collect()
+        let violations = field(victims, "NumPDBViolations").and_then(Value::as_int).unwrap_or_default();
+        let violations = usize::try_from(violations).unwrap_or_default();
+        all.push(Eviction { node: node.into(), victims: victims_left, violations });
+    }
+    Ok(all)
 }
 
 fn failure(answer: &Value) -> Result<(), String> {
@@ -336,6 +354,25 @@ mod tests {
         assert_eq!(filtered(&extender, &asked, &refused, &mut answers), Err("no".to_owned()));
         let foreign = filtered(&extender, &asked, &value!({"NodeNames": ["n9"]}), &mut answers);
         assert!(foreign.unwrap_err().contains("not found in the input node list"));
+    }
+
+    #[test]
+    fn who_is_to_be_evicted_must_have_been_offered_and_there_must_be_someone() {
+        let victim = Victim { namespace: "ns".into(), name: "p".into() };
+        let pods = BTreeMap::from([("u".to_owned(), victim.clone())]);
+        let strict = Extender { url_prefix: "http://x".into(), ..Extender::default() };
+        let lenient = Extender { ignorable: true, ..strict.clone() };
+        let one = value!({"nodeNameToMetaVictims": {"n1": {"pods": [{"uid": "u"}], "numPDBViolations": 1}}});
+        let expect = Eviction { node: "n1".into(), victims: vec![victim], violations: 1 };
+        assert_eq!(evictions(&strict, &one, &pods), Ok(vec![expect]));
+        let nobody = value!({"NodeNameToMetaVictims": {"n1": {"Pods": []}}});
+        let refused = "expected at least one victim pod on node \"n1\"";
+        assert_eq!(evictions(&strict, &nobody, &pods), Err(refused.to_owned()));
+        assert_eq!(evictions(&lenient, &nobody, &pods), Ok(Vec::new()));
+        let stranger = value!({"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v"}]}}});
+        let refused =
+            "extender: http://x claims to preempt pod (UID: v) on node: n1, but the pod is not found on that node";
+        assert_eq!(evictions(&lenient, &stranger, &pods), Err(refused.to_owned()));
     }
 
     #[test]

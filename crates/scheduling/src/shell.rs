@@ -12,6 +12,7 @@ use scheduler::devices;
 use scheduler::engine::{Engine, Kind, Step, Wait};
 use scheduler::profile::Profile;
 use scheduler::queue::{Millis, Options};
+use scheduler::status::Reason;
 use scheduler::storage::Plan;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -191,7 +192,10 @@ impl Shell {
                 if let Some(preemption) = &wait.preemption {
                     self.metrics.preempted(preemption.victims.len());
                 }
-                self.metrics.attempted(Attempt::Unschedulable);
+                self.metrics.attempted(match wait.reason {
+                    Reason::Unschedulable => Attempt::Unschedulable,
+                    Reason::SchedulerError => Attempt::Error,
+                });
                 self.tell(wait);
             }
             Step::Skip { pod } => executor.skip(&pod),

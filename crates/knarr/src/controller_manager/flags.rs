@@ -20,6 +20,12 @@ pub struct Flags {
     /// How to reach the API server and who to be.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
+    /// As whom to ask whose token somebody shows on the secure port, if not as itself.
+    #[arg(long)]
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// As whom to ask whether they may.
+    #[arg(long)]
+    pub authorization_kubeconfig: Option<PathBuf>,
     /// Address of the API server, in place of the one in the kubeconfig.
     #[arg(long)]
     pub master: Option<String>,
@@ -190,9 +196,7 @@ const WITHOUT_MEANING: &[&str] = &[
     "allow-metric-labels",
     "allow-metric-labels-manifest",
     "attach-detach-reconcile-sync-period",
-    "authentication-kubeconfig",
     "authentication-token-webhook-cache-ttl",
-    "authorization-kubeconfig",
     "authorization-webhook-cache-authorized-ttl",
     "authorization-webhook-cache-unauthorized-ttl",
     "cert-dir",
@@ -353,6 +357,8 @@ impl Flags {
             certificate: self.tls_cert_file.clone(),
             key: self.tls_private_key_file.clone(),
             open: self.authorization_always_allow_paths.clone(),
+            authentication: self.authentication_kubeconfig.clone(),
+            authorization: self.authorization_kubeconfig.clone(),
         }
     }
 

@@ -8,6 +8,7 @@ mod identity;
 mod kinds;
 mod managers;
 mod outside;
+mod schedulers;
 mod server;
 mod storage;
 

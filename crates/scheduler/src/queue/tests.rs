@@ -192,3 +192,20 @@ fn a_pod_made_anew_under_the_same_name_starts_from_the_beginning() {
     queue.set(&Arc::new(Pod { uid: "new".into(), ..(*old).clone() }), &Devices::default(), 1);
     assert_eq!(popped(&mut queue, 1), Some("a".into()));
 }
+
+#[test]
+fn a_pod_that_keeps_room_looks_again_when_somebody_has_left_its_node() {
+    let mut queue = queue();
+    let waiting = wants("a", "4");
+    queue.set(&waiting, &Devices::default(), 0);
+    queue.pop(0);
+    queue.nominate(waiting.id(), Some("n"));
+    queue.failed(waiting.id(), &["NodeAffinity"], 0);
+    let gone = |node: &str| Event::PodRemoved(Arc::new(Pod { node_name: node.into(), ..(*wants("b", "1")).clone() }));
+    for other in [gone("m"), gone("")] {
+        queue.notice(&other, 20_000);
+        assert_eq!(queue.lengths().unschedulable, 1, "{other:?}");
+    }
+    queue.notice(&gone("n"), 20_000);
+    assert_eq!(queue.lengths().active, 1);
+}

@@ -227,8 +227,8 @@ impl Life {
 
     fn check(&self) {
         let story = || self.story.join("\n");
-        let kept = self.world.waiting.iter().find(|(_, node)| self.world.nodes.contains_key(node));
-        assert!(kept.is_none(), "room is kept for nothing: {kept:?}\n{}", story());
+        let kept = self.world.waiting.first().map(|(pod, node)| (name(pod), node));
+        assert_eq!(kept, None, "room is kept for nothing\n{}", story());
         for pod in self.waiting.values() {
             for node in self.world.nodes.values() {
                 let reasons = self.world.reasons(pod, node);

@@ -158,12 +158,13 @@ fn spread(dice: &mut Dice) -> Value {
 
 fn requests(dice: &mut Dice) -> Value {
     let mut requests = Value::object();
-    for (resource, rarity, amounts) in [
-        ("cpu", 4, ["500m", "1", "2"]),
+    // How often of four, and how much.
+    for (resource, times, amounts) in [
+        ("cpu", 3, ["500m", "1", "2"]),
         ("memory", 2, ["256Mi", "1Gi", "3Gi"]),
-        ("example.com/gpu", 1, ["0", "0", "1"]),
+        ("example.com/gpu", 1, ["0", "1", "1"]),
     ] {
-        if rarity == 1 || !dice.one_in(rarity) {
+        if dice.roll(4) < times {
             requests.as_object_mut().unwrap().insert(resource, dice.pick(&amounts));
         }
     }

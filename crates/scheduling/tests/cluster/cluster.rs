@@ -92,23 +92,7 @@ impl Cluster {
 
     /// Starts a scheduler with the configuration that `rest` adds to an empty one.
     pub fn schedule(&self, rest: &str) -> Running {
-        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
-        let configuration = Configuration::read(&format!("{head}{rest}")).unwrap();
-        let client = self.admin();
-        let caches = Caches::start(&client, &cache::Settings::default(), Shell::reads()).unwrap();
-        let (recorder, sending) = Recorder::new(client.clone(), "host");
-        let metrics = Arc::new(Metrics::default());
-        let config = scheduling::Config {
-            profiles: configuration.profiles,
-            extenders: scheduling::Extenders::new(&configuration.extenders).unwrap(),
-            queue: configuration.queue,
-            requests_max: 64,
-        };
-        let shell = Shell::new(client, caches, recorder, config, Arc::clone(&metrics)).unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(sending);
-        tasks.spawn(async move { shell.run().await.unwrap() });
-        Running { metrics, _tasks: tasks }
+        schedule(&self.admin(), rest)
     }
 
     /// Waits for something to be true of all pods.
@@ -123,6 +107,26 @@ impl Cluster {
         self.watches.spawn(reflector.run());
         wait(reader, what, condition).await
     }
+}
+
+/// Starts a scheduler with the configuration that `rest` adds to an empty one.
+pub fn schedule(client: &Client, rest: &str) -> Running {
+    let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+    let configuration = Configuration::read(&format!("{head}{rest}")).unwrap();
+    let caches = Caches::start(client, &cache::Settings::default(), Shell::reads()).unwrap();
+    let (recorder, sending) = Recorder::new(client.clone(), "host");
+    let metrics = Arc::new(Metrics::default());
+    let config = scheduling::Config {
+        profiles: configuration.profiles,
+        extenders: scheduling::Extenders::new(&configuration.extenders).unwrap(),
+        queue: configuration.queue,
+        requests_max: 64,
+    };
+    let shell = Shell::new(client.clone(), caches, recorder, config, Arc::clone(&metrics)).unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(sending);
+    tasks.spawn(async move { shell.run().await.unwrap() });
+    Running { metrics, _tasks: tasks }
 }
 
 /// The node of a pod; empty if it has none.

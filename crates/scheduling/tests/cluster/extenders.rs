@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use crate::cluster::{Cluster, node_of, placed};
 
 /// What was asked, and how it is answered.
-struct Extender {
-    address: String,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+pub struct Extender {
+    pub address: String,
+    pub asked: Arc<Mutex<Vec<(String, Value)>>>,
     _serving: JoinSet<()>,
 }
 
 impl Extender {
-    async fn start(answer: impl Fn(&str, &Value) -> (u16, Value) + Clone + Send + 'static) -> Self {
+    pub async fn start(answer: impl Fn(&str, &Value) -> (u16, Value) + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -66,8 +66,9 @@ async fn serve(
         let body = json::parse(&read[body_at..length]).unwrap();
         read.drain(..length);
         let path = head.split(' ').nth(1).unwrap().to_owned();
+        // Who sees what comes of an answer must find the question.
+        asked.lock().unwrap().push((path.clone(), body.clone()));
         let (code, value) = answer(&path, &body);
-        asked.lock().unwrap().push((path, body));
         let bytes = json::to_vec(&value);
         let head =
             format!("HTTP/1.1 {code} OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", bytes.len());

@@ -1,0 +1,204 @@
+//! Pods that are placed on hollow nodes and run there: what a user sees of the whole path.
+
+use std::collections::BTreeMap;
+
+use client::{Client, Patch, Target, WriteOptions};
+use hollow::node::Size;
+use hollow::{Nodes, Settings};
+use machinery::{Key, Resource, Value, value};
+use reconcile::{Objects, kinds};
+use testkit::Cluster;
+
+use crate::cluster::{node_of, placed, schedule};
+use crate::{condition, waits};
+
+static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// So many nodes of so many processors, each in the zone of its letter.
+async fn nodes(cluster: &Cluster, prefix: &str, zones: &[&str], cpu: &str) -> Nodes {
+    let size = Size { cpu: cpu.to_owned(), ..Size::default() };
+    let settings = Settings { nodes: u32::try_from(zones.len()).unwrap(), prefix: prefix.to_owned(), size };
+    let nodes = Nodes::start(cluster.admin(), settings).await.unwrap();
+    for (number, zone) in zones.iter().enumerate() {
+        let labels = machinery::Object::from_iter([(ZONE, *zone)]);
+        let patch = Patch::Merge(value!({"metadata": {"labels": labels}}));
+        let key = Key::cluster(format!("{prefix}{number}"));
+        let target = Target::object(&kinds::NODES, &key);
+        cluster.admin().patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    }
+    nodes
+}
+
+/// A pod that wants so many processors.
+async fn pod(cluster: &Cluster, name: &str, cpu: &str, mut spec: Value) -> Value {
+    let container = value!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
+    spec.as_object_mut().unwrap().insert("containers", value!([container]));
+    let meta = value!({"name": name, "namespace": "default", "labels": {"app": "web", "pod": name}});
+    let pod = value!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec});
+    cluster.create(&kinds::PODS, &pod).await
+}
+
+async fn priority_class(client: &Client) {
+    let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
+        "value": 1000});
+    client.create(&Target::all(&kinds::PRIORITY_CLASSES), &class, &WriteOptions::default()).await.unwrap();
+}
+
+fn runs(pods: &Objects, name: &str) -> bool {
+    pods.get(&Key::new("default", name)).and_then(|pod| pod.str_at(&["status", "phase"])) == Some("Running")
+}
+
+/// How many pods run.
+fn running(pods: &Objects) -> usize {
+    pods.iter().filter(|entry| runs(pods, &entry.key.name)).count()
+}
+
+/// How many pods there are by something of their nodes, fewest first.
+fn counts(pods: &Objects, of: impl Fn(String) -> String) -> Vec<usize> {
+    let mut counts = BTreeMap::new();
+    for entry in pods.iter() {
+        *counts.entry(of(node_of(pods, &entry.key.name))).or_insert(0) += 1;
+    }
+    let mut counts: Vec<_> = counts.into_values().collect();
+    counts.sort_unstable();
+    counts
+}
+
+/// An event about a pod: type, action and note.
+fn event(events: &Objects, reason: &str, about: &str) -> Option<[String; 3]> {
+    let is = |event: &Value| {
+        event.str_at(&["reason"]) == Some(reason)
+            && event.str_at(&["regarding", "name"]) == Some(about)
+            && event.str_at(&["reportingController"]) == Some("default-scheduler")
+    };
+    let found = events.iter().find(|entry| is(&entry.value))?;
+    Some(["type", "action", "note"].map(|field| found.value.str_at(&[field]).unwrap_or_default().to_owned()))
+}
+
+async fn told(cluster: &Cluster, reason: &str, about: &str) -> [String; 3] {
+    let events = cluster.until(&EVENTS, "told", |all| event(all, reason, about).is_some()).await;
+    event(&events, reason, about).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_packed_when_the_profile_says_so() {
+    let cluster = Cluster::start(&[&kinds::PODS]).await;
+    let _nodes = nodes(&cluster, "n", &["a", "a", "a"], "4").await;
+    let _scheduler = schedule(
+        &cluster.admin(),
+        "profiles:\n- plugins: {score: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFit}]}}\n  pluginConfig:\n  \
+         - name: NodeResourcesFit\n    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}\n",
+    );
+    for number in 0..6 {
+        pod(&cluster, &format!("p{number}"), "1", value!({})).await;
+    }
+    let pods = cluster.until(&kinds::PODS, "all run", |pods| running(pods) == 6).await;
+    assert_eq!(counts(&pods, |node| node), [2, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_spread_over_zones() {
+    let cluster = Cluster::start(&[&kinds::PODS]).await;
+    let zones = ["a", "b", "c", "c"];
+    let _nodes = nodes(&cluster, "n", &zones, "8").await;
+    let _scheduler = schedule(&cluster.admin(), "");
+    for number in 0..9 {
+        let spread = value!([{"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}}}]);
+        pod(&cluster, &format!("p{number}"), "100m", value!({"topologySpreadConstraints": spread})).await;
+    }
+    let pods = cluster.until(&kinds::PODS, "all run", |pods| running(pods) == 9).await;
+    let zone = |node: String| zones[node[1..].parse::<usize>().unwrap()].to_owned();
+    assert_eq!(counts(&pods, zone), [3, 3, 3]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_fits_nowhere_says_why_and_a_new_node_wakes_only_those_that_it_can_take() {
+    let cluster = Cluster::start(&[&kinds::PODS, &EVENTS]).await;
+    let _small = nodes(&cluster, "n", &["a"], "1").await;
+    let scheduler = schedule(&cluster.admin(), "");
+    pod(&cluster, "small", "3", value!({})).await;
+    pod(&cluster, "large", "30", value!({})).await;
+    let both = |pods: &Objects| waits(pods, "small") && waits(pods, "large");
+    let pods = cluster.until(&kinds::PODS, "both wait", both).await;
+    let why = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are \
+               available: 1 Preemption is not helpful for scheduling.";
+    assert_eq!(condition(&pods, "small").unwrap().str_at(&["message"]), Some(why));
+    assert_eq!(told(&cluster, "FailedScheduling", "large").await, ["Warning", "Scheduling", why]);
+    let _more = nodes(&cluster, "m", &["a"], "4").await;
+    cluster.until(&kinds::PODS, "small runs", |pods| runs(pods, "small")).await;
+    let note = "Successfully assigned default/small to m0";
+    assert_eq!(told(&cluster, "Scheduled", "small").await, ["Normal", "Binding", note]);
+    let text = scheduler.metrics.text();
+    assert!(text.contains("attempts_total{result=\"unschedulable\"} 2\n"), "large was not tried again:\n{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_is_made_where_no_budget_is_violated() {
+    let cluster = Cluster::start(&[&kinds::PODS, &kinds::POD_DISRUPTION_BUDGETS, &EVENTS]).await;
+    let _nodes = nodes(&cluster, "n", &["a", "a"], "4").await;
+    let _controllers = testkit::control(&cluster.admin());
+    priority_class(&cluster.admin()).await;
+    for (name, least) in [("guarded", 1), ("free", 0)] {
+        let spec = value!({"minAvailable": least, "selector": {"matchLabels": {"pod": name}}});
+        let budget = value!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
+            "spec": spec});
+        cluster.create(&kinds::POD_DISRUPTION_BUDGETS, &budget).await;
+    }
+    let _scheduler = schedule(&cluster.admin(), "");
+    for name in ["guarded", "free"] {
+        pod(&cluster, name, "3", value!({})).await;
+    }
+    let pods = cluster.until(&kinds::PODS, "both run", |pods| running(pods) == 2).await;
+    let allows = |all: &Objects, name: &str| {
+        let budget = all.get(&Key::new("default", name)).filter(|it| it["status"]["currentHealthy"] == 1.into());
+        budget.and_then(|it| it.at(&["status", "disruptionsAllowed"])?.as_int())
+    };
+    let counted = |all: &Objects| allows(all, "guarded") == Some(0) && allows(all, "free") == Some(1);
+    cluster.until(&kinds::POD_DISRUPTION_BUDGETS, "counted", counted).await;
+    let node = node_of(&pods, "free");
+    let high = pod(&cluster, "high", "3", value!({"priorityClassName": "high"})).await;
+    let pods = cluster.until(&kinds::PODS, "the high one runs", |pods| runs(pods, "high")).await;
+    assert_eq!(node_of(&pods, "high"), node);
+    assert!(pods.get(&Key::new("default", "free")).is_none());
+    assert!(runs(&pods, "guarded"));
+    let uid = high.str_at(&["metadata", "uid"]).unwrap();
+    let note = format!("Preempted by pod {uid} on node {node}");
+    assert_eq!(told(&cluster, "Preempted", "free").await, ["Normal", "Preempting", &note]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_keeps_a_pod_until_it_is_taken_away() {
+    let cluster = Cluster::start(&[&kinds::PODS]).await;
+    let _nodes = nodes(&cluster, "n", &["a"], "4").await;
+    let _scheduler = schedule(&cluster.admin(), "");
+    pod(&cluster, "gated", "1", value!({"schedulingGates": [{"name": "example.com/g"}]})).await;
+    pod(&cluster, "open", "1", value!({})).await;
+    let pods = cluster.until(&kinds::PODS, "the open one runs", |pods| runs(pods, "open")).await;
+    assert_eq!(node_of(&pods, "gated"), "");
+    let said = condition(&pods, "gated").unwrap();
+    let words = ["status", "reason", "message"].map(|field| said.str_at(&[field]).unwrap());
+    assert_eq!(words, ["False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"]);
+    let target = Target::named(&kinds::PODS, "default", "gated");
+    let patch = Patch::Merge(value!({"spec": {"schedulingGates": null}}));
+    cluster.admin().patch(&target, &patch, &WriteOptions::default()).await.unwrap();
+    let pods = cluster.until(&kinds::PODS, "the gated one runs", |pods| runs(pods, "gated")).await;
+    assert_eq!(condition(&pods, "gated").unwrap().str_at(&["status"]), Some("True"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_scheduler_places_the_pods_that_name_it() {
+    let cluster = Cluster::start(&[&kinds::PODS]).await;
+    let _nodes = nodes(&cluster, "n", &["a"], "8").await;
+    let client = cluster.admin();
+    let _first = schedule(&client, "profiles: [{schedulerName: default-scheduler}, {schedulerName: third}]\n");
+    let second = schedule(&client, "profiles: [{schedulerName: second}]\n");
+    for name in ["default-scheduler", "second", "third", "nobody"] {
+        pod(&cluster, name, "1", value!({"schedulerName": name})).await;
+    }
+    let pods = cluster.until(&kinds::PODS, "three run", |pods| running(pods) == 3).await;
+    assert_eq!((node_of(&pods, "nobody").as_str(), placed(&pods)), ("", 3));
+    assert!(second.metrics.text().contains("attempts_total{result=\"scheduled\"} 1\n"));
+}

@@ -1,0 +1,219 @@
+//! Transcripts of the scheduler with extenders over HTTP: what they are asked, and what becomes of pods. `UPDATE=1` writes
+//! them anew.
+//!
+//! ```text
+//! > cluster NUMBER                    begins anew, with nodes n1, n2 and so on of four processors
+//! > scheduler [{extender}, …]         from here on this one runs; each extender has a path of its own: /0, /1, …
+//! > answer PATH CODE|{answer}         what is said to questions there
+//! > answer PATH keep NODE             … of those to be evicted, those of this node
+//! > answer PATH bind                  … by binding the pod
+//! > pod NAME {cpu, wants, …spec}      and wait until it has a node
+//! > stuck NAME {cpu, wants, …spec}    and wait until it is told why it has none; then it goes
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use client::{Client, DeleteOptions, Target, WriteOptions};
+use machinery::{Key, Object, Value, value, yaml};
+use reconcile::{Objects, kinds};
+use tokio::runtime::Handle;
+
+use crate::cluster::{Cluster, Running, node_of};
+use crate::condition;
+use crate::extenders::Extender;
+
+/// What an extender says.
+#[derive(Clone)]
+enum Answer {
+    Fixed(u16, Value),
+    Keep(String),
+    Bind,
+}
+
+struct Stage {
+    cluster: Cluster,
+    server: Extender,
+    answers: Arc<Mutex<BTreeMap<String, Answer>>>,
+    running: Option<Running>,
+    out: String,
+}
+
+impl Stage {
+    async fn new(nodes: usize) -> Self {
+        let cluster = Cluster::start().await;
+        for number in 1..=nodes {
+            cluster.node(&format!("n{number}"), "a", "4").await;
+        }
+        let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
+            "value": 1000});
+        cluster.create(&kinds::PRIORITY_CLASSES, class).await;
+        let answers: Arc<Mutex<BTreeMap<String, Answer>>> = Arc::default();
+        let (known, client) = (Arc::clone(&answers), cluster.admin());
+        let server = Extender::start(move |path, args| {
+            let answer = known.lock().unwrap().get(path).cloned();
+            say(&client, answer.unwrap_or(Answer::Fixed(404, Value::Null)), args)
+        });
+        Self { cluster, server: server.await, answers, running: None, out: String::new() }
+    }
+
+    async fn command(&mut self, line: &str) {
+        let mut words = line.splitn(3, ' ');
+        let (verb, name, rest) = (words.next().unwrap(), words.next().unwrap_or(""), words.next().unwrap_or("{}"));
+        match verb {
+            "cluster" => {
+                let out = std::mem::take(&mut self.out);
+                *self = Self { out, ..Self::new(name.parse().unwrap()).await };
+            }
+            "scheduler" => self.schedule(&line["scheduler ".len()..]),
+            "answer" => {
+                let answer = match (rest.parse::<u16>(), rest.split_once(' ')) {
+                    (Ok(code), _) => Answer::Fixed(code, Value::Null),
+                    (_, Some(("keep", node))) => Answer::Keep(node.to_owned()),
+                    _ if rest == "bind" => Answer::Bind,
+                    _ => Answer::Fixed(200, yaml::parse(rest).unwrap()),
+                };
+                self.answers.lock().unwrap().insert(name.to_owned(), answer);
+            }
+            "pod" => {
+                self.create(name, rest).await;
+                let pods = self.cluster.until("placed", |pods| !node_of(pods, name).is_empty()).await;
+                self.tell_what_was_asked(name);
+                writeln!(self.out, "{name} goes to {}", node_of(&pods, name)).unwrap();
+            }
+            "stuck" => {
+                self.create(name, rest).await;
+                let pods = self.cluster.until("told", |pods| condition(pods, name).is_some()).await;
+                self.tell_what_was_asked(name);
+                self.tell_why(&pods, name);
+                let target = Target::named(&kinds::PODS, "default", name);
+                self.cluster.admin().delete(&target, &DeleteOptions::default()).await.unwrap();
+            }
+            _ => panic!("no such command: {line}"),
+        }
+    }
+
+    fn schedule(&mut self, extenders: &str) {
+        let mut list = yaml::parse(extenders).unwrap();
+        for (number, extender) in list.as_array_mut().unwrap().iter_mut().enumerate() {
+            let url = format!("http://{}/{number}", self.server.address);
+            extender.as_object_mut().unwrap().insert("urlPrefix", url.as_str());
+        }
+        self.running = None;
+        self.running = Some(self.cluster.schedule(&format!("extenders: {list}\n")));
+    }
+
+    async fn create(&self, name: &str, spec: &str) {
+        let mut spec: Object = yaml::parse(spec).unwrap().as_object().unwrap().clone();
+        let mut amounts = value!({"cpu": (spec.remove("cpu").unwrap_or_else(|| 1.into()))});
+        if let Some(resource) = spec.remove("wants") {
+            amounts.as_object_mut().unwrap().insert(resource.as_str().unwrap(), "1");
+        }
+        let resources = value!({"requests": (amounts.clone()), "limits": amounts});
+        spec.insert("containers", value!([{"name": "c", "image": "i", "resources": resources}]));
+        spec.insert("terminationGracePeriodSeconds", 0);
+        let meta = value!({"name": name, "namespace": "default"});
+        let pod = value!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec});
+        self.cluster.create(&kinds::PODS, pod).await;
+    }
+
+    /// What extenders were asked about a pod. One that is tried again asks the same again.
+    fn tell_what_was_asked(&mut self, name: &str) {
+        let asked = std::mem::take(&mut *self.server.asked.lock().unwrap());
+        let mut told = Vec::new();
+        for (path, args) in &asked {
+            let (pod, question) = summary(args);
+            let line = format!("  {path} {question}");
+            if pod == name && !told.contains(&line) {
+                writeln!(self.out, "{line}").unwrap();
+                told.push(line);
+            }
+        }
+    }
+
+    fn tell_why(&mut self, pods: &Objects, name: &str) {
+        let said = condition(pods, name).unwrap();
+        let text = |field: &str| said.str_at(&[field]).unwrap_or_default().replace(&self.server.address, "HOST");
+        let line = format!("{name} waits ({}): {}", text("reason"), text("message"));
+        writeln!(self.out, "{line}").unwrap();
+    }
+}
+
+/// The answer to a question; binding is done by the one who is asked.
+fn say(client: &Client, answer: Answer, args: &Value) -> (u16, Value) {
+    let text = |field: &str| args.str_at(&[field]).unwrap_or_default();
+    match answer {
+        Answer::Fixed(code, value) => (code, value),
+        Answer::Keep(node) => {
+            let victims = |map: &str| args.at(&[map, node.as_str()]).filter(|it| !it.is_null());
+            let all = victims("NodeNameToVictims").or_else(|| victims("NodeNameToMetaVictims")).unwrap();
+            let uid =
+                |pod: &Value| pod.str_at(&["UID"]).or_else(|| pod.str_at(&["metadata", "uid"])).unwrap().to_owned();
+            let pods = all["Pods"].as_array().unwrap().iter().map(|pod| value!({"UID": (uid(pod).as_str())}));
+            let mut kept = Object::new();
+            kept.insert(node.as_str(), value!({"Pods": (pods.collect::<Vec<_>>())}));
+            (200, value!({"NodeNameToMetaVictims": kept}))
+        }
+        Answer::Bind => {
+            let key = Key::new(text("PodNamespace"), text("PodName"));
+            let target = Target::named(&kinds::PODS, key.namespace.clone(), key.name.clone()).subresource("binding");
+            let binding = value!({"apiVersion": "v1", "kind": "Binding",
+                "metadata": {"name": (text("PodName")), "namespace": (text("PodNamespace"))},
+                "target": {"kind": "Node", "name": (text("Node"))}});
+            let options = WriteOptions::default();
+            let bound = client.create(&target, &binding, &options);
+            tokio::task::block_in_place(|| Handle::current().block_on(bound)).unwrap();
+            (200, value!({"Error": ""}))
+        }
+    }
+}
+
+/// Which pod a question is about, and the question in short.
+fn summary(args: &Value) -> (String, String) {
+    if let (Some(node), Some(pod)) = (args.str_at(&["Node"]), args.str_at(&["PodName"])) {
+        return (pod.to_owned(), format!("{pod} to {node}"));
+    }
+    let pod = args.str_at(&["Pod", "metadata", "name"]).unwrap();
+    let mut parts = Vec::new();
+    for name in args["NodeNames"].as_array().unwrap_or_default() {
+        parts.push(name.as_str().unwrap().to_owned());
+    }
+    for node in args["Nodes"]["items"].as_array().unwrap_or_default() {
+        parts.push(format!("Node {}", node.str_at(&["metadata", "name"]).unwrap()));
+    }
+    for (field, form) in [("NodeNameToVictims", "Pod"), ("NodeNameToMetaVictims", "UID")] {
+        for (node, victims) in args[field].as_object().into_iter().flat_map(Object::iter) {
+            let pods = victims["Pods"].as_array().unwrap();
+            let has = |pod: &Value| pod.get("UID").is_some() == (form == "UID");
+            assert!(pods.iter().all(has));
+            parts.push(format!("{} {form} of {node}", pods.len()));
+        }
+    }
+    parts.sort();
+    (pod.to_owned(), format!("{pod}: {}", parts.join(", ")))
+}
+
+async fn play(text: &str) -> String {
+    let mut stage = Stage::new(0).await;
+    for line in text.lines().filter(|line| line.starts_with(['>', '#']) || line.is_empty()) {
+        writeln!(stage.out, "{line}").unwrap();
+        if let Some(command) = line.strip_prefix("> ") {
+            stage.command(command).await;
+        }
+    }
+    stage.out
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extenders_are_asked_as_written() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/extenders.txt");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let played = play(&text).await;
+    if std::env::var("UPDATE").is_ok() {
+        std::fs::write(&file, played).unwrap();
+    } else {
+        assert_eq!(played, text, "{}", file.display());
+    }
+}
