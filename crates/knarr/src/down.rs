@@ -1,10 +1,12 @@
 //! `knarr down`: stops the cluster of this machine, and with `--purge` leaves nothing of it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use ::cri::v1;
+use ::kubelet::logs::Logs;
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, FromArgMatches};
 use net::namespace;
@@ -80,6 +82,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         remove_groups(&nodes::group(&data_dir));
     }
     if purge {
+        let folders = nodes.names()?.iter().map(|name| nodes.folder_of(name)).chain([data_dir.clone()]).collect();
+        remove_logs(folders);
         std::fs::remove_dir_all(&data_dir).with_context(|| format!("{shown} cannot be removed"))?;
         println!("removed {shown}");
     }
@@ -133,6 +137,14 @@ async fn stop_pods(data_dir: &Path) -> Result<usize> {
     let _ = end.send(());
     serving.await??;
     Ok(count)
+}
+
+/// Removes what the containers of these nodes printed: of a pod that was here its kubelet has a folder.
+fn remove_logs(folders: Vec<PathBuf>) {
+    let pods =
+        folders.into_iter().flat_map(|folder| std::fs::read_dir(folder.join("kubelet/pods"))).flatten().flatten();
+    let uids: BTreeSet<String> = pods.filter_map(|pod| pod.file_name().into_string().ok()).collect();
+    Logs::new(&::kubelet::Config::new("").pod_logs_dir).remove_strangers(&uids);
 }
 
 /// Takes away what volumes mounted, the innermost first.

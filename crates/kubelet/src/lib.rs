@@ -28,7 +28,7 @@ mod hooks;
 mod housekeeping;
 mod images;
 mod kubelet;
-mod logs;
+pub mod logs;
 pub mod memory;
 pub mod node;
 mod numa;

@@ -194,8 +194,11 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
     it_is_saved_while_it_runs_and_restored_after_a_purge(&machine);
     let refused = machine.said(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
     assert!(refused.contains("already runs as process"), "{refused}");
+    let uids = machine.succeed("kubectl get pods -A -o jsonpath={.items[*].metadata.uid}");
     machine.knarr("down --purge");
     assert!(!machine.data().exists());
+    let kept = machine.said("find /var/log/pods /var/log/containers -maxdepth 1 -printf %p%l");
+    assert!(!uids.is_empty() && !uids.split(' ').any(|uid| kept.contains(uid)), "{uids}: {kept}");
     let links = machine.succeed("ip -o link");
     assert_eq!(links.lines().count(), 3, "only what was there before: {links}");
     assert_eq!(machine.succeed("nft list tables"), "");
