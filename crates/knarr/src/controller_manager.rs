@@ -56,7 +56,7 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) ->
         reads,
         configs::of(flags, &reach.config)?,
     )?;
-    let health = Health::new(clients.root.clone(), flags.health(), String::new)?;
+    let health = Health::new(&clients.root, flags.health(), String::new)?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
         serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));

@@ -72,7 +72,11 @@ pub async fn listen(address: IpAddr, port: u16) -> Result<TcpListener> {
 
 impl Health {
     /// Not the leader yet. `metrics` gives what the component tells besides.
-    pub fn new(client: Client, options: Options, metrics: impl Fn() -> String + Send + Sync + 'static) -> Result<Self> {
+    pub fn new(
+        client: &Client,
+        options: Options,
+        metrics: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Result<Self> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let settings = client::Settings { user_agent: options.name.to_owned(), ..client::Settings::default() };
         let by = |kubeconfig: &Option<PathBuf>| match kubeconfig {

@@ -59,7 +59,7 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
     let watches = reach.client(client::Settings { qps: 0.0, ..settings.clone() })?;
     let metrics = Arc::new(Metrics::default());
     let told = Arc::clone(&metrics);
-    let health = Health::new(client.clone(), flags.health(), move || told.text())?;
+    let health = Health::new(&client, flags.health(), move || told.text())?;
     let mut serving = JoinSet::new();
     if flags.secure_port != 0 {
         serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
