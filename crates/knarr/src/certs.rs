@@ -63,6 +63,8 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
         "this machine is no server: it asks the cluster for its certificates, and for new ones before they end"
     );
     let before = pki.list()?;
+    let admin = || std::fs::read(data_dir.join("admin.kubeconfig")).ok();
+    let admin_before = admin();
     let holder = Instance::holder(data_dir)?;
     // A process that has not come to listen would be ended by what it is told.
     ensure!(
@@ -77,7 +79,8 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process has a number")?;
     kill_process(id, Signal::HUP).with_context(|| format!("process {process} cannot be told"))?;
     let deadline = Instant::now() + PATIENCE;
-    while pki.list().map_or(0, |now| now.len()) < before.len() {
+    // The administrator's file is written when all certificates are there.
+    while pki.list().map_or(0, |now| now.len()) < before.len() || (admin_before.is_some() && admin() == admin_before) {
         ensure!(Instant::now() < deadline, "process {process} made no new certificates; see knarr.log");
         std::thread::sleep(LOOK);
     }
