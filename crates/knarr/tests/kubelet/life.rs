@@ -199,7 +199,8 @@ async fn whoever_hears_that_a_pod_is_over_finds_nothing_of_it_running() {
     let Some(cluster) = cluster().await else { return };
     let slow = "trap 'sleep 2; exit 0' TERM; while :; do sleep 0.1; done";
     let mut late = pod("late", slow);
-    set(&mut late, "activeDeadlineSeconds", 1);
+    // Long enough for it to have begun.
+    set(&mut late, "activeDeadlineSeconds", 4);
     set(&mut late, "terminationGracePeriodSeconds", 20);
     let over = |pod: &Value| matches!(phase(pod), "Succeeded" | "Failed");
     let found = cluster.run(&late, "over", over).await;
