@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a measurement that meets an error is none")]
 #![expect(dead_code, reason = "the machine of the tests can do more than is measured")]
 
+#[path = "../tests/common/leftovers.rs"]
+mod leftovers;
 #[path = "../tests/cri/machine.rs"]
 mod machine;
 

@@ -15,6 +15,8 @@ use cri::v1::runtime_service_client::RuntimeServiceClient;
 use image::{Name, Recipe, Store};
 use tonic::transport::Channel;
 
+use crate::leftovers;
+
 /// Whatever a test waits for comes sooner, or never.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const IMAGE: &str = "test.local/busybox:1";
@@ -229,10 +231,7 @@ impl Machine {
     }
 
     pub fn mounts(&self) -> Vec<String> {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let own = self.dir.path().display().to_string();
-        let places = table.lines().filter_map(|line| line.split(' ').nth(4));
-        places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
+        leftovers::mounts(self.dir.path())
     }
 }
 
@@ -241,28 +240,7 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let cgroup = Cgroup::at(&self.cgroup);
-        cgroup.kill();
-        let own = self.dir.path().display().to_string();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            if line.contains("shim") && line.contains(&own) {
-                let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                }
-            }
-        }
-        for place in self.mounts().iter().rev() {
-            let _ = rustix::mount::unmount(place.as_str(), rustix::mount::UnmountFlags::DETACH);
-        }
-        for _ in 0..100 {
-            if cgroup.remove().is_ok() {
-                break;
-            }
-            std::thread::yield_now();
-        }
+        leftovers::sweep(self.dir.path(), &self.cgroup);
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+#[path = "../common/leftovers.rs"]
+mod leftovers;
 mod life;
 mod machine;
 mod peers;

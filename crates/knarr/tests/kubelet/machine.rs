@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use container::cgroup::Cgroup;
 use image::{Name, Recipe, Store};
+
+use crate::leftovers;
 
 pub const IMAGE: &str = "test.local/busybox:1";
 pub const NODE: &str = "node-1";
@@ -90,38 +91,14 @@ impl Machine {
 
     /// What is mounted in its directory.
     pub fn mounts(&self) -> Vec<String> {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let own = self.dir.path().display().to_string();
-        let places = table.lines().filter_map(|line| line.split(' ').nth(4));
-        places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
+        leftovers::mounts(self.dir.path())
     }
 }
 
 impl Drop for Machine {
     /// A test that failed half way leaves nothing behind either.
     fn drop(&mut self) {
-        let cgroup = Cgroup::at(&self.cgroup);
-        cgroup.kill();
-        let own = self.dir.path().display().to_string();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            if line.contains("shim") && line.contains(&own) {
-                let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                }
-            }
-        }
-        for place in self.mounts().iter().rev() {
-            let _ = rustix::mount::unmount(place.as_str(), rustix::mount::UnmountFlags::DETACH);
-        }
-        for _ in 0..100 {
-            if cgroup.remove().is_ok() {
-                break;
-            }
-            std::thread::yield_now();
-        }
+        leftovers::sweep(self.dir.path(), &self.cgroup);
     }
 }
 

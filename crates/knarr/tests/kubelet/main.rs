@@ -16,6 +16,8 @@ mod host;
 mod hostile;
 mod images;
 mod kubectl;
+#[path = "../common/leftovers.rs"]
+mod leftovers;
 mod life;
 mod machine;
 mod nearness;

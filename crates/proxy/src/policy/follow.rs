@@ -43,8 +43,8 @@ pub async fn run(client: Client, node: &str, gate: &Gate) -> Result<(), Error> {
         take(&mut cluster.policies, &policies, &changed);
         take(&mut cluster.namespaces, &namespaces, &changed);
         gate.keep((!cluster.policies.is_empty()).then_some(&notices));
-        let asked = gate.add_to(&mut cluster.pods);
-        changed = match enforcer.enforce(&decide(&cluster, node)).await {
+        let (asked, early) = gate.early(&cluster.pods);
+        changed = match enforcer.enforce(&decide_with(&mut cluster, early, node)).await {
             Ok(()) => {
                 gate.enforced(asked);
                 notices.take().await
@@ -58,6 +58,20 @@ pub async fn run(client: Client, node: &str, gate: &Gate) -> Result<(), Error> {
             }
         };
     }
+}
+
+/// Decides as if these pods were there, too; what is known stays what the watches show.
+fn decide_with(cluster: &mut Cluster, early: Vec<(Key, Pod)>, node: &str) -> Decision {
+    let shown: Vec<(Key, Option<Pod>)> =
+        early.into_iter().map(|(key, pod)| (key.clone(), cluster.pods.insert(key, pod))).collect();
+    let decision = decide(cluster, node);
+    for (key, pod) in shown {
+        match pod {
+            Some(pod) => cluster.pods.insert(key, pod),
+            None => cluster.pods.remove(&key),
+        };
+    }
+    decision
 }
 
 /// Takes all rules away.
@@ -163,4 +177,23 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, netlink::Error> + Send + 'static,
 ) -> Result<T, EnforceError> {
     Ok(tokio::task::spawn_blocking(work).await??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_nothing_shows_yet_is_limited_and_leaves_no_trace() {
+        let policy = machinery::value!({"spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
+        let policy = Policy::read(&policy).expect("a policy");
+        let mut cluster = Cluster::default();
+        cluster.policies.insert(Key::new("shop", "closed"), policy);
+        let ip = "10.0.0.1".parse().expect("an address");
+        let pod = Pod { ips: vec![ip], node: "a".to_owned(), ..Pod::default() };
+        let early = vec![(Key::new("shop", "early"), pod)];
+        assert!(decide_with(&mut cluster, early, "a").pods.contains_key(&ip));
+        assert!(cluster.pods.is_empty());
+        assert!(decide_with(&mut cluster, Vec::new(), "a").pods.is_empty());
+    }
 }

@@ -67,16 +67,15 @@ impl Gate {
         self.inner().enforcer = enforcer.cloned();
     }
 
-    /// Adds the pods whose addresses nothing else shows yet. Gives the newest question.
-    pub(super) fn add_to(&self, pods: &mut BTreeMap<Key, Pod>) -> u64 {
+    /// The newest question, and the pods whose addresses nothing else shows yet.
+    pub(super) fn early(&self, shown: &BTreeMap<Key, Pod>) -> (u64, Vec<(Key, Pod)>) {
         let now = Instant::now();
         let mut inner = self.inner();
         inner.early.retain(|key, (pod, until)| {
-            let shown = pods.get(key).is_some_and(|shown| shown.ips == pod.ips);
-            !shown && *until > now
+            let is_shown = shown.get(key).is_some_and(|shown| shown.ips == pod.ips);
+            !is_shown && *until > now
         });
-        pods.extend(inner.early.iter().map(|(key, (pod, _))| (key.clone(), pod.clone())));
-        inner.asked
+        (inner.asked, inner.early.iter().map(|(key, (pod, _))| (key.clone(), pod.clone())).collect())
     }
 
     /// The kernel has what was asked for up to here.
@@ -108,7 +107,7 @@ mod tests {
         gate.keep(Some(&Notices::new(10)));
         gate.keep(None);
         gate.pass(&key("a"), pod("10.0.0.1")).await;
-        assert_eq!(gate.add_to(&mut BTreeMap::new()), 0);
+        assert_eq!(gate.early(&BTreeMap::new()), (0, vec![]));
     }
 
     #[tokio::test(start_paused = true)]
@@ -118,9 +117,8 @@ mod tests {
         let (key, begun) = (key("a"), Instant::now());
         let enforce = async {
             notices.take().await;
-            let mut pods = BTreeMap::new();
-            let asked = gate.add_to(&mut pods);
-            assert_eq!(pods, BTreeMap::from([(key.clone(), pod("10.0.0.1"))]));
+            let (asked, early) = gate.early(&BTreeMap::new());
+            assert_eq!(early, [(key.clone(), pod("10.0.0.1"))]);
             tokio::time::sleep(Duration::from_millis(5)).await;
             gate.enforced(asked);
         };
@@ -143,18 +141,13 @@ mod tests {
         gate.keep(Some(&Notices::new(10)));
         gate.ask(&key("a"), pod("10.0.0.1"));
         gate.ask(&key("b"), pod("10.0.0.2"));
-        let mut pods = BTreeMap::from([(key("a"), pod("10.0.0.1"))]);
-        gate.add_to(&mut pods);
-        pods.remove(&key("a"));
-        gate.add_to(&mut pods);
-        assert!(!pods.contains_key(&key("a")), "it was shown, so that its end is seen too");
+        let early = |shown: &BTreeMap<Key, Pod>| gate.early(shown).1;
+        assert_eq!(early(&BTreeMap::from([(key("a"), pod("10.0.0.1"))])), [(key("b"), pod("10.0.0.2"))]);
+        let none = BTreeMap::new();
+        assert_eq!(early(&none), [(key("b"), pod("10.0.0.2"))], "one that was shown is not taken from here any more");
         gate.ask(&key("c"), pod("10.0.0.2"));
-        let mut pods = BTreeMap::new();
-        gate.add_to(&mut pods);
-        assert_eq!(pods, BTreeMap::from([(key("c"), pod("10.0.0.2"))]));
+        assert_eq!(early(&none), [(key("c"), pod("10.0.0.2"))]);
         tokio::time::advance(EARLY_MAX).await;
-        let mut pods = BTreeMap::new();
-        gate.add_to(&mut pods);
-        assert!(pods.is_empty());
+        assert_eq!(early(&none), []);
     }
 }

@@ -1,0 +1,40 @@
+//! What containers of a test leave in a directory and a control group, and its end.
+
+use std::fs;
+use std::path::Path;
+
+use container::cgroup::Cgroup;
+
+/// What is mounted in a directory.
+pub fn mounts(dir: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let own = dir.display().to_string();
+    let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+    places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
+}
+
+/// Ends what a test that failed half way left running, mounted and grouped.
+pub fn sweep(dir: &Path, group: &str) {
+    let cgroup = Cgroup::at(group);
+    cgroup.kill();
+    let own = dir.display().to_string();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains("shim") && line.contains(&own) {
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+    for place in mounts(dir).iter().rev() {
+        let _ = rustix::mount::unmount(place.as_str(), rustix::mount::UnmountFlags::DETACH);
+    }
+    for _ in 0..100 {
+        if cgroup.remove().is_ok() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+}
