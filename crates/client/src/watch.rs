@@ -5,6 +5,7 @@ use http_body_util::BodyExt;
 use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::{Value, json};
+use memchr::{memchr2, memchr3};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
@@ -163,41 +164,42 @@ impl Frames {
     }
 
     fn next(&mut self) -> Result<Option<Bytes>, AnswerError> {
-        while let Some(&byte) = self.bytes.get(self.seen) {
-            if self.depth == 0 {
-                match byte {
-                    b' ' | b'\t' | b'\r' | b'\n' => {
-                        self.bytes.advance(1);
-                        continue;
-                    }
-                    b'{' => {}
-                    _ => return Err(AnswerError::Unexpected("a watch told something that is no event".to_owned())),
-                }
-            }
-            self.seen += 1;
-            if self.escaped {
-                self.escaped = false;
-                continue;
-            }
-            match byte {
-                b'\\' => self.escaped = self.in_string,
-                b'"' => self.in_string = !self.in_string,
-                b'{' if !self.in_string => self.depth += 1,
-                b'}' if !self.in_string => {
-                    self.depth -= 1;
-                    if self.depth == 0 {
-                        let frame = self.bytes.split_to(self.seen).freeze();
-                        self.seen = 0;
-                        return Ok(Some(frame));
-                    }
-                }
-                _ => {}
+        if self.is_between() {
+            let blank = self.bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
+            self.bytes.advance(blank);
+            if self.bytes.first().is_some_and(|byte| *byte != b'{') {
+                return Err(AnswerError::Unexpected("a watch told something that is no event".to_owned()));
             }
         }
+        while let Some(ahead) = self.marked() {
+            self.seen += ahead + 1;
+            match self.bytes[self.seen - 1] {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                b'{' => self.depth += 1,
+                _ => self.depth -= 1,
+            }
+            if self.depth == 0 {
+                let frame = self.bytes.split_to(self.seen).freeze();
+                self.seen = 0;
+                return Ok(Some(frame));
+            }
+        }
+        self.seen = self.bytes.len();
         if self.bytes.len() > self.bytes_max {
             return Err(AnswerError::TooLarge(self.bytes_max));
         }
         Ok(None)
+    }
+
+    /// How far ahead the next byte is that means something where it stands.
+    fn marked(&self) -> Option<usize> {
+        let ahead = &self.bytes[self.seen..];
+        if self.escaped {
+            return (!ahead.is_empty()).then_some(0);
+        }
+        if self.in_string { memchr2(b'"', b'\\', ahead) } else { memchr3(b'"', b'{', b'}', ahead) }
     }
 }
 
