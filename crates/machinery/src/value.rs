@@ -202,17 +202,17 @@ impl Object {
 
     /// Whether `key` is there.
     pub fn contains_key(&self, key: &str) -> bool {
-        self.position(key).is_ok()
+        self.find(key).is_some()
     }
 
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.position(key).ok().map(|at| &self.entries[at].1)
+        self.find(key).map(|at| &self.entries[at].1)
     }
 
     /// The value of `key` for changing.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
-        self.position(key).ok().map(|at| &mut self.entries[at].1)
+        self.find(key).map(|at| &mut self.entries[at].1)
     }
 
     /// Sets `key`, giving back what it held before.
@@ -241,7 +241,7 @@ impl Object {
 
     /// Takes `key` out.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
-        self.position(key).ok().map(|at| self.entries.remove(at).1)
+        self.find(key).map(|at| self.entries.remove(at).1)
     }
 
     /// Keeps the entries for which `keep` says so.
@@ -275,6 +275,16 @@ impl Object {
         &mut self.entries
     }
 
+    /// Where `key` is. Of few entries most differ in the length of their keys, which is quicker to see than their order.
+    fn find(&self, key: &str) -> Option<usize> {
+        const FEW: usize = 8;
+        if self.entries.len() > FEW {
+            return self.position(key).ok();
+        }
+        self.entries.iter().position(|(have, _)| have.as_str() == key)
+    }
+
+    /// Where `key` is, or belongs.
     fn position(&self, key: &str) -> Result<usize, usize> {
         self.entries.binary_search_by(|(have, _)| have.as_str().cmp(key))
     }
