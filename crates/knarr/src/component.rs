@@ -100,6 +100,7 @@ impl Reach {
 
 /// Runs a component until it ends, on an executor of its own.
 pub fn run(component: impl Future<Output = Result<()>>) -> Result<()> {
+    sys::make_room();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         tokio::spawn(settle());
         component.await

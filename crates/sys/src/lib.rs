@@ -17,7 +17,7 @@ mod packet;
 mod seccomp;
 mod spill;
 
-pub use allocator::Allocator;
+pub use allocator::{Allocator, make_room};
 pub use apart::apart;
 pub use clock::{ClockState, clock_state};
 pub use code::release_code;
