@@ -38,7 +38,7 @@ pub fn node(pod: &Value) -> &str {
 
 /// Whether it serves.
 pub fn is_ready(pod: &Value) -> bool {
-    ready_condition(pod).is_some_and(|condition| condition.str_at(&["status"]) == Some("True"))
+    ready(pod).is_some()
 }
 
 /// When a pod that ended did so, as far as that is known: when its last container did, or when it was last ready.
@@ -54,21 +54,16 @@ pub fn ended_at(pod: &Value) -> Option<Time> {
 
 /// When it became ready, if it is.
 pub fn ready_since(pod: &Value) -> Option<Time> {
-    let condition = ready_condition(pod).filter(|_| is_ready(pod))?;
-    Time::parse(condition.str_at(&["lastTransitionTime"])?).ok()
+    Time::parse(ready(pod)?.str_at(&["lastTransitionTime"])?).ok()
 }
 
 /// When it has been ready for so long that it counts as available; `None` if it is not ready.
 pub fn available_at(pod: &Value, min_ready_seconds: i64) -> Option<Time> {
-    if !is_ready(pod) {
-        return None;
-    }
-    let since = ready_since(pod);
     if min_ready_seconds <= 0 {
         // Ready is available, whenever it became so.
-        return Some(since.unwrap_or(Time::from_unix(0, 0)));
+        return is_ready(pod).then_some(Time::from_unix(0, 0));
     }
-    Some(since?.plus(Duration::from_seconds(min_ready_seconds)))
+    Some(ready_since(pod)?.plus(Duration::from_seconds(min_ready_seconds)))
 }
 
 /// The pod that a template of a workload makes: named, owned, and on nobody's node.
@@ -125,6 +120,11 @@ fn restarts(pod: &Value) -> i64 {
 
 fn ready_condition(pod: &Value) -> Option<&Value> {
     condition::find(pod, "Ready")
+}
+
+/// The same if it says that the pod is ready.
+fn ready(pod: &Value) -> Option<&Value> {
+    ready_condition(pod).filter(|condition| condition.str_at(&["status"]) == Some("True"))
 }
 
 #[cfg(test)]

@@ -15,27 +15,23 @@ pub struct Status {
 }
 
 pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now: Time) -> Status {
-    let active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
-    let min_ready = set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
-    let ready_until: Vec<Time> = active.iter().filter_map(|pod| pod::available_at(pod, min_ready)).collect();
-    let labels = set.at(&["spec", "template", "metadata", "labels"]).and_then(Value::as_object);
-    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let counts = Counts::of(set, owned, now);
     let counted = [
-        ("fullyLabeledReplicas", count(active.iter().filter(|pod| has_labels(pod, labels)).count())),
-        ("readyReplicas", count(active.iter().filter(|pod| pod::is_ready(pod)).count())),
-        ("availableReplicas", count(ready_until.iter().filter(|at| **at <= now).count())),
+        ("fullyLabeledReplicas", counts.labeled),
+        ("readyReplicas", counts.ready),
+        ("availableReplicas", counts.available),
         ("observedGeneration", Meta::of(set).generation()),
     ];
     let mut status = Object::new();
-    status.insert("replicas", count(active.len()));
+    status.insert("replicas", counts.active);
     // Go leaves out what is zero, but not these two.
     if K::TELLS_TERMINATING {
-        status.insert("terminatingReplicas", count(owned.iter().filter(|pod| pod::is_terminating(pod)).count()));
+        status.insert("terminatingReplicas", counts.terminating);
     }
     for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
     }
-    let conditions = conditions(set, active.len(), refusal, now);
+    let conditions = conditions(set, counts.active, refusal, now);
     if !conditions.is_empty() {
         status.insert("conditions", conditions);
     }
@@ -45,15 +41,54 @@ pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now
         object.as_object_mut().expect("an object of a cache is one").insert("status", status);
         Action::UpdateStatus { resource: K::RESOURCE.clone(), object }
     });
-    Status { update, wake_at: ready_until.into_iter().filter(|at| *at > now).min() }
+    Status { update, wake_at: counts.next_available }
+}
+
+/// How many of its pods are what.
+#[derive(Default)]
+struct Counts {
+    active: i64,
+    labeled: i64,
+    ready: i64,
+    available: i64,
+    terminating: i64,
+    /// When the next one that is ready counts as available.
+    next_available: Option<Time>,
+}
+
+impl Counts {
+    /// Looks at each pod once: there may be thousands, and this happens whenever one changes.
+    fn of(set: &Value, owned: &[&Value], now: Time) -> Self {
+        let min_ready = set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
+        let labels = set.at(&["spec", "template", "metadata", "labels"]).and_then(Value::as_object);
+        let mut counts = Self::default();
+        for pod in owned {
+            if !pod::is_active(pod) {
+                counts.terminating += i64::from(pod::is_terminating(pod));
+                continue;
+            }
+            counts.active += 1;
+            counts.labeled += i64::from(has_labels(pod, labels));
+            if !pod::is_ready(pod) {
+                continue;
+            }
+            counts.ready += 1;
+            match pod::available_at(pod, min_ready) {
+                Some(at) if at <= now => counts.available += 1,
+                Some(at) => counts.next_available = Some(counts.next_available.map_or(at, |next| next.min(at))),
+                None => {}
+            }
+        }
+        counts
+    }
 }
 
 /// Says that pods could not be made or deleted for as long as that is so.
-fn conditions(set: &Value, active: usize, refusal: Option<&Refusal>, now: Time) -> Vec<Value> {
+fn conditions(set: &Value, active: i64, refusal: Option<&Refusal>, now: Time) -> Vec<Value> {
     let mut list = set.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
     match refusal.filter(|refusal| refusal.writes == "pods") {
         Some(refusal) if condition::in_list(&list, "ReplicaFailure").is_none() => {
-            let missing = usize::try_from(replicas(set)).is_ok_and(|wanted| active < wanted);
+            let missing = active < replicas(set);
             let reason = if missing { "FailedCreate" } else { "FailedDelete" };
             condition::set(
                 &mut list,
