@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use api::catalogue;
 use bytes::Bytes;
+use client::held::Answered;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -116,6 +117,13 @@ pub fn encoded(code: u16, value: &Value, accepted: Accepted, schema: Option<Sche
             None => bytes(code, Encoding::Json.media_type(), json::to_vec(value)),
         },
     }
+}
+
+/// An object as it is, for somebody in this process.
+pub fn held(code: u16, object: Value) -> Answer {
+    let mut answer = bytes(code, Encoding::Json.media_type(), Bytes::new());
+    answer.extensions_mut().insert(Answered(object));
+    answer
 }
 
 /// An object in its protobuf envelope, if its kind has one.

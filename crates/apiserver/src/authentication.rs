@@ -14,9 +14,9 @@ use auth::token_review::Answer;
 use auth::{User, bearer, bootstrap_token, request_header};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use machinery::Str;
 use machinery::status::Status;
-use machinery::{Str, Value};
-use registry::admission::View;
+use registry::admission::{Known, View};
 
 pub use issuers::Issuers;
 pub use webhook::Webhook;
@@ -179,7 +179,7 @@ struct NoToken;
 
 /// Whether what a token is bound to still exists.
 fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::Verdict, bound::Refusal> {
-    let mut objects: [Option<Value>; 4] = [None, None, None, None];
+    let mut objects: [Option<Known>; 4] = [None, None, None, None];
     for lookup in bound.lookups() {
         let (slot, found) = match lookup {
             Lookup::Account(namespace, name) => (0, view.object("", "serviceaccounts", namespace, name)),
@@ -190,7 +190,8 @@ fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::Verdict, bound:
         objects[slot] = found;
     }
     let [account, pod, secret, node] = &objects;
-    let found = Found { account: account.as_ref(), pod: pod.as_ref(), secret: secret.as_ref(), node: node.as_ref() };
+    let found =
+        Found { account: account.as_deref(), pod: pod.as_deref(), secret: secret.as_deref(), node: node.as_deref() };
     bound::judge(bound, &found, now())
 }
 

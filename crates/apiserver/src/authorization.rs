@@ -152,6 +152,7 @@ pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, learner: Arc<dyn L
     let follow = |kind: Arc<Kind>| Followed { shelf: cache.shelf(&kind), kind, at: None, known: BTreeSet::new() };
     let mut followed: Vec<Followed> = kinds.into_iter().map(follow).collect();
     let mut reached = cache.follow();
+    cache.hold();
     loop {
         let now = *reached.borrow_and_update();
         if now > 0 {
@@ -176,7 +177,7 @@ impl Followed {
                 let entry = change.shown();
                 if let Some(entry) = &change.after {
                     self.known.insert(entry.key.clone());
-                    learner.set(&self.kind, &entry.object());
+                    learner.set(&self.kind, &entry.held().value);
                 } else {
                     self.known.remove(&entry.key);
                     learner.remove(&self.kind, entry.namespace(), entry.name());
@@ -189,7 +190,7 @@ impl Followed {
         for entry in entries {
             gone.remove(&entry.key);
             self.known.insert(entry.key.clone());
-            learner.set(&self.kind, &entry.object());
+            learner.set(&self.kind, &entry.held().value);
         }
         for key in gone {
             let (namespace, name) = key.rsplit_once('/').unwrap_or(("", &key));

@@ -14,12 +14,13 @@ mod entry;
 mod feed;
 mod shelf;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use api::kind::Kind;
+use client::held::Held;
 use mvcc::Revision;
 use tokio::sync::{Notify, watch};
 
@@ -29,6 +30,9 @@ pub use feed::run;
 pub use shelf::{Missed, Shelf};
 
 use crate::storage;
+
+/// Objects that are kept as they were read for whoever asks next, at most.
+const RECENT_MAX: usize = 256;
 
 /// All that is cached.
 pub struct Cache {
@@ -42,6 +46,10 @@ pub struct Cache {
     made: Notify,
     /// Somebody waits for a revision that no change has brought: the store is to be asked how far it is.
     nudge: Notify,
+    /// Whether anybody in this process wants to be told of objects as they are.
+    is_held: AtomicBool,
+    /// The last ones that were read, so that the next who asks need not read them again.
+    recent: Mutex<VecDeque<Held>>,
 }
 
 /// The cache did not get there in time.
@@ -59,6 +67,8 @@ impl Cache {
             unfilled: Mutex::default(),
             made: Notify::new(),
             nudge: Notify::new(),
+            is_held: AtomicBool::new(false),
+            recent: Mutex::default(),
         };
         for kind in kinds.iter().map(|kind| &**kind).chain(internal) {
             cache.shelf(kind);
@@ -100,6 +110,32 @@ impl Cache {
         if let Some(shelf) = dropped {
             shelf.pass_to(0);
         }
+    }
+
+    /// From now on somebody in this process wants to be told of objects as they are.
+    pub fn hold(&self) {
+        self.is_held.store(true, Ordering::Relaxed);
+    }
+
+    /// The object of an entry, kept for a while for whoever asks next.
+    pub fn known(&self, entry: &Entry) -> Held {
+        entry.held_or(|object| self.keep(object.clone()))
+    }
+
+    /// Keeps an object that changed for those who are about to be told of it.
+    fn changed(&self, object: Held) {
+        if self.is_held.load(Ordering::Relaxed) {
+            self.keep(object);
+        }
+    }
+
+    /// Keeps an object until so many others have been kept.
+    fn keep(&self, object: Held) {
+        let mut recent = self.recent.lock().expect("no holder panics");
+        if recent.len() >= RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back(object);
     }
 
     /// The revision up to which everything is here.

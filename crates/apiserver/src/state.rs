@@ -1,5 +1,6 @@
 //! What every request works with.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -176,18 +177,57 @@ pub fn now() -> Time {
 
 /// What a new object gets from nowhere.
 pub fn draw() -> Draw {
-    let mut random = [0_u8; 24];
-    // The generator of the TLS provider fails only if the kernel has no randomness to give.
-    aws_lc_rs::rand::fill(&mut random).expect("the kernel gives random bytes");
-    let seed = u64::from_le_bytes(random[16..].try_into().expect("eight bytes are left"));
-    Draw { uid: uuid(&random), suffix: machinery::meta::name_suffix(seed) }
+    Draw { uid: draw_uid(), suffix: machinery::meta::name_suffix(u64::from_le_bytes(random())) }
 }
 
-/// A version 4 UUID of random bytes.
-fn uuid(random: &[u8; 24]) -> String {
-    let mut id = *random;
+/// An identifier that nothing else has: a version 4 UUID.
+pub fn draw_uid() -> String {
+    uuid(random())
+}
+
+/// Random bytes, of which this thread has some left over from the last time: asking for few costs as much as for many.
+fn random<const N: usize>() -> [u8; N] {
+    const AHEAD: usize = 512;
+    thread_local! {
+        static LEFT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    LEFT.with_borrow_mut(|left| {
+        if left.len() < N {
+            left.resize(AHEAD.max(N), 0);
+            // The generator of the TLS provider fails only if the kernel has no randomness to give.
+            aws_lc_rs::rand::fill(left).expect("the kernel gives random bytes");
+        }
+        let rest = left.len() - N;
+        let drawn = left[rest..].try_into().expect("so many are left");
+        left.truncate(rest);
+        drawn
+    })
+}
+
+fn uuid(mut id: [u8; 16]) -> String {
     id[6] = (id[6] & 0x0f) | 0x40;
     id[8] = (id[8] & 0x3f) | 0x80;
-    let hex = |from: usize, to: usize| id[from..to].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("{}-{}-{}-{}-{}", hex(0, 4), hex(4, 6), hex(6, 8), hex(8, 10), hex(10, 16))
+    let mut text = String::with_capacity(36);
+    for (at, byte) in id.into_iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for digit in [byte >> 4, byte & 0x0f] {
+            text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_have_the_form_of_a_uuid_and_differ() {
+        assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
+        let drawn: std::collections::BTreeSet<String> = (0..1000).map(|_| draw_uid()).collect();
+        assert_eq!(drawn.len(), 1000);
+    }
 }

@@ -154,6 +154,21 @@ pub fn lean(source: Source, settings: Settings, index_by: Vec<IndexBy<Value>>) -
     halves(source, settings, index_by, Keep { lean: Some(Lean), make: Box::new(|held| held) })
 }
 
+/// Makes a cache that holds what `digest` makes of each object; with a server in this process, of the same one that every other such
+/// cache is shown. A client that asks for metadata only may be shown more.
+pub fn digest<T: Send + Sync + 'static>(
+    source: Source,
+    settings: Settings,
+    index_by: Vec<IndexBy<T>>,
+    digest: impl Fn(&Value) -> T + Send + Sync + 'static,
+) -> (Reflector<T>, Reader<T>) {
+    let make = move |held: Held| {
+        let Entry { key, revision, value } = &*held;
+        Arc::new(Entry { key: key.clone(), revision: *revision, value: digest(value) })
+    };
+    halves(source, settings, index_by, Keep { lean: Some(Lean), make: Box::new(make) })
+}
+
 fn halves<T: Send + Sync + 'static>(
     source: Source,
     settings: Settings,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::config::{Config, Impersonate};
 use crate::error::{AnswerError, Error};
-use crate::held::{Lean, Objects};
+use crate::held::{Answered, Lean, Objects};
 use crate::limit::Limit;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
 use crate::target::Target;
@@ -280,9 +280,13 @@ impl Client {
         self.answer(self.request(method, path, body)?, target).await
     }
 
-    async fn answer(&self, request: Request<Bytes>, target: &Target<'_>) -> Result<Value, Error> {
+    async fn answer(&self, mut request: Request<Bytes>, target: &Target<'_>) -> Result<Value, Error> {
         let method = request.method().clone();
-        let response = self.send(request).await?;
+        request.extensions_mut().insert(Lean);
+        let mut response = self.send(request).await?;
+        if let Some(Answered(object)) = response.extensions_mut().remove() {
+            return Ok(object);
+        }
         let deadline = Instant::now() + self.0.settings.request_timeout;
         if !response.status().is_success() {
             return Err(self.refusal(response, &method, target, deadline).await);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   request with [`Lean`] ──> server over the network: knows nothing of it, and its bytes are read
-//!                        └──> server in this process: [`Objects`] in its answer, the body for what fails
+//!                        └──> server in this process: [`Objects`] or [`Answered`] in its answer, the body for what fails
 //! ```
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +20,17 @@ const OBJECTS_MAX: usize = 64;
 /// An object without who manages its fields, which is a third of it. Nobody changes it, so anybody may hold it.
 pub type Held = Arc<Entry<Value>>;
 
-/// An extension of a request for a watch whose objects are to be held.
+/// An extension of a request whose answer may be objects as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Lean;
 
 /// An extension of the answer to such a request: where the objects come.
 #[derive(Clone)]
 pub struct Objects(Arc<Mutex<Option<mpsc::Receiver<News>>>>);
+
+/// An extension of the answer to any other such request: the object itself, in the place of a body.
+#[derive(Clone, Debug)]
+pub struct Answered(pub Value);
 
 /// What a cache is told.
 #[derive(Debug)]

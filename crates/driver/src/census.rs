@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::cache::{self, Notices, Reader, Source};
 use client::{Client, Error, ListOptions, Target, discovery};
 use machinery::collection::Collection;
-use machinery::{Key, Resource};
+use machinery::{Key, Resource, Value};
 use reconcile::everything::{Answer, Discovery, Everything, Item, Items, Kind, Question, Sweeper, item_index_by};
 use reconcile::kinds;
 use tokio::sync::watch;
@@ -75,7 +75,7 @@ impl Census {
         let notices = Notices::new(1);
         for resource in [&kinds::CUSTOM_RESOURCE_DEFINITIONS, &kinds::API_SERVICES] {
             let source = Source::all(self.0.metadata.clone(), resource.clone());
-            let (reflector, reader) = cache::new(source, self.0.settings.clone(), Vec::new(), |_| ());
+            let (reflector, reader) = cache::digest(source, self.0.settings.clone(), Vec::new(), |_| ());
             reader.subscribe(&notices, |change, keys| keys.push(change.key.clone()));
             watches.spawn(reflector.run());
         }
@@ -229,8 +229,8 @@ impl Census {
             let resource = Arc::clone(&kind.resource);
             let source = Source::all(shared.metadata.clone(), (*resource).clone());
             let of = Arc::clone(&resource);
-            let keep = move |object| Item::of(&of, &object);
-            let (reflector, reader) = cache::new(source, shared.settings.clone(), item_index_by(), keep);
+            let digest = move |object: &Value| Item::of(&of, object);
+            let (reflector, reader) = cache::digest(source, shared.settings.clone(), item_index_by(), digest);
             subscribers.iter().for_each(|subscriber| tell(&reader, subscriber));
             let watch = watches.spawn(reflector.run());
             state.followed.push(Followed { resource, reader, since: Instant::now(), watch });

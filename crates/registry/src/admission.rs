@@ -44,12 +44,14 @@ mod testing;
 mod toleration_seconds;
 pub mod webhooks;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::{Kind, Version};
 use auth::User;
 use machinery::Value;
+use machinery::collection::Entry;
 use machinery::meta::Meta;
 use machinery::status::Status;
 use machinery::time::Time;
@@ -106,10 +108,13 @@ pub struct Attributes<'a> {
 /// What plug-ins may know of the cluster.
 pub trait View {
     /// An object by group, plural name, namespace and name.
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value>;
+    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Known>;
 
     /// All objects of a kind, or those of a namespace.
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value>;
+    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Known>;
+
+    /// The same, or the one of a name, with all that is stored of them, for whoever writes them again or lets others look at them.
+    fn stored(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Vec<Value>;
 
     /// Whether a user may do something: some plug-ins let those through who could do the same in another way.
     fn allows(&self, attributes: &auth::Attributes<'_>) -> bool;
@@ -127,6 +132,24 @@ pub trait View {
 
     /// Something was measured.
     fn measured(&self, _what: Measured<'_>) {}
+}
+
+/// An object of the cluster that others know too, without who manages its fields: it is read once for many questions.
+#[derive(Clone, Debug)]
+pub struct Known(Arc<Entry<Value>>);
+
+impl Deref for Known {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0.value
+    }
+}
+
+impl From<Arc<Entry<Value>>> for Known {
+    fn from(entry: Arc<Entry<Value>>) -> Self {
+        Self(entry)
+    }
 }
 
 /// What plug-ins say besides yes and no.

@@ -27,7 +27,7 @@ pub async fn publish(state: &State) {
 
 async fn write(state: &State, data: &Object) -> Result<(), Status> {
     state.see_own_writes().await?;
-    let Some(current) = state.object("", "configmaps", NAMESPACE, NAME) else {
+    let Some(current) = state.stored("", "configmaps", NAMESPACE, NAME).pop() else {
         return bootstrap::make(
             state,
             value!({

@@ -36,13 +36,31 @@ pub struct Entry {
 impl Entry {
     /// Reads what is needed of an object.
     pub fn new(key: &str, bytes: Bytes, revision: Revision, selectable: &[Selectable]) -> Result<Self, Unreadable> {
-        let (bytes, head) = storage::served_form(bytes)?;
-        let object = storage::decode(&bytes, revision)?;
+        Self::read(key, bytes, revision, selectable).map(|(entry, _)| entry)
+    }
+
+    /// The same with the object that was read, for those who hold it: they find it for as long as anybody keeps it.
+    pub fn read(
+        key: &str,
+        bytes: Bytes,
+        revision: Revision,
+        selectable: &[Selectable],
+    ) -> Result<(Self, Held), Unreadable> {
+        let entry = Self::bare(key, bytes, revision)?;
+        let object = storage::decode(&entry.bytes, revision)?;
         let labels = Meta::of(&object).labels().into_iter().flat_map(machinery::Object::iter);
         let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect();
         let fields = selectable.iter().map(|field| field.of(&object)).collect();
+        let object = held::held(object);
+        let held = Mutex::new(Arc::downgrade(&object));
+        Ok((Self { labels, fields, held, ..entry }, object))
+    }
+
+    /// The bytes of an object, to be written and for nothing else.
+    pub fn bare(key: &str, bytes: Bytes, revision: Revision) -> Result<Self, Unreadable> {
+        let (bytes, head) = storage::served_form(bytes)?;
         let head = u32::try_from(head).map_err(|_| Unreadable::NotAnObject)?;
-        let (fresh_in, held) = (AtomicU64::new(0), Mutex::default());
+        let (labels, fields, fresh_in, held) = (Box::default(), Box::default(), AtomicU64::new(0), Mutex::default());
         Ok(Self { key: key.into(), bytes, head, revision, labels, fields, fresh_in, held })
     }
 
@@ -94,10 +112,16 @@ impl Entry {
 
     /// The object as it may be held: read once for all who hold it at the same time.
     pub fn held(&self) -> Held {
+        self.held_or(|_| {})
+    }
+
+    /// The same; `made` is shown the object if nobody held it before.
+    pub fn held_or(&self, made: impl FnOnce(&Held)) -> Held {
         let mut held = self.held.lock().expect("no holder panics");
         held.upgrade().unwrap_or_else(|| {
             let object = held::held(self.object());
             *held = Arc::downgrade(&object);
+            made(&object);
             object
         })
     }

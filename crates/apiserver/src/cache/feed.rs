@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use client::held::Held;
 use machinery::Str;
 use mvcc::{Range, Revision, Span};
 
@@ -65,7 +66,7 @@ fn fill(cache: &Cache, layout: &Layout, all: &[Found], revision: Revision) {
     let mut found: BTreeMap<&str, BTreeMap<Str, Arc<Entry>>> = BTreeMap::new();
     for one in all {
         let Some((prefix, key)) = below(layout, one).and_then(|key| split(&shelves, key)) else { continue };
-        if let Some(entry) = entry(&shelves[prefix], key, one) {
+        if let Some((entry, _)) = entry(&shelves[prefix], key, one) {
             found.entry(prefix).or_default().insert(entry.key.clone(), entry);
         }
     }
@@ -86,7 +87,7 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
         let Some(shelf) = shelf else { continue };
         let entries = found.iter().filter_map(|one| {
             let key = below(layout, one)?.strip_prefix(&prefix)?.strip_prefix('/')?;
-            entry(&shelf, key, one).map(|entry| (entry.key.clone(), entry))
+            entry(&shelf, key, one).map(|(entry, _)| (entry.key.clone(), entry))
         });
         shelf.reset(entries.collect(), revision);
     }
@@ -97,7 +98,9 @@ fn take(cache: &Cache, layout: &Layout, found: &Found) {
     let shelves = cache.shelves.read().expect("no holder panics");
     let Some((prefix, key)) = below(layout, found).and_then(|key| split(&shelves, key)) else { return };
     let shelf = &shelves[prefix];
-    shelf.change(key, entry(shelf, key, found), found.revision);
+    let (entry, object) = entry(shelf, key, found).unzip();
+    object.into_iter().for_each(|object| cache.changed(object));
+    shelf.change(key, entry, found.revision);
 }
 
 /// The prefix of the kind that a key below the root belongs to, and the rest. A prefix has one part or two.
@@ -112,14 +115,14 @@ fn below<'f>(layout: &Layout, found: &'f Found) -> Option<&'f str> {
     std::str::from_utf8(&found.key).ok()?.strip_prefix(&layout.root)?.strip_prefix('/')
 }
 
-/// The entry of what was found, none if it was deleted. One that cannot be read is as good as absent to clients, and said to
-/// the operator.
+/// The entry of what was found and the object that was read for it, none if it was deleted. One that cannot be read is as
+/// good as absent to clients, and said to the operator.
 // DEVIATION: a list leaves out stored objects that cannot be decrypted or read, and the log names them; upstream fails the list.
-fn entry(shelf: &Shelf, key: &str, found: &Found) -> Option<Arc<Entry>> {
+fn entry(shelf: &Shelf, key: &str, found: &Found) -> Option<(Arc<Entry>, Held)> {
     let unreadable = |error: &dyn std::fmt::Display| {
         tracing::error!(key, %error, "an object in the store cannot be read");
     };
     let value = found.value.as_ref().map_err(|error| unreadable(error)).ok()?.clone()?;
-    let entry = Entry::new(key, value, found.revision, shelf.selectable());
-    entry.map_err(|error| unreadable(&error)).ok().map(Arc::new)
+    let read = Entry::read(key, value, found.revision, shelf.selectable());
+    read.map_err(|error| unreadable(&error)).ok().map(|(entry, object)| (Arc::new(entry), object))
 }

@@ -13,6 +13,7 @@ use api::kind::Kind;
 use auth::impersonation::Impersonated;
 use auth::{Decision, User};
 use bytes::Bytes;
+use client::held::Answered;
 use flowcontrol::Classification;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Response};
@@ -30,7 +31,7 @@ use crate::audit::user_of;
 use crate::fairness::{Seat, Watching};
 use crate::metrics::Labels;
 use crate::proxy::Stream;
-use crate::state::{State, draw, now};
+use crate::state::{State, draw_uid, now};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// A name that a client gives its request may be so long.
@@ -72,7 +73,7 @@ impl Course {
     pub fn begin(state: &Arc<State>, asked: &Asked) -> Self {
         let given = asked.header(request::AUDIT_ID_HEADER);
         let audit_id = match given {
-            "" => draw().uid.into(),
+            "" => draw_uid().into(),
             given => Str::from(&given[..given.floor_char_boundary(AUDIT_ID_MAX)]),
         };
         Self {
@@ -246,8 +247,9 @@ impl Course {
             return;
         }
         let media = answer.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
-        if let Some(object) = tree(bytes, media) {
-            trail.response_object(&object);
+        match answer.extensions().get() {
+            Some(Answered(object)) => trail.response_object(object),
+            None => tree(bytes, media).iter().for_each(|object| trail.response_object(object)),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Families of series: counters, gauges and histograms by their labels, and the text that they make.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -18,13 +17,17 @@ pub trait Measure: Send + Sync {
     fn print(&self, name: &str, labels: &Printed, out: &mut String);
 }
 
+/// One series: the values of its labels, and what they are of.
+type Series<M> = (Box<[Str]>, Arc<M>);
+
 /// All series of one name.
 pub struct Family<M> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
     make: fn() -> M,
-    series: RwLock<BTreeMap<Vec<Str>, Arc<M>>>,
+    /// Sorted by the values of the labels: every request looks some up, and none is made for it.
+    series: RwLock<Vec<Series<M>>>,
 }
 
 /// How often something happened.
@@ -50,21 +53,28 @@ pub struct Printed(String);
 impl<M: Measure> Family<M> {
     /// A family without series.
     pub const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str], make: fn() -> M) -> Self {
-        Self { name, help, labels, make, series: RwLock::new(BTreeMap::new()) }
+        Self { name, help, labels, make, series: RwLock::new(Vec::new()) }
     }
 
     /// The series with these values of the labels. One too many counts nowhere.
     pub fn with(&self, values: &[&str]) -> Arc<M> {
         debug_assert_eq!(values.len(), self.labels.len(), "{}", self.name);
-        let key: Vec<Str> = values.iter().map(|value| Str::from(*value)).collect();
-        if let Some(found) = self.series.read().expect("no holder panics").get(&key) {
-            return found.clone();
+        let order = |(have, _): &Series<M>| have.iter().map(Str::as_str).cmp(values.iter().copied());
+        let series = self.series.read().expect("no holder panics");
+        if let Ok(at) = series.binary_search_by(order) {
+            return series[at].1.clone();
         }
+        drop(series);
         let mut series = self.series.write().expect("no holder panics");
-        if series.len() >= SERIES_MAX && !series.contains_key(&key) {
-            return Arc::new((self.make)());
+        match series.binary_search_by(order) {
+            Ok(at) => series[at].1.clone(),
+            Err(_) if series.len() >= SERIES_MAX => Arc::new((self.make)()),
+            Err(at) => {
+                let made = Arc::new((self.make)());
+                series.insert(at, (values.iter().map(|value| Str::from(*value)).collect(), made.clone()));
+                made
+            }
         }
-        series.entry(key).or_insert_with(|| Arc::new((self.make)())).clone()
     }
 
     /// Prints all series.

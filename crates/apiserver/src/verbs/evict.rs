@@ -41,7 +41,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     for _ in 0..TRIES_MAX {
         let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
         call.state.catch_up().await?;
-        let budgets = call.state.objects("policy", "poddisruptionbudgets", call.namespace());
+        let budgets = call.state.stored("policy", "poddisruptionbudgets", call.namespace(), "");
         let leave = eviction::judge(&current.object, &budgets, now())?;
         let txn = plan(call, current, &delete, &leave)?;
         let Some(txn) = txn.filter(|_| !delete.dry_run) else { return Ok(bind::done(call)) };
@@ -79,10 +79,10 @@ fn spent(call: &Call<'_>, budget: &Value) -> Result<Txn, Status> {
     let meta = Meta::of(budget);
     let (namespace, name) = (meta.namespace(), meta.name());
     let revision = meta.resource_version().parse().unwrap_or(0);
-    let before = call.state.object("policy", "poddisruptionbudgets", namespace, name);
+    let before = call.state.stored("policy", "poddisruptionbudgets", namespace, name);
     let target =
         write::Target { kind, version: &kind.versions[0], namespace, name, subresource: "status", manager: MANAGER };
-    let mut owned = write::own(&target, before.as_ref(), budget.clone(), now());
+    let mut owned = write::own(&target, before.first(), budget.clone(), now());
     if let Some(mut meta) = MetaMut::of(&mut owned) {
         meta.remove("resourceVersion");
     }

@@ -34,14 +34,19 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     shown::formed(call, 200, &object, &call.version().columns)
 }
 
-/// The object as an entry: that of the cache, which may know that its bytes can be served, if it is the same.
+/// The object as an entry. Whether the bytes of a custom resource can be served takes a look into them, which the cache may have had
+/// if its entry is the same; those of a built-in kind always can, in the version in which it is stored.
 fn entry(call: &Call<'_>, bytes: &bytes::Bytes, revision: Revision) -> Result<Arc<Entry>, Status> {
-    let same = |entry: &Arc<Entry>| entry.revision == revision;
-    let known = call.kind.is_custom().then(|| call.state.cache.shelf(&call.kind).get(&key(call))).flatten();
-    match known.filter(same) {
-        Some(entry) => Ok(entry),
-        None => Entry::new("", bytes.clone(), revision, &[]).map(Arc::new).map_err(Status::internal_error),
-    }
+    let made = if call.kind.is_custom() {
+        let known = call.state.cache.shelf(&call.kind).get(&key(call));
+        if let Some(entry) = known.filter(|entry| entry.revision == revision) {
+            return Ok(entry);
+        }
+        Entry::new("", bytes.clone(), revision, &[])
+    } else {
+        Entry::bare("", bytes.clone(), revision)
+    };
+    made.map(Arc::new).map_err(Status::internal_error)
 }
 
 /// The key of the object below its kind.

@@ -5,7 +5,7 @@ use machinery::meta::MetaMut;
 use machinery::status::Status;
 use machinery::table::{self, Column, IncludeObject};
 use machinery::{Object, Value};
-use registry::accept::{Form, include_object};
+use registry::accept::{Accepted, Encoding, Form, include_object};
 use registry::conversion::from_stored;
 
 use super::Call;
@@ -15,6 +15,10 @@ use crate::state::now;
 /// One object, which is in the stored version.
 pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<Answer, Status> {
     from_stored(&mut object, &call.kind, call.version());
+    let Accepted { encoding, form, .. } = call.accepted;
+    if call.asked.lean.is_some() && encoding == Encoding::Json && form == Form::Whole {
+        return Ok(answer::held(code, object));
+    }
     formed(call, code, &object, &call.version().columns)
 }
 

@@ -4,7 +4,7 @@ use auth::service_account::request::{self, Kind, Reference};
 use machinery::field_validation::FieldValidation;
 use machinery::status::{GroupName, Status};
 use machinery::{GroupVersionKind, Value, apply};
-use registry::admission::{Notes, Operation, View};
+use registry::admission::{Known, Notes, Operation, View};
 use registry::body;
 use registry::options::{WriteKind, WriteOptions};
 
@@ -34,8 +34,8 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         let node = request::node_of(pod)?;
         call.state.object("", "nodes", "", node)
     });
-    let bound = bound.as_ref().map(|(reference, object)| (*reference, object));
-    let claims = request::claims(&account, bound, node.as_ref(), &draw().uid)?;
+    let bound = bound.as_ref().map(|(reference, object)| (*reference, &**object));
+    let claims = request::claims(&account, bound, node.as_deref(), &draw().uid)?;
     let answered = request::answer(&mut asked, claims, &issuer.key, &issuer.config, now())
         .map_err(|error| Status::internal_error(format!("failed to generate token: {error}")))?;
     let audit = answered.annotations.into_iter().map(|(key, text)| (key.to_owned(), text)).collect();
@@ -43,7 +43,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     shown::formed(call, 201, &asked, &[])
 }
 
-fn find(call: &Call<'_>, reference: &Reference) -> Result<Value, Status> {
+fn find(call: &Call<'_>, reference: &Reference) -> Result<Known, Status> {
     let (plural, namespace) = match reference.kind {
         Kind::Pod => ("pods", call.namespace()),
         Kind::Secret => ("secrets", call.namespace()),

@@ -3,12 +3,15 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use api::kind::Kind;
 use auth::{Authorizer, Decision, Resource, Target, User};
+use client::held;
 use machinery::Value;
-use registry::admission::View;
 use registry::admission::measure::Measured;
+use registry::admission::{Known, View};
 
 use crate::authorization::Authorization;
+use crate::cache::Entry;
 use crate::conversion;
 use crate::state::State;
 
@@ -46,18 +49,42 @@ impl cel::Authorizer for Asked {
     }
 }
 
+impl State {
+    /// An object of the cache, as it would be read now.
+    fn known(&self, kind: &Kind, entry: &Entry) -> Known {
+        if kind.is_custom() {
+            return held::held(conversion::refreshed(kind, entry.object())).into();
+        }
+        self.cache.known(entry).into()
+    }
+}
+
+/// The key of an object below its kind.
+fn key(kind: &Kind, namespace: &str, name: &str) -> String {
+    if kind.is_namespaced() { format!("{namespace}/{name}") } else { name.to_owned() }
+}
+
 impl View for State {
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Known> {
         let table = self.table();
         let kind = table.kind(group, plural)?;
-        let key = if kind.is_namespaced() { format!("{namespace}/{name}") } else { name.to_owned() };
-        self.cache.shelf(kind).get(&key).map(|entry| conversion::refreshed(kind, entry.object()))
+        self.cache.shelf(kind).get(&key(kind, namespace, name)).map(|entry| self.known(kind, &entry))
     }
 
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
+    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Known> {
         let table = self.table();
         let Some(kind) = table.kind(group, plural) else { return Vec::new() };
-        let entries = self.cache.shelf(kind).list(namespace, |_| true);
+        self.cache.shelf(kind).list(namespace, |_| true).iter().map(|entry| self.known(kind, entry)).collect()
+    }
+
+    fn stored(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Vec<Value> {
+        let table = self.table();
+        let Some(kind) = table.kind(group, plural) else { return Vec::new() };
+        let shelf = self.cache.shelf(kind);
+        let entries = match name {
+            "" => shelf.list(namespace, |_| true),
+            name => shelf.get(&key(kind, namespace, name)).into_iter().collect(),
+        };
         entries.iter().map(|entry| conversion::refreshed(kind, entry.object())).collect()
     }
 

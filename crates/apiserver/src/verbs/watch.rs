@@ -87,8 +87,12 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         None => {}
     }
     let (pieces, received) = mpsc::channel(PIECES_MAX);
-    let as_they_are = call.asked.lean.filter(|_| call.accepted.form == Form::Whole).map(|_| Objects::channel());
-    let (objects, coming) = as_they_are.unzip();
+    // Who wants metadata only can find it in a whole object, which costs less than to cut it out.
+    let as_they_are = call.asked.lean.filter(|_| matches!(call.accepted.form, Form::Whole | Form::Metadata));
+    let (objects, coming) = as_they_are.map(|_| Objects::channel()).unzip();
+    if objects.is_some() {
+        call.state.cache.hold();
+    }
     let encoding = if call.accepted.encoding == Encoding::Yaml { Encoding::Json } else { call.accepted.encoding };
     let watching = Watching {
         state: call.state.clone(),

@@ -83,7 +83,8 @@ async fn caches_of_one_process_hold_the_same_objects_as_others_have_copies_of() 
     admin.create(&target, &map("made"), &WriteOptions::default()).await.unwrap();
     let (late, remote) = (follow(&admin), follow(&cluster.remote()));
     for data in ["made", "changed"] {
-        admin.update(&named, &map(data), &WriteOptions::default()).await.unwrap();
+        let answered = admin.update(&named, &map(data), &WriteOptions::default()).await.unwrap();
+        assert_eq!(answered, cluster.remote().get(&named).await.unwrap(), "what is answered here and over the network");
         for caches in [&early, &late, &remote] {
             shown(caches, "map", |object| object.is_some_and(|object| object["data"]["is"] == data.into())).await;
         }

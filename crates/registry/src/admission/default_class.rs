@@ -5,7 +5,7 @@ use machinery::meta::Meta;
 use machinery::status::Status;
 
 use super::pods::{spec, spec_mut};
-use super::{Attributes, Notes, Plugin, View};
+use super::{Attributes, Known, Notes, Plugin, View};
 
 /// Gives claims a StorageClass.
 pub struct DefaultStorageClass;
@@ -48,12 +48,12 @@ impl Plugin for DefaultIngressClass {
 }
 
 /// Of several defaults the newest counts: that is how one is replaced by another.
-fn set(object: &mut Value, field: &str, classes: Vec<Value>, marks: &[&str]) {
+fn set(object: &mut Value, field: &str, classes: Vec<Known>, marks: &[&str]) {
     if spec(object).get(field).is_some_and(|name| !name.is_null()) {
         return;
     }
     let is_default = |class: &Value| marks.iter().any(|mark| Meta::of(class).annotation(mark) == Some("true"));
-    let mut defaults: Vec<Value> = classes.into_iter().filter(is_default).collect();
+    let mut defaults: Vec<Known> = classes.into_iter().filter(|class| is_default(class)).collect();
     let made = |class: &Value| Meta::of(class).creation_timestamp();
     defaults.sort_by(|a, b| made(b).cmp(&made(a)).then_with(|| Meta::of(a).name().cmp(Meta::of(b).name())));
     if let (Some(class), Some(fields)) = (defaults.first(), spec_mut(object)) {
@@ -63,6 +63,9 @@ fn set(object: &mut Value, field: &str, classes: Vec<Value>, marks: &[&str]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use machinery::collection::Entry;
     use machinery::json;
 
     use super::*;
@@ -73,7 +76,7 @@ mod tests {
             let text = format!(
                 r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{made}","annotations":{{"d":"{default}"}}}}}}"#
             );
-            json::parse(text.as_bytes()).unwrap()
+            Known::from(Arc::new(Entry::of(json::parse(text.as_bytes()).unwrap())))
         };
         let classes = vec![
             class("old", "2020-01-01T00:00:00Z", "true"),

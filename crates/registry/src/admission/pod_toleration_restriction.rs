@@ -75,8 +75,9 @@ impl Plugin for PodTolerationRestriction {
 
 /// The tolerations that a namespace names, if it names any, be it none.
 fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<Option<Vec<Value>>, Status> {
-    let namespace = view.object("", "namespaces", "", attributes.namespace).unwrap_or_default();
-    let Some(text) = Meta::of(&namespace).annotation(key) else { return Ok(None) };
+    let namespace = view.object("", "namespaces", "", attributes.namespace);
+    let text = namespace.as_deref().and_then(|namespace| Meta::of(namespace).annotation(key));
+    let Some(text) = text else { return Ok(None) };
     if text.is_empty() {
         return Ok(Some(Vec::new()));
     }

@@ -15,7 +15,7 @@ use machinery::Value;
 use machinery::meta::Meta;
 
 use super::pods::{spec, text};
-use super::{Attributes, View};
+use super::{Attributes, Known, View};
 
 pub use mutating::MutatingAdmissionPolicy;
 pub use validating::ValidatingAdmissionPolicy;
@@ -36,8 +36,8 @@ fn is_exempt(attributes: &Attributes<'_>) -> bool {
 
 /// A policy with the bindings that put it into force.
 struct Bound {
-    policy: Value,
-    bindings: Vec<Value>,
+    policy: Known,
+    bindings: Vec<Known>,
 }
 
 /// All policies that are in force, with their bindings.

@@ -4,7 +4,7 @@ use machinery::Value;
 use machinery::status::Status;
 
 use super::pods::{spec, spec_mut, text};
-use super::{Attributes, Notes, Operation, Plugin, View};
+use super::{Attributes, Known, Notes, Operation, Plugin, View};
 
 const GROUP: &str = "scheduling.k8s.io";
 
@@ -103,7 +103,7 @@ fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<
 }
 
 /// The class of pods that name none. Of several (which only a race makes) the lowest is the safest.
-fn default_class(view: &dyn View) -> Option<Value> {
+fn default_class(view: &dyn View) -> Option<Known> {
     let classes = view.objects(GROUP, "priorityclasses", "");
     let defaults = classes.into_iter().filter(|class| class["globalDefault"] == Value::Bool(true));
     defaults.min_by_key(|class| class["value"].as_int().unwrap_or(0))

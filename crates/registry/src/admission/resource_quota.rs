@@ -104,7 +104,7 @@ impl Plugin for ResourceQuota {
             return Ok(Vec::new());
         }
         let (mut matching, mut covered) = (Vec::new(), BTreeSet::new());
-        let quotas = view.objects("", "resourcequotas", attributes.namespace);
+        let quotas = view.stored("", "resourcequotas", attributes.namespace, "");
         for quota in &quotas {
             let hard = amounts::read(quota.at(&["status", "hard"]));
             let counted: Vec<Str> = hard

@@ -5,7 +5,7 @@ use machinery::status::Status;
 use machinery::{Object, Value};
 
 use super::pods::{items, list_mut, spec, spec_mut, text};
-use super::{Attributes, Notes, Plugin, View};
+use super::{Attributes, Known, Notes, Plugin, View};
 
 /// See the module.
 pub struct RuntimeClass;
@@ -31,7 +31,7 @@ impl Plugin for RuntimeClass {
             return Ok(());
         }
         let class = class_of(attributes, pod, view)?;
-        match (class.as_ref().and_then(overhead), spec(pod).get("overhead")) {
+        match (class.as_deref().and_then(overhead), spec(pod).get("overhead")) {
             (None, Some(Value::Object(given))) if !given.is_empty() => {
                 let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
                 Err(attributes.forbidden(pod, why))
@@ -46,7 +46,7 @@ impl Plugin for RuntimeClass {
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-fn class_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Option<Value>, Status> {
+fn class_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Option<Known>, Status> {
     let Some(name) = spec(pod).get("runtimeClassName").and_then(Value::as_str) else { return Ok(None) };
     let found = view.object("node.k8s.io", "runtimeclasses", "", name);
     let missing = || attributes.forbidden(pod, format!("pod rejected: RuntimeClass {name:?} not found"));

@@ -5,7 +5,7 @@ use machinery::status::Status;
 use machinery::{Object, Value, value};
 
 use super::pods::{containers, is_mirror, items, list_mut, references_secrets, spec, spec_mut, text};
-use super::{Attributes, Notes, Operation, Plugin, View};
+use super::{Attributes, Known, Notes, Operation, Plugin, View};
 
 /// Where containers find the token, the authority of the API server and the name of their namespace.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -76,7 +76,7 @@ impl Plugin for ServiceAccount {
     }
 }
 
-fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Value, Status> {
+fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Result<Known, Status> {
     let (namespace, name) = (attributes.namespace, text(spec(pod), "serviceAccountName"));
     let missing = || {
         let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");

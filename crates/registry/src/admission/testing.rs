@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use api::kind::Kind;
 use auth::User;
+use machinery::collection::Entry;
 use machinery::meta::Meta;
 use machinery::time::Time;
 use machinery::{Value, json};
 
-use super::{Attributes, Operation, View};
+use super::{Attributes, Known, Operation, View};
 
 /// A cluster: objects by group and plural name.
 #[derive(Default)]
@@ -34,15 +35,20 @@ impl Cluster {
 }
 
 impl View for Cluster {
-    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Known> {
         let found = self.objects(group, plural, namespace);
         found.into_iter().find(|object| Meta::of(object).name() == name)
     }
 
-    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
+    fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Known> {
+        self.stored(group, plural, namespace, "").into_iter().map(|object| Arc::new(Entry::of(object)).into()).collect()
+    }
+
+    fn stored(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Vec<Value> {
         let here = |(g, p, object): &&(String, String, Value)| {
-            let at = Meta::of(object).namespace();
-            g == group && p == plural && (namespace.is_empty() || at.is_empty() || at == namespace)
+            let (at, called) = (Meta::of(object).namespace(), Meta::of(object).name());
+            let is_there = namespace.is_empty() || at.is_empty() || at == namespace;
+            g == group && p == plural && is_there && (name.is_empty() || name == called)
         };
         self.objects.iter().filter(here).map(|(_, _, object)| object.clone()).collect()
     }

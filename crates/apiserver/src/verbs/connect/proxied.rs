@@ -141,7 +141,7 @@ async fn service(call: &Call<'_>) -> Result<Target, Status> {
     let slices: Vec<Value> = call.state.slices(namespace, name.name);
     let found = endpoints(&service, &slices, &name)?;
     let pick = draw().uid.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-    let own = |of: &str, pod: &str| if of == namespace { call.state.object("", "pods", of, pod) } else { None };
+    let own = |of: &str, pod: &str| if of == namespace { call.state.stored("", "pods", of, pod).pop() } else { None };
     target(name.scheme, endpoint(&found, &name, pick, own)?)
 }
 

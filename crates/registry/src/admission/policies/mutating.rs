@@ -44,7 +44,7 @@ impl Plugin for MutatingAdmissionPolicy {
         if all.is_empty() {
             return Ok(());
         }
-        self.programs.keep(all.iter().map(|bound| &bound.policy));
+        self.programs.keep(all.iter().map(|bound| &*bound.policy));
         let namespace = match (attributes.namespace, attributes.is("", "namespaces")) {
             ("", true) => view.object("", "namespaces", "", attributes.name),
             ("", false) => None,
@@ -53,7 +53,7 @@ impl Plugin for MutatingAdmissionPolicy {
         round.resume(object);
         for bound in &all {
             let program = self.programs.of(&bound.policy, HOST, view);
-            let request = Request { attributes, view, namespace: namespace.as_ref(), bound, program: &program };
+            let request = Request { attributes, view, namespace: namespace.as_deref(), bound, program: &program };
             request.run(object, round)?;
         }
         round.finish(object);

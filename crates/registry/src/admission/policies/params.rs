@@ -26,10 +26,10 @@ pub fn of(
     let namespace = place(reference, attributes, namespaced)?;
     let found: Vec<Value> = if let Some(selector) = reference.get("selector") {
         let selector = from_object(Some(selector)).map_err(|error| error.to_string())?;
-        let all = view.objects(group, &plural, namespace);
+        let all = view.stored(group, &plural, namespace, "");
         all.into_iter().filter(|object| selector.matches_object(object)).collect()
     } else {
-        view.object(group, &plural, namespace, text(reference, "name")).into_iter().collect()
+        view.stored(group, &plural, namespace, text(reference, "name"))
     };
     if found.is_empty() && text(reference, "parameterNotFoundAction") != "Allow" {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());

@@ -54,14 +54,14 @@ impl Plugin for ValidatingAdmissionPolicy {
         if all.is_empty() {
             return Ok(());
         }
-        self.programs.keep(all.iter().map(|bound| &bound.policy));
+        self.programs.keep(all.iter().map(|bound| &*bound.policy));
         let namespace = match (attributes.namespace, attributes.is("", "namespaces")) {
             ("", true) => view.object("", "namespaces", "", attributes.name),
             ("", false) => None,
             (name, _) => view.object("", "namespaces", "", name),
         };
         for bound in &all {
-            let request = Request { attributes, object, view, namespace: namespace.as_ref(), bound };
+            let request = Request { attributes, object, view, namespace: namespace.as_deref(), bound };
             if let Some(denial) = self.judge(&request, notes) {
                 return Err(refusal(attributes, object, Meta::of(&bound.policy).name(), &denial));
             }
