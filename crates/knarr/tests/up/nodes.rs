@@ -264,6 +264,8 @@ fn moves_pods_off_a_node_whose_processes_are_killed(machine: &Machine) {
     drop(lock);
     machine.eventually(condition, |status| status == "True");
     self::ready(machine, 10);
+    // Those that were replaced go once their node has seen that they must.
+    machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 10);
 }
 
 fn rules_of_every_node_are_told(machine: &Machine) {
