@@ -10,6 +10,9 @@ use crate::{root, tidy};
 
 type Step = fn() -> anyhow::Result<()>;
 
+/// What everything that the steps build takes.
+const ROOM_GIB: u64 = 24;
+
 /// Programs that tests run as peers, and the Debian packages that bring them.
 const PACKAGES: &[(&str, &str)] = &[
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
@@ -36,6 +39,8 @@ const PACKAGES: &[(&str, &str)] = &[
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     ensure!(args.is_empty(), "ci takes no arguments");
     let steps: &[(&str, Step)] = &[
+        // A disk that fills up makes a hundred tests fail, each in words of its own.
+        ("room", make_room),
         ("packages", install_missing),
         ("format", || cargo(&["fmt", "--all", "--check"], &[])),
         ("tidy", || tidy::run(&[])),
@@ -79,6 +84,25 @@ fn test_over_containerd() -> anyhow::Result<()> {
     } else {
         cargo(&["test", "--workspace", "--locked", "--test", "kubelet"], &containerd)
     }
+}
+
+/// Sees to it that the disk has room for what is built. The folder for that outlives clones, each of which leaves its own programs
+/// there: when they have become too many, they all go.
+fn make_room() -> anyhow::Result<()> {
+    let this = std::env::current_exe().context("this program has no path")?;
+    let target = this.ancestors().nth(2).context("this program is in no target folder")?;
+    let free_gib = || rustix::fs::statvfs(target).map(|disk| (disk.f_bavail * disk.f_frsize) >> 30);
+    if free_gib()? >= ROOM_GIB {
+        return Ok(());
+    }
+    println!(
+        "{} GiB are free for {}, {ROOM_GIB} are needed: removing what was built before",
+        free_gib()?,
+        target.display()
+    );
+    cargo(&["clean"], &[])?;
+    ensure!(free_gib()? >= ROOM_GIB, "{} GiB are free for {}, {ROOM_GIB} are needed", free_gib()?, target.display());
+    Ok(())
 }
 
 /// Installs the packages of programs that are not there, and says which.
