@@ -281,7 +281,7 @@ impl Engine {
 
     /// Takes their nomination from less important pods that wait for the same node: they may not fit any longer.
     fn outbid(&mut self, pod: &Pod, node: &str) -> Vec<Key> {
-        let waiting = self.queue.nominated().iter().filter(|(have, _)| *have == node).flat_map(|(_, pods)| pods);
+        let waiting = self.queue.nominated().on(node).iter();
         let less: Vec<_> = waiting.filter(|other| other.priority < pod.priority).cloned().collect();
         let clear = |other: Arc<Pod>| {
             self.queue.nominate(other.id(), None);

@@ -228,6 +228,11 @@ impl Pod {
         PodId::new(&self.class.namespace, &self.name)
     }
 
+    /// Whether both are the same pod, as [`Pod::id`] has it.
+    pub fn is(&self, other: &Self) -> bool {
+        self.name == other.name && self.class.namespace == other.class.namespace
+    }
+
     /// The keys of its claims.
     pub fn claim_keys(&self) -> impl Iterator<Item = Key> {
         self.claims.iter().map(|own| Key::new(self.class.namespace.clone(), own.name.clone()))

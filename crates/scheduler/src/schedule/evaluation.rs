@@ -1,7 +1,6 @@
 //! Asking the plug-ins about nodes.
 
 use crate::framework::{Cycle, Filter, Prepared, Rejection, Release};
-use crate::hash::Map;
 use crate::pod::Pod;
 use crate::profile::{Enabled, Profile};
 use crate::schedule::{Diagnosis, Nominated};
@@ -15,8 +14,8 @@ pub struct Evaluation<'a> {
     filters: Vec<(&'static str, Box<dyn Filter + 'a>)>,
     /// The only nodes that come into question, if plug-ins say so.
     only: Option<Vec<NodeId>>,
-    /// Pods that wait for room on nodes and are at least as important as this one.
-    nominated: Map<NodeId, Vec<&'a Pod>>,
+    /// Pods that wait for room on nodes, if there are any.
+    nominated: Option<&'a Nominated>,
     /// Which filter rejected how many nodes in which way: those that differ are few, and each is put into words once.
     kinds: Vec<(usize, Rejection, usize)>,
 }
@@ -32,8 +31,8 @@ impl<'a> Evaluation<'a> {
         nominated: Option<&'a Nominated>,
         diagnosis: &mut Diagnosis,
     ) -> Option<Self> {
-        let mut this =
-            Self { cycle, profile, filters: Vec::new(), only: None, nominated: Map::default(), kinds: Vec::new() };
+        let nominated = nominated.filter(|nominated| !nominated.is_empty());
+        let mut this = Self { cycle, profile, filters: Vec::new(), only: None, nominated, kinds: Vec::new() };
         let mut restricting = Vec::new();
         // DEVIATION: a plug-in that judges nodes looks at the pod before, also where that is disabled: upstream's then
         // fail every pod.
@@ -59,13 +58,6 @@ impl<'a> Evaluation<'a> {
         }
         if !restricting.is_empty() {
             diagnosis.restrict(&restricting);
-        }
-        for (node, pods) in nominated.into_iter().flat_map(Nominated::iter) {
-            let as_important = |pod: &&Pod| pod.priority >= cycle.pod.priority && pod.id() != cycle.pod.id();
-            let pods: Vec<_> = pods.iter().map(|pod| &**pod).filter(as_important).collect();
-            if let (Some(node), false) = (cycle.snapshot.node(node), pods.is_empty()) {
-                this.nominated.insert(node, pods);
-            }
         }
         Some(this)
     }
@@ -114,16 +106,15 @@ impl<'a> Evaluation<'a> {
 
     /// Whether a node of which `usage` is taken can take the pod, also once those have come that wait for it.
     pub fn verdict(&mut self, node: NodeId, usage: &Usage) -> Verdict {
-        if !self.nominated.is_empty()
-            && let Some(pods) = self.nominated.get(&node)
-        {
+        let awaiting = self.awaiting(node);
+        if awaiting.clone().next().is_some() {
             let mut fuller = usage.clone();
-            for pod in pods {
+            for pod in awaiting.clone() {
                 fuller.add(&pod.shape);
                 self.filters.iter_mut().for_each(|(_, filter)| filter.add(node, &pod.class, &pod.shape));
             }
             let verdict = check(&self.filters, node, &fuller);
-            for pod in pods {
+            for pod in awaiting {
                 self.filters.iter_mut().for_each(|(_, filter)| filter.remove(node, &pod.class, &pod.shape));
             }
             if verdict.is_some() {
@@ -131,6 +122,13 @@ impl<'a> Evaluation<'a> {
             }
         }
         check(&self.filters, node, usage)
+    }
+
+    /// The pods that wait for room on a node and are at least as important as this one.
+    fn awaiting(&self, node: NodeId) -> impl Iterator<Item = &'a Pod> + Clone + use<'a> {
+        let Cycle { snapshot, pod } = self.cycle;
+        let pods = self.nominated.map_or(&[][..], |nominated| nominated.on(snapshot.node_name(node)));
+        pods.iter().map(|other| &**other).filter(move |other| other.priority >= pod.priority && !other.is(pod))
     }
 
     /// What went wrong while nodes were judged, if anything did.

@@ -1,17 +1,17 @@
 //! Pods that have made room on a node and wait for it: the room is kept from pods that are less important.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machinery::Str;
 
+use crate::hash::Map;
 use crate::pod::{Pod, PodId};
 
 /// Who waits for which node.
 #[derive(Clone, Debug, Default)]
 pub struct Nominated {
-    by_node: BTreeMap<Str, Vec<Arc<Pod>>>,
-    node_of: BTreeMap<PodId, Str>,
+    by_node: Map<Str, Vec<Arc<Pod>>>,
+    node_of: Map<PodId, Str>,
 }
 
 impl Nominated {
@@ -38,8 +38,13 @@ impl Nominated {
         self.node_of.get(&id)
     }
 
-    /// The nodes that are waited for, with those who wait.
-    pub fn iter(&self) -> impl Iterator<Item = (&Str, &[Arc<Pod>])> {
-        self.by_node.iter().map(|(node, pods)| (node, pods.as_slice()))
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.by_node.is_empty()
+    }
+
+    /// Those who wait for a node.
+    pub fn on(&self, node: &str) -> &[Arc<Pod>] {
+        self.by_node.get(node).map_or(&[], Vec::as_slice)
     }
 }
