@@ -1,5 +1,6 @@
 //! Objects in the version that a client speaks and in the one that is stored: by functions, or by a definition's webhook.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use api::kind::{Kind, Version};
@@ -57,10 +58,10 @@ pub async fn served(state: &State, kind: &Kind, version: &Version, object: Value
 }
 
 /// An object as it is to be stored.
-pub async fn kept(state: &State, kind: &Kind, object: &Value) -> Result<Value, Status> {
+pub async fn kept<'o>(state: &State, kind: &Kind, object: &'o Value) -> Result<Cow<'o, Value>, Status> {
     match stored_version(kind) {
-        Some(version) if kind.is_custom() => served(state, kind, version, object.clone()).await,
-        _ => Ok(object.clone()),
+        Some(version) if kind.is_custom() => served(state, kind, version, object.clone()).await.map(Cow::Owned),
+        _ => Ok(Cow::Borrowed(object)),
     }
 }
 

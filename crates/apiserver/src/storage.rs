@@ -33,6 +33,8 @@ pub enum Unreadable {
     NotAnObject,
 }
 
+/// Most objects are no longer.
+const BYTES_LIKELY: usize = 4096;
 /// What the head of every object ends with.
 const METADATA: &[u8] = b"\"metadata\":{";
 
@@ -85,37 +87,39 @@ pub fn expires(kind: &Kind) -> bool {
 
 /// Writes an object down.
 pub fn encode(object: &Value) -> Bytes {
-    let mut out = Vec::with_capacity(1024);
+    const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
+    let mut out = Vec::with_capacity(BYTES_LIKELY);
     out.push(b'{');
     let fields = object.as_object();
-    for key in ["apiVersion", "kind", "metadata"] {
-        let Some(value) = fields.and_then(|fields| fields.get(key)) else { continue };
-        field(&mut out, key);
-        match value {
-            Value::Object(metadata) if key == "metadata" => {
-                let mut metadata = metadata.clone();
-                metadata.remove("resourceVersion");
-                metadata.remove("selfLink");
-                out.extend(json::to_vec(&Value::Object(metadata)));
+    for key in HEAD {
+        match fields.and_then(|fields| fields.get(key)) {
+            Some(Value::Object(metadata)) if key == "metadata" => {
+                name(&mut out, key);
+                out.push(b'{');
+                let kept = metadata.iter().filter(|(key, _)| !matches!(*key, "resourceVersion" | "selfLink"));
+                kept.for_each(|(key, value)| field(&mut out, key, value));
+                out.push(b'}');
             }
-            value => out.extend(json::to_vec(value)),
+            Some(value) => field(&mut out, key, value),
+            None => {}
         }
     }
-    for (key, value) in fields.into_iter().flat_map(machinery::Object::iter) {
-        if !matches!(key, "apiVersion" | "kind" | "metadata") {
-            field(&mut out, key);
-            out.extend(json::to_vec(value));
-        }
-    }
+    let rest = fields.into_iter().flat_map(machinery::Object::iter).filter(|(key, _)| !HEAD.contains(key));
+    rest.for_each(|(key, value)| field(&mut out, key, value));
     out.push(b'}');
     Bytes::from(out)
 }
 
-fn field(out: &mut Vec<u8>, key: &str) {
-    if out.len() > 1 {
+fn field(out: &mut Vec<u8>, key: &str, value: &Value) {
+    name(out, key);
+    json::write(value, out);
+}
+
+fn name(out: &mut Vec<u8>, key: &str) {
+    if out.last() != Some(&b'{') {
         out.push(b',');
     }
-    out.extend(json::to_vec(&Value::from(key)));
+    json::write(&Value::from(key), out);
     out.push(b':');
 }
 
@@ -146,6 +150,11 @@ pub fn served_form(bytes: Bytes) -> Result<(Bytes, usize), Unreadable> {
     let bytes = encode(&decode(&bytes, 0)?);
     let head = head(&bytes).ok_or(Unreadable::NotAnObject)?;
     Ok((bytes, head))
+}
+
+/// Whether bytes are such as [`encode`] writes.
+pub fn is_encoded(bytes: &[u8]) -> bool {
+    head(bytes).is_some()
 }
 
 /// Where the metadata of bytes that [`encode`] wrote begins.

@@ -72,6 +72,15 @@ pub struct Current {
     pub object: Value,
     /// Its revision.
     pub revision: Revision,
+    /// How it is written down, unless that is another object in another version.
+    written: Option<Bytes>,
+}
+
+impl Current {
+    /// Whether an object that is written down as these bytes is the same.
+    fn is(&self, bytes: &Bytes) -> bool {
+        self.written.as_ref().map_or_else(|| storage::encode(&self.object) == *bytes, |written| written == bytes)
+    }
 }
 
 /// Does what a request asks.
@@ -272,7 +281,8 @@ impl Call<'_> {
         if kind.is_custom() {
             object = conversion::read(&self.state, kind, self.version(), object).await?;
         }
-        Ok(Some(Current { object, revision, stale }))
+        let written = (!kind.is_custom() && storage::is_encoded(&value)).then_some(value);
+        Ok(Some(Current { object, revision, stale, written }))
     }
 
     fn not_found(&self, name: &str) -> Status {

@@ -83,8 +83,13 @@ fn text(json: &[u8]) -> Cow<'_, str> {
 /// Writes a value on one line.
 pub fn to_vec(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    write_with(value, &mut serde_json::Serializer::with_formatter(&mut out, Compact));
+    write(value, &mut out);
     out
+}
+
+/// Writes a value on one line behind what is there.
+pub fn write(value: &Value, out: &mut Vec<u8>) {
+    write_with(value, &mut serde_json::Serializer::with_formatter(out, Compact));
 }
 
 /// Writes a value on one line.

@@ -10,6 +10,8 @@
 
 pub mod review;
 
+use std::borrow::Cow;
+
 use api::kind::{Keeping, Kind, Shape, Version};
 use machinery::apply::{FieldSet, Versions, zero};
 use machinery::{Schema, Str, Value, defaulting, pruning};
@@ -37,6 +39,17 @@ pub fn from_stored(object: &mut Value, kind: &Kind, version: &Version) {
         (convert.from_stored)(object);
     }
     set_api_version(object, &kind.gvk(&version.name).api_version());
+}
+
+/// The same of an object that stays as it is: a copy only if it is in another version.
+pub fn in_request<'o>(object: &'o Value, kind: &Kind, version: &Version) -> Cow<'o, Value> {
+    let is_there = object.str_at(&["apiVersion"]) == Some(kind.gvk(&version.name).api_version().as_str());
+    if is_there && version.convert.is_none() {
+        return Cow::Borrowed(object);
+    }
+    let mut object = object.clone();
+    from_stored(&mut object, kind, version);
+    Cow::Owned(object)
 }
 
 /// Makes a custom resource one of another version, of which it keeps what that has. No webhook is asked: where one

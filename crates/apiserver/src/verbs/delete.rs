@@ -80,7 +80,7 @@ async fn delete(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<
             match planned {
                 Plan::Keep => return Ok(Outcome::Going(current.object)),
                 Plan::Mark(object) => {
-                    if storage::encode(&object) == storage::encode(&current.object) {
+                    if current.is(&storage::encode(&object)) {
                         return Ok(Outcome::Going(object));
                     }
                     let kept = conversion::kept(&call.state, kind, &object).await?;

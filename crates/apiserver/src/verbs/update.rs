@@ -11,7 +11,7 @@ use machinery::{Value, apply};
 use registry::admission::webhooks::write_options;
 use registry::admission::{Attributes, Effect, Operation};
 use registry::body::{self, Received};
-use registry::conversion::{from_stored, to_stored};
+use registry::conversion::{in_request, to_stored};
 use registry::options::{WriteKind, WriteOptions};
 use registry::{deletion, scale, write};
 
@@ -60,8 +60,7 @@ pub async fn retry(
 ) -> Result<Value, Status> {
     for attempt in 1.. {
         let now = now();
-        let mut live = current.object.clone();
-        from_stored(&mut live, &call.kind, call.version());
+        let live = in_request(&current.object, &call.kind, call.version());
         let made = make(&live, now)?;
         call.state.see_own_writes().await?;
         let Prepared { object, claims, effects, mut warnings } =
@@ -184,15 +183,19 @@ async fn submit(
     // What changes nothing but the time of a manager is no change.
     apply::keep_times(&current.object, &mut object);
     let ends = deletion::ends(&call.kind, &object, &current.object);
-    if options.dry_run || (!ends && !current.stale && storage::encode(&object) == storage::encode(&current.object)) {
+    let bytes = storage::encode(&object);
+    if options.dry_run || (!ends && !current.stale && current.is(&bytes)) {
         return Ok(Some(object));
     }
     let key = call.state.layout.key(&call.kind, call.namespace(), &call.resource.name);
     let mut txn = if ends {
         storage::remove(key, current.revision)
     } else {
-        let kept = conversion::kept(&call.state, &call.kind, &object).await?;
-        storage::replace(key, storage::encode(&kept), current.revision)
+        let value = match conversion::kept(&call.state, &call.kind, &object).await? {
+            Cow::Borrowed(_) => bytes,
+            Cow::Owned(kept) => storage::encode(&kept),
+        };
+        storage::replace(key, value, current.revision)
     };
     txn = call.state.lease(&call.kind, call.state.layout.along(txn, effects)).await?;
     let releases = claims::releases(&call.kind, &current.object);

@@ -201,31 +201,36 @@ impl Write<'_> {
     /// Settles the owners of an object that is about to be written as `new`, by anything but an apply. Without `live`
     /// it is created.
     pub fn update(&self, live: Option<&Value>, mut new: Value) -> Result<Value, Error> {
-        let mut owners = self.inherited_owners(live, &new);
+        let owners = self.inherited_owners(live, &new);
         clear(&mut new);
-        let exists = live.is_some_and(|live| live.str_at(&["metadata", "uid"]).is_some_and(|uid| !uid.is_empty()));
-        // An object whose owners are not kept stays so until someone applies.
-        if !(owners.0.is_empty() && exists) {
-            let live = match live {
-                Some(live) => Cow::Owned(without_owners(live)),
-                None => Cow::Owned(self.versions.empty(self.api_version)),
-            };
-            owners = self.take_changes(owners, &live, &new)?;
-        }
-        owners.write(&mut new);
+        self.updated_owners(owners, live, &new)?.write(&mut new);
         Ok(new)
     }
 
     /// [`update`](Self::update), for the server: where owners cannot be settled the object keeps those it had.
-    pub fn update_or_keep(&self, live: Option<&Value>, new: Value) -> Value {
-        self.update(live, new.clone()).unwrap_or_else(|_| {
-            let mut new = new;
-            clear(&mut new);
-            if let Some(kept) = live.and_then(|live| live.at(&["metadata", "managedFields"])) {
-                set_owners(&mut new, kept.clone());
+    pub fn update_or_keep(&self, live: Option<&Value>, mut new: Value) -> Value {
+        let owners = self.inherited_owners(live, &new);
+        clear(&mut new);
+        match self.updated_owners(owners, live, &new) {
+            Ok(owners) => owners.write(&mut new),
+            Err(_) => {
+                if let Some(kept) = live.and_then(|live| live.at(&["metadata", "managedFields"])) {
+                    set_owners(&mut new, kept.clone());
+                }
             }
-            new
-        })
+        }
+        new
+    }
+
+    /// The owners after an update to `new`, which names none.
+    fn updated_owners(&self, owners: Owners, live: Option<&Value>, new: &Value) -> Result<Owners, Error> {
+        let exists = live.is_some_and(|live| live.str_at(&["metadata", "uid"]).is_some_and(|uid| !uid.is_empty()));
+        // An object whose owners are not kept stays so until someone applies.
+        if owners.0.is_empty() && exists {
+            return Ok(owners);
+        }
+        let live = live.map_or_else(|| self.versions.empty(self.api_version), without_owners);
+        self.take_changes(owners, &live, new)
     }
 
     /// The owners that an update starts from. A client may change them, or do away with them by an empty list or a
