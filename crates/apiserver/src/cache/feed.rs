@@ -48,8 +48,11 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), seale
                 continue;
             }
         };
-        for found in &batch.changes {
-            take(cache, layout, found);
+        let mut touched: Vec<Arc<Shelf>> = Vec::new();
+        for shelf in batch.changes.iter().filter_map(|found| take(cache, layout, found)) {
+            if !touched.iter().any(|have| Arc::ptr_eq(have, &shelf)) {
+                touched.push(shelf);
+            }
         }
         // A batch without a revision of its own must not set the cache back.
         cache.reached.send_if_modified(|reached| {
@@ -57,6 +60,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), seale
             *reached = (*reached).max(batch.revision);
             moved
         });
+        touched.iter().for_each(|shelf| shelf.tell());
     }
 }
 
@@ -94,13 +98,15 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
     Ok(())
 }
 
-fn take(cache: &Cache, layout: &Layout, found: &Found) {
+/// Takes in a change, and gives the shelf that it came to.
+fn take(cache: &Cache, layout: &Layout, found: &Found) -> Option<Arc<Shelf>> {
     let shelves = cache.shelves.read().expect("no holder panics");
-    let Some((prefix, key)) = below(layout, found).and_then(|key| split(&shelves, key)) else { return };
+    let (prefix, key) = below(layout, found).and_then(|key| split(&shelves, key))?;
     let shelf = &shelves[prefix];
     let (entry, object) = entry(shelf, key, found).unzip();
     object.into_iter().for_each(|object| cache.changed(object));
     shelf.change(key, entry, found.revision);
+    Some(shelf.clone())
 }
 
 /// The prefix of the kind that a key below the root belongs to, and the rest. A prefix has one part or two.

@@ -23,6 +23,8 @@ pub struct Shelf {
     inner: RwLock<Inner>,
     selectable: Vec<Selectable>,
     filled: watch::Sender<bool>,
+    /// Told when something happened here: whoever watches one kind is not woken for the others.
+    moved: watch::Sender<()>,
     /// The edition of the kind; 0 once a custom kind is no longer served from here.
     edition: watch::Sender<u64>,
 }
@@ -54,6 +56,7 @@ impl Shelf {
             inner: RwLock::default(),
             selectable: kind.selectable.clone(),
             filled: watch::Sender::new(false),
+            moved: watch::Sender::new(()),
             edition: watch::Sender::new(kind.edition),
         }
     }
@@ -128,6 +131,16 @@ impl Shelf {
         Ok(inner.changes.range(from..).take(BATCH_MAX).cloned().collect())
     }
 
+    /// Tells whenever there are changes, or everything began anew.
+    pub fn follow(&self) -> watch::Receiver<()> {
+        self.moved.subscribe()
+    }
+
+    /// Wakes those who follow.
+    pub(super) fn tell(&self) {
+        self.moved.send_replace(());
+    }
+
     /// Begins anew with what the store has at `revision`.
     pub(super) fn reset(&self, entries: BTreeMap<Str, Arc<Entry>>, revision: Revision) {
         let mut inner = self.inner.write().expect("no holder panics");
@@ -135,6 +148,7 @@ impl Shelf {
         *inner = Inner { entries, entry_bytes, floor: revision, revision, ..Inner::default() };
         drop(inner);
         self.filled.send_replace(true);
+        self.tell();
     }
 
     /// Waits until what the store has is here.

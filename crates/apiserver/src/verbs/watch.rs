@@ -146,7 +146,8 @@ impl Watching {
     }
 
     async fn stream(&mut self, initial: Option<bool>, name: Option<&str>, end: Instant) -> Result<(), Gone> {
-        let mut reached = self.state.cache.follow();
+        let (shelf, edition) = (self.shelf.clone(), self.kind.edition);
+        let mut moved = shelf.follow();
         if let Some(marked) = initial {
             self.send_all(name).await?;
             if marked && self.bookmarks {
@@ -155,25 +156,27 @@ impl Watching {
         }
         let mut bookmark_at = Instant::now() + BOOKMARK_EVERY;
         let mut ending = pin!(self.state.ending());
-        let (shelf, edition) = (self.shelf.clone(), self.kind.edition);
         loop {
-            let now = *reached.borrow_and_update();
+            // Before anything is read: what comes meanwhile is told once more.
+            moved.mark_unchanged();
+            let now = self.state.cache.reached();
             // Asked first: what came to the shelf before it passed to another edition is sent. Then the client is to come
             // again, since objects may look otherwise.
             let goes_on = shelf.is_of(edition);
             if !self.send_changes(name, now).await? || !goes_on {
                 return Ok(());
             }
+            if self.bookmarks && Instant::now() >= bookmark_at {
+                self.send_bookmark(false).await?;
+                bookmark_at = Instant::now() + BOOKMARK_EVERY;
+            }
             let until = if self.bookmarks { end.min(bookmark_at) } else { end };
             tokio::select! {
-                changed = timeout_at(until, reached.changed()) => match changed {
-                    Ok(Ok(())) => {}
+                changed = timeout_at(until, moved.changed()) => match changed {
                     Ok(Err(_)) => return Ok(()),
                     Err(_) if Instant::now() >= end => return Ok(()),
-                    Err(_) => {
-                        self.send_bookmark(false).await?;
-                        bookmark_at = Instant::now() + BOOKMARK_EVERY;
-                    }
+                    // There are changes, or it is time for a bookmark once all that came before it is sent.
+                    Ok(Ok(())) | Err(_) => {}
                 },
                 () = self.pieces.closed() => return Err(Gone),
                 () = shelf.passed_from(edition) => {}
