@@ -1,6 +1,5 @@
 //! The kinds that are served now, found by what a URL names.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::kind::Kind;
@@ -8,7 +7,8 @@ use api::kind::Kind;
 /// The kinds that are served now.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    by_plural: BTreeMap<(String, String), Arc<Kind>>,
+    /// Sorted by plural name and group, of which each is there once.
+    by_plural: Vec<Arc<Kind>>,
     /// All rows, in the order of discovery.
     pub kinds: Vec<Arc<Kind>>,
 }
@@ -26,14 +26,18 @@ pub enum Found {
 impl Table {
     /// A table of these rows.
     pub fn new(kinds: Vec<Arc<Kind>>) -> Self {
-        let by_plural = kinds.iter().map(|kind| ((kind.group.to_string(), kind.plural.to_string()), kind.clone()));
-        Self { by_plural: by_plural.collect(), kinds }
+        let mut by_plural = kinds.clone();
+        by_plural.sort_by(|a, b| place(a).cmp(&place(b)));
+        // Of several rows of one name the last counts.
+        by_plural.reverse();
+        by_plural.dedup_by(|a, b| place(a) == place(b));
+        by_plural.reverse();
+        Self { by_plural, kinds }
     }
 
     /// What a group, version and plural name lead to.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Found {
-        let key = (group.to_owned(), plural.to_owned());
-        match self.by_plural.get(&key).filter(|kind| kind.version(version).is_some_and(|version| version.served)) {
+        match self.kind(group, plural).filter(|kind| kind.version(version).is_some_and(|version| version.served)) {
             Some(kind) => Found::Kind(kind.clone()),
             None if self.has_group(group) => Found::NotServed,
             None => Found::NoGroup,
@@ -42,10 +46,16 @@ impl Table {
 
     /// The row of a resource, in whatever version.
     pub fn kind(&self, group: &str, plural: &str) -> Option<&Arc<Kind>> {
-        self.by_plural.get(&(group.to_owned(), plural.to_owned()))
+        let found = self.by_plural.binary_search_by(|kind| place(kind).cmp(&(plural, group)));
+        found.ok().map(|at| &self.by_plural[at])
     }
 
     fn has_group(&self, group: &str) -> bool {
         self.kinds.iter().any(|kind| kind.group == group && kind.versions.iter().any(|version| version.served))
     }
+}
+
+/// What a row is found by: its plural name says more than its group.
+fn place(kind: &Kind) -> (&str, &str) {
+    (&kind.plural, &kind.group)
 }

@@ -1,16 +1,16 @@
 //! Who will be told of a write: how many watch a collection, a namespace of it, or one object.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
 
 use registry::route::Resource;
 
-/// The watches that run, counted by what they watch.
+/// The watches that run, counted by what they watch, and sorted by it: every write asks.
 #[derive(Clone, Default)]
-pub struct Watchers(Arc<Mutex<BTreeMap<Watched, u32>>>);
+pub struct Watchers(Arc<Mutex<Vec<(Watched, u32)>>>);
 
-/// Group, plural name, namespace and name; empty for all.
-type Watched = (String, String, String, String);
+/// Plural name, group, namespace and name; empty for all.
+type Watched = [String; 4];
 
 /// A watch that runs; it is no longer counted when this is dropped.
 pub struct Watching {
@@ -21,43 +21,48 @@ pub struct Watching {
 impl Watchers {
     /// Counts a watch.
     pub fn begin(&self, resource: &Resource) -> Watching {
-        let watched = watched(resource, &resource.namespace, &resource.name);
-        *self.0.lock().expect("no holder panics").entry(watched.clone()).or_default() += 1;
+        let watched = place(resource, &resource.namespace, &resource.name).map(str::to_owned);
+        let mut counts = self.0.lock().expect("no holder panics");
+        match counts.binary_search_by(|(have, _)| have.cmp(&watched)) {
+            Ok(at) => counts[at].1 += 1,
+            Err(at) => counts.insert(at, (watched.clone(), 1)),
+        }
         Watching { watchers: self.clone(), watched }
     }
 
     /// How many watches see a write.
     pub fn interested(&self, resource: &Resource) -> u32 {
         let counts = self.0.lock().expect("no holder panics");
-        if counts.is_empty() {
-            return 0;
-        }
-        let mut places = vec![watched(resource, "", "")];
+        let count = |namespace: &str, name: &str| {
+            let wanted = place(resource, namespace, name);
+            let found = counts.binary_search_by(|(have, _)| order(have, &wanted));
+            found.map_or(0, |at| counts[at].1)
+        };
         let (namespace, name) = (resource.namespace.as_str(), resource.name.as_str());
-        if !namespace.is_empty() {
-            places.push(watched(resource, namespace, ""));
-        }
-        if !name.is_empty() {
-            places.push(watched(resource, namespace, name));
-        }
-        places.iter().filter_map(|place| counts.get(place)).sum()
+        let in_namespace = if namespace.is_empty() { 0 } else { count(namespace, "") };
+        let by_name = if name.is_empty() { 0 } else { count(namespace, name) };
+        count("", "") + in_namespace + by_name
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
         let mut counts = self.watchers.0.lock().expect("no holder panics");
-        if let Some(count) = counts.get_mut(&self.watched) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.watched);
+        if let Ok(at) = counts.binary_search_by(|(have, _)| have.cmp(&self.watched)) {
+            counts[at].1 -= 1;
+            if counts[at].1 == 0 {
+                counts.remove(at);
             }
         }
     }
 }
 
-fn watched(resource: &Resource, namespace: &str, name: &str) -> Watched {
-    (resource.group.clone(), resource.plural.clone(), namespace.to_owned(), name.to_owned())
+fn place<'r>(resource: &'r Resource, namespace: &'r str, name: &'r str) -> [&'r str; 4] {
+    [&resource.plural, &resource.group, namespace, name]
+}
+
+fn order(have: &Watched, wanted: &[&str; 4]) -> Ordering {
+    have.iter().map(String::as_str).cmp(wanted.iter().copied())
 }
 
 #[cfg(test)]
