@@ -275,13 +275,17 @@ impl Object {
         &mut self.entries
     }
 
-    /// Where `key` is. Of few entries most differ in the length of their keys, which is quicker to see than their order.
+    /// Where `key` is. Most keys of an object differ in their length or their last letter, which is quicker to see than their order.
     fn find(&self, key: &str) -> Option<usize> {
-        const FEW: usize = 8;
+        const FEW: usize = 32;
         if self.entries.len() > FEW {
             return self.position(key).ok();
         }
-        self.entries.iter().position(|(have, _)| have.as_str() == key)
+        let key = key.as_bytes();
+        self.entries.iter().position(|(have, _)| {
+            let have = have.as_bytes();
+            have.len() == key.len() && have.last() == key.last() && have == key
+        })
     }
 
     /// Where `key` is, or belongs.
