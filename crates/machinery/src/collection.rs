@@ -169,15 +169,17 @@ impl<T> Collection<T> {
         let old = self.entries.insert(Shared(Arc::clone(&entry))).map(|shared| shared.0);
         for (by, index) in self.index_by.iter().zip(&mut self.indexes) {
             let new_values = (by.values)(&entry.key, &entry.value);
-            if let Some(old) = &old {
-                for gone in (by.values)(&old.key, &old.value) {
-                    if !new_values.contains(&gone) {
-                        index.remove(|have| have.place(&gone, &old.key));
-                    }
-                }
+            let old_values = old.as_ref().map_or_else(Vec::new, |old| (by.values)(&old.key, &old.value));
+            for gone in old_values.iter().filter(|value| !new_values.contains(value)) {
+                index.remove(|have| have.place(gone, &entry.key));
             }
             for value in new_values {
-                index.insert(Pointer { value: value.as_str().into(), entry: Arc::clone(&entry) });
+                // Most objects stay where they were found.
+                let place = |have: &Pointer<T>| have.place(&value, &entry.key);
+                let stays = old_values.contains(&value) && index.update(place, |it| it.entry = Arc::clone(&entry));
+                if !stays {
+                    index.insert(Pointer { value: value.as_str().into(), entry: Arc::clone(&entry) });
+                }
             }
         }
         old

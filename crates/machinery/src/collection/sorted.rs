@@ -92,6 +92,14 @@ impl<E: Ordered> Sorted<E> {
         None
     }
 
+    /// Changes an item in a way that leaves it where it is. False if there is none.
+    pub fn update(&mut self, probe: impl Fn(&E) -> Ordering, change: impl FnOnce(&mut E)) -> bool {
+        let Some(at) = self.chunk_of(&probe) else { return false };
+        let Ok(place) = self.chunks[at].binary_search_by(&probe) else { return false };
+        change(&mut Arc::make_mut(&mut Arc::make_mut(&mut self.chunks)[at])[place]);
+        true
+    }
+
     pub fn remove(&mut self, probe: impl Fn(&E) -> Ordering) -> Option<E> {
         let at = self.chunk_of(&probe)?;
         let place = self.chunks[at].binary_search_by(&probe).ok()?;
