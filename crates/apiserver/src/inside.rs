@@ -5,6 +5,7 @@ use std::sync::Arc;
 use auth::User;
 use bytes::Bytes;
 use client::{Client, InProcess, Settings, Transport, transport};
+use futures_util::FutureExt;
 use http::Request;
 use http_body_util::Full;
 
@@ -18,7 +19,7 @@ pub fn transport(state: Arc<State>, user: Option<User>) -> Arc<dyn Transport> {
     Arc::new(InProcess::new(peer, move |mut request: Request<Bytes>| {
         let peer = request.extensions_mut().remove::<Peer>().unwrap_or_default();
         let answer = life::serve(Arc::clone(&state), peer, request.map(Full::new));
-        async move { answer.await.map(transport::body) }
+        answer.map(|answer| answer.map(transport::body))
     }))
 }
 
