@@ -55,7 +55,7 @@ pub struct Observed<'a> {
     set: &'a Value,
     controlled: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
-    /// Pods of other ReplicaSets of the same owner: the nodes they are on count when pods must go.
+    /// Pods of all ReplicaSets of the same owner, if some must go: then the nodes they are on count.
     kin: Vec<&'a Value>,
     refusal: Option<&'a Refusal>,
 }
@@ -76,13 +76,15 @@ impl<K: Kind> Controller for Replicas<K> {
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
         let set = cache.get(K::READS[0], key)?;
         let meta = Meta::of(set);
-        let kin = meta.controller().into_iter().flat_map(|owner| {
+        let controlled: Vec<&Value> = cache.controlled_by("pods", meta.uid()).collect();
+        let may_go = usize::try_from(replicas(set)).is_ok_and(|wanted| controlled.len() > wanted);
+        let kin = meta.controller().filter(|_| may_go).into_iter().flat_map(|owner| {
             let siblings = cache.controlled_by(K::READS[0], owner.uid());
             siblings.flat_map(|set| cache.controlled_by("pods", Meta::of(set).uid()))
         });
         Some(Observed {
             set,
-            controlled: cache.controlled_by("pods", meta.uid()).collect(),
+            controlled,
             orphans: cache.orphans("pods", &key.namespace).collect(),
             kin: kin.collect(),
             refusal: cache.refusal(),
