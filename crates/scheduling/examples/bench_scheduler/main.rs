@@ -1,14 +1,16 @@
 //! How fast pods get their nodes through the API server: decisions, bindings, events and what the watches show of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use client::cache::Notices;
+use client::cache::{self, Notices, Reader, Source};
 use client::{Client, Target, WriteOptions};
 use driver::Caches;
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
+use http_body_util::BodyExt;
 use machinery::{Key, Resource, Value, value};
 use reconcile::kinds;
 use scheduling::events::Recorder;
@@ -18,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: sys::Allocator = sys::Allocator;
 
 /// Requests at once while nodes and pods are made.
 const AT_ONCE: usize = 64;
@@ -29,6 +31,7 @@ const HOST: &str = "kubernetes.io/hostname";
 
 #[tokio::main]
 async fn main() {
+    sys::make_room();
     // A word of its name is enough to have one shape measured alone.
     let word = std::env::args().nth(1).unwrap_or_default();
     println!("the whole path: store, API server, scheduler and bindings in one process");
@@ -78,27 +81,22 @@ fn shapes() -> Vec<(&'static str, usize, Value)> {
 
 /// Pods that are there before the scheduler is: what it does alone, beside others that are there before them.
 async fn bound(name: &str, nodes: usize, pods: usize, spec: &Value, others: Vec<Value>) {
-    let cluster = Cluster::start(&[&kinds::PODS, &kinds::NODES]).await;
+    let cluster = Cluster::start(&[]).await;
     let client = cluster.admin();
     create(&client, &kinds::NODES, (0..nodes).map(node)).await;
-    cluster.until(&kinds::NODES, "made", |all| all.len() == nodes).await;
     let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
         "value": 1000});
     create(&client, &kinds::PRIORITY_CLASSES, std::iter::once(class)).await;
-    let all_pods = others.len() + pods;
     create(&client, &kinds::PODS, others.into_iter()).await;
     create(&client, &kinds::PODS, (0..pods).map(|number| pod("pod", number, spec))).await;
-    cluster.until(&kinds::PODS, "made", |all| all.len() == all_pods).await;
-    let placed = Placed::count(&cluster);
-    let start = Instant::now();
+    let measured = Measured::begin(&client).await;
     let _scheduler = schedule(&client);
-    placed.reach(pods).await;
-    told(&format!("{name}, {pods} pods on {nodes} nodes"), pods, start);
+    measured.end(&format!("{name}, {pods} pods on {nodes} nodes"), pods).await;
 }
 
 /// A Deployment from its creation until every pod has its node.
 async fn deployment(nodes: u32, replicas: usize) {
-    let cluster = Cluster::start(&[&kinds::PODS]).await;
+    let cluster = Cluster::start(&[]).await;
     let client = cluster.admin();
     let settings = Settings { nodes, prefix: "n".to_owned(), size: Size::default() };
     let _nodes = Nodes::start(client.clone(), settings).await.expect("nodes are registered");
@@ -108,46 +106,85 @@ async fn deployment(nodes: u32, replicas: usize) {
     let object = value!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"replicas": (i64::try_from(replicas).expect("few")), "selector": {"matchLabels": {"app": "web"}}, "template": template}});
-    let placed = Placed::count(&cluster);
-    let start = Instant::now();
+    let measured = Measured::begin(&client).await;
     cluster.create(&kinds::DEPLOYMENTS, &object).await;
-    placed.reach(replicas).await;
-    told(&format!("a Deployment of {replicas} pods created and bound on {nodes} hollow nodes"), replicas, start);
+    measured.end(&format!("a Deployment of {replicas} pods created and bound on {nodes} hollow nodes"), replicas).await;
 }
 
-/// How many pods have their node, as the watch tells.
-struct Placed {
+/// What happens from here on: how many pods get their node, as a watch tells, by how many requests.
+struct Measured {
+    client: Client,
+    requests: BTreeMap<String, u64>,
     number: Arc<AtomicUsize>,
     changed: Arc<Notify>,
     _notices: Notices,
+    _pods: Reader<Value>,
+    _watch: JoinSet<()>,
+    start: Instant,
 }
 
-impl Placed {
-    fn count(cluster: &Cluster) -> Self {
+impl Measured {
+    async fn begin(client: &Client) -> Self {
         let (number, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let source = Source::all(client.clone(), kinds::PODS.clone());
+        let (reflector, pods) = cache::lean(source, cache::Settings::default(), Vec::new());
+        let mut watch = JoinSet::new();
+        watch.spawn(reflector.run());
+        pods.synced().await.expect("the server lives");
         let notices = Notices::new(NOTICES_MAX);
         let (counted, tell) = (Arc::clone(&number), Arc::clone(&changed));
         let has_node = |pod: &Value| pod.str_at(&["spec", "nodeName"]).is_some_and(|name| !name.is_empty());
-        cluster.reader(&kinds::PODS).subscribe(&notices, move |change, _| {
-            if change.new.is_some_and(has_node) && !change.old.is_some_and(has_node) {
+        pods.subscribe(&notices, move |change, _| {
+            // Those that had their node when they were first seen do not count.
+            if change.new.is_some_and(has_node) && change.old.is_some_and(|old| !has_node(old)) {
                 counted.fetch_add(1, Ordering::SeqCst);
                 tell.notify_one();
             }
         });
-        // Those that had their node before were told of at once, and do not count.
-        number.store(0, Ordering::SeqCst);
-        Self { number, changed, _notices: notices }
+        let requests = requests(client).await;
+        let (client, start) = (client.clone(), Instant::now());
+        Self { client, requests, number, changed, _notices: notices, _pods: pods, _watch: watch, start }
     }
 
-    async fn reach(&self, wanted: usize) {
-        while self.number.load(Ordering::SeqCst) < wanted {
+    async fn end(&self, what: &str, pods: usize) {
+        while self.number.load(Ordering::SeqCst) < pods {
             self.changed.notified().await;
         }
+        let seconds = self.start.elapsed().as_secs_f64();
+        println!("{what}: {seconds:.2} s, {:.0} pods/s", pods as f64 / seconds);
+        let before = |what: &str| self.requests.get(what).copied().unwrap_or(0);
+        let made = requests(&self.client).await.into_iter().map(|(what, count)| (count - before(&what), what));
+        let mut made: Vec<_> = made.filter(|(count, _)| *count * 100 >= pods as u64).collect();
+        made.sort_unstable_by(|a, b| b.cmp(a));
+        let made: Vec<String> = made.into_iter().map(|(count, what)| format!("{count} {what}")).collect();
+        println!("  requests: {}", made.join(", "));
     }
 }
 
+/// How many requests the server has answered, by what they asked and how it went.
+async fn requests(client: &Client) -> BTreeMap<String, u64> {
+    let request = http::Request::get("/metrics").body(bytes::Bytes::new()).expect("a path");
+    let answer = client.raw(request).await.expect("it is answered").into_body();
+    let text = answer.collect().await.expect("it is whole").to_bytes();
+    let mut all = BTreeMap::new();
+    for line in String::from_utf8_lossy(&text).lines() {
+        let Some((labels, count)) =
+            line.strip_prefix("apiserver_request_total{").and_then(|rest| rest.rsplit_once("} "))
+        else {
+            continue;
+        };
+        let label = |name: &str| {
+            let rest = labels.split(',').find_map(|label| label.strip_prefix(name)?.strip_prefix("=\""));
+            rest.unwrap_or_default().trim_end_matches('"')
+        };
+        let what = format!("{} {} {} {}", label("verb"), label("resource"), label("subresource"), label("code"));
+        *all.entry(what).or_default() += count.parse::<u64>().unwrap_or(0);
+    }
+    all
+}
+
 fn schedule(client: &Client) -> JoinSet<()> {
-    let caches = Caches::start(client, &client::cache::Settings::default(), Shell::reads()).expect("kinds that exist");
+    let caches = Caches::start(client, &cache::Settings::default(), Shell::reads()).expect("kinds that exist");
     let (recorder, sending) = Recorder::new(client.clone(), "bench");
     let config = scheduling::Config {
         profiles: vec![scheduler::Profile::default()],
@@ -205,9 +242,4 @@ fn pod(prefix: &str, number: usize, spec: &Value) -> Value {
 fn evictable(number: usize, nodes: usize) -> Value {
     let node = format!("node-{}", number % nodes);
     pod("low", number, &value!({"nodeName": node, "cpu": "900m", "terminationGracePeriodSeconds": 0}))
-}
-
-fn told(what: &str, pods: usize, start: Instant) {
-    let seconds = start.elapsed().as_secs_f64();
-    println!("{what}: {seconds:.2} s, {:.0} pods/s", pods as f64 / seconds);
 }
