@@ -119,7 +119,7 @@ fn name(out: &mut Vec<u8>, key: &str) {
     if out.last() != Some(&b'{') {
         out.push(b',');
     }
-    json::write(&Value::from(key), out);
+    json::write_string(key, out);
     out.push(b':');
 }
 

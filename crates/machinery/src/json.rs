@@ -2,6 +2,7 @@
 //! floats are printed as Go prints them.
 
 mod parse;
+mod write;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -89,7 +90,12 @@ pub fn to_vec(value: &Value) -> Vec<u8> {
 
 /// Writes a value on one line behind what is there.
 pub fn write(value: &Value, out: &mut Vec<u8>) {
-    write_with(value, &mut serde_json::Serializer::with_formatter(out, Compact));
+    write::value(value, out);
+}
+
+/// Writes a string, such as the key of an entry, in quotes behind what is there.
+pub fn write_string(text: &str, out: &mut Vec<u8>) {
+    write::string(text, out);
 }
 
 /// Writes a value on one line.
@@ -101,7 +107,8 @@ pub fn to_string(value: &Value) -> String {
 pub fn to_string_pretty(value: &Value) -> String {
     let mut out = Vec::with_capacity(256);
     let layout = Pretty(serde_json::ser::PrettyFormatter::with_indent(b"    "));
-    write_with(value, &mut serde_json::Serializer::with_formatter(&mut out, layout));
+    let mut pretty = serde_json::Serializer::with_formatter(&mut out, layout);
+    value.serialize(&mut pretty).expect("writing a tree into memory cannot fail");
     String::from_utf8(out).expect("JSON of a tree of strings is UTF-8")
 }
 
@@ -135,18 +142,6 @@ pub fn number(float: f64) -> Option<Value> {
     float.is_finite().then_some(if whole { Value::Int(float as i64) } else { Value::Float(float) })
 }
 
-fn write_with<W: io::Write, F: serde_json::ser::Formatter>(value: &Value, out: &mut serde_json::Serializer<W, F>) {
-    value.serialize(out).expect("writing a tree into memory cannot fail");
-}
-
-struct Compact;
-
-impl serde_json::ser::Formatter for Compact {
-    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        write!(writer, "{}", format_float(value))
-    }
-}
-
 struct Pretty(serde_json::ser::PrettyFormatter<'static>);
 
 macro_rules! delegate {
@@ -159,7 +154,7 @@ macro_rules! delegate {
 
 impl serde_json::ser::Formatter for Pretty {
     fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        Compact.write_f64(writer, value)
+        write!(writer, "{}", format_float(value))
     }
 
     delegate! {

@@ -66,7 +66,9 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn new(text: &'a str) -> Self {
-        Self { text, at: 0, entries: Vec::new(), items: Vec::new(), repeated: Vec::new() }
+        /// As many as most objects have open at once.
+        const LIKELY: usize = 32;
+        Self { text, at: 0, entries: Vec::with_capacity(LIKELY), items: Vec::new(), repeated: Vec::new() }
     }
 
     /// The next value; none if nothing but white space is left.
@@ -344,7 +346,7 @@ fn take<T>(stack: &mut Vec<T>, start: usize) -> Vec<T> {
 
 /// Marks the first of eight bytes that is a quote, a backslash or a control character by its highest bit. Marks above
 /// the first one mean nothing: a borrow may have carried into them.
-const fn special(eight: u64) -> u64 {
+pub(super) const fn special(eight: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
     const fn zero(bytes: u64) -> u64 {
