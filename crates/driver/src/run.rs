@@ -45,9 +45,9 @@ pub struct Driver {
     pub manager: String,
 }
 
-/// How long a key rests, in times that its decision took, so that it takes at most a tenth of a processor; decisions that take less
-/// than this are not worth it, and nobody should wait longer than that.
-const REST: u32 = 9;
+/// How long a key rests, in times that its decision took, so that it takes at most a twentieth of a processor; decisions that take
+/// less than this are not worth it, and nobody should wait longer than that.
+const REST: u32 = 19;
 const REST_FROM: Duration = Duration::from_millis(1);
 const REST_MAX: Duration = Duration::from_millis(100);
 
