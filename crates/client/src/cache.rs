@@ -188,6 +188,11 @@ impl<T> Reader<T> {
         self.shared.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// One object as it is now, which costs less than to take the state for it.
+    pub fn get(&self, key: &Key) -> Option<Arc<Entry<T>>> {
+        self.shared.state.read().unwrap_or_else(PoisonError::into_inner).objects.entry(key).cloned()
+    }
+
     /// How far the cache is now.
     pub fn progress(&self) -> Progress {
         self.progress.borrow().clone()

@@ -279,7 +279,7 @@ fn revision(object: &Value) -> u64 {
 }
 
 fn cached(caches: &Arc<Caches>, key: &Key) -> Option<Value> {
-    caches.reader(Kind::ResourceClaims.name())?.snapshot().objects.get(key).cloned()
+    caches.reader(Kind::ResourceClaims.name())?.get(key).map(|entry| entry.value.clone())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client::cache::Reader;
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
 use driver::{Caches, clock};
+use machinery::collection::Entry;
 use machinery::meta::Meta;
 use machinery::{Key, Str, Value, value};
 use reconcile::kinds;
@@ -71,8 +72,8 @@ impl Executor {
 
     async fn announce(&self, pod: &Pod, node: &Str) -> Option<Value> {
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
-        let object = self.object(&key).filter(|object| Meta::of(object).uid() == pod.uid)?;
-        let told = write(&self.client, &object, None, &Nomination::Set(node.clone())).await;
+        let entry = self.entry(&key).filter(|entry| Meta::of(&entry.value).uid() == pod.uid)?;
+        let told = write(&self.client, &entry.value, None, &Nomination::Set(node.clone())).await;
         told.inspect_err(|error| tracing::debug!(pod = %key, %error, "the node of a pod could not be announced")).ok()
     }
 
@@ -183,19 +184,19 @@ impl Executor {
 
     /// Takes their nomination from those that were outbid, and evicts the victims, all at once.
     async fn preempt(&self, pod: &Pod, preemption: &Preemption) -> Result<(), Error> {
-        for object in preemption.outbid.iter().filter_map(|key| self.object(key)) {
-            let cleared = patch_status(&self.client, &object, None, &Nomination::Set(Str::default())).await;
+        for other in preemption.outbid.iter().filter_map(|key| self.entry(key)) {
+            let cleared = patch_status(&self.client, &other.value, None, &Nomination::Set(Str::default())).await;
             if let Err(error) = cleared {
-                tracing::warn!(pod = %Key::of(&object), %error, "a nomination could not be taken back");
+                tracing::warn!(pod = %other.key, %error, "a nomination could not be taken back");
             }
         }
         let condition = Condition::preempted(&pod.scheduler_name);
         let mut going = JoinSet::new();
         for victim in &preemption.victims {
-            let Some(object) = self.victim(victim) else { continue };
+            let Some(entry) = self.victim(victim) else { continue };
             let note = format!("Preempted by pod {} on node {}", pod.uid, preemption.node);
             let occurrence = Occurrence {
-                regarding: reference(&object),
+                regarding: reference(&entry.value),
                 related: Some(self.reference(pod)),
                 kind: "Normal",
                 reason: "Preempted",
@@ -205,7 +206,7 @@ impl Executor {
             };
             let (client, events, condition) = (self.client.clone(), self.events.clone(), condition.clone());
             going.spawn(async move {
-                evict(&client, &object, &condition).await?;
+                evict(&client, &entry.value, &condition).await?;
                 events.record(occurrence);
                 Ok(())
             });
@@ -218,14 +219,14 @@ impl Executor {
     }
 
     /// A victim as it is now; `None` if it goes already.
-    fn victim(&self, victim: &Victim) -> Option<Value> {
-        let object = self.object(&Key::new(victim.namespace.clone(), victim.name.clone()))?;
-        (!Meta::of(&object).is_deleting()).then_some(object)
+    fn victim(&self, victim: &Victim) -> Option<Arc<Entry<Value>>> {
+        let entry = self.entry(&Key::new(victim.namespace.clone(), victim.name.clone()))?;
+        (!Meta::of(&entry.value).is_deleting()).then_some(entry)
     }
 
     async fn write_status(&self, key: &Key, uid: &str, condition: Option<&Condition>, nomination: &Nomination) {
-        let Some(object) = self.object(key).filter(|object| Meta::of(object).uid() == uid) else { return };
-        if let Err(error) = patch_status(&self.client, &object, condition, nomination).await {
+        let Some(entry) = self.entry(key).filter(|entry| Meta::of(&entry.value).uid() == uid) else { return };
+        if let Err(error) = patch_status(&self.client, &entry.value, condition, nomination).await {
             tracing::warn!(pod = %key, %error, "the status of a pod could not be written");
         }
     }
@@ -236,10 +237,9 @@ impl Executor {
     }
 
     fn reference(&self, pod: &Pod) -> Value {
-        let pods = self.pods.snapshot().objects;
-        let object = pods.get(&Key::new(pod.class.namespace.clone(), pod.name.clone()));
-        match object.filter(|object| Meta::of(object).uid() == pod.uid) {
-            Some(object) => reference(object),
+        let entry = self.entry(&Key::new(pod.class.namespace.clone(), pod.name.clone()));
+        match entry.filter(|entry| Meta::of(&entry.value).uid() == pod.uid) {
+            Some(entry) => reference(&entry.value),
             None => value!({
                 "apiVersion": "v1", "kind": "Pod", "namespace": (pod.class.namespace.as_str()),
                 "name": (pod.name.as_str()), "uid": (pod.uid.as_str()),
@@ -247,8 +247,8 @@ impl Executor {
         }
     }
 
-    fn object(&self, key: &Key) -> Option<Value> {
-        self.pods.snapshot().objects.get(key).cloned()
+    fn entry(&self, key: &Key) -> Option<Arc<Entry<Value>>> {
+        self.pods.get(key)
     }
 }
 

@@ -333,7 +333,7 @@ fn tls(config: &TlsConfig) -> Result<Tls, base64::DecodeError> {
 }
 
 fn cached(caches: &Arc<Caches>, kind: Kind, key: &Key) -> Option<Value> {
-    caches.reader(kind.name())?.snapshot().objects.get(key).cloned()
+    caches.reader(kind.name())?.get(key).map(|entry| entry.value.clone())
 }
 
 #[cfg(test)]

@@ -113,5 +113,5 @@ async fn wait(caches: &Arc<Caches>, claims: &[&Key], node: &Str) -> Result<(), S
 }
 
 fn cached(caches: &Arc<Caches>, kind: &str, key: &Key) -> Option<Value> {
-    caches.reader(kind)?.snapshot().objects.get(key).cloned()
+    caches.reader(kind)?.get(key).map(|entry| entry.value.clone())
 }
