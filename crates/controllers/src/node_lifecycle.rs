@@ -52,11 +52,15 @@ impl Controller for NodeLifecycle {
     const READS: &'static [&'static str] = &["nodes", "leases.coordination.k8s.io", "pods"];
     const WRITES: &'static [&'static str] = &["nodes", "nodes/status", "pods/status", "events"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "nodes" => keys.push(Key::of(object)),
-            "pods" if pod::is_ready(object) => keys.push(Key::cluster(pod::node(object))),
+            // A pod is not to be ready on a node that is not; what becomes of the others is no matter of their node's.
+            "pods" if pod::is_ready(object) => {
+                let key = Key::cluster(pod::node(object));
+                keys.extend(cache.get("nodes", &key).filter(|node| ready(node) != "True").map(|_| key));
+            }
             "leases.coordination.k8s.io" if meta.namespace() == LEASES => keys.push(Key::cluster(meta.name())),
             _ => {}
         }

@@ -57,7 +57,12 @@ impl Controller for PodGc {
             keys.extend(pods.map(Key::of));
             return;
         }
-        keys.push(Key::of(object));
+        // Of all pods those count that go or have lost their node. Who has a node hears from the node when it goes.
+        let node = pod::node(object);
+        let lost = !node.is_empty() && cache.get("nodes", &Key::cluster(node)).is_none();
+        if lost || Meta::of(object).is_deleting() {
+            keys.push(Key::of(object));
+        }
         if pod::is_ended(object) {
             keys.push(everything());
         }

@@ -29,7 +29,11 @@ impl Controller for TaintEviction {
             "nodes" if sends_away(object).next().is_some() => {
                 keys.extend(cache.on_node("pods", Meta::of(object).name()).map(Key::of));
             }
-            "pods" if !pod::node(object).is_empty() => keys.push(Key::of(object)),
+            // Nor does a pod on such a node: it is told with the node's next taint.
+            "pods" => {
+                let node = cache.get("nodes", &Key::cluster(pod::node(object)));
+                keys.extend(node.filter(|node| sends_away(node).next().is_some()).map(|_| Key::of(object)));
+            }
             _ => {}
         }
     }
