@@ -223,6 +223,20 @@ mod tests {
     }
 
     #[test]
+    fn pods_are_looked_at_where_their_node_sends_some_away() {
+        let check = |taints: Value, expect: &[Key]| {
+            let world = world(taints, value!([]));
+            let mut keys = Vec::new();
+            let pod = world.get(&kinds::PODS, &Key::new("a", "p")).unwrap();
+            TaintEviction::concerns(&world.cache::<TaintEviction>(), "pods", pod, &mut keys);
+            assert_eq!(keys, expect);
+        };
+        check(value!([{"key": "x", "effect": "NoExecute"}]), &[Key::new("a", "p")]);
+        check(value!([{"key": "x", "effect": "NoSchedule"}]), &[]);
+        check(value!([]), &[]);
+    }
+
+    #[test]
     fn it_says_why_before_it_deletes() {
         let mut world = world(value!([{"key": "x", "effect": "NoExecute"}]), value!([]));
         settle::<TaintEviction>(&mut world, |_| false);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machinery::collection::Entry;
 use machinery::{Key, Value};
 
 use super::world::World;
@@ -117,14 +118,21 @@ fn run<C: Controller>(
     panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", C::NAME, world.log.join("\n"));
 }
 
-/// What the controller could be asked about: everything of its first kind, and whatever any object concerns.
+/// What the controller is asked about: whatever any object concerns. For the rest of its own kind there must be nothing to do,
+/// since nobody would ask.
 fn keys<C: Controller>(world: &World) -> BTreeSet<Key> {
     let cache = world.cache::<C>();
-    let mut keys: Vec<Key> = world.of(C::READS[0]).iter().map(|entry| entry.key.clone()).collect();
+    let mut keys = Vec::new();
     for kind in C::READS {
         world.of(kind).iter().for_each(|entry| C::concerns(&cache, kind, &entry.value, &mut keys));
     }
-    keys.into_iter().collect()
+    let keys: BTreeSet<Key> = keys.into_iter().collect();
+    for Entry { key, .. } in world.of(C::READS[0]).iter().map(|entry| &**entry).filter(|it| !keys.contains(&it.key)) {
+        let plan = checked_plan::<C>(world, key, None);
+        let is_done = plan.actions.is_empty() && plan.wake_at.is_none();
+        assert!(is_done, "{}: no object concerns {key}, for which there is something to do\n{plan}", C::NAME);
+    }
+    keys
 }
 
 fn checked_plan<C: Controller>(world: &World, key: &Key, memory: Option<&Value>) -> Plan {
@@ -152,21 +160,25 @@ mod tests {
     use crate::testing::kubelet;
     use crate::{Cache, kinds};
 
-    /// Keeps `count` pods for each config map; a careless one forgets that some are there already.
-    struct Copies<const CARELESS: bool>;
+    /// Keeps `count` pods for each config map; a careless one forgets that some are there already, a deaf one is never asked.
+    struct Copies<const CARELESS: bool, const DEAF: bool>;
 
     struct Observed<'a> {
         map: &'a Value,
         pods: Vec<&'a Value>,
     }
 
-    impl<const CARELESS: bool> Controller for Copies<CARELESS> {
+    impl<const CARELESS: bool, const DEAF: bool> Controller for Copies<CARELESS, DEAF> {
         type Observed<'a> = Observed<'a>;
         const NAME: &'static str = "copies";
         const READS: &'static [&'static str] = &["configmaps", "pods"];
         const WRITES: &'static [&'static str] = &["pods"];
 
-        fn concerns(_: &Cache, _: &str, _: &Value, _: &mut Vec<Key>) {}
+        fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+            if kind == "configmaps" && !DEAF {
+                keys.push(Key::of(object));
+            }
+        }
 
         fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
             let map = cache.get("configmaps", key)?;
@@ -192,12 +204,18 @@ mod tests {
 
     #[test]
     fn a_controller_that_looks_at_what_is_there_survives_interruption() {
-        obeys_laws::<Copies<false>>(&world(), kubelet);
+        obeys_laws::<Copies<false, false>>(&world(), kubelet);
+    }
+
+    #[test]
+    #[should_panic(expected = "no object concerns a/x")]
+    fn a_controller_that_nobody_asks_is_found_out() {
+        obeys_laws::<Copies<false, true>>(&world(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "settles differently")]
     fn a_controller_that_forgets_what_it_did_is_found_out() {
-        obeys_laws::<Copies<true>>(&world(), kubelet);
+        obeys_laws::<Copies<true, false>>(&world(), kubelet);
     }
 }
