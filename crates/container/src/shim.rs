@@ -113,9 +113,7 @@ impl Shim {
         let _ = nix::sys::prctl::set_name(c"knarr-shim");
         // A path of a socket is short; the directory's may be long.
         std::env::set_current_dir(dir)?;
-        let _ = fs::remove_file(SOCKET);
-        let listener = UnixListener::bind(SOCKET)?;
-        fs::set_permissions(SOCKET, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        let listener = sys::listen_own(Path::new(SOCKET))?;
         listener.set_nonblocking(true)?;
         Ok(Shim {
             dir: dir.to_owned(),

@@ -52,10 +52,10 @@ pub async fn serve(
     if let Some(dir) = socket.parent() {
         std::fs::create_dir_all(dir).map_err(failed)?;
     }
-    // A killed predecessor leaves its socket behind.
-    let _ = std::fs::remove_file(socket);
-    let listener = UnixListener::bind(socket).map_err(failed)?;
-    std::fs::set_permissions(socket, std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(failed)?;
+    // A killed predecessor leaves its socket behind, which is replaced.
+    let listener = sys::listen_own(socket).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = UnixListener::from_std(listener).map_err(failed)?;
     let streams = streaming::start(Arc::clone(&runtime)).await.map_err(ServeError::Streaming)?;
     let limited = RuntimeServiceServer::new(service::Runtime(Arc::clone(&runtime)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)

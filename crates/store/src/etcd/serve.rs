@@ -1,9 +1,7 @@
 //! Listening: gRPC and HTTP on the same ports, with or without TLS.
 
-use std::fs::Permissions;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -65,13 +63,9 @@ impl Endpoint {
     /// Opens a socket of this machine that only its owner may connect to. One that a process left there that died is replaced.
     pub fn open_own(path: &Path) -> Result<Self, ServeError> {
         let failed = |source| ServeError { address: path.display().to_string(), source };
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path).map_err(failed)?;
-        std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
-        Ok(Self { socket: Socket::Unix(listener), tls: None })
+        let listener = sys::listen_own(path).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { socket: Socket::Unix(UnixListener::from_std(listener).map_err(failed)?), tls: None })
     }
 
     /// The address, with the port that was given for port 0.
