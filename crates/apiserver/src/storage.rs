@@ -107,7 +107,8 @@ pub fn encode(object: &Value) -> Bytes {
     let rest = fields.into_iter().flat_map(machinery::Object::iter).filter(|(key, _)| !HEAD.contains(key));
     rest.for_each(|(key, value)| field(&mut out, key, value));
     out.push(b'}');
-    Bytes::from(out)
+    // It may be kept for long: without the room that is left.
+    Bytes::from(out.into_boxed_slice())
 }
 
 fn field(out: &mut Vec<u8>, key: &str, value: &Value) {
