@@ -10,7 +10,7 @@ use crate::{root, tidy};
 
 type Step = fn() -> anyhow::Result<()>;
 
-/// What everything that the steps build takes.
+/// A whole run builds 13 GiB on an empty disk; tests and what an earlier clone left take the rest.
 const ROOM_GIB: u64 = 24;
 
 /// Programs that tests run as peers, and the Debian packages that bring them.
@@ -101,6 +101,8 @@ fn make_room() -> anyhow::Result<()> {
         target.display()
     );
     cargo(&["clean"], &[])?;
+    // The folder itself went with it, and is asked how much room it has.
+    std::fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
     ensure!(free_gib()? >= ROOM_GIB, "{} GiB are free for {}, {ROOM_GIB} are needed", free_gib()?, target.display());
     Ok(())
 }
