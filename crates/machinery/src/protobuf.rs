@@ -40,18 +40,19 @@ pub fn encode_object(object: &Value, schema: Schema<'_>, out: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// Writes an event of a watch around an object that is in its envelope, framed by its length as watches are.
-pub fn watch_event(what: &str, object: &[u8]) -> Vec<u8> {
-    let mut raw = Vec::with_capacity(object.len() + 16);
-    wire::put_bytes(&mut raw, 1, object);
-    let mut event = Vec::with_capacity(raw.len() + 32);
-    wire::put_bytes(&mut event, 1, what.as_bytes());
-    wire::put_bytes(&mut event, 2, &raw);
-    let mut out = vec![0; 4];
-    Envelope { api_version: "v1", kind: "WatchEvent", raw: &event, ..Envelope::default() }.encode(&mut out);
-    let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX);
-    out[..4].copy_from_slice(&length.to_be_bytes());
-    out
+/// Encodes one frame of a protobuf watch stream: a 4-byte big-endian length and a bare `WatchEvent` message.
+///
+/// Only `object`, the embedded object, is in the `k8s\0` envelope. client-go rejects a stream in which the event itself has one.
+pub fn watch_frame(event_type: &str, object: &[u8]) -> Vec<u8> {
+    let mut raw_extension = Vec::with_capacity(object.len() + 8);
+    wire::put_bytes(&mut raw_extension, 1, object);
+    let mut frame = Vec::with_capacity(raw_extension.len() + 32);
+    frame.extend_from_slice(&[0; 4]);
+    wire::put_bytes(&mut frame, 1, event_type.as_bytes());
+    wire::put_bytes(&mut frame, 2, &raw_extension);
+    let length = u32::try_from(frame.len() - 4).expect("objects are limited to a few megabytes");
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    frame
 }
 
 #[cfg(test)]

@@ -426,7 +426,7 @@ impl Watching {
         if self.encoding == Encoding::Protobuf
             && let Some(inner) = as_protobuf(&object, None)
         {
-            return machinery::protobuf::watch_event(what, &inner).into();
+            return machinery::protobuf::watch_frame(what, &inner).into();
         }
         let mut event = Object::new();
         event.insert("type", what);

@@ -405,3 +405,9 @@ fn null_is_absence_and_unknown_fields_are_not_encoded() {
     assert_eq!(decoded(r#"{"quantity":1.5}"#)["quantity"], value!("1500m"));
     assert_eq!(decoded(r#"{"double":2}"#)["double"], value!(2));
 }
+
+#[test]
+fn a_watch_frame_is_a_bare_watch_event_after_its_length() {
+    let frame = watch_frame("ADDED", b"k8s\0xy");
+    assert_eq!(frame, b"\0\0\0\x11\x0a\x05ADDED\x12\x08\x0a\x06k8s\0xy");
+}
