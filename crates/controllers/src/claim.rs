@@ -22,34 +22,46 @@ pub fn claim<'a>(
     controlled: impl IntoIterator<Item = &'a Value>,
     orphans: impl IntoIterator<Item = &'a Value>,
 ) -> Claims<'a> {
-    let adopted = value!({"metadata": {"ownerReferences": [(reference(owner))]}});
-    claim_by(owner, selector, resource, controlled, orphans, &adopted)
+    claim_with_finalizer(owner, selector, resource, controlled, orphans, None)
 }
 
-/// The same, with what an orphan is given when it is adopted.
-pub fn claim_by<'a>(
+/// Like [`claim`]; adoption adds `finalizer` and release removes it, in the same patch as the owner reference.
+pub fn claim_with_finalizer<'a>(
     owner: &Value,
     selector: &Selector,
     resource: &Resource,
     controlled: impl IntoIterator<Item = &'a Value>,
     orphans: impl IntoIterator<Item = &'a Value>,
-    adopted: &Value,
+    finalizer: Option<&str>,
 ) -> Claims<'a> {
+    let adoption = || match finalizer {
+        Some(finalizer) => {
+            value!({"metadata": {"ownerReferences": [(reference(owner))], "finalizers": [finalizer]}})
+        }
+        None => value!({"metadata": {"ownerReferences": [(reference(owner))]}}),
+    };
+    let release = || {
+        let references = value!([{"$patch": "delete", "uid": (Meta::of(owner).uid())}]);
+        match finalizer {
+            Some(finalizer) => value!({"metadata": {
+                "ownerReferences": (references), "$deleteFromPrimitiveList/finalizers": [finalizer],
+            }}),
+            None => value!({"metadata": {"ownerReferences": (references)}}),
+        }
+    };
     let mut claims = Claims::default();
     let going = Meta::of(owner).is_deleting();
     for object in controlled {
         if selector.matches_object(object) {
             claims.owned.push(object);
         } else if !going && !Meta::of(object).is_deleting() {
-            let uid = Meta::of(owner).uid();
-            let released = value!({"metadata": {"ownerReferences": [{"$patch": "delete", "uid": uid}]}});
-            claims.actions.push(patch(resource, object, released));
+            claims.actions.push(patch(resource, object, release()));
         }
     }
     if !going {
         for object in orphans {
             if selector.matches_object(object) && !Meta::of(object).is_deleting() {
-                claims.actions.push(patch(resource, object, adopted.clone()));
+                claims.actions.push(patch(resource, object, adoption()));
             }
         }
     }

@@ -40,6 +40,8 @@ pub struct Observed<'a> {
     job: Option<&'a Value>,
     pods: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
+    /// The pod of the key's name, if it has the finalizer, no controller, and no Job that selects it.
+    stray: Option<&'a Value>,
 }
 
 impl Controller for Job {
@@ -50,28 +52,38 @@ impl Controller for Job {
 
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            "pods" => claim::concerned(object, "Job", cache.of("jobs.batch"), keys),
+            "pods" => {
+                claim::concerned(object, "Job", cache.of("jobs.batch"), keys);
+                if is_stray(object) {
+                    keys.push(Key::of(object));
+                }
+            }
             _ => keys.push(Key::of(object)),
         }
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
+        let stray = stray_pod(cache, key);
         let Some(job) = cache.get("jobs.batch", key) else {
             let of_job = |pod: &&Value| {
                 has_finalizer(pod)
                     && Meta::of(pod).controller().is_some_and(|it| it.kind() == "Job" && it.name() == key.name.as_str())
             };
             let left = cache.in_namespace("pods", &key.namespace).filter(of_job).collect();
-            return Some(Observed { job: None, pods: left, orphans: Vec::new() });
+            return Some(Observed { job: None, pods: left, orphans: Vec::new(), stray });
         };
         Some(Observed {
             job: Some(job),
             pods: cache.controlled_by("pods", Meta::of(job).uid()).collect(),
             orphans: cache.orphans("pods", &key.namespace).collect(),
+            stray,
         })
     }
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
+        if let Some(stray) = observed.stray {
+            return let_go(&[stray]);
+        }
         let Some(job) = observed.job else { return let_go(&observed.pods) };
         if job.str_at(&["spec", "managedBy"]).is_some_and(|by| by != MANAGED_BY) {
             return Plan::waiting("another controller runs it");
@@ -80,9 +92,8 @@ impl Controller for Job {
             return let_go(&observed.pods);
         }
         let Some(selector) = claim::selector(job) else { return Plan::waiting("the selector selects everything") };
-        let adopted = value!({"metadata": {"ownerReferences": [(claim::reference(job))], "finalizers": [FINALIZER]}});
         let (pods, orphans) = (observed.pods.iter().copied(), observed.orphans.iter().copied());
-        let claims = claim::claim_by(job, &selector, &kinds::PODS, pods, orphans, &adopted);
+        let claims = claim::claim_with_finalizer(job, &selector, &kinds::PODS, pods, orphans, Some(FINALIZER));
         if !claims.actions.is_empty() {
             return Plan { actions: claims.actions, ..Plan::default() };
         }
@@ -127,6 +138,25 @@ fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
     }
     plan.actions.extend(status::of(job, owned, &tally, finish, now));
     plan
+}
+
+/// Whether a pod has the finalizer of a Job and no controller.
+fn is_stray(pod: &Value) -> bool {
+    Meta::of(pod).controller().is_none() && has_finalizer(pod)
+}
+
+/// The pod of this key if it is stray and no Job is about to adopt it. Without a controller nothing else removes its finalizer, and
+/// neither the pod nor its namespace could ever be deleted.
+fn stray_pod<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
+    let pod = cache.get("pods", key).filter(|pod| is_stray(pod))?;
+    let adopts = |job: &Value| {
+        !is_finished(job)
+            && !Meta::of(job).is_deleting()
+            && !Meta::of(pod).is_deleting()
+            && claim::selector(job).is_some_and(|selector| selector.matches_object(pod))
+    };
+    let mut jobs = cache.in_namespace("jobs.batch", &key.namespace);
+    (!jobs.any(adopts)).then_some(pod)
 }
 
 /// Takes the finalizer off pods that nobody will count any more.

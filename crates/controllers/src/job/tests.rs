@@ -237,6 +237,30 @@ fn pods_of_a_job_that_is_gone_are_let_go() {
     assert!(world.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
 }
 
+#[test]
+fn a_released_pod_loses_the_finalizer_with_its_owner_reference() {
+    let mut world = doing("run", value!({}));
+    settle::<Job>(&mut world, nodes);
+    let released = world.of("pods").iter().next().unwrap().key.clone();
+    world.change(&kinds::PODS, &released, |pod| {
+        *pod = merge::apply(pod.take(), value!({"metadata": {"labels": {"job": "other"}}}));
+    });
+    settle::<Job>(&mut world, nodes);
+    assert_eq!(world.of("pods").len(), 2, "the Job replaces the pod it released");
+    let pods = world.of("pods");
+    let pod = pods.get(&released).unwrap();
+    assert!(Meta::of(pod).controller().is_none() && !has_finalizer(pod), "{pod:?}");
+}
+
+#[test]
+fn a_pod_without_a_controller_loses_the_finalizer() {
+    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    let stray = value!({"metadata": {"namespace": "a", "name": "stray", "finalizers": [FINALIZER]}});
+    world.add(&kinds::PODS, stray);
+    settle::<Job>(&mut world, nodes);
+    assert!(world.of("pods").iter().all(|entry| !has_finalizer(&entry.value)));
+}
+
 prop_compose! {
     fn arbitrary_world()(
         does in prop::sample::select(vec!["run", "succeed", "fail", "fail:42"]), indexed in any::<bool>(),
