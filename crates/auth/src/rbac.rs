@@ -152,24 +152,30 @@ impl Authorizer for Policy {
 }
 
 impl Binding {
-    /// Reads a RoleBinding or ClusterRoleBinding. A service account without a namespace is nobody.
+    /// Reads a RoleBinding or ClusterRoleBinding. A ServiceAccount without a namespace is in the namespace of its RoleBinding; in a
+    /// ClusterRoleBinding it grants nothing.
     pub fn from_object(object: &Value) -> Self {
+        let own_namespace = object.str_at(&["metadata", "namespace"]).unwrap_or_default();
         let subjects = object.get("subjects").and_then(Value::as_array).unwrap_or_default();
         Self {
             cluster_role: object.str_at(&["roleRef", "kind"]) == Some("ClusterRole"),
             role: object.str_at(&["roleRef", "name"]).unwrap_or_default().into(),
-            subjects: subjects.iter().filter_map(Subject::from_object).collect(),
+            subjects: subjects.iter().filter_map(|subject| Subject::from_object(subject, own_namespace)).collect(),
         }
     }
 }
 
 impl Subject {
-    fn from_object(subject: &Value) -> Option<Self> {
+    fn from_object(subject: &Value, binding_namespace: &str) -> Option<Self> {
         let name = subject.str_at(&["name"])?;
         match subject.str_at(&["kind"])? {
             "User" => Some(Self::User(name.into())),
             "Group" => Some(Self::Group(name.into())),
-            "ServiceAccount" => Some(Self::ServiceAccount(subject.str_at(&["namespace"])?.into(), name.into())),
+            "ServiceAccount" => {
+                let stated = subject.str_at(&["namespace"]).filter(|namespace| !namespace.is_empty());
+                let namespace = stated.unwrap_or(binding_namespace);
+                (!namespace.is_empty()).then(|| Self::ServiceAccount(namespace.into(), name.into()))
+            }
             _ => None,
         }
     }

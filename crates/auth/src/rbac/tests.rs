@@ -125,6 +125,22 @@ fn a_binding_that_is_gone_gives_nothing() {
 }
 
 #[test]
+fn a_service_account_without_a_namespace_is_in_the_namespace_of_its_role_binding() {
+    let subjects = |metadata: Value, subject: Value| {
+        let role = value!({"kind": "Role", "name": "r"});
+        Binding::from_object(&value!({"metadata": metadata, "roleRef": role, "subjects": [subject]})).subjects
+    };
+    let account = |namespace: &str| vec![Subject::ServiceAccount(namespace.into(), "sa".into())];
+    let unset = || value!({"kind": "ServiceAccount", "name": "sa"});
+    let empty = value!({"kind": "ServiceAccount", "name": "sa", "namespace": ""});
+    let other = value!({"kind": "ServiceAccount", "name": "sa", "namespace": "other"});
+    assert_eq!(subjects(value!({"namespace": "ns"}), unset()), account("ns"));
+    assert_eq!(subjects(value!({"namespace": "ns"}), empty), account("ns"));
+    assert_eq!(subjects(value!({"namespace": "ns"}), other), account("other"));
+    assert_eq!(subjects(value!({}), unset()), [], "a ClusterRoleBinding has no namespace");
+}
+
+#[test]
 fn what_is_wanted_is_covered_by_several_rules_together() {
     let check = |owned: &[Rule], wanted: Rule, expect: &[Rule]| {
         let owned: Vec<&Rule> = owned.iter().collect();
