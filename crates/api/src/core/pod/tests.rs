@@ -156,6 +156,12 @@ fn a_pod_goes_at_once_unless_a_node_has_it() {
 }
 
 #[test]
+fn a_negative_termination_grace_period_is_stored_as_one_second() {
+    let pod = pod(value!({"containers": [], "terminationGracePeriodSeconds": (-1)}));
+    assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], value!(1));
+}
+
+#[test]
 fn columns_say_why_a_pod_is_stuck() {
     let check = |status: Value, expect: [&str; 3]| {
         let pod = with(small(), &["status"], status);

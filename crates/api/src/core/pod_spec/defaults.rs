@@ -62,6 +62,10 @@ pub(crate) fn pod(spec: &mut Value) {
         }
     }
     unset(object, "enableServiceLinks", || true.into());
+    // Upstream stores 1 for a negative value in a pod, and leaves it alone in a template.
+    if object.get("terminationGracePeriodSeconds").and_then(Value::as_int).is_some_and(|seconds| seconds < 0) {
+        object.insert("terminationGracePeriodSeconds", 1);
+    }
     resources::default_pod_level(spec);
 }
 
