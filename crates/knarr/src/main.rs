@@ -67,7 +67,9 @@ fn cli() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true);
     COMMANDS.iter().fold(cli, |cli, command| {
-        cli.subcommand((command.arguments)(clap::Command::new(command.name).about(command.about)))
+        // A derived `Args` overwrites `about` with the doc comment of its struct, so the table's text is set last.
+        let subcommand = (command.arguments)(clap::Command::new(command.name));
+        cli.subcommand(subcommand.about(command.about).long_about(None))
     })
 }
 
@@ -87,6 +89,15 @@ mod tests {
     #[test]
     fn the_table_makes_a_sound_command_line() {
         cli().debug_assert();
+    }
+
+    #[test]
+    fn help_shows_the_description_of_every_command() {
+        let cli = cli();
+        for command in COMMANDS {
+            let shown = cli.find_subcommand(command.name).and_then(clap::Command::get_about).map(ToString::to_string);
+            assert_eq!(shown.as_deref(), Some(command.about), "{}", command.name);
+        }
     }
 
     #[test]
