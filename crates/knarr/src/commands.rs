@@ -4,8 +4,8 @@ use clap::ArgMatches;
 
 use crate::{
     agent, apiserver, certs, cni, controller_manager, convert, cri, dns, doctor, down, etcd, hello, hollow, image,
-    kubelet, local_path, members, metrics_server, network, node, pause, proxy, scheduler, server, shim, status, store,
-    token, trace, up,
+    kubelet, licenses, local_path, members, metrics_server, network, node, pause, proxy, scheduler, server, shim,
+    status, store, token, trace, up,
 };
 
 /// A command of the binary.
@@ -113,6 +113,12 @@ pub const COMMANDS: &[Command] = &[
         about: "The node's agent, with the runtime inside or another one's socket, with upstream's flags",
         arguments: kubelet::arguments,
         run: kubelet::run,
+    },
+    Command {
+        name: "licenses",
+        about: "Print the licences of the third-party software in this binary",
+        arguments: licenses::arguments,
+        run: licenses::run,
     },
     Command {
         name: "local-path",

@@ -21,6 +21,7 @@ mod hollow;
 mod image;
 mod join;
 mod kubelet;
+mod licenses;
 mod local_path;
 mod members;
 mod metrics_server;

@@ -1,12 +1,11 @@
 //! The gate: every step that a change must pass, in the order that tells soonest what is wrong.
 
-use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
-use crate::{root, tidy};
+use crate::process::{Package, cargo, install_missing, succeeds};
+use crate::{licenses, tidy};
 
 type Step = fn() -> anyhow::Result<()>;
 
@@ -14,7 +13,7 @@ type Step = fn() -> anyhow::Result<()>;
 const ROOM_GIB: u64 = 24;
 
 /// Programs that tests run as peers, and the Debian packages that bring them.
-const PACKAGES: &[(&str, &str)] = &[
+const PACKAGES: &[Package] = &[
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("busybox", "busybox-static"),
     ("cc", "gcc"),
@@ -41,9 +40,10 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     let steps: &[(&str, Step)] = &[
         // A disk that fills up makes a hundred tests fail, each in words of its own.
         ("room", make_room),
-        ("packages", install_missing),
+        ("packages", || install_missing(PACKAGES)),
         ("format", || cargo(&["fmt", "--all", "--check"], &[])),
         ("tidy", || tidy::run(&[])),
+        ("licenses", || licenses::run(&["--check".to_owned()])),
         ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])),
         ("docs", || {
             cargo(
@@ -104,46 +104,5 @@ fn make_room() -> anyhow::Result<()> {
     // The folder itself went with it, and is asked how much room it has.
     std::fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
     ensure!(free_gib()? >= ROOM_GIB, "{} GiB are free for {}, {ROOM_GIB} are needed", free_gib()?, target.display());
-    Ok(())
-}
-
-/// Installs the packages of programs that are not there, and says which.
-fn install_missing() -> anyhow::Result<()> {
-    let missing: BTreeSet<&str> =
-        PACKAGES.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    println!("installing Debian packages: {}", missing.iter().copied().collect::<Vec<_>>().join(" "));
-    exec("apt-get", &["update", "-qq"], &[])?;
-    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
-    install.extend(&missing);
-    exec("apt-get", &install, &[("DEBIAN_FRONTEND", "noninteractive")])
-}
-
-fn on_path(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
-}
-
-fn succeeds(program: &str, args: &[&str]) -> bool {
-    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
-}
-
-fn cargo(args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
-    exec("cargo", args, vars)
-}
-
-fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
-    let line = format!("{program} {}", args.join(" "));
-    println!("$ {line}");
-    let status = Command::new(program)
-        .args(args)
-        .envs(vars.iter().copied())
-        .current_dir(root())
-        .status()
-        .with_context(|| format!("cannot start `{line}`"))?;
-    if !status.success() {
-        bail!("`{line}` ended with {status}");
-    }
     Ok(())
 }

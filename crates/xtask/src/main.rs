@@ -5,6 +5,8 @@ mod bootstrap;
 mod catalogue;
 mod ci;
 mod fuzz;
+mod licenses;
+mod process;
 mod sim;
 mod tidy;
 
@@ -41,6 +43,11 @@ const TASKS: &[Task] = &[
         run: ci::run,
     },
     Task { name: "fuzz", about: "run the fuzz targets, each for a minute: [--seconds N] [target…]", run: fuzz::run },
+    Task {
+        name: "licenses",
+        about: "check dependencies against deny.toml and write THIRD_PARTY_LICENSES; --check compares it",
+        run: licenses::run,
+    },
     Task {
         name: "sim",
         about: "run the simulated store from many seeds: [--start SEED] [--seeds COUNT]",

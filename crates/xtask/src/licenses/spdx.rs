@@ -1,0 +1,119 @@
+//! SPDX licence expressions: `MIT OR (Apache-2.0 AND ISC)`, and the `/` of old manifests.
+
+use std::collections::BTreeSet;
+
+/// A licence expression.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Expression {
+    /// One licence, with its exception if it has one: `Apache-2.0 WITH LLVM-exception`.
+    License(String),
+    All(Vec<Expression>),
+    Any(Vec<Expression>),
+}
+
+impl Expression {
+    /// Parses an expression; nothing if it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let mut at = 0;
+        let expression = any(&words, &mut at)?;
+        (at == words.len()).then_some(expression)
+    }
+
+    /// The licences that comply with the expression and stand earliest in the list; nothing if no choice is allowed.
+    pub fn choose<'a>(&'a self, allowed: &[String]) -> Option<BTreeSet<&'a str>> {
+        match self {
+            Self::License(name) => allowed.contains(name).then(|| BTreeSet::from([name.as_str()])),
+            Self::All(parts) => {
+                parts.iter().map(|part| part.choose(allowed)).try_fold(BTreeSet::new(), |mut chosen, part| {
+                    chosen.extend(part?);
+                    Some(chosen)
+                })
+            }
+            Self::Any(parts) => {
+                let rank = |license: &str| allowed.iter().position(|allowed| allowed == license);
+                let worst = |chosen: &BTreeSet<&str>| chosen.iter().filter_map(|license| rank(license)).max();
+                parts.iter().filter_map(|part| part.choose(allowed)).min_by_key(worst)
+            }
+        }
+    }
+}
+
+fn any(words: &[&str], at: &mut usize) -> Option<Expression> {
+    let mut parts = vec![all(words, at)?];
+    while words.get(*at) == Some(&"OR") {
+        *at += 1;
+        parts.push(all(words, at)?);
+    }
+    Some(if parts.len() == 1 { parts.remove(0) } else { Expression::Any(parts) })
+}
+
+fn all(words: &[&str], at: &mut usize) -> Option<Expression> {
+    let mut parts = vec![one(words, at)?];
+    while words.get(*at) == Some(&"AND") {
+        *at += 1;
+        parts.push(one(words, at)?);
+    }
+    Some(if parts.len() == 1 { parts.remove(0) } else { Expression::All(parts) })
+}
+
+fn one(words: &[&str], at: &mut usize) -> Option<Expression> {
+    let word = *words.get(*at)?;
+    *at += 1;
+    match word {
+        "(" => {
+            let inner = any(words, at)?;
+            (words.get(*at) == Some(&")")).then(|| *at += 1)?;
+            Some(inner)
+        }
+        ")" | "AND" | "OR" | "WITH" => None,
+        name if words.get(*at) == Some(&"WITH") => {
+            let exception = *words.get(*at + 1)?;
+            *at += 2;
+            Some(Expression::License(format!("{name} WITH {exception}")))
+        }
+        name => Some(Expression::License(name.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expect: Option<&[&str]>) {
+        let allowed = ["Apache-2.0", "MIT", "ISC"].map(str::to_owned);
+        let expression = Expression::parse(text).unwrap();
+        let chosen = expression.choose(&allowed).map(|chosen| chosen.into_iter().collect::<Vec<_>>());
+        assert_eq!(chosen.as_deref(), expect, "{text}");
+    }
+
+    #[test]
+    fn of_several_choices_the_preferred_one_is_taken() {
+        check("MIT", Some(&["MIT"]));
+        check("MIT OR Apache-2.0", Some(&["Apache-2.0"]));
+        check("MIT/Apache-2.0", Some(&["Apache-2.0"]));
+        check("GPL-3.0 OR ISC", Some(&["ISC"]));
+        check("GPL-3.0", None);
+    }
+
+    #[test]
+    fn every_part_of_a_conjunction_must_be_allowed() {
+        check("ISC AND (MIT OR Apache-2.0)", Some(&["Apache-2.0", "ISC"]));
+        check("ISC AND GPL-3.0", None);
+        check("MIT OR ISC AND GPL-3.0", Some(&["MIT"]));
+    }
+
+    #[test]
+    fn an_exception_makes_another_licence() {
+        check("Apache-2.0 WITH LLVM-exception", None);
+        check("Apache-2.0 WITH LLVM-exception OR MIT", Some(&["MIT"]));
+    }
+
+    #[test]
+    fn what_is_no_expression_is_refused() {
+        for text in ["", "OR", "MIT OR", "(MIT", "MIT)", "MIT Apache-2.0", "MIT WITH"] {
+            assert_eq!(Expression::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Runs other programs from the workspace root and installs the Debian packages that bring them.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::root;
+
+/// A program, by name or absolute path, and the Debian package that contains it.
+pub type Package = (&'static str, &'static str);
+
+/// Installs the packages whose program is missing and prints their names.
+pub fn install_missing(packages: &[Package]) -> anyhow::Result<()> {
+    let missing: BTreeSet<&str> =
+        packages.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing Debian packages: {}", missing.iter().copied().collect::<Vec<_>>().join(" "));
+    exec("apt-get", &["update", "-qq"], &[])?;
+    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    install.extend(&missing);
+    exec("apt-get", &install, &[("DEBIAN_FRONTEND", "noninteractive")])
+}
+
+/// True if the program can be found in `PATH`, or exists if it is an absolute path.
+pub fn on_path(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+/// True if the program can be started and exits with 0; its output is dropped.
+pub fn succeeds(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs cargo; see [`exec`].
+pub fn cargo(args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
+    exec("cargo", args, vars)
+}
+
+/// Prints the command line and runs it in the workspace root. Fails unless it exits with 0.
+pub fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Result<()> {
+    let line = format!("{program} {}", args.join(" "));
+    println!("$ {line}");
+    let status = Command::new(program)
+        .args(args)
+        .envs(vars.iter().copied())
+        .current_dir(root())
+        .status()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed: {status}");
+    }
+    Ok(())
+}
