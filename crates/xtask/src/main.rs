@@ -9,6 +9,7 @@ mod licenses;
 mod process;
 mod sim;
 mod tidy;
+mod vm;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,11 @@ const TASKS: &[Task] = &[
         name: "tidy",
         about: "check the rules no compiler knows; --fix rewrites the generated lists",
         run: tidy::run,
+    },
+    Task {
+        name: "vm",
+        about: "boot Debian machines under qemu and check clusters on them: node, join, ha, reboot or all [--program FILE] [--fresh]",
+        run: vm::run,
     },
 ];
 

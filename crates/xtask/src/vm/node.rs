@@ -1,0 +1,232 @@
+//! One node under systemd on cgroup v2: what must not get out of a container, what deletion must not touch, what users must not read.
+
+use super::machine::Spec;
+use super::scenario::{Action, Scenario, Step};
+
+pub const SCENARIO: Scenario = Scenario {
+    name: "node",
+    about: "knarr up on one Debian 12 machine whose data directory is behind a symbolic link",
+    machines: &[Spec { name: "one", address: "10.99.0.1/24", memory_mib: 3072, clock_offset_seconds: 0 }],
+    steps: &[
+        Step::required("one", "Debian boots", Action::PowerOn),
+        Step::required(
+            "one",
+            "the machine has systemd, cgroup v2 alone and kernel 6.1",
+            Action::Run(
+                r#"
+                [ "$(cat /proc/1/comm)" = systemd ]
+                [ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ]
+                uname -r
+                case $(uname -r) in 6.1.*) ;; *) fail "another kernel" ;; esac
+                "#,
+                60,
+            ),
+        ),
+        Step::required("one", "knarr up, started by its own systemd unit, has a Ready node", Action::Run(UP, 600)),
+        Step::required(
+            "one",
+            "pods run, a Service answers, and its name resolves in a pod",
+            Action::Run(
+                r#"
+                busybox_image
+                kubectl create deployment web --image=knarr.local/hello --replicas=2 --port=8080
+                kubectl expose deployment web --port=80 --target-port=8080
+                kubectl rollout status deployment web --timeout=300s
+                within 60 curl -fsS --max-time 10 "http://$(kubectl get service web -o jsonpath={.spec.clusterIP})/"
+                within 60 kubectl exec deploy/web -- /knarr hello --ask http://web/
+                "#,
+                600,
+            ),
+        ),
+        Step::check(
+            "one",
+            "C3: a container that makes a device node of the root disk can neither read nor write it",
+            300,
+            DEVICES,
+        ),
+        Step::check("one", "C3: a device node from an image opens nothing", 300, DEVICE_FROM_IMAGE),
+        Step::check("one", "H6: deleting a pod leaves the content of its hostPath volume", 300, HOST_PATH),
+        Step::check(
+            "one",
+            "NFS: a volume of Debian's NFS server is written, read and unmounted, and keeps its content",
+            400,
+            NFS,
+        ),
+        Step::check("one", "H7: an unprivileged user reads nothing of a pod with secrets", 300, MODES),
+        Step::check("one", "the kernel log has at most one complaint about an overlay option", 30, KERNEL_LOG),
+        Step::check("one", "the log does not repeat warnings about cgroup controllers", 30, CGROUP_WARNINGS),
+        Step::check(
+            "one",
+            "H6: down --purge leaves the content of hostPath and NFS volumes, and nothing else",
+            400,
+            PURGE,
+        ),
+        Step::check(
+            "one",
+            "systemd's cgroup driver: pods are slices, containers are scopes with their limits",
+            900,
+            SYSTEMD_DRIVER,
+        ),
+    ],
+};
+
+const UP: &str = r#"
+mkdir -p /srv/disk/knarr
+ln -s /srv/disk/knarr /var/lib/knarr
+start_unit knarr up
+within 400 kubectl get --raw /readyz
+within 120 nodes_ready 1
+kubectl get nodes -o wide
+"#;
+
+/// `MKNOD` is among the default capabilities: what stops it is the device filter of the cgroup.
+const DEVICES: &str = r#"
+pod devices
+numbers=$(lsblk -dno MAJ:MIN /dev/vda | tr -d ' ')
+in_pod() { kubectl exec devices -- "$@"; }
+in_pod /bin/sh -c 'echo x >/dev/null && head -c 1 /dev/zero | wc -c'
+in_pod /bin/mknod /tmp/disk b ${numbers%:*} ${numbers#*:} || echo "mknod is refused"
+refused in_pod /bin/dd if=/tmp/disk of=/tmp/copy bs=512 count=1
+refused in_pod /bin/sh -c 'echo overwritten >>/tmp/disk && [ -b /tmp/disk ]'
+kubectl delete pod devices --wait
+"#;
+
+const DEVICE_FROM_IMAGE: &str = r#"
+numbers=$(lsblk -dno MAJ:MIN /dev/vda | tr -d ' ')
+mkdir -p /tmp/device/bin /tmp/device/tmp
+cp /bin/busybox /tmp/device/bin/dd
+cp /bin/busybox /tmp/device/bin/sleep
+mknod -m 0666 /tmp/device/disk b ${numbers%:*} ${numbers#*:}
+if ! knarr image build vm.local/device:1 /tmp/device; then
+    echo "the image is refused"
+    exit 0
+fi
+rm -rf /tmp/device
+kubectl apply -f - <<POD
+apiVersion: v1
+kind: Pod
+metadata: {name: image-device}
+spec:
+  terminationGracePeriodSeconds: 0
+  securityContext: {runAsUser: 1000, runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: main
+    image: vm.local/device:1
+    command: [/bin/sleep, "100000"]
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+POD
+kubectl wait --for=condition=Ready pod/image-device --timeout=180s
+refused kubectl exec image-device -- /bin/dd if=/disk of=/dev/null bs=512 count=1
+kubectl delete pod image-device --wait
+"#;
+
+const HOST_PATH: &str = r#"
+mkdir -p /srv/precious/below
+echo treasure >/srv/precious/file
+echo treasure >/srv/precious/below/file
+pod hostpath 'volumes: [{name: v, hostPath: {path: /srv/precious}}]' 'volumeMounts: [{name: v, mountPath: /v}]'
+kubectl exec hostpath -- /bin/cat /v/below/file
+kubectl delete pod hostpath --wait
+within 60 sh -c '! grep -q precious /proc/self/mountinfo'
+cat /srv/precious/file /srv/precious/below/file
+"#;
+
+const NFS: &str = r#"
+mkdir -p /srv/nfs
+echo from-the-server >/srv/nfs/file
+echo '/srv/nfs 10.99.0.1(rw,no_root_squash,no_subtree_check,fsid=1)' >/etc/exports
+systemctl start nfs-server.service
+pod nfs 'volumes: [{name: v, nfs: {server: 10.99.0.1, path: /srv/nfs}}]' 'volumeMounts: [{name: v, mountPath: /v}]'
+grep ' nfs4\? ' /proc/mounts
+[ "$(kubectl exec nfs -- /bin/cat /v/file)" = from-the-server ]
+kubectl exec nfs -- /bin/sh -c 'echo from-the-pod >/v/answer'
+[ "$(cat /srv/nfs/answer)" = from-the-pod ]
+kubectl delete pod nfs --wait
+within 60 sh -c '! grep -q " nfs4\? " /proc/mounts'
+cat /srv/nfs/file /srv/nfs/answer
+"#;
+
+/// Files of any kind below the data directory, and what a node keeps elsewhere.
+const MODES: &str = r#"
+kubectl create secret generic password --from-literal=password=hunter2-hunter2
+pod secrets 'volumes: [{name: v, secret: {secretName: password}}]' \
+    'volumeMounts: [{name: v, mountPath: /v}], env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: password, key: password}}}]'
+as_user() { setpriv --reuid=user --regid=user --clear-groups "$@"; }
+places="/var/lib/knarr/ /srv/disk/knarr/ /var/log/pods/ /var/log/containers/ /run/knarr/"
+for place in $places; do
+    if as_user ls "$place" >/dev/null 2>&1; then
+        echo "can be listed: $place"
+    fi
+done
+readable=$(as_user find -L $places -type f -readable 2>/dev/null | head -n 20 || true)
+[ -z "$readable" ] || fail "can be read:
+$readable"
+setuid=$(as_user find -L $places -type f -perm /6000 -executable 2>/dev/null | head -n 20 || true)
+[ -z "$setuid" ] || fail "can be executed with another user's rights:
+$setuid"
+as_user grep -rl hunter2-hunter2 $places 2>/dev/null && fail "the secret can be read"
+# Should the data directory ever be opened, every file that has the secret is still for root alone.
+open=$(grep -rl hunter2-hunter2 /srv/disk/knarr /var/log/pods /run/knarr 2>/dev/null |
+    while read -r file; do find "$file" -perm /077 -exec stat -c '%a %n' {} +; done)
+[ -z "$open" ] || fail "files with the secret are open to others:
+$open"
+kubectl delete pod secrets --wait
+stat -c '%a %n' /srv/disk/knarr
+"#;
+
+const KERNEL_LOG: &str = r#"
+count=$(dmesg | grep -c 'overlayfs: unrecognized mount option' || true)
+echo "$count lines"
+[ "$count" -le 1 ] || fail "$(dmesg | grep overlayfs | tail -n 5)"
+"#;
+
+const CGROUP_WARNINGS: &str = r#"
+count=$(grep -c -E 'WARN.*(rdma|misc)' /var/lib/knarr/knarr.log || true)
+echo "$count lines"
+[ "$count" -le 2 ] || fail "$(grep -E 'WARN.*(rdma|misc)' /var/lib/knarr/knarr.log | tail -n 5)"
+"#;
+
+const PURGE: &str = r#"
+mkdir -p /srv/precious/below
+echo treasure | tee /srv/precious/file >/srv/precious/below/file
+pod keeps 'volumes: [{name: v, hostPath: {path: /srv/precious}}, {name: n, nfs: {server: 10.99.0.1, path: /srv/nfs}}]' \
+    'volumeMounts: [{name: v, mountPath: /v}, {name: n, mountPath: /n}]'
+systemctl disable --now --quiet knarr.service
+knarr down --purge
+cat /srv/precious/file /srv/precious/below/file /srv/nfs/file
+left=$(ls -A /srv/disk/knarr 2>/dev/null || true)
+[ -z "$left" ] || fail "left in the data directory: $left"
+! grep knarr /proc/self/mountinfo || fail "mounts are left"
+! find /sys/fs/cgroup -type d -name 'kubepods*' | grep . || fail "cgroups are left"
+"#;
+
+const SYSTEMD_DRIVER: &str = r#"
+rm -f /var/lib/knarr
+start_unit knarr up --kubelet-arg cgroup-driver=systemd
+within 400 kubectl get --raw /readyz
+within 120 nodes_ready 1
+busybox_image
+pod limited '' 'resources: {limits: {memory: 64Mi, cpu: 500m}}'
+systemctl list-units --plain --no-legend 'kubepods*' | grep slice
+container=$(kubectl get pod limited -o jsonpath='{.status.containerStatuses[0].containerID}' | sed 's,.*//,,')
+process=$(pgrep -f '/bin/sleep 100000' | head -n 1)
+group=/sys/fs/cgroup$(cut -d: -f3 /proc/$process/cgroup)
+scope=$(basename $group)
+echo "$group"
+case $group in *kubepods.slice/*.slice/*$container*.scope*) ;; *) fail "container $container is not in a scope of its own" ;; esac
+[ "$(systemctl show -P ActiveState $scope)" = active ]
+[ "$(systemctl show -P MemoryMax $scope)" = 67108864 ] || fail "MemoryMax of $scope is $(systemctl show -P MemoryMax $scope)"
+[ "$(cat $group/memory.max)" = 67108864 ]
+[ "$(cat $group/cpu.max)" = '50000 100000' ]
+# What systemd does not know of it undoes whenever it reads its units again.
+systemctl daemon-reload
+[ "$(cat $group/memory.max)" = 67108864 ] || fail "daemon-reload removed the memory limit"
+[ "$(cat $group/cpu.max)" = '50000 100000' ] || fail "daemon-reload removed the CPU limit"
+[ -z "$(kubectl exec limited -- /bin/dd if=/dev/zero of=/dev/null bs=1 count=1 2>/dev/null)" ]
+systemctl restart knarr.service
+within 200 kubectl get --raw /readyz
+[ -d /proc/$process ] || fail "the container ended with the restart of knarr"
+kubectl delete pod limited --wait
+[ ! -d $group ] || fail "$group is left"
+[ "$(systemctl show -P ActiveState $scope)" = inactive ]
+"#;
