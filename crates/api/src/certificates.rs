@@ -4,6 +4,7 @@ pub mod certificate_signing_request;
 pub mod cluster_trust_bundle;
 pub mod pem;
 pub mod pod_certificate_request;
+pub mod request;
 
 use machinery::field::Error;
 use machinery::{At, Errors, go, names};

@@ -4,10 +4,7 @@ use aws_lc_rs::digest;
 use machinery::Str;
 use machinery::time::Time;
 use x509_parser::certificate::X509Certificate;
-use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME, Oid};
-use x509_parser::prelude::FromDer;
-use x509_parser::x509::X509Name;
 
 use crate::User;
 use crate::user::CREDENTIAL_ID;
@@ -62,8 +59,8 @@ impl Subject {
         check_validity(&parsed, now)?;
         let uid_type = Oid::from(UID).map_err(|_| Error::Malformed)?;
         let (common_names, organizations) =
-            (values(&parsed, &OID_X509_COMMON_NAME), values(&parsed, &OID_X509_ORGANIZATION_NAME));
-        let uids = values(&parsed, &uid_type);
+            (values(&parsed, &OID_X509_COMMON_NAME)?, values(&parsed, &OID_X509_ORGANIZATION_NAME)?);
+        let uids = values(&parsed, &uid_type)?;
         let uid = match uids.as_slice() {
             [] => Str::default(),
             [uid] if uid.is_empty() => return Err(Error::EmptyUid),
@@ -86,14 +83,6 @@ impl Subject {
     }
 }
 
-/// The organizations in the subject of a certificate request in PEM; none if it is not one.
-pub fn request_organizations(pem: &[u8]) -> Option<Vec<Str>> {
-    let (_, block) =
-        x509_parser::pem::parse_x509_pem(pem).ok().filter(|(_, block)| block.label == "CERTIFICATE REQUEST")?;
-    let (_, request) = X509CertificationRequest::from_der(&block.contents).ok()?;
-    Some(named(&request.certification_request_info.subject, &OID_X509_ORGANIZATION_NAME))
-}
-
 fn check_validity(certificate: &X509Certificate<'_>, now: Time) -> Result<(), Error> {
     let validity = certificate.validity();
     let [from, until] = [validity.not_before, validity.not_after].map(|at| Time::from_unix(at.timestamp(), 0));
@@ -105,13 +94,11 @@ fn check_validity(certificate: &X509Certificate<'_>, now: Time) -> Result<(), Er
     }
 }
 
-fn values(certificate: &X509Certificate<'_>, kind: &Oid<'_>) -> Vec<Str> {
-    named(certificate.subject(), kind)
-}
-
-fn named(subject: &X509Name<'_>, kind: &Oid<'_>) -> Vec<Str> {
-    let attributes = subject.iter_attributes().filter(|attribute| attribute.attr_type() == kind);
-    attributes.filter_map(|attribute| attribute.as_str().ok()).map(Str::from).collect()
+/// The values of an attribute of the subject. One that is not text fails the whole certificate: a parser that decodes more
+/// string types would see a user or group that is not seen here.
+fn values(certificate: &X509Certificate<'_>, kind: &Oid<'_>) -> Result<Vec<Str>, Error> {
+    let attributes = certificate.subject().iter_attributes().filter(|attribute| attribute.attr_type() == kind);
+    attributes.map(|attribute| attribute.as_str().map(Str::from).map_err(|_| Error::Malformed)).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -169,6 +156,19 @@ mod tests {
         assert_eq!(said("2025-12-31T23:59:59Z"), early);
         let late = "x509: certificate has expired or is not yet valid: current time 2027-01-01T00:00:01Z is after 2027-01-01T00:00:00Z";
         assert_eq!(said("2027-01-01T00:00:01Z"), late);
+    }
+
+    #[test]
+    fn a_subject_with_an_undecodable_group_is_refused() {
+        let mut params = CertificateParams::default();
+        params.not_before = date_time_ymd(2026, 1, 1);
+        params.not_after = date_time_ymd(2027, 1, 1);
+        params.distinguished_name = DistinguishedName::new();
+        let masters = rcgen::DnValue::BmpString("system:masters".try_into().unwrap());
+        params.distinguished_name.push(DnType::OrganizationName, masters);
+        params.distinguished_name.push(DnType::CommonName, "eve");
+        let der = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec();
+        assert_eq!(Subject::read(&der, at("2026-06-01T00:00:00Z")), Err(Error::Malformed));
     }
 
     #[test]

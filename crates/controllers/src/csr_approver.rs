@@ -4,7 +4,7 @@ use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
 
-use crate::csr::{Asked, CLIENT, KUBELET_CLIENT, is, usages};
+use crate::csr::{CLIENT, KUBELET_CLIENT, check, is, parse, usages};
 use crate::read::text;
 
 /// How long after a refusal the right is asked for again, at first; then ever longer.
@@ -132,8 +132,8 @@ fn waiting<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
 /// On what grounds a request can be approved, the narrowest first. Only clients on nodes are approved by themselves.
 fn grounds(request: &Value) -> Vec<&'static Ground> {
     let signer = text(request, &["spec", "signerName"]);
-    let Some(asked) = Asked::of(request) else { return Vec::new() };
-    if ![CLIENT, KUBELET_CLIENT].contains(&signer) || asked.check(signer, &usages(request)).is_err() {
+    let Some(asked) = parse(request) else { return Vec::new() };
+    if ![CLIENT, KUBELET_CLIENT].contains(&signer) || check(&asked, signer, &usages(request)).is_err() {
         return Vec::new();
     }
     if signer == CLIENT {

@@ -6,7 +6,7 @@ use machinery::time::{Duration, Time};
 use machinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Errand, Order, Plan, kinds};
 
-use crate::csr::{Asked, is, usages};
+use crate::csr::{check, is, parse, usages};
 use crate::read::{list, text};
 
 /// No certificate is shorter, whatever was asked for.
@@ -52,9 +52,9 @@ impl Controller for CsrSigner {
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let request = observed.request;
         // The server takes nothing that cannot be read: this is a request of a newer kind, which another may sign.
-        let Some(asked) = Asked::of(request) else { return Plan::waiting("the request cannot be read") };
+        let Some(asked) = parse(request) else { return Plan::waiting("the request cannot be read") };
         let signer = text(request, &["spec", "signerName"]);
-        if let Err(objection) = asked.check(signer, &usages(request)) {
+        if let Err(objection) = check(&asked, signer, &usages(request)) {
             return Plan::of(failed(request, &objection.to_string(), now));
         }
         let order = Order {
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
     use crate::condition;
-    use crate::csr::tests::{OF_NODE, OF_PERSON, OF_SERVER, request};
+    use crate::csr::tests::{AMBIGUOUS, OF_MASTER, OF_NODE, OF_PERSON, OF_SERVER, request};
     use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN};
 
     /// What becomes of a request with these conditions: the certificate of the model, or why there is none.
@@ -136,6 +136,9 @@ mod tests {
         let check_failed = |pem, signer, expect| check(request(pem, signer, &["client auth"]), &["Approved"], expect);
         check_failed(OF_PERSON, KUBELET_CLIENT, "subject organization is not system:nodes");
         check_failed(OF_NODE, KUBELET_SERVING, "DNS or IP subjectAltName is required");
+        let masters = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
+        check_failed(OF_MASTER, CLIENT, masters);
+        check_failed(AMBIGUOUS, CLIENT, "");
         let server = request(OF_PERSON, CLIENT, &["server auth"]);
         check(server, &["Approved"], "invalid usage for client certificate: server auth");
     }

@@ -5,9 +5,8 @@
 mod der;
 mod request;
 
+use api::certificates::request::CertificateRequest;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use machinery::time::{Duration, Time};
 use rcgen::{KeyPair, SigningKey as _};
 use rustls::pki_types::CertificateDer;
@@ -68,22 +67,21 @@ pub fn sign(authority: &Pair, wanted: &Wanted<'_>, now: Time) -> Result<String, 
     if ends <= now {
         return Err(SignError::Expired(ends));
     }
-    let (rest, request) = X509CertificationRequest::from_der(wanted.request).map_err(|_| SignError::Malformed)?;
-    if !rest.is_empty() {
-        return Err(SignError::Malformed);
-    }
+    let checked = CertificateRequest::from_der(wanted.request).map_err(|_| SignError::Malformed)?;
+    let (_, request) = X509CertificationRequest::from_der(&checked.der).map_err(|_| SignError::Malformed)?;
     request::is_proven(&request).then_some(()).ok_or(SignError::Unproven)?;
-    let body = body(&issuer, &request, wanted, &key, (now, ends))?;
+    let body = body(&issuer, &request, &request::names(&checked), wanted, &key, (now, ends))?;
     let signature = key.sign(&body).map_err(|_| SignError::Key)?;
     let certificate =
         sequence(&[&body, &algorithm(&key)?, &tlv(der::BIT_STRING, &[&[0], signature.as_slice()].concat())]);
-    Ok(pem(&certificate))
+    Ok(api::certificates::pem::certificate(&certificate))
 }
 
 /// The part of a certificate that is signed.
 fn body(
     issuer: &X509Certificate<'_>,
     request: &X509CertificationRequest<'_>,
+    names: &[Vec<u8>],
     wanted: &Wanted<'_>,
     key: &KeyPair,
     (now, ends): (Time, Time),
@@ -100,13 +98,14 @@ fn body(
         &sequence(&[&der::time(begins), &der::time(now.plus(Duration::from_nanos(life)).min(ends))]),
         info.subject.as_raw(),
         info.subject_pki.raw,
-        &context(3, &sequence_of(&extensions(issuer, request, wanted.usages)?)),
+        &context(3, &sequence_of(&extensions(issuer, request, names, wanted.usages)?)),
     ]))
 }
 
 fn extensions(
     issuer: &X509Certificate<'_>,
     request: &X509CertificationRequest<'_>,
+    names: &[Vec<u8>],
     usages: &[String],
 ) -> Result<Vec<Vec<u8>>, SignError> {
     let extension = |id: &[u8], critical: bool, value: &[u8]| {
@@ -124,10 +123,9 @@ fn extensions(
     }
     list.push(extension(der::BASIC_CONSTRAINTS, true, &sequence(&[])));
     list.push(extension(der::AUTHORITY_KEY, false, &sequence(&[&tlv(0x80, &key_identifier(issuer))])));
-    let names = request::names(request);
     if !names.is_empty() {
         let nobody = request.certification_request_info.subject.iter().next().is_none();
-        list.push(extension(der::ALTERNATIVE_NAMES, nobody, &sequence_of(&names)));
+        list.push(extension(der::ALTERNATIVE_NAMES, nobody, &sequence_of(names)));
     }
     Ok(list)
 }
@@ -170,12 +168,6 @@ fn algorithm(key: &KeyPair) -> Result<Vec<u8>, SignError> {
 fn sequence_of(items: &[Vec<u8>]) -> Vec<u8> {
     let items: Vec<&[u8]> = items.iter().map(Vec::as_slice).collect();
     sequence(&items)
-}
-
-fn pem(der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use machinery::time::Duration;
 use machinery::{At, Errors, Object, Value};
 
 use super::pem;
+use super::request::CertificateRequest;
 use crate::field_rules::{column, keep, keep_all_but};
 use crate::kind::{
     Context, Kind, Requester, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names,
@@ -219,7 +220,7 @@ fn set_times(object: &mut Value, old: &Value, context: &Context<'_>) {
 fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
     let request = spec.get("request");
     let text = STANDARD.decode(request.str()).unwrap_or_default();
-    if let Err(wrong) = pem::check_request(&String::from_utf8_lossy(&text)) {
+    if let Err(wrong) = CertificateRequest::from_pem(&text) {
         errors.push(request.invalid(wrong.to_string()));
     }
     let usages = spec.get("usages");

@@ -104,17 +104,10 @@ fn validate_bundle(bundle: &At<'_>, errors: &mut Errors) {
             blame(format!("entry {index} has bad block type: {}", block.label));
         } else if block.headers {
             blame(format!("entry {index} has PEM block headers"));
-        } else if pem::check_certificates(&text(&block.bytes)).is_err() {
+        } else if pem::single_certificate(pem::certificate(&block.bytes).as_bytes()).is_err() {
             blame(format!("entry {index} does not parse as X.509"));
         } else if !seen.insert(block.bytes.clone()) {
             blame(format!("duplicate trust anchor (indices [{index}])"));
         }
     }
-}
-
-/// The certificate by itself in its text form again.
-fn text(bytes: &[u8]) -> String {
-    use base64::Engine;
-    use base64::engine::general_purpose::STANDARD;
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(bytes))
 }

@@ -1,10 +1,12 @@
-//! Certificates and requests in their text form.
+//! PEM: one strict parser for text that must be a single block, and a lenient one for bundles.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use x509_parser::certificate::X509Certificate;
-use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
+
+/// The PEM label of a certificate.
+const CERTIFICATE: &str = "CERTIFICATE";
 
 /// One block of a text: what it says it is, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,9 @@ pub enum Error {
     /// The first block is no request.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     NoRequest,
+    /// The text is not exactly one PEM block with this label.
+    #[error("must be exactly one PEM block of type {0}, without headers and without text around it")]
+    Single(&'static str),
     /// What the block holds is no PKCS#10 request.
     #[error("asn1: structure error: not a certification request")]
     MalformedRequest,
@@ -58,14 +63,41 @@ pub fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// What is wrong with a text that should hold a request for a certificate.
-pub fn check_request(text: &str) -> Result<(), Error> {
-    let block = blocks(text).into_iter().next().filter(|block| block.label == "CERTIFICATE REQUEST");
-    let block = block.ok_or(Error::NoRequest)?;
-    match X509CertificationRequest::from_der(&block.bytes) {
-        Ok(([], _)) => Ok(()),
-        _ => Err(Error::MalformedRequest),
+/// The content of text that is exactly one PEM block: nothing before it, no headers, only whitespace after it.
+///
+/// Every PEM parser reads such text alike, so a decision about the returned bytes is a decision about the text.
+pub fn single(text: &[u8], label: &'static str) -> Result<Vec<u8>, Error> {
+    let parse = || {
+        let text = std::str::from_utf8(text).ok()?;
+        let body = text.strip_prefix(&format!("-----BEGIN {label}-----"))?.trim_ascii_end();
+        let body = body.strip_suffix(&format!("-----END {label}-----"))?;
+        let mut lines = body.lines();
+        let is_own_line = lines.next()?.trim_ascii().is_empty() && body.ends_with('\n');
+        let content: String = lines.map(str::trim_ascii_end).collect();
+        is_own_line.then(|| STANDARD.decode(content).ok()).flatten().filter(|bytes| !bytes.is_empty())
+    };
+    parse().ok_or(Error::Single(label))
+}
+
+/// Whether the text begins with a PEM block of this label.
+pub fn begins_with(text: &[u8], label: &str) -> bool {
+    text.starts_with(format!("-----BEGIN {label}-----").as_bytes())
+}
+
+/// The DER of text that is exactly one certificate.
+pub fn single_certificate(text: &[u8]) -> Result<Vec<u8>, Error> {
+    let der = single(text, CERTIFICATE)?;
+    match X509Certificate::from_der(&der) {
+        Ok(([], _)) => Ok(der),
+        _ => Err(Error::MalformedCertificate),
     }
+}
+
+/// A certificate as PEM, in lines of 64 characters.
+pub fn certificate(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN {CERTIFICATE}-----\n{}\n-----END {CERTIFICATE}-----\n", lines.join("\n"))
 }
 
 /// What is wrong with a text that should hold certificates and nothing else.
@@ -75,7 +107,7 @@ pub fn check_certificates(text: &str) -> Result<(), Error> {
         return Err(Error::Empty);
     }
     for block in blocks {
-        if block.label != "CERTIFICATE" {
+        if block.label != CERTIFICATE {
             return Err(Error::Other(block.label));
         }
         if block.headers {
@@ -112,14 +144,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_says_why() {
-        assert_eq!(check_request(""), Err(Error::NoRequest));
-        assert_eq!(
-            check_request("-----BEGIN CERTIFICATE-----\nYWI=\n-----END CERTIFICATE-----"),
-            Err(Error::NoRequest)
-        );
+    fn a_single_block_stands_alone() {
+        let check = |text: &str, expect: Option<&[u8]>| {
+            assert_eq!(single(text.as_bytes(), "A").ok().as_deref(), expect, "{text:?}");
+        };
+        check("-----BEGIN A-----\nYWI=\n-----END A-----\n", Some(b"ab"));
+        check("-----BEGIN A-----\r\nYW\r\nI=\r\n-----END A-----\r\n\n", Some(b"ab"));
+        check("-----BEGIN A-----\nYWI=\n-----END A-----", Some(b"ab"));
+        check("\n-----BEGIN A-----\nYWI=\n-----END A-----\n", None);
+        check("x\n-----BEGIN A-----\nYWI=\n-----END A-----\n", None);
+        check("-----BEGIN A-----\nYWI=\n-----END A-----\nx", None);
+        check("-----BEGIN A-----\nYWI=\n-----END A-----\n-----BEGIN A-----\nYWI=\n-----END A-----\n", None);
+        check("-----BEGIN A-----\nk: v\n\nYWI=\n-----END A-----\n", None);
+        check("-----BEGIN A-----YWI=\n-----END A-----\n", None);
+        check("-----BEGIN A-----\nYWI=-----END A-----\n", None);
+        check("-----BEGIN A-----\nYWJ=\n-----END A-----\n", None);
+        check("-----BEGIN A-----\n-----END A-----\n", None);
+        check("-----BEGIN B-----\nYWI=\n-----END B-----\n", None);
+    }
+
+    #[test]
+    fn a_bundle_holds_certificates_only() {
         let garbage = "-----BEGIN CERTIFICATE REQUEST-----\nYWI=\n-----END CERTIFICATE REQUEST-----";
-        assert_eq!(check_request(garbage), Err(Error::MalformedRequest));
         assert_eq!(check_certificates(garbage), Err(Error::Other("CERTIFICATE REQUEST".into())));
+        assert_eq!(single_certificate(certificate(b"ab").as_bytes()), Err(Error::MalformedCertificate));
     }
 }

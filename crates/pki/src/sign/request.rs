@@ -1,7 +1,9 @@
 //! What a request for a certificate says, and whether it comes from the holder of its key.
 
+use std::net::IpAddr;
+
+use api::certificates::request::CertificateRequest;
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
-use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::X509CertificationRequest;
 
 use super::der;
@@ -16,21 +18,18 @@ pub fn is_proven(request: &X509CertificationRequest<'_>) -> bool {
     UnparsedPublicKey::new(algorithm, key).verify(info.raw, &request.signature_value.data).is_ok()
 }
 
-/// Names, addresses, mail addresses and URIs, as they stand in the request. Other names have no meaning here.
-pub fn names(request: &X509CertificationRequest<'_>) -> Vec<Vec<u8>> {
-    let extensions = request.requested_extensions().into_iter().flatten();
-    let names = extensions.filter_map(|extension| match extension {
-        ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
-        _ => None,
+/// The names that a certificate takes over from its request, as GeneralNames in DER.
+pub fn names(request: &CertificateRequest) -> Vec<Vec<u8>> {
+    let texts = |tag: u8, names: &[String]| names.iter().map(|name| der::tlv(tag, name.as_bytes())).collect::<Vec<_>>();
+    let addresses = request.addresses.iter().map(|address| match address {
+        IpAddr::V4(four) => der::tlv(0x87, &four.octets()),
+        IpAddr::V6(six) => der::tlv(0x87, &six.octets()),
     });
-    let name = |name: &GeneralName<'_>| match name {
-        GeneralName::RFC822Name(text) => Some(der::tlv(0x81, text.as_bytes())),
-        GeneralName::DNSName(text) => Some(der::tlv(0x82, text.as_bytes())),
-        GeneralName::URI(text) => Some(der::tlv(0x86, text.as_bytes())),
-        GeneralName::IPAddress(bytes) => Some(der::tlv(0x87, bytes)),
-        _ => None,
-    };
-    names.flatten().filter_map(name).collect()
+    let mut names = texts(0x82, &request.dns_names);
+    names.extend(texts(0x81, &request.emails));
+    names.extend(addresses);
+    names.extend(texts(0x86, &request.uris));
+    names
 }
 
 /// How a signature is checked. Points of the three curves differ in length.

@@ -1,12 +1,14 @@
 //! CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest: who may speak for a
 //! signer.
 
+use api::certificates::pem;
+use api::certificates::request::CertificateRequest;
 use auth::Resource;
 use auth::user::MASTERS;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use machinery::Value;
 use machinery::status::Status;
-use machinery::{Str, Value};
 
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
@@ -108,9 +110,37 @@ fn require(attributes: &Attributes<'_>, object: &Value, view: &dyn View, verb: &
 }
 
 /// The organizations in the subject of a certificate request, which is PEM in base64.
-fn organizations(request: &str) -> Result<Vec<Str>, &'static str> {
-    let pem = STANDARD.decode(request).map_err(|_| NOT_PEM)?;
-    auth::x509::request_organizations(&pem).ok_or(NOT_PEM)
+fn organizations(request: &str) -> Result<Vec<String>, pem::Error> {
+    let pem = STANDARD.decode(request).unwrap_or_default();
+    Ok(CertificateRequest::from_pem(&pem)?.organizations)
 }
 
-const NOT_PEM: &str = "PEM block type must be CERTIFICATE REQUEST";
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+    use crate::admission::testing::{self, Cluster};
+
+    #[test]
+    fn a_client_certificate_for_system_masters_is_refused_wherever_it_hides() {
+        let check = |name: &str, expect: &str| {
+            let file = format!("{}/../../fuzz/corpus/csr/{name}.pem", env!("CARGO_MANIFEST_DIR"));
+            let object =
+                value!({"spec": {"signerName": CLIENTS, "request": (STANDARD.encode(std::fs::read(file).unwrap()))}});
+            let (kind, user) =
+                (api::certificates::certificate_signing_request::kind(), auth::User::authenticated("eve", []));
+            let request = testing::attributes(&kind, &user, Operation::Create);
+            let verdict =
+                CertificateSubjectRestriction.validate(&request, &object, &Cluster::default(), &mut Notes::default());
+            let message = verdict.err().map(|status| status.message).unwrap_or_default();
+            assert!(message.ends_with(expect) && message.is_empty() == expect.is_empty(), "{name}: {message}");
+        };
+        check("developer", "");
+        check("masters", "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed");
+        let strict = "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST";
+        check("hidden-first-block", strict);
+        check("text-before", strict);
+        check("bmpstring-organization", "failed to parse CSR: asn1: structure error: not a certification request");
+    }
+}
