@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use machinery::meta::Meta;
 use machinery::time::Time;
-use machinery::{Str, Value};
+use machinery::{Str, Value, json};
 
 use crate::User;
 
@@ -63,6 +63,18 @@ impl<'a> Token<'a> {
     /// The name of the secret that would confirm it.
     pub fn secret_name(&self) -> String {
         format!("{SECRET_PREFIX}{}", self.id)
+    }
+
+    /// Whether a detached JWS, as [`signature`] makes it, signs the content with this token.
+    pub fn verifies(&self, content: &str, jws: &str) -> bool {
+        let Some((header, signature)) = jws.split_once("..") else { return false };
+        let decoded = URL_SAFE_NO_PAD.decode(header).ok().and_then(|header| json::parse(&header).ok());
+        let is_ours = decoded
+            .is_some_and(|header| header.str_at(&["alg"]) == Some("HS256") && header.str_at(&["kid"]) == Some(self.id));
+        let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.secret.as_bytes());
+        let verified = |signature: Vec<u8>| hmac::verify(&key, signed.as_bytes(), &signature).is_ok();
+        is_ours && URL_SAFE_NO_PAD.decode(signature).is_ok_and(verified)
     }
 
     /// The user that the token makes, if the secret of its name confirms it.
@@ -151,6 +163,18 @@ mod tests {
         data.extend(changes);
         let data: Object = data.into_iter().map(|(key, text)| (key, STANDARD.encode(text))).collect();
         value!({"metadata": {"name": "bootstrap-token-abcdef"}, "type": SECRET_TYPE, "data": data})
+    }
+
+    #[test]
+    fn a_signature_verifies_with_its_own_token_and_content_only() {
+        let token = Token::parse(TOKEN).unwrap();
+        let jws = signature("content", "abcdef", "0123456789abcdef");
+        assert!(token.verifies("content", &jws));
+        assert!(!token.verifies("other", &jws));
+        assert!(!token.verifies("content", &signature("content", "abcdef", "fedcba9876543210")));
+        assert!(!token.verifies("content", &signature("content", "ghijkl", "0123456789abcdef")));
+        let unsigned = format!("{}..", URL_SAFE_NO_PAD.encode(r#"{"alg":"none","kid":"abcdef"}"#));
+        assert!(["", "..", "a.b.c", unsigned.as_str()].iter().all(|jws| !token.verifies("content", jws)));
     }
 
     #[test]

@@ -179,7 +179,7 @@ async fn cluster(agent: &Agent) -> Result<Cluster> {
     };
     let cluster = join::ask(&agent.server, &JoinToken::parse(token)?).await?;
     std::fs::create_dir_all(agent.data_dir.join("pki"))?;
-    std::fs::write(&authority, &cluster.authority)?;
+    pki::write(&authority, &cluster.authority, 0o644)?;
     cluster.network.keep(&agent.data_dir)?;
     Ok(cluster)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use api::certificates::pem;
 use auth::bootstrap_token::Token;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
@@ -34,6 +35,8 @@ pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", 
 const KEPT: &str = "cluster.json";
 /// Nobody may wait for ever on a machine that does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait before asking again whether cluster-info is signed.
+const SIGNATURE_RETRY: Duration = Duration::from_millis(200);
 /// A start waits for so long on what it can do without.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -52,7 +55,7 @@ pub struct JoinToken {
 /// What a cluster tells a machine that joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// The authority's certificate.
+    /// The CA certificate as PEM, encoded anew from the DER that the token pins.
     pub authority: String,
     /// What its network is.
     pub network: Network,
@@ -169,12 +172,14 @@ impl fmt::Display for JoinToken {
     }
 }
 
-/// The pin of an authority, given as PEM.
+/// The pin of a CA, given as PEM: the SHA-256 of the DER of exactly one certificate.
 pub fn pin(authority: &str) -> Result<String> {
-    let body: String = authority.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
-    let der = BASE64.decode(body).context("the authority's certificate is no PEM")?;
-    ensure!(!der.is_empty(), "the authority's certificate is empty");
-    Ok(hex(digest(&SHA256, &der).as_ref()))
+    let der = pem::single_certificate(authority.as_bytes());
+    Ok(pin_of(&der.context("the CA must be exactly one certificate in PEM, with nothing around it")?))
+}
+
+fn pin_of(der: &[u8]) -> String {
+    hex(digest(&SHA256, der).as_ref())
 }
 
 /// Bytes in hexadecimal.
@@ -182,20 +187,51 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Asks a server what a machine must know, and believes only the authority that the token names.
+/// Asks a server for the cluster's CA and network. The token is sent only after its pin and its signature have proved the CA.
 pub async fn ask(server: &str, token: &JoinToken) -> Result<Cluster> {
     let anybody = Tls { insecure_skip_verify: true, ..Tls::default() };
     let stranger = connect(server, anybody, Credential::None)?;
-    let found = get(&stranger, "kube-public", "cluster-info").await.with_context(|| {
+    let found = signed_info(&stranger, token.id()).await.with_context(|| {
         format!("{server} does not say which cluster it is; is it a server of Knarr, and can it be reached from here?")
     })?;
-    let authority = authority(&found).context("the server's cluster-info names no authority")?;
-    if pin(&authority)? != token.pin {
-        bail!("{server} is not a server of the cluster that the token is for: its authority is another one");
-    }
+    let authority = trusted_authority(&found, token).with_context(|| format!("do not trust {server}"))?;
     let bearer = bearer(server, &authority, token)?;
     let network = Network::asked(&bearer).await.context("the server does not take the token")?;
     Ok(Cluster { authority, network })
+}
+
+/// The config map cluster-info. The bootstrap signer needs a moment to sign it with a token that was just created.
+async fn signed_info(client: &Client, token_id: &str) -> Result<Value> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let found = get(client, "kube-public", "cluster-info").await?;
+        let is_signed = found.str_at(&["data", &signature_key(token_id)]).is_some();
+        if is_signed || tokio::time::Instant::now() >= deadline {
+            return Ok(found);
+        }
+        tokio::time::sleep(SIGNATURE_RETRY).await;
+    }
+}
+
+/// The CA certificate of cluster-info as PEM, if the token signed the kubeconfig and pins the certificate.
+///
+/// The PEM is encoded from the DER that was hashed: whoever reads it later finds that certificate and no other.
+fn trusted_authority(info: &Value, token: &JoinToken) -> Result<String> {
+    let content = info.str_at(&["data", "kubeconfig"]).context("its cluster-info has no kubeconfig")?;
+    let signature = info.str_at(&["data", &signature_key(token.id())]).with_context(|| {
+        let id = token.id();
+        format!("its cluster-info is not signed with token {id}; the token may have expired, create another one")
+    })?;
+    let signer = Token::parse(&token.token).context("the token is malformed")?;
+    ensure!(signer.verifies(content, signature), "its cluster-info was not signed by a holder of the token");
+    let pem = authority(content).context("its cluster-info names no CA")?;
+    let der = pem::single_certificate(pem.as_bytes()).context("its CA is not exactly one certificate")?;
+    ensure!(pin_of(&der) == token.pin, "it is not a server of the cluster that the token is for: it has another CA");
+    Ok(pem::certificate(&der))
+}
+
+fn signature_key(token_id: &str) -> String {
+    format!("jws-kubeconfig-{token_id}")
 }
 
 /// A client that shows the token to servers of this authority.
@@ -249,9 +285,9 @@ async fn get(client: &Client, namespace: &str, name: &str) -> Result<Value> {
     Ok(tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no answer")??)
 }
 
-/// The authority of a kubeconfig inside a config map.
-fn authority(info: &Value) -> Option<String> {
-    let config = yaml::parse(info.str_at(&["data", "kubeconfig"])?).ok()?;
+/// The CA of a kubeconfig.
+fn authority(kubeconfig: &str) -> Option<String> {
+    let config = yaml::parse(kubeconfig).ok()?;
     let data = config["clusters"][0]["cluster"]["certificate-authority-data"].as_str()?.to_owned();
     String::from_utf8(BASE64.decode(data).ok()?).ok()
 }
@@ -276,6 +312,9 @@ clusters:
         "data": {"kubeconfig": config},
     })
 }
+
+#[cfg(test)]
+mod trust_tests;
 
 #[cfg(test)]
 mod tests {
@@ -307,14 +346,5 @@ mod tests {
         assert_eq!(Network::kept(folder.path()).unwrap().unwrap().load_balancer, "nodes");
         std::fs::write(folder.path().join(KEPT), "{}").unwrap();
         assert!(Network::kept(folder.path()).unwrap_err().to_string().contains("join again"));
-    }
-
-    #[test]
-    fn the_authority_of_a_cluster_is_found_and_pinned() {
-        let pem = "-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n";
-        let info = cluster_info("https://here:6443", pem.as_bytes());
-        assert_eq!(authority(&info).as_deref(), Some(pem));
-        assert_eq!(pin(pem).unwrap(), "ae4b3280e56e2faf83f414a6e3dabe9d5fbe18976544c05fed121accb85b53fc");
-        assert!(pin("").is_err());
     }
 }
