@@ -1,9 +1,7 @@
 //! For whom a kubelet may ask tokens of its pods' service accounts: for those that the pods themselves name.
 
-use machinery::{Str, Value};
-
-use crate::User;
-use crate::attributes::{About, OwnedResource, Question};
+use machinery::Value;
+use machinery::meta::Meta;
 
 /// The verb that lets a kubelet ask for other audiences.
 pub const VERB: &str = "request-serviceaccounts-token-audience";
@@ -32,27 +30,48 @@ pub fn is_projected(pod: &Value, audience: &str) -> bool {
     })
 }
 
-/// The CSI drivers that the pod names itself; each may ask for tokens of its pods.
-pub fn drivers(pod: &Value) -> impl Iterator<Item = &str> {
-    volumes(pod).filter_map(|volume| volume.str_at(&["csi", "driver"]))
+/// What leads from a volume of a pod to a CSI driver, which may ask for tokens of its pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source<'a> {
+    /// The volume names the driver.
+    Driver(&'a str),
+    /// The volume is a claim, whose PersistentVolume names the driver.
+    Claim(String),
+}
+
+/// In-tree volumes that CSI drivers serve.
+const MIGRATED: &[(&str, &str)] = &[
+    ("awsElasticBlockStore", "ebs.csi.aws.com"),
+    ("azureDisk", "disk.csi.azure.com"),
+    ("azureFile", "file.csi.azure.com"),
+    ("cinder", "cinder.csi.openstack.org"),
+    ("gcePersistentDisk", "pd.csi.storage.gke.io"),
+    ("portworxVolume", "pxd.portworx.com"),
+    ("vsphereVolume", "csi.vsphere.vmware.com"),
+];
+
+/// The drivers of a pod's volumes.
+pub fn sources(pod: &Value) -> impl Iterator<Item = Source<'_>> {
+    volumes(pod).filter_map(|volume| {
+        if volume.at(&["ephemeral", "volumeClaimTemplate"]).is_some_and(|template| !template.is_null()) {
+            let name = volume.str_at(&["name"]).unwrap_or_default();
+            return Some(Source::Claim(format!("{}-{name}", Meta::of(pod).name())));
+        }
+        let claim = volume.str_at(&["persistentVolumeClaim", "claimName"]);
+        claim.map(|claim| Source::Claim(claim.to_owned())).or_else(|| driver_of(volume).map(Source::Driver))
+    })
+}
+
+/// The CSI driver of a volume of a pod, or of the `spec` of a PersistentVolume.
+pub fn driver_of(volume: &Value) -> Option<&str> {
+    let migrated = MIGRATED.iter().find(|(kind, _)| volume.get(kind).is_some_and(|value| !value.is_null()));
+    volume.str_at(&["csi", "driver"]).or(migrated.map(|(_, driver)| *driver))
 }
 
 /// Whether a CSIDriver asks for tokens for the audience.
 pub fn is_requested_by(driver: &Value, audience: &str) -> bool {
     let requests = driver.at(&["spec", "tokenRequests"]).and_then(Value::as_array).unwrap_or_default();
     requests.iter().any(|request| request.str_at(&["audience"]).unwrap_or_default() == audience)
-}
-
-/// What the authorizers are asked if the pod does not name the audience.
-pub fn question(user: &User, namespace: &str, account: &str, audience: &str) -> Question {
-    let about = About::Resource(OwnedResource {
-        version: "v1".into(),
-        resource: audience.into(),
-        namespace: namespace.into(),
-        name: account.into(),
-        ..OwnedResource::default()
-    });
-    Question { user: user.clone(), verb: Str::from(VERB), about }
 }
 
 fn volumes(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -70,11 +89,17 @@ mod tests {
         let pod = value!({"spec": {"volumes": [
             {"projected": {"sources": [{"serviceAccountToken": {"audience": "vault"}}, {"serviceAccountToken": {}}]}},
             {"csi": {"driver": "secrets.example"}},
-        ]}});
+            {"persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"azureFile": {"shareName": "s"}},
+            {"emptyDir": {}},
+        ]}, "metadata": {"name": "p"}});
         assert!(is_projected(&pod, "vault") && is_projected(&pod, ""));
         assert!(!is_projected(&pod, "other"));
         assert!(!is_projected(&value!({}), ""));
-        assert_eq!(drivers(&pod).collect::<Vec<_>>(), ["secrets.example"]);
+        let claim = |name: &str| Source::Claim(name.to_owned());
+        let (own, migrated) = (Source::Driver("secrets.example"), Source::Driver("file.csi.azure.com"));
+        assert_eq!(sources(&pod).collect::<Vec<_>>(), [own, claim("data"), claim("p-scratch"), migrated]);
         let driver = value!({"spec": {"tokenRequests": [{"audience": "gcp"}]}});
         assert!(is_requested_by(&driver, "gcp") && !is_requested_by(&driver, ""));
     }

@@ -1,0 +1,107 @@
+//! Certificates: a kubelet asks for its own, and for those of pods that run on its node.
+
+use api::certificates::request::CertificateRequest;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use machinery::meta::Meta;
+use machinery::status::Status;
+use machinery::{Value, go};
+
+use super::super::Operation;
+use super::super::pods::{is_mirror, spec, text};
+use super::{Asked, Verdict};
+
+/// The signers of kubelets' own certificates.
+const KUBELET_SIGNERS: [&str; 2] = ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
+
+impl Asked<'_> {
+    /// A node's certificate carries that node's own name.
+    pub(super) fn signing_request(&self) -> Verdict {
+        let signer = text(spec(self.object), "signerName");
+        if self.attributes.operation != Operation::Create || !KUBELET_SIGNERS.contains(&signer) {
+            return Ok(());
+        }
+        let pem = STANDARD.decode(text(spec(self.object), "request")).unwrap_or_default();
+        match CertificateRequest::from_pem(&pem) {
+            Err(error) => self.refuse(format!("unable to parse csr: {error}")),
+            Ok(request) if request.common_name == self.attributes.user.name => Ok(()),
+            Ok(_) => self.refuse(format!("can only create a node CSR with CN=system:node:{}", self.node)),
+        }
+    }
+
+    /// The request names this node, a pod that runs on it, and that pod's service account, each by name and UID.
+    pub(super) fn pod_certificate(&self) -> Verdict {
+        if self.attributes.operation != Operation::Create {
+            return self.refuse(format!("unexpected operation {}", self.attributes.operation.word()));
+        }
+        if !self.attributes.subresource.is_empty() {
+            return self.refuse(format!("unexpected subresource {}", self.attributes.subresource));
+        }
+        let field = |name: &str| text(spec(self.object), name);
+        let place = |name: &str| go::quote(&format!("{}/{name}", self.attributes.namespace));
+        let (node, pod) = (go::quote(field("nodeName")), place(field("podName")));
+        if field("nodeName") != self.node {
+            let own = self.quoted();
+            return self
+                .refuse(format!("PodCertificateRequest.Spec.NodeName={node}, which is not the requesting node {own}"));
+        }
+        let found = self.named("nodes", "", self.node, || format!("node {node}"))?;
+        same_uid(field("nodeUID"), &found, |given, have| {
+            format!(
+                "PodCertificateRequest for pod {pod} names node UID {given}, inconsistent with the running node ({have})"
+            )
+        })?;
+        let running = self.named("pods", self.attributes.namespace, field("podName"), || format!("pod {pod}"))?;
+        same_uid(field("podUID"), &running, |given, have| {
+            format!(
+                "PodCertificateRequest for pod {pod} contains pod UID ({given}) which differs from running pod {have}"
+            )
+        })?;
+        if text(spec(&running), "nodeName") != self.node {
+            let why = format!("pod {pod} is not running on node {node} named in the PodCertificateRequest");
+            return self.refuse(why);
+        }
+        if is_mirror(&running) {
+            return self.refuse(format!("pod {pod} is a mirror pod"));
+        }
+        let (account, own) = (field("serviceAccountName"), text(spec(&running), "serviceAccountName"));
+        if account != own {
+            return self.refuse(format!(
+                "PodCertificateRequest for pod {pod} contains serviceAccountName ({}) that differs from running pod ({})",
+                go::quote(account),
+                go::quote(own)
+            ));
+        }
+        let named = || format!("service account {}", place(account));
+        let found = self.named("serviceaccounts", self.attributes.namespace, account, named)?;
+        same_uid(field("serviceAccountUID"), &found, |given, have| {
+            format!(
+                "PodCertificateRequest for pod {pod} names service account UID {given}, which differs from the running \
+                 service account ({have})"
+            )
+        })
+    }
+
+    /// An object of the core group. A cache may lag behind, so the client may try again if there is none.
+    fn named(
+        &self,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        what: impl Fn() -> String,
+    ) -> Result<super::super::Known, Status> {
+        self.view.object("", plural, namespace, name).ok_or_else(|| {
+            let what = what();
+            Status::internal_error(format!(
+                "while retrieving {what} named in the PodCertificateRequest: {plural} {} not found",
+                go::quote(name)
+            ))
+        })
+    }
+}
+
+/// A cache may lag behind, so the client may try again if the UIDs differ.
+fn same_uid(given: &str, found: &Value, why: impl Fn(String, String) -> String) -> Verdict {
+    let have = Meta::of(found).uid();
+    if given == have { Ok(()) } else { Err(Status::internal_error(why(go::quote(given), go::quote(have)))) }
+}

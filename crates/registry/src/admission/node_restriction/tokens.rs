@@ -1,0 +1,105 @@
+//! Tokens: a kubelet asks for those of its pods' service accounts, for audiences that the pods themselves name.
+
+use auth::node::audience::{self, Source};
+use auth::{Resource, Target};
+use machinery::Value;
+use machinery::go;
+use machinery::meta::Meta;
+use machinery::status::{GroupName, Status};
+
+use super::super::pods::{spec, text};
+use super::{Asked, Verdict};
+
+impl Asked<'_> {
+    pub(super) fn token(&self) -> Verdict {
+        let bound = &self.object["spec"]["boundObjectRef"];
+        let (name, uid) = (text(bound, "name"), text(bound, "uid"));
+        if text(bound, "apiVersion") != "v1" || text(bound, "kind") != "Pod" || name.is_empty() {
+            return self.refuse("node requested token not bound to a pod");
+        }
+        if uid.is_empty() {
+            return self.refuse("node requested token with a pod binding without a uid");
+        }
+        let Some(pod) = self.view.object("", "pods", self.attributes.namespace, name) else {
+            return Err(Status::not_found(GroupName::new("", "pods"), name));
+        };
+        if Meta::of(&pod).uid() != uid {
+            return self.refuse(format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \
+                 been deleted and then recreated"
+            ));
+        }
+        if text(spec(&pod), "nodeName") != self.node {
+            return self.refuse("node requested token bound to a pod scheduled on a different node");
+        }
+        self.token_audience(&pod)
+    }
+
+    fn token_audience(&self, pod: &Value) -> Verdict {
+        let audience = match audience::requested(self.object) {
+            Ok(audience) => audience,
+            Err(error) => return self.refuse(error),
+        };
+        match self.names_audience(pod, audience) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => {
+                return self.refuse(format!("error validating audience {}: {error}", go::quote(audience)));
+            }
+        }
+        let attributes = self.attributes;
+        let resource = Resource {
+            version: "v1",
+            resource: audience,
+            namespace: attributes.namespace,
+            name: attributes.name,
+            ..Resource::default()
+        };
+        let target = Target::Resource(resource);
+        if self.view.allows(&auth::Attributes { user: attributes.user, verb: audience::VERB, target }) {
+            return Ok(());
+        }
+        let (user, audience) = (&attributes.user.name, go::quote(audience));
+        self.refuse(format!("{user} is not authorized to request tokens for audience {audience}"))
+    }
+
+    /// Whether the pod names the audience in a projected volume or by a CSI driver that asks for it. Fails if it does not,
+    /// and one of its drivers is not known.
+    fn names_audience(&self, pod: &Value, audience: &str) -> Result<bool, String> {
+        if audience::is_projected(pod, audience) {
+            return Ok(true);
+        }
+        let mut errors = Vec::new();
+        for source in audience::sources(pod) {
+            match self.is_requested_by(&source, audience) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        match errors.as_slice() {
+            [] => Ok(false),
+            [one] => Err(one.clone()),
+            several => Err(format!("[{}]", several.join(", "))),
+        }
+    }
+
+    fn is_requested_by(&self, source: &Source<'_>, audience: &str) -> Result<bool, String> {
+        let get = |group: &str, plural: &str, namespace: &str, name: &str| {
+            let found = self.view.object(group, plural, namespace, name);
+            found.ok_or_else(|| Status::not_found(GroupName::new(group, plural), name).message)
+        };
+        let driver = match source {
+            Source::Driver(driver) => (*driver).to_owned(),
+            Source::Claim(claim) => {
+                let claim = get("", "persistentvolumeclaims", self.attributes.namespace, claim)?;
+                let volume = get("", "persistentvolumes", "", text(spec(&claim), "volumeName"))?;
+                match audience::driver_of(&spec(&volume)) {
+                    Some(driver) => driver.to_owned(),
+                    None => return Ok(false),
+                }
+            }
+        };
+        Ok(audience::is_requested_by(&*get("storage.k8s.io", "csidrivers", "", &driver)?, audience))
+    }
+}
