@@ -4,6 +4,7 @@
 //! allowed by the rules of the role `system:node`, the same for all nodes.
 
 pub mod audience;
+pub mod component;
 pub mod graph;
 mod references;
 

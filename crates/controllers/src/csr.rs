@@ -148,6 +148,8 @@ pub(crate) mod tests {
     pub const OF_MASTER: &str = include_str!("../../../fuzz/corpus/csr/masters.pem");
     /// Text that parsers read differently: some find O=system:masters first, others O=dev.
     pub const AMBIGUOUS: &str = include_str!("../../../fuzz/corpus/csr/hidden-first-block.pem");
+    /// O=knarr:dns, CN=knarr:dns:n.
+    pub const OF_DNS: &str = include_str!("csr/dns.pem");
     /// O=system:node-proxier, CN=system:kube-proxy.
     pub const OF_COMPONENT: &str = include_str!("csr/component.pem");
 

@@ -1,11 +1,17 @@
-//! Approves what nodes ask for to show to the API server, if they may ask for it.
+//! Approves certificates that nodes request for themselves, if they may: their kubelets' and those of their components.
 
+use std::net::IpAddr;
+
+use api::certificates::request::CertificateRequest;
+use auth::node::component;
+use auth::user::{NODE_PREFIX, NODES};
+use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
 
-use crate::csr::{CLIENT, KUBELET_CLIENT, check, is, parse, usages};
-use crate::read::text;
+use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, check, is, parse, usages};
+use crate::read::{list, text};
 
 /// How long after a refusal the right is asked for again, at first; then ever longer.
 const RETRY: Duration = Duration::from_nanos(200_000_000);
@@ -30,21 +36,22 @@ const SELF: Ground = Ground {
 const NODE: Ground =
     Ground { right: "nodeclient", message: "Auto approving kubelet client certificate after SubjectAccessReview." };
 
-/// Somebody who may ask for what runs on every node beside its kubelet.
+/// A node that asks for a certificate of what runs beside its kubelet.
 const COMPONENT: Ground = Ground {
     right: "nodecomponentclient",
     message: "Auto approving certificate of a node's component after SubjectAccessReview.",
 };
 
-// DEVIATION: certificates of the components that run on every node are approved like a kubelet's, for those who have the
-// right `nodecomponentclient`; nobody has it but what `knarr up` gives it to.
-/// What runs on a node beside its kubelet: the user and the groups that it is.
-pub const COMPONENTS: &[(&str, &[&str])] = &[
-    ("system:kube-proxy", &["system:node-proxier"]),
-    ("knarr:network", &[]),
-    ("knarr:dns", &[]),
-    ("knarr:local-path", &[]),
-];
+// DEVIATION: a kubelet's serving certificate is approved by itself if the node asks for it under the right `selfnodeserver`
+// and all its names are the node's own; upstream leaves that to others. Nobody has the right but what `knarr up` gives it to.
+/// A node that asks for what it shows to those who connect to its kubelet.
+const SERVING: Ground = Ground {
+    right: "selfnodeserver",
+    message: "Auto approving self kubelet serving certificate after SubjectAccessReview and checking the node's addresses.",
+};
+
+/// The user and the group of kube-proxy, which all nodes share as upstream: it only reads.
+const PROXY: (&str, &str) = ("system:kube-proxy", "system:node-proxier");
 
 /// The controller.
 pub struct CsrApprover;
@@ -59,18 +66,24 @@ pub struct Observed<'a> {
 impl Controller for CsrApprover {
     type Observed<'a> = Observed<'a>;
     const NAME: &'static str = "certificatesigningrequest-approving-controller";
-    const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
+    const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io", "nodes"];
     const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io/approval"];
 
-    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
-        keys.push(Key::of(object));
+    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        if kind != "nodes" {
+            return keys.push(Key::of(object));
+        }
+        // Any node's addresses may be those that a request waits for, or stand in its way.
+        let waiting = cache.of(Self::READS[0]).iter().filter(|it| is_waiting(&it.value));
+        let serving = waiting.filter(|it| text(&it.value, &["spec", "signerName"]) == KUBELET_SERVING);
+        keys.extend(serving.map(|it| it.key.clone()));
     }
 
     fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(request) = waiting(cache, key) else { return Vec::new() };
         // The second is asked only once the first is answered, and not at all if that was yes.
         let mut asks = Vec::new();
-        for ground in grounds(request) {
+        for ground in grounds(cache, request) {
             let ask = review(request, ground);
             let answered = cache.answer(&ask).is_some();
             let allowed = is_allowed(cache, &ask);
@@ -84,7 +97,7 @@ impl Controller for CsrApprover {
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
         let request = waiting(cache, key)?;
-        let grounds = grounds(request);
+        let grounds = grounds(cache, request);
         if grounds.is_empty() {
             return None;
         }
@@ -107,7 +120,7 @@ impl Controller for CsrApprover {
         let now = now.to_string();
         let approved = value!({"type": "Approved", "status": "True", "reason": "AutoApproved",
             "message": (ground.message), "lastUpdateTime": (now.as_str()), "lastTransitionTime": (now.as_str())});
-        let mut conditions = crate::read::list(&object, &["status", "conditions"]).to_vec();
+        let mut conditions = list(&object, &["status", "conditions"]).to_vec();
         conditions.push(approved);
         if let Some(object) = object.as_object_mut()
             && let Some(status) = object.get_or_insert_with("status", Value::object).as_object_mut()
@@ -124,25 +137,76 @@ impl Controller for CsrApprover {
 
 /// A request of which nothing is decided.
 fn waiting<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
-    let request = cache.get(CsrApprover::READS[0], key)?;
-    let decided = ["Approved", "Denied"].iter().any(|kind| is(request, kind));
-    (!decided && text(request, &["status", "certificate"]).is_empty()).then_some(request)
+    cache.get(CsrApprover::READS[0], key).filter(|request| is_waiting(request))
 }
 
-/// On what grounds a request can be approved, the narrowest first. Only clients on nodes are approved by themselves.
-fn grounds(request: &Value) -> Vec<&'static Ground> {
+fn is_waiting(request: &Value) -> bool {
+    let decided = ["Approved", "Denied"].iter().any(|kind| is(request, kind));
+    !decided && text(request, &["status", "certificate"]).is_empty()
+}
+
+/// On what grounds a request can be approved, the narrowest first.
+fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Ground> {
     let signer = text(request, &["spec", "signerName"]);
-    let Some(asked) = parse(request) else { return Vec::new() };
-    if ![CLIENT, KUBELET_CLIENT].contains(&signer) || check(&asked, signer, &usages(request)).is_err() {
+    let Some(asked) = parse(request).filter(|asked| check(asked, signer, &usages(request)).is_ok()) else {
         return Vec::new();
+    };
+    let is_self = text(request, &["spec", "username"]) == asked.common_name;
+    match signer {
+        KUBELET_CLIENT if is_self => vec![&SELF, &NODE],
+        KUBELET_CLIENT => vec![&NODE],
+        KUBELET_SERVING => {
+            let is_own = requesting_node(request).is_some_and(|node| is_self && has_names(cache, &asked, node));
+            if is_own { vec![&SERVING] } else { Vec::new() }
+        }
+        CLIENT => {
+            let is_own = requesting_node(request).is_some_and(|node| is_component(&asked, node));
+            if is_own { vec![&COMPONENT] } else { Vec::new() }
+        }
+        _ => Vec::new(),
     }
-    if signer == CLIENT {
-        let is_component = COMPONENTS
-            .iter()
-            .any(|(user, groups)| asked.common_name == *user && asked.organizations.iter().eq(groups.iter()));
-        return if is_component { vec![&COMPONENT] } else { Vec::new() };
+}
+
+/// The node whose kubelet made the request; the API server recorded who it was.
+fn requesting_node(request: &Value) -> Option<&str> {
+    let is_node = list(request, &["spec", "groups"]).iter().any(|group| group.as_str() == Some(NODES));
+    text(request, &["spec", "username"]).strip_prefix(NODE_PREFIX).filter(|node| is_node && !node.is_empty())
+}
+
+// DEVIATION: certificates of the components that run on every node are approved like a kubelet's, for nodes that have the
+// right `nodecomponentclient`; nobody has it but what `knarr up` gives it to.
+/// Whether the request is for a component of this very node. A join token gets none: whoever holds it is no node yet.
+fn is_component(asked: &CertificateRequest, node: &str) -> bool {
+    let [group] = asked.organizations.as_slice() else { return false };
+    let is_named = asked.dns_names.len() + asked.addresses.len() + asked.emails.len() + asked.uris.len() > 0;
+    let is_proxy = (asked.common_name.as_str(), group.as_str()) == PROXY;
+    let is_own = component::ALL.contains(&group.as_str()) && asked.common_name == component::user_name(group, node);
+    !is_named && (is_proxy || is_own)
+}
+
+/// Whether all names of the request are the node's own, and no other node says that one of them is its.
+///
+/// Nodes report their addresses themselves. One that claims those of another gets no certificate for them while the other is
+/// there; the other's is then left to an administrator.
+fn has_names(cache: &Cache, asked: &CertificateRequest, node: &str) -> bool {
+    let names: Vec<String> =
+        asked.dns_names.iter().cloned().chain(asked.addresses.iter().map(ToString::to_string)).collect();
+    let Some(own) = cache.get("nodes", &Key::cluster(node)) else { return false };
+    let is_of = |of: &Value, name: &str| {
+        let addresses = list(of, &["status", "addresses"]).iter();
+        addresses.map(|address| text(address, &["address"])).any(|address| same_name(address, name))
+    };
+    let others = || cache.of("nodes").iter().filter(|it| Meta::of(&it.value).name() != node);
+    let is_free = |name: &str| !others().any(|it| is_of(&it.value, name) || Meta::of(&it.value).name() == name);
+    names.iter().all(|name| (name == node || is_of(own, name)) && is_free(name))
+}
+
+/// Addresses have several spellings, names differ in case.
+fn same_name(one: &str, other: &str) -> bool {
+    match (one.parse::<IpAddr>(), other.parse::<IpAddr>()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one.eq_ignore_ascii_case(other),
     }
-    if text(request, &["spec", "username"]) == asked.common_name { vec![&SELF, &NODE] } else { vec![&NODE] }
 }
 
 /// The question whether the requester has a right.
@@ -181,15 +245,23 @@ mod tests {
     use reconcile::testing::{World, obeys_laws, settle};
 
     use super::*;
-    use crate::csr::tests::{OF_COMPONENT, OF_NODE, OF_PERSON, OF_SERVER, request};
+    use crate::csr::tests::{OF_COMPONENT, OF_DNS, OF_NODE, OF_PERSON, OF_SERVER, request};
 
     const USAGES: &[&str] = &["digital signature", "client auth"];
 
     /// What becomes of a request if the requester has these rights.
     fn check(request: &Value, rights: &[&str], expect: &str) {
+        check_among(&[], request, rights, expect);
+    }
+
+    /// The same in a cluster with these nodes.
+    fn check_among(nodes: &[Value], request: &Value, rights: &[&str], expect: &str) {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let key = world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request.clone());
-        for ground in [&SELF, &NODE, &COMPONENT] {
+        for node in nodes {
+            world.add(&kinds::NODES, node.clone());
+        }
+        for ground in [&SELF, &NODE, &COMPONENT, &SERVING] {
             let allowed = rights.contains(&ground.right);
             world.answer(&review(request, ground), Ok(value!({"status": {"allowed": allowed}})));
         }
@@ -213,17 +285,59 @@ mod tests {
         check(&others, &["nodeclient"], NODE.message);
     }
 
+    /// A request with another requester.
+    fn by(request: Value, user: &str, group: &str) -> Value {
+        machinery::patch::merge::apply(request, value!({"spec": {"username": user, "groups": [group]}}))
+    }
+
     #[test]
-    fn a_component_of_a_node_is_approved_for_who_may_ask_for_one() {
-        let asked = request(OF_COMPONENT, CLIENT, USAGES);
-        check(&asked, &["nodecomponentclient"], COMPONENT.message);
-        check(&asked, &["nodeclient", "selfnodeclient"], "");
+    fn a_component_is_approved_for_the_node_that_it_runs_on() {
+        let proxy = request(OF_COMPONENT, CLIENT, USAGES);
+        check(&proxy, &["nodecomponentclient"], COMPONENT.message);
+        check(&proxy, &["nodeclient", "selfnodeclient"], "");
         check(&request(OF_COMPONENT, KUBELET_CLIENT, USAGES), &["nodecomponentclient"], "");
+        let dns = request(OF_DNS, CLIENT, USAGES);
+        check(&dns, &["nodecomponentclient"], COMPONENT.message);
+        check(&by(dns.clone(), "system:node:other", NODES), &["nodecomponentclient"], "");
+        check(&by(dns.clone(), "system:node:n", "system:authenticated"), &["nodecomponentclient"], "");
+    }
+
+    #[test]
+    fn a_join_token_gets_no_certificate_of_a_component() {
+        for pem in [OF_COMPONENT, OF_DNS] {
+            let asked =
+                by(request(pem, CLIENT, USAGES), "system:bootstrap:abcdef", "system:bootstrappers:knarr:agents");
+            check(&asked, &["nodecomponentclient", "nodeclient"], "");
+        }
+    }
+
+    #[test]
+    fn a_serving_certificate_is_approved_for_addresses_of_the_node_alone() {
+        let node = |name: &str, addresses: &[&str]| {
+            let typed = |address: &&str| {
+                let kind = if address.parse::<IpAddr>().is_ok() { "InternalIP" } else { "Hostname" };
+                value!({"type": kind, "address": (*address)})
+            };
+            let addresses: Vec<Value> = addresses.iter().map(typed).collect();
+            value!({"metadata": {"name": name}, "status": {"addresses": addresses}})
+        };
+        let asked = request(OF_SERVER, KUBELET_SERVING, &["digital signature", "server auth"]);
+        let all = &["selfnodeserver"];
+        let own = node("n", &["n.example", "10.0.0.7"]);
+        check_among(&[own.clone()], &asked, all, SERVING.message);
+        check_among(&[own.clone()], &asked, &[], "");
+        check_among(&[], &asked, all, "");
+        check_among(&[node("n", &["n.example", "10.0.0.8"])], &asked, all, "");
+        check_among(&[node("n", &["10.0.0.7"])], &asked, all, "");
+        check_among(&[own.clone(), node("m", &["10.0.0.8"])], &asked, all, SERVING.message);
+        check_among(&[own.clone(), node("m", &["10.0.0.7"])], &asked, all, "");
+        check_among(&[own.clone(), node("n.example", &[])], &asked, all, "");
+        check_among(&[own], &by(asked, "system:node:m", NODES), all, "");
     }
 
     #[test]
     fn nothing_else_is_approved_whatever_the_rights() {
-        let all = &["selfnodeclient", "nodeclient", "nodecomponentclient"];
+        let all = &["selfnodeclient", "nodeclient", "nodecomponentclient", "selfnodeserver"];
         check(&request(OF_PERSON, CLIENT, USAGES), all, "");
         check(&request(OF_SERVER, KUBELET_CLIENT, USAGES), all, "");
         check(&request(OF_PERSON, KUBELET_CLIENT, USAGES), all, "");

@@ -7,7 +7,7 @@ mod balancer;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,7 +120,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 
 async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::begin();
-    let cluster = cluster(agent).await?;
+    let token = agent.token.as_deref().filter(|_| !has_joined(&agent.data_dir)).map(JoinToken::parse).transpose()?;
+    let cluster = cluster(agent, token.as_ref()).await?;
     steps.done("cluster");
     let options = cluster.network.clone().given(options);
     let addresses = preflight::addresses_or(&agent.node_ip, &options.service_cidr)?;
@@ -134,7 +135,7 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     let mut running: Parts = JoinSet::new();
     let passing = Arc::clone(&servers);
     running.spawn(async move { ("balancer", passing.serve(listener).await) });
-    up::until(&mut running, credentials(agent, &layout)).await?;
+    up::until(&mut running, credentials(token, &layout)).await?;
     steps.done("certificates");
     let network = cluster.network.refreshed(client(&layout, "kubelet"), &agent.data_dir).await?;
     let options = network.given(options);
@@ -149,6 +150,13 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     for Wanted { purpose, folder, .. } in wanted(&layout).into_iter().filter(|it| it.purpose != Purpose::Client) {
         let client = client(&layout, "kubelet")?;
         tokio::spawn(bootstrap::keep(client, layout.node_name.clone(), folder, purpose, || {}));
+    }
+    if ready::expects_signed(&options) {
+        up::until(&mut running, async {
+            ready::serving_certificate(&layout).await;
+            Ok(())
+        })
+        .await?;
     }
     steps.done("node");
     if !agent.disable.iter().any(|part| part == "dns") {
@@ -169,15 +177,17 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
 }
 
 /// What is known of the cluster: by the folder, or by asking with the token.
-async fn cluster(agent: &Agent) -> Result<Cluster> {
+async fn cluster(agent: &Agent, token: Option<&JoinToken>) -> Result<Cluster> {
     let authority = agent.data_dir.join("pki").join("ca.crt");
     if let (Some(network), Ok(authority)) = (Network::kept(&agent.data_dir)?, std::fs::read_to_string(&authority)) {
         return Ok(Cluster { authority, network });
     }
-    let Some(token) = &agent.token else {
-        bail!("this machine has not joined yet; give it a token with --token, made by `knarr token create` on a server")
+    let Some(token) = token else {
+        bail!(
+            "this machine has not joined yet; give it a token with --token, made by `knarr token create` on a server"
+        )
     };
-    let cluster = join::ask(&agent.server, &JoinToken::parse(token)?).await?;
+    let cluster = join::ask(&agent.server, token).await?;
     std::fs::create_dir_all(agent.data_dir.join("pki"))?;
     pki::write(&authority, &cluster.authority, 0o644)?;
     cluster.network.keep(&agent.data_dir)?;
@@ -207,8 +217,7 @@ struct Wanted {
 fn wanted(layout: &Layout) -> Vec<Wanted> {
     let wanted = |row: &plan::Row| {
         if row.name == "kubelet" {
-            // Where the kubelet itself keeps and renews it.
-            let folder = layout.data_dir.join("kubelet").join("pki");
+            let folder = kubelet_certificates(&layout.data_dir);
             return Some(Wanted { kubeconfig: row.kubeconfig, purpose: Purpose::Client, folder });
         }
         let (user, group) = layout.subject(row.kubeconfig)?;
@@ -218,24 +227,52 @@ fn wanted(layout: &Layout) -> Vec<Wanted> {
     plan::ROWS.iter().filter(|row| row.place == Place::Node).filter_map(wanted).collect()
 }
 
-/// Sees to it that every component has a kubeconfig, and a certificate to show.
-async fn credentials(agent: &Agent, layout: &Layout) -> Result<()> {
+/// Makes sure that every component has a kubeconfig, and a certificate to show.
+///
+/// The kubelet's certificate comes first, by the token; with it the node asks for those of its components.
+async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
     let authority = layout.pki().join("ca.crt");
     let server = layout.server();
-    if let Some(token) = &agent.token {
-        let text = join::bootstrap_kubeconfig(&server, &authority, &JoinToken::parse(token)?);
+    if let Some(token) = token {
+        let text = join::bootstrap_kubeconfig(&server, &authority, &token);
         pki::write(&layout.kubeconfig("bootstrap"), &text, 0o600)?;
     }
     for Wanted { kubeconfig, purpose, folder } in wanted(layout) {
         let pem = purpose.file(&folder);
-        if !pem.exists() {
-            let client = client(layout, "bootstrap").context("this machine has not joined yet; give it a --token")?;
+        if !is_usable(&pem, &purpose) {
+            let by = if purpose == Purpose::Client { "bootstrap" } else { "kubelet" };
+            let client = client(layout, by).context("this machine has not joined yet; give it a --token")?;
             let asked = bootstrap::obtain(&client, &layout.node_name, &folder, &purpose).await;
             asked.with_context(|| format!("the certificate of the {kubeconfig}"))?;
         }
         pki::write(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &authority, &pem), 0o600)?;
     }
-    Ok(())
+    // The machine has joined: the token has served its purpose.
+    match std::fs::remove_file(layout.kubeconfig("bootstrap")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove bootstrap.kubeconfig"),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a certificate is there that says who the component is now; it may be of a version that named it otherwise.
+fn is_usable(pem: &Path, purpose: &Purpose) -> bool {
+    match purpose {
+        Purpose::Component { user, group, .. } => {
+            pki::seen(pem).is_some_and(|seen| seen.common_name == *user && seen.organization == *group)
+        }
+        Purpose::Client | Purpose::Serving(_) => pem.exists() && !bootstrap::is_over(pem, driver::clock::now()),
+    }
+}
+
+/// Whether the machine knows the cluster, and has a certificate that the cluster still takes.
+fn has_joined(data_dir: &Path) -> bool {
+    let client = Purpose::Client.file(&kubelet_certificates(data_dir));
+    data_dir.join("pki").join("ca.crt").is_file() && is_usable(&client, &Purpose::Client)
+}
+
+/// Where the kubelet itself keeps and renews its certificates.
+fn kubelet_certificates(data_dir: &Path) -> PathBuf {
+    data_dir.join("kubelet").join("pki")
 }
 
 fn client(layout: &Layout, name: &str) -> Result<Client> {

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use machinery::time::Time;
 use machinery::{Value, json, value, yaml};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use reconcile::kinds;
+use x509_parser::extensions::GeneralName;
 
 /// How long a request waits to be signed before another one is made.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
@@ -164,11 +166,13 @@ pub async fn obtain(client: &Client, node: &str, cert_dir: &Path, purpose: &Purp
     linked.map_err(|source| BootstrapError::File { path: link, source })
 }
 
-/// Renews a certificate for ever, each time before it ends; the first is asked for at once. Tells when there is a new one.
+/// Renews a certificate for ever, each time before it ends; the first is asked for at once, and so is another one if the node's
+/// addresses are no longer those that the certificate names. Tells when there is a new one.
 pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purpose, renewed: impl Fn() + Send) {
     let mut came = None;
     loop {
-        if let Some(life) = Life::of(&purpose.file(&cert_dir)) {
+        let file = purpose.file(&cert_dir);
+        if let Some(life) = Life::of(&file).filter(|_| names_all(&file, &node, &purpose)) {
             let wait = life.renew_at(came).since(clock::now());
             tokio::time::sleep(Duration::from_nanos(wait.nanos().max(0).unsigned_abs())).await;
         }
@@ -184,6 +188,25 @@ pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purp
             }
         }
     }
+}
+
+/// Whether a serving certificate names the node and all its addresses; others name no addresses.
+fn names_all(file: &Path, node: &str, purpose: &Purpose) -> bool {
+    let Purpose::Serving(addresses) = purpose else { return true };
+    let text = fs::read(file).unwrap_or_default();
+    let Ok((_, pem)) = x509_parser::pem::parse_x509_pem(&text) else { return false };
+    let Ok(certificate) = pem.parse_x509() else { return false };
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+    let is_named = |wanted: &str| {
+        names.iter().any(|name| match (name, wanted.parse::<IpAddr>()) {
+            (GeneralName::IPAddress(bytes), Ok(IpAddr::V4(wanted))) => *bytes == wanted.octets(),
+            (GeneralName::IPAddress(bytes), Ok(IpAddr::V6(wanted))) => *bytes == wanted.octets(),
+            (GeneralName::DNSName(name), Err(_)) => *name == wanted,
+            _ => false,
+        })
+    };
+    is_named(node) && addresses.iter().all(|address| is_named(address))
 }
 
 async fn sign(client: &Client, request: &str, purpose: &Purpose) -> Result<String, BootstrapError> {
@@ -306,6 +329,21 @@ mod tests {
         check(0, 1000, Some(300), 800);
         check(0, 360, None, 288);
         check(0, 360, Some(300), 330);
+    }
+
+    #[test]
+    fn a_serving_certificate_is_replaced_when_the_node_has_another_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.pem");
+        let names = ["n", "192.0.2.1", "2001:db8::1"].map(str::to_owned);
+        fs::write(&file, rcgen::generate_simple_self_signed(names).unwrap().cert.pem()).unwrap();
+        let fits = |node: &str, addresses: &[&str]| {
+            names_all(&file, node, &Purpose::Serving(addresses.iter().map(|it| (*it).to_owned()).collect()))
+        };
+        assert!(fits("n", &["192.0.2.1", "2001:db8::1"]));
+        assert!(!fits("n", &["192.0.2.2"]));
+        assert!(!fits("m", &["192.0.2.1"]));
+        assert!(names_all(&file, "m", &Purpose::Client));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use rcgen::{
 };
 
 pub use kubeconfig::{kubeconfig, kubeconfig_of_files};
-pub use read::Seen;
+pub use read::{Seen, certificate as seen};
 pub use table::{Authority, Subject, Usage};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -5,11 +5,12 @@ mod metrics;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result};
+use auth::node::component;
 use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
 use machinery::{Resource, Value, value};
 
 use super::Options;
-use super::plan::Layout;
+use super::plan::{KUBELET_CLIENT_USER, Layout};
 use super::ready::admin;
 use crate::join::{self, CONFIG_MAPS, GROUP, Network, SERVERS, SETTINGS, SHARED};
 
@@ -198,16 +199,20 @@ fn grants() -> Vec<(Resource, Value)> {
     let user = |name: &str| value!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
     let group = |name: &str| value!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name});
     let joining = || value!([(group(GROUP))]);
+    let nodes = || value!([(group("system:nodes"))]);
     let joining_and_nodes = || value!([(group(GROUP)), (group("system:nodes"))]);
     let mut grants = Vec::new();
+    // A group has the rights of a component; NodeRestriction keeps each user of it to the objects of its node.
     for (name, rules) in [
-        ("knarr:dns", rules_of_dns()),
-        ("knarr:network", rules_of_network()),
-        ("knarr:local-path", rules_of_local_path()),
+        (component::DNS, rules_of_dns()),
+        (component::NETWORK, rules_of_network()),
+        (component::LOCAL_PATH, rules_of_local_path()),
     ] {
-        grants.extend(granted("", name, rules, value!([(user(name))])));
+        grants.extend(granted("", name, rules, value!([(group(name))])));
     }
-    grants.extend(granted("kube-system", "knarr:dns", rules_of_dns_slices(), value!([(user("knarr:dns"))])));
+    let (dns, network) = (component::DNS, component::NETWORK);
+    grants.extend(granted("kube-system", dns, rules_of_dns_slices(), value!([(group(dns))])));
+    grants.extend(granted("kube-node-lease", network, rules_of_network_leases(), value!([(group(network))])));
     grants.extend(granted("kube-system", "knarr:join", rules_of_map(SETTINGS), joining_and_nodes()));
     grants.extend(granted(
         "kube-public",
@@ -216,14 +221,15 @@ fn grants() -> Vec<(Resource, Value)> {
         value!([(user("system:anonymous"))]),
     ));
     grants.extend(granted("kube-system", "knarr:join-servers", rules_of_shared(), value!([(group(SERVERS))])));
-    grants.extend(granted("", "knarr:node-components", rules_of_requests(), joining_and_nodes()));
+    grants.extend(granted("", "knarr:node-components", rules_of_requests(), nodes()));
     let approver = value!({"kind": "ServiceAccount", "name": "certificate-controller", "namespace": "kube-system"});
     grants.extend(granted("", "knarr:approve-node-components", rules_of_approval(), value!([approver])));
     // What is granted to nobody where machines join by other means.
     for (role, subjects) in [
         ("system:node-bootstrapper", joining()),
         ("system:certificates.k8s.io:certificatesigningrequests:nodeclient", joining()),
-        ("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", value!([(group("system:nodes"))])),
+        ("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", nodes()),
+        ("system:kubelet-api-admin", value!([(user(KUBELET_CLIENT_USER))])),
     ] {
         let name = format!("knarr:{}", role.rsplit(':').next().unwrap_or(role));
         grants.push(binding("", &name, "ClusterRole", role, subjects));
@@ -282,7 +288,7 @@ fn rules_of_approval() -> Value {
     value!([{
         "apiGroups": ["certificates.k8s.io"],
         "resources": ["signers"],
-        "resourceNames": ["kubernetes.io/kube-apiserver-client"],
+        "resourceNames": ["kubernetes.io/kube-apiserver-client", "kubernetes.io/kubelet-serving"],
         "verbs": ["approve"],
     }])
 }
@@ -290,7 +296,10 @@ fn rules_of_approval() -> Value {
 fn rules_of_requests() -> Value {
     value!([{
         "apiGroups": ["certificates.k8s.io"],
-        "resources": ["certificatesigningrequests/nodecomponentclient"],
+        "resources": [
+            "certificatesigningrequests/nodecomponentclient",
+            "certificatesigningrequests/selfnodeserver",
+        ],
         "verbs": ["create"],
     }])
 }
@@ -336,10 +345,13 @@ fn rules_of_network() -> Value {
         },
         {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-        {
-            "apiGroups": ["coordination.k8s.io"],
-            "resources": ["leases"],
-            "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-        },
     ])
+}
+
+fn rules_of_network_leases() -> Value {
+    value!([{
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    }])
 }

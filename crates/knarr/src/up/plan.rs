@@ -9,6 +9,7 @@ use ::store::client::RemoteConfig;
 
 use anyhow::{Context, Result};
 use auth::User;
+use auth::node::component;
 use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
@@ -22,6 +23,8 @@ pub const STORE_PORT: u16 = 2379;
 pub const STORE_PEER_PORT: u16 = 2380;
 /// The way into a machine that has nothing else.
 const SSH_PORT: u16 = 22;
+/// The user that the API server is to kubelets.
+pub const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 /// The part that says what is used; objects of the cluster go with it.
 pub const METRICS: &str = "metrics";
 
@@ -289,8 +292,8 @@ impl Layout {
 
     /// Certificates besides those in kubeconfigs.
     pub fn certificates(&self) -> Vec<Subject> {
-        let kubelet_client =
-            Subject::client("apiserver-kubelet-client", "kube-apiserver-kubelet-client", "system:masters");
+        // A role lets this user speak to kubelets; it needs no other rights.
+        let kubelet_client = Subject::client("apiserver-kubelet-client", KUBELET_CLIENT_USER, "");
         let front =
             Subject { by: Authority::FrontProxy, ..Subject::client("front-proxy-client", "front-proxy-client", "") };
         let mut names: Vec<String> =
@@ -373,15 +376,16 @@ impl Layout {
     /// Who speaks to the API server: file, user, group.
     pub fn kubeconfigs(&self) -> Vec<(PathBuf, String, String)> {
         let row = |name: &str, user: &str, group: &str| (self.kubeconfig(name), user.to_owned(), group.to_owned());
+        let component = |name: &str, group: &str| row(name, &component::user_name(group, &self.node_name), group);
         vec![
             row("admin", "kubernetes-admin", "system:masters"),
             row("controller-manager", "system:kube-controller-manager", ""),
             row("scheduler", "system:kube-scheduler", ""),
             row("kubelet", &format!("system:node:{}", self.node_name), "system:nodes"),
             row("proxy", "system:kube-proxy", "system:node-proxier"),
-            row("network", "knarr:network", ""),
-            row("dns", "knarr:dns", ""),
-            row("local-path", "knarr:local-path", ""),
+            component("network", component::NETWORK),
+            component("dns", component::DNS),
+            component("local-path", component::LOCAL_PATH),
             row("metrics", "knarr:metrics", ""),
         ]
     }
@@ -459,6 +463,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("enable-aggregator-routing", "true".into()),
         // Names of nodes are known to no resolver of this machine.
         ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
+        ("kubelet-certificate-authority", path(pki.authority(Authority::Cluster))),
         ("kubelet-client-certificate", file("apiserver-kubelet-client.crt")),
         ("kubelet-client-key", file("apiserver-kubelet-client.key")),
         ("requestheader-client-ca-file", front),
@@ -538,7 +543,7 @@ fn local_path_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     ])
 }
 
-fn metrics_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+fn metrics_flags(_: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
     flags(&[
         ("kubeconfig", path(layout.kubeconfig("metrics"))),
@@ -546,8 +551,7 @@ fn metrics_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
         ("secure-port", layout.metrics_port.to_string()),
         ("tls-cert-file", file("metrics-server.crt")),
         ("tls-private-key-file", file("metrics-server.key")),
-        // Kubelets show certificates of their own making until they ask for others.
-        ("kubelet-insecure-tls", "true".into()),
+        ("kubelet-certificate-authority", path(pki.authority(Authority::Cluster))),
         ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
         ("kubelet-use-node-status-port", "true".into()),
         ("metric-resolution", "15s".into()),
@@ -575,6 +579,7 @@ fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cluster-dns", list(layout.dns_services.iter().filter(|service| layout.has_family_of(service)))),
         ("cluster-domain", "cluster.local".into()),
         ("client-ca-file", path(pki.authority(Authority::Cluster))),
+        ("rotate-server-certificates", "true".into()),
         ("anonymous-auth", "false".into()),
         ("authentication-token-webhook", "true".into()),
         ("authorization-mode", "Webhook".into()),
@@ -635,14 +640,36 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_on_every_node_is_approved_as_such() {
-        let layout = Layout::of(&Options::default(), vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
-        for row in ROWS.iter().filter(|row| row.place == Place::Node && row.name != "kubelet") {
-            let (user, group) = layout.subject(row.kubeconfig).unwrap();
-            let groups: Vec<&str> = Some(group.as_str()).filter(|group| !group.is_empty()).into_iter().collect();
-            let known = controllers::csr_approver::COMPONENTS;
-            assert!(known.iter().any(|(one, of)| *one == user && **of == groups), "{user} of {groups:?}");
+    fn components_of_a_node_have_an_identity_of_that_node() {
+        let options = Options { node_name: Some("n1".to_owned()), ..Options::default() };
+        let layout = Layout::of(&options, vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
+        for row in ROWS.iter().filter(|row| row.place == Place::Node) {
+            let user = layout.user(row.kubeconfig).unwrap();
+            let is_component = component::of(&user).any(|found| found.node == "n1");
+            // Upstream's rights of kube-proxy only read.
+            assert!(is_component || user.node() == Some("n1") || user.name == "system:kube-proxy", "{user:?}");
         }
+    }
+
+    #[test]
+    fn only_the_administrator_is_in_system_masters() {
+        let layout = Layout::of(&Options::default(), vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
+        let kubeconfigs = layout.kubeconfigs().into_iter().map(|(_, user, group)| (user, group));
+        let others = layout.certificates().into_iter().map(|subject| (subject.common_name, subject.organization));
+        let masters: Vec<_> = kubeconfigs.chain(others).filter(|(_, group)| group == "system:masters").collect();
+        assert_eq!(masters, [("kubernetes-admin".to_owned(), "system:masters".to_owned())]);
+    }
+
+    #[test]
+    fn kubelets_serving_certificates_are_signed_by_the_cluster_and_verified() {
+        let layout = Layout::of(&Options::default(), vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
+        let planned = of(&[Place::Server, Place::Node], &Options::default(), &layout, &Pki::at(&layout.pki()));
+        let flags = |name: &str| planned.iter().find(|(row, _)| row.name == name).unwrap().1.clone();
+        let verified = "--kubelet-certificate-authority=/var/lib/knarr/pki/ca.crt".to_owned();
+        assert!(flags("kube-apiserver").contains(&verified));
+        assert!(flags("metrics-server").contains(&verified));
+        assert!(!flags("metrics-server").iter().any(|flag| flag.contains("insecure")));
+        assert!(flags("kubelet").contains(&"--rotate-server-certificates=true".to_owned()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use client::config::Kubeconfig;
 use client::{Client, Event, Settings, Target, WatchOptions};
 use http::Request;
+use kubelet::bootstrap::Purpose;
 use machinery::{Resource, Value};
 use tokio::net::UdpSocket;
 
@@ -20,6 +21,8 @@ use super::{Options, addons};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Other members of the store may take their time to come.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(600);
+/// How long a start waits for the kubelet's serving certificate.
+const SIGNING_PATIENCE: Duration = Duration::from_secs(20);
 /// How often a member of the store is asked.
 const MEMBER_LOOK: Duration = Duration::from_millis(50);
 /// The server is asked again after so long: it cannot be watched before it answers.
@@ -132,6 +135,16 @@ pub fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'stat
         let layout = layout.clone();
         waits.push(("node", Box::pin(async move { node_as(admin(&layout)?, layout.node_name).await })));
     }
+    if on("kubelet") && on("controller-manager") && expects_signed(options) {
+        let layout = layout.clone();
+        waits.push((
+            "kubelet's certificate",
+            Box::pin(async move {
+                serving_certificate(&layout).await;
+                Ok(())
+            }),
+        ));
+    }
     if on("kubelet") && on("dns") {
         let layout = layout.clone();
         waits.push((
@@ -176,6 +189,26 @@ pub async fn node_as(client: Client, node: String) -> Result<()> {
     let wait = seen(client, Target::all(&nodes), &node, is_ready);
     let waited = tokio::time::timeout(PATIENCE, wait).await;
     waited.with_context(|| format!("node {node} does not become ready; see the log"))?
+}
+
+/// Whether the kubelet asks the cluster to sign its serving certificate: it does unless it was given another one.
+pub fn expects_signed(options: &Options) -> bool {
+    let mut own = options.own_flags.get("kubelet").into_iter().flatten();
+    !own.any(|flag| flag.contains("tls-cert-file") || flag.contains("rotate-server-certificates"))
+}
+
+/// Waits until the kubelet's serving certificate is signed, without which nobody trusts its port: no logs, no exec.
+pub async fn serving_certificate(layout: &Layout) {
+    let directory = layout.data_dir.join("kubelet").join("pki");
+    let file = Purpose::Serving(Vec::new()).file(&directory);
+    let signed = async {
+        while !file.exists() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(SIGNING_PATIENCE, signed).await.is_err() {
+        tracing::warn!("the kubelet's serving certificate is not signed: logs and exec fail; see `kubectl get csr`");
+    }
 }
 
 /// The DNS server of this machine knows the API server's name.

@@ -1,6 +1,9 @@
 //! NodeRestriction: a kubelet changes its own node and its own pods, and nothing that would draw other pods to it.
+//!
+//! The same holds for the components that run beside a kubelet with an identity of their own ([`components`]).
 
 mod certificates;
+mod components;
 mod pods;
 mod tokens;
 
@@ -57,6 +60,7 @@ impl Plugin for NodeRestriction {
         if attributes.operation == Operation::Connect {
             return Ok(());
         }
+        components::admit(attributes, object, view)?;
         if !attributes.user.is_in(auth::user::NODES) {
             return Ok(());
         }

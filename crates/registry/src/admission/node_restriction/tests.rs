@@ -270,3 +270,93 @@ fn a_kubelet_requests_pod_certificates_for_its_own_pods_only() {
     let update = Case { name: "x", old: Some(spec(value!({}))), cluster: good(), ..Case::of(kind, Operation::Update) };
     assert_eq!(update.verdict(spec(value!({}))), "unexpected operation UPDATE");
 }
+
+#[test]
+fn the_dns_component_publishes_its_own_node_only() {
+    let node = r#"{"metadata": {"name": "n1"}, "spec": {"podCIDRs": ["10.1.2.0/24"]},
+        "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}"#;
+    let case = |operation, name| Case {
+        user: ("knarr:dns:n1", "knarr:dns"),
+        namespace: Some("kube-system"),
+        name,
+        cluster: Cluster::default().with("", "nodes", node),
+        ..Case::of(api::discovery::endpoint_slice::kind(), operation)
+    };
+    let slice = |name: &str, address: &str, node: &str, hint: &str| {
+        value!({"metadata": {"name": name, "namespace": "kube-system", "labels": {"kubernetes.io/service-name": "kube-dns"}},
+            "endpoints": [{"addresses": [address], "nodeName": node, "hints": {"forNodes": [{"name": hint}]}}]})
+    };
+    let own = "kube-dns-n1";
+    assert_eq!(case(Operation::Create, own).verdict(slice(own, "192.0.2.1", "n1", "n1")), "");
+    assert_eq!(case(Operation::Create, own).verdict(slice(own, "10.1.2.1", "n1", "n1")), "");
+    assert_eq!(case(Operation::Delete, "kube-dns-n1-ipv6").verdict(Value::Null), "");
+    let refused = |operation, name, slice| {
+        let why = case(operation, name).verdict(slice);
+        assert!(why.starts_with("knarr:dns:n1 can only "), "{why}");
+    };
+    refused(Operation::Create, own, slice(own, "203.0.113.9", "n1", "n1"));
+    refused(Operation::Create, own, slice(own, "10.1.3.1", "n1", "n1"));
+    refused(Operation::Create, own, slice(own, "192.0.2.1", "n2", "n1"));
+    refused(Operation::Create, own, slice(own, "192.0.2.1", "n1", "n2"));
+    refused(Operation::Create, "kube-dns-n2", slice("kube-dns-n2", "192.0.2.1", "n1", "n1"));
+    refused(Operation::Update, "kube-dns-n2", slice("kube-dns-n2", "192.0.2.1", "n1", "n1"));
+    refused(Operation::Delete, "kube-dns-n2", Value::Null);
+    let nameless = Case { user: ("knarr:dns", "knarr:dns"), ..case(Operation::Create, "kube-dns-") };
+    assert_ne!(nameless.verdict(slice("kube-dns-", "192.0.2.1", "", "")), "");
+}
+
+#[test]
+fn the_network_component_holds_its_own_lease_only() {
+    let verdict = |operation, namespace, name, holder: &str| {
+        let case = Case {
+            user: ("knarr:network:n1", "knarr:network"),
+            namespace: Some(namespace),
+            name,
+            ..Case::of(api::coordination::lease::kind(), operation)
+        };
+        case.verdict(value!({"metadata": {"name": name}, "spec": {"holderIdentity": holder}}))
+    };
+    let own = "load-balancer-n1";
+    assert_eq!(verdict(Operation::Create, LEASES, own, "n1"), "");
+    assert_eq!(verdict(Operation::Delete, LEASES, own, ""), "");
+    for why in [
+        verdict(Operation::Create, LEASES, own, "n2"),
+        verdict(Operation::Delete, LEASES, "load-balancer-n2", "n1"),
+        verdict(Operation::Delete, LEASES, "n2", "n1"),
+        verdict(Operation::Update, "kube-system", "kube-scheduler", "n1"),
+    ] {
+        assert_eq!(why, r#"knarr:network:n1 can only write the load balancer's Lease of node "n1""#);
+    }
+}
+
+#[test]
+fn the_local_path_component_provisions_on_its_own_node_only() {
+    let claim = r#"{"metadata": {"name": "c", "namespace": "n", "uid": "u", "annotations": {
+        "volume.kubernetes.io/storage-provisioner": "knarr.dev/local-path", "volume.kubernetes.io/selected-node": "n1"}},
+        "spec": {"storageClassName": "local-path"}}"#;
+    let volume = |node: &str, claim: &str| {
+        value!({"metadata": {"name": "pvc-u", "annotations": {"pv.kubernetes.io/provisioned-by": "knarr.dev/local-path"},
+            "finalizers": ["knarr.dev/local-path"]},
+            "spec": {"local": {"path": "/x"}, "storageClassName": "local-path",
+                "claimRef": {"namespace": "n", "name": claim, "uid": "u"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                    {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]}}}})
+    };
+    let case = |operation, old: Option<Value>| Case {
+        user: ("knarr:local-path:n1", "knarr:local-path"),
+        name: "pvc-u",
+        old,
+        cluster: Cluster::default().with("", "persistentvolumeclaims", claim),
+        ..Case::of(api::core::persistent_volume::kind(), operation)
+    };
+    let is_refused = |verdict: String| verdict.starts_with("knarr:local-path:n1 can only ");
+    assert_eq!(case(Operation::Create, None).verdict(volume("n1", "c")), "");
+    assert!(is_refused(case(Operation::Create, None).verdict(volume("n2", "c"))));
+    assert!(is_refused(case(Operation::Create, None).verdict(volume("n1", "other"))));
+    let unfinalized = machinery::patch::merge::apply(volume("n1", "c"), value!({"metadata": {"finalizers": null}}));
+    assert_eq!(case(Operation::Update, Some(volume("n1", "c"))).verdict(unfinalized), "");
+    assert!(is_refused(case(Operation::Update, Some(volume("n1", "c"))).verdict(volume("n2", "c"))));
+    assert!(is_refused(case(Operation::Update, Some(volume("n2", "c"))).verdict(volume("n2", "c"))));
+    assert_eq!(case(Operation::Delete, Some(volume("n1", "c"))).verdict(Value::Null), "");
+    assert!(is_refused(case(Operation::Delete, Some(volume("n2", "c"))).verdict(Value::Null)));
+}

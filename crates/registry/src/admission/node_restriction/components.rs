@@ -1,0 +1,165 @@
+//! Components of a node beside its kubelet: each writes what is about its own node, and nothing of other nodes.
+//!
+//! RBAC decides which kinds a component may write; it cannot say whose objects. What is not listed here RBAC decides alone.
+
+use std::net::IpAddr;
+
+use auth::node::component::{self, Component};
+use machinery::meta::{Meta, MetaMut};
+use machinery::names::parse_cidr;
+use machinery::{Value, go};
+
+use super::super::pods::{items, spec, text};
+use super::super::{Attributes, Operation, View};
+use super::{LEASES, Verdict};
+
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const WANTED_OF: &str = "volume.kubernetes.io/storage-provisioner";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const PROVISIONER: &str = "knarr.dev/local-path";
+const SERVICE: &str = "kube-dns";
+
+// DEVIATION: NodeRestriction also restricts the users of Knarr's own node components, `knarr:dns:NODE`, `knarr:network:NODE`
+// and `knarr:local-path:NODE`, to objects of their node.
+/// Refuses writes of a node's component to objects of other nodes.
+pub(super) fn admit(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Verdict {
+    component::of(attributes.user).try_for_each(|Component { component, node }| {
+        let write = Write { node, attributes, object, view };
+        match (component, attributes.kind.group.as_str(), attributes.kind.plural.as_str()) {
+            (component::DNS, "discovery.k8s.io", "endpointslices") => write.slice(),
+            (component::NETWORK, "coordination.k8s.io", "leases") => write.lease(),
+            (component::LOCAL_PATH, "", "persistentvolumes") => write.volume(),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// A write of a component.
+struct Write<'a> {
+    node: &'a str,
+    attributes: &'a Attributes<'a>,
+    object: &'a Value,
+    view: &'a dyn View,
+}
+
+impl Write<'_> {
+    fn refuse(&self, why: &str) -> Verdict {
+        let (user, node) = (&self.attributes.user.name, go::quote(self.node));
+        Err(self.attributes.forbidden(self.object, format!("{user} can only {why} of node {node}")))
+    }
+
+    fn require(&self, holds: bool, why: &str) -> Verdict {
+        if holds && !self.node.is_empty() { Ok(()) } else { self.refuse(why) }
+    }
+
+    fn is_named(&self, namespace: &str, names: &[String]) -> bool {
+        let created = self.attributes.operation == Operation::Create;
+        let name = if created { Meta::of(self.object).name() } else { self.attributes.name };
+        self.attributes.namespace == namespace && names.iter().any(|one| one == name)
+    }
+
+    /// The node's own slices of the DNS service, which only its own pods use.
+    fn slice(&self) -> Verdict {
+        let names = ["", "-ipv6"].map(|family| format!("{SERVICE}-{}{family}", self.node));
+        self.require(self.is_named("kube-system", &names), "write the EndpointSlices of kube-dns")?;
+        if self.attributes.operation == Operation::Delete {
+            return Ok(());
+        }
+        let is_of_service = Meta::of(self.object).label("kubernetes.io/service-name") == Some(SERVICE);
+        self.require(is_of_service, "write EndpointSlices of the service kube-dns")?;
+        let node = self.view.object("", "nodes", "", self.node);
+        let is_own = |endpoint: &Value| {
+            let hints = endpoint.get("hints").map(|hints| items(hints, "forNodes")).unwrap_or_default();
+            let mut addresses = items(endpoint, "addresses").iter().map(|address| address.as_str().unwrap_or_default());
+            text(endpoint, "nodeName") == self.node
+                && matches!(hints, [hint] if text(hint, "name") == self.node)
+                && node.as_ref().is_some_and(|node| addresses.all(|address| has_address(node, address)))
+        };
+        self.require(items(self.object, "endpoints").iter().all(is_own), "publish endpoints with addresses and hints")
+    }
+
+    fn lease(&self) -> Verdict {
+        let is_own = self.is_named(LEASES, &[format!("load-balancer-{}", self.node)]);
+        let is_held =
+            self.attributes.operation == Operation::Delete || text(spec(self.object), "holderIdentity") == self.node;
+        self.require(is_own && is_held, "write the load balancer's Lease")
+    }
+
+    fn volume(&self) -> Verdict {
+        match (self.attributes.operation, self.attributes.old) {
+            (Operation::Create, _) => {
+                self.require(self.is_own_volume(self.object), "create local volumes")?;
+                self.require(self.is_for_selected_claim(), "create volumes for claims")
+            }
+            (Operation::Update, Some(old)) => {
+                self.require(self.is_own_volume(old), "update local volumes")?;
+                self.require(without_finalizers(old) == without_finalizers(self.object), "update finalizers of volumes")
+            }
+            (Operation::Delete, Some(old)) => self.require(self.is_own_volume(old), "delete local volumes"),
+            _ => self.refuse("write volumes"),
+        }
+    }
+
+    /// Whether it is a directory of this node, provisioned by the component.
+    fn is_own_volume(&self, volume: &Value) -> bool {
+        let terms = spec(volume).at(&["nodeAffinity", "required", "nodeSelectorTerms"]).and_then(Value::as_array);
+        let expressions = match terms.unwrap_or_default() {
+            [term] => items(term, "matchExpressions"),
+            _ => &[],
+        };
+        let is_here = matches!(expressions, [one] if text(one, "key") == "kubernetes.io/hostname"
+            && text(one, "operator") == "In"
+            && matches!(items(one, "values"), [value] if value.as_str() == Some(self.node)));
+        let is_local = spec(volume).get("local").is_some_and(|local| !local.is_null());
+        Meta::of(volume).annotation(PROVISIONED_BY) == Some(PROVISIONER) && is_here && is_local
+    }
+
+    /// Whether the scheduler chose this node for the claim that the volume is bound to.
+    fn is_for_selected_claim(&self) -> bool {
+        let reference = &spec(self.object)["claimRef"];
+        let (namespace, name) = (text(reference, "namespace"), text(reference, "name"));
+        self.view.object("", "persistentvolumeclaims", namespace, name).is_some_and(|claim| {
+            let meta = Meta::of(&claim);
+            meta.uid() == text(reference, "uid")
+                && !meta.uid().is_empty()
+                && meta.annotation(WANTED_OF) == Some(PROVISIONER)
+                && meta.annotation(SELECTED_NODE) == Some(self.node)
+                && text(spec(&claim), "storageClassName") == text(spec(self.object), "storageClassName")
+        })
+    }
+}
+
+/// Whether an address is the node's own, or of its pods' network.
+fn has_address(node: &Value, address: &str) -> bool {
+    let Ok(address) = address.parse::<IpAddr>() else { return false };
+    let status = node.get("status").map(|status| items(status, "addresses")).unwrap_or_default();
+    let is_of_node = status.iter().any(|one| text(one, "address").parse() == Ok(address));
+    let mut ranges = items(spec(node), "podCIDRs").iter().filter_map(|range| parse_cidr(range.as_str()?));
+    is_of_node || ranges.any(|range| contains(range, address))
+}
+
+fn contains((first, bits): (IpAddr, u8), address: IpAddr) -> bool {
+    match (first, address) {
+        (IpAddr::V4(first), IpAddr::V4(address)) => {
+            let Some(host_bits) = 32_u32.checked_sub(bits.into()) else { return false };
+            let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
+            u32::from(first) & mask == u32::from(address) & mask
+        }
+        (IpAddr::V6(first), IpAddr::V6(address)) => {
+            let Some(host_bits) = 128_u32.checked_sub(bits.into()) else { return false };
+            let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+            u128::from(first) & mask == u128::from(address) & mask
+        }
+        _ => false,
+    }
+}
+
+fn without_finalizers(volume: &Value) -> Value {
+    let mut volume = volume.clone();
+    if let Some(mut meta) = MetaMut::of(&mut volume) {
+        for field in ["finalizers", "resourceVersion", "managedFields"] {
+            meta.remove(field);
+        }
+    }
+    volume
+}
