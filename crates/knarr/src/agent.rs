@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::component::{self, Shared};
+use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Cluster, JoinToken, Network};
 use crate::up::plan::{self, Layout, Place};
 use crate::up::{self, Instance, Options, Parts, Steps, addons, address, background, preflight, ready};
@@ -39,9 +40,8 @@ struct Agent {
     /// A server of the cluster; the others are found by it.
     #[arg(long, value_name = "https://HOST:PORT")]
     server: String,
-    /// What `knarr token create` printed; needed once.
-    #[arg(long, env = "KNARR_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenArgs,
     /// Everything is kept here.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
@@ -66,8 +66,8 @@ struct Agent {
     /// Run in the background, and return when the node is one of the cluster's.
     #[arg(short = 'd', long)]
     background: bool,
-    /// Print a systemd unit that does this at every start of the machine, and do nothing else. The token is in it as long as it
-    /// is among the arguments: join first, and leave it out.
+    /// Print a systemd unit that does this at every start of the machine, and do nothing else. The unit never contains the
+    /// token: give it by --token-file, or join before the unit is started.
     #[arg(long)]
     systemd_unit: bool,
     /// The network namespace that is this node's.
@@ -92,8 +92,9 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let agent = Agent::from_arg_matches(matches)?;
     if agent.systemd_unit {
-        return background::print_unit();
+        return background::print_unit(&agent.data_dir);
     }
+    token_args::conceal()?;
     preflight::room(&agent.data_dir)?;
     if agent.background {
         return background::start(&agent.data_dir);
@@ -120,7 +121,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 
 async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::begin();
-    let token = agent.token.as_deref().filter(|_| !has_joined(&agent.data_dir)).map(JoinToken::parse).transpose()?;
+    // A machine that has joined needs no token, and the file may be gone.
+    let token = if has_joined(&agent.data_dir) { None } else { agent.token.read()? };
     let cluster = cluster(agent, token.as_ref()).await?;
     steps.done("cluster");
     let options = cluster.network.clone().given(options);
@@ -184,7 +186,7 @@ async fn cluster(agent: &Agent, token: Option<&JoinToken>) -> Result<Cluster> {
     }
     let Some(token) = token else {
         bail!(
-            "this machine has not joined yet; give it a token with --token, made by `knarr token create` on a server"
+            "this machine has not joined yet; give it a token with --token-file, made by `knarr token create` on a server"
         )
     };
     let cluster = join::ask(&agent.server, token).await?;
@@ -241,13 +243,14 @@ async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
         let pem = purpose.file(&folder);
         if !is_usable(&pem, &purpose) {
             let by = if purpose == Purpose::Client { "bootstrap" } else { "kubelet" };
-            let client = client(layout, by).context("this machine has not joined yet; give it a --token")?;
+            let client = client(layout, by).context("this machine has not joined yet; give it a --token-file")?;
             let asked = bootstrap::obtain(&client, &layout.node_name, &folder, &purpose).await;
             asked.with_context(|| format!("the certificate of the {kubeconfig}"))?;
         }
         pki::write(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &authority, &pem), 0o600)?;
     }
     // The machine has joined: the token has served its purpose.
+    token_args::forget(&layout.data_dir)?;
     match std::fs::remove_file(layout.kubeconfig("bootstrap")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove bootstrap.kubeconfig"),
         _ => Ok(()),

@@ -1,6 +1,7 @@
 //! What lets a machine join: a token that pins the cluster's authority, and what a cluster tells those who have one.
 
 pub mod bundle;
+pub mod token_args;
 
 use std::fmt;
 use std::path::Path;

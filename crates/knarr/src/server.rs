@@ -13,7 +13,8 @@ use pki::Pki;
 use ::store::client::Members;
 
 use crate::ask;
-use crate::join::{self, JoinToken, Network, bundle};
+use crate::join::token_args::{self, TokenArgs};
+use crate::join::{self, Network, bundle};
 use crate::up::plan::{self, Layout, Store};
 use crate::up::{self, Options, preflight};
 
@@ -21,11 +22,10 @@ use crate::up::{self, Options, preflight};
 #[derive(Args, Debug, Clone)]
 struct Server {
     /// A server of the cluster to join; without it a cluster is founded.
-    #[arg(long, value_name = "https://HOST:PORT", requires = "token")]
+    #[arg(long, value_name = "https://HOST:PORT")]
     join: Option<String>,
-    /// What `knarr token create --server` printed; needed once.
-    #[arg(long, env = "KNARR_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenArgs,
     /// Members of an etcd that holds the cluster's state, in place of members of our own.
     #[arg(long, value_delimiter = ',')]
     etcd_servers: Vec<String>,
@@ -47,7 +47,11 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Runs the server until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let server = Server::from_arg_matches(matches)?;
-    up::launch(up::options(matches)?, async |options| server.complete(options).await)
+    let options = up::options(matches)?;
+    if !options.systemd_unit {
+        token_args::conceal()?;
+    }
+    up::launch(options, async |options| server.complete(options).await)
 }
 
 impl Server {
@@ -74,7 +78,9 @@ impl Server {
 
     /// Takes what the servers of the cluster share.
     async fn come_to_know(&self, server: &str, options: &Options) -> Result<Network> {
-        let token = JoinToken::parse(self.token.as_deref().unwrap_or_default())?;
+        let token = self.token.read()?;
+        let token = token
+            .context("a server joins by a token: give it with --token-file, `knarr token create --server` makes one")?;
         let key = token.key.as_deref();
         let key =
             key.context("a server joins by a token that `knarr token create --server` makes; this one is for agents")?;
@@ -83,6 +89,7 @@ impl Server {
         // Before the authority, by which the next start knows that this machine has joined.
         cluster.network.keep(&options.data_dir)?;
         bundle::unlock(&shared, key, &options.data_dir.join("pki"))?;
+        token_args::forget(&options.data_dir)?;
         Ok(cluster.network)
     }
 

@@ -137,7 +137,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Runs a server of a cluster as the options say once they are complete.
 pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
     if options.systemd_unit {
-        return background::print_unit();
+        return background::print_unit(&options.data_dir);
     }
     // Before anything is written, also by whoever waits for this in the background.
     preflight::room(&options.data_dir)?;

@@ -1,5 +1,6 @@
 //! A cluster that goes on when whoever started it has gone.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::Instance;
+use crate::join::{JoinToken, token_args};
 
 /// How often it is looked whether the cluster is ready: a file of another process has nothing to wait on.
 const LOOK: Duration = Duration::from_millis(20);
@@ -42,17 +44,28 @@ pub fn start(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints a unit for systemd that does what was typed.
-pub fn print_unit() -> Result<()> {
-    print!("{}", unit(&std::env::current_exe()?, std::env::args().skip(1)));
+/// Prints a unit for systemd that does what was typed. A token that was typed is left in a file that only root may read, since
+/// units are readable by everybody; it is removed when the machine has joined.
+pub fn print_unit(data_dir: &Path) -> Result<()> {
+    let (arguments, token) = token_args::split(std::env::args_os().skip(1));
+    let file = match token {
+        Some(token) => {
+            JoinToken::parse(&token)?;
+            Some(token_args::leave(data_dir, &token)?)
+        }
+        None => None,
+    };
+    print!("{}", unit(&std::env::current_exe()?, arguments, file.as_deref()));
     Ok(())
 }
 
 /// A unit for systemd that does what was typed.
-fn unit(program: &Path, arguments: impl Iterator<Item = String>) -> String {
+fn unit(program: &Path, arguments: Vec<OsString>, token_file: Option<&Path>) -> String {
     let (program, of_now) = (program.display(), ["--systemd-unit", "-d", "--background"]);
-    let arguments: Vec<String> =
-        arguments.filter(|argument| !of_now.contains(&argument.as_str())).map(quoted).collect();
+    let arguments = arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
+    let token_file = token_file.map(|file| format!("--token-file={}", file.display()));
+    let arguments = arguments.filter(|argument| !of_now.contains(&argument.as_str())).chain(token_file);
+    let arguments: Vec<String> = arguments.map(quoted).collect();
     let arguments = arguments.join(" ");
     format!(
         "[Unit]
@@ -93,8 +106,15 @@ mod tests {
     #[test]
     fn a_unit_does_what_was_typed() {
         let typed = ["server", "--join", "https://192.0.2.1:6443", "--systemd-unit", "--kubelet-arg", "a<5%"];
-        let unit = unit(Path::new("/bin/knarr"), typed.into_iter().map(str::to_owned));
+        let unit = unit(Path::new("/bin/knarr"), typed.map(OsString::from).to_vec(), None);
         let start = "ExecStart=/bin/knarr server --join https://192.0.2.1:6443 --kubelet-arg \"a<5%%\"\n";
         assert!(unit.contains(start), "{unit}");
+    }
+
+    #[test]
+    fn a_unit_names_the_file_of_the_token() {
+        let file = Path::new("/var/lib/knarr/join-token");
+        let unit = unit(Path::new("/bin/knarr"), vec!["agent".into()], Some(file));
+        assert!(unit.contains("ExecStart=/bin/knarr agent --token-file=/var/lib/knarr/join-token\n"), "{unit}");
     }
 }

@@ -270,8 +270,9 @@ impl Keeper {
         if !folder.join("kubelet.kubeconfig").is_file() {
             let data_dir = &self.options.data_dir;
             let token = token::create(&token::admin(data_dir)?, data_dir, TOKEN_LIFE, &[join::GROUP]).await?;
-            // Whoever lists processes is not to see it.
-            command.env("KNARR_TOKEN", token.to_string());
+            // Other users must not see it, and the agent removes it once it has joined.
+            let file = join::token_args::leave(&folder, &token.to_string())?;
+            command.arg("--token-file").arg(file);
         }
         let log = std::fs::File::create(folder.join("agent.out"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);

@@ -1,0 +1,163 @@
+//! How a join token is given: in a file, in the environment, or as an argument, which is then kept from other users' eyes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{PipeReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use super::JoinToken;
+
+/// A token has four parts of at most 64 characters.
+const BYTES_MAX: u64 = 1024;
+/// The file of the data directory in which a token waits for the first start.
+const WAITING: &str = "join-token";
+
+/// Where the join token is.
+#[derive(Args, Debug, Clone, Default)]
+pub struct TokenArgs {
+    /// What `knarr token create` printed; needed once. Prefer --token-file: arguments are visible to all users.
+    #[arg(long, env = "KNARR_TOKEN", hide_env_values = true, conflicts_with = "token_file")]
+    pub token: Option<String>,
+    /// File with what `knarr token create` printed; only its owner may read it. Not needed once the machine has joined.
+    #[arg(long, value_name = "PATH")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl TokenArgs {
+    /// The token, if one was given.
+    pub fn read(&self) -> Result<Option<JoinToken>> {
+        let text = match (&self.token, &self.token_file) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(file)) => {
+                Some(read_secret(file).with_context(|| format!("read the token file {}", file.display()))?)
+            }
+            (None, None) => None,
+        };
+        text.map(|text| JoinToken::parse(&text)).transpose()
+    }
+}
+
+/// The content of a small file that only its owner may read.
+fn read_secret(path: &Path) -> Result<String> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    let by_systemd = std::env::var_os("CREDENTIALS_DIRECTORY").is_some_and(|directory| path.starts_with(directory));
+    ensure!(by_systemd || metadata.mode() & 0o077 == 0, "other users may read it; run `chmod 600` on it");
+    let mut text = String::new();
+    file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    ensure!(text.len() as u64 <= BYTES_MAX, "it is too long for a token");
+    Ok(text)
+}
+
+/// The file in which a token waits until the machine has joined.
+pub fn waiting(data_dir: &Path) -> PathBuf {
+    data_dir.join(WAITING)
+}
+
+/// Leaves a token for the first start; only root may read it.
+pub fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
+    let file = waiting(data_dir);
+    std::fs::create_dir_all(data_dir).with_context(|| format!("create {}", data_dir.display()))?;
+    pki::write(&file, token.trim(), 0o600)?;
+    Ok(file)
+}
+
+/// Drops a token that was left for the first start: the machine has joined.
+pub fn forget(data_dir: &Path) -> Result<()> {
+    match std::fs::remove_file(waiting(data_dir)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove the join token"),
+        _ => Ok(()),
+    }
+}
+
+/// Arguments without `--token`, and the token.
+pub fn split(arguments: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<String>) {
+    let (mut rest, mut token, mut is_next) = (Vec::new(), None, false);
+    for argument in arguments {
+        let text = argument.to_str().unwrap_or_default();
+        if is_next {
+            token = Some(text.to_owned());
+            is_next = false;
+        } else if let Some(value) = text.strip_prefix("--token=") {
+            token = Some(value.to_owned());
+        } else if text == "--token" {
+            is_next = true;
+        } else {
+            rest.push(argument);
+        }
+    }
+    (rest, token)
+}
+
+/// Starts this program again in its own place without the token among its arguments, which `ps` shows to everybody. Does
+/// nothing if the token was given in another way.
+///
+/// The token goes through a pipe that is read once: it is neither in the arguments nor in the environment.
+pub fn conceal() -> Result<()> {
+    let (mut arguments, Some(token)) = split(std::env::args_os().skip(1)) else { return Ok(()) };
+    let pipe = filled_pipe(&token)?;
+    arguments.push(format!("--token-file=/proc/self/fd/{}", pipe.as_raw_fd()).into());
+    let program = std::env::current_exe().context("find the path of this program")?;
+    let failed = Command::new(program).args(arguments).exec();
+    Err(failed).context("start this program again without the token among its arguments; use --token-file")
+}
+
+fn filled_pipe(token: &str) -> Result<PipeReader> {
+    ensure!(token.len() as u64 <= BYTES_MAX, "--token is too long for a token");
+    let (reader, mut writer) = std::io::pipe()?;
+    writer.write_all(token.as_bytes())?;
+    fcntl_setfd(&reader, FdFlags::empty())?;
+    Ok(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const TOKEN: &str = "abcdef.0123456789abcdef.0000000000000000000000000000000000000000000000000000000000000000";
+
+    fn of_file(file: &Path) -> TokenArgs {
+        TokenArgs { token: None, token_file: Some(file.to_owned()) }
+    }
+
+    #[test]
+    fn a_token_file_is_read_if_only_its_owner_may_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = leave(directory.path(), &format!("{TOKEN}\n")).unwrap();
+        assert_eq!(of_file(&file).read().unwrap().unwrap().to_string(), TOKEN);
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(format!("{:#}", of_file(&file).read().unwrap_err()).contains("chmod 600"));
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(&file, "x".repeat(5000)).unwrap();
+        assert!(format!("{:#}", of_file(&file).read().unwrap_err()).contains("too long"));
+        forget(directory.path()).unwrap();
+        forget(directory.path()).unwrap();
+        assert!(!file.exists());
+        assert!(of_file(&file).read().is_err());
+        assert!(TokenArgs::default().read().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_token_among_the_arguments_is_found_and_goes_through_a_pipe() {
+        let check = |typed: &[&str], rest: &[&str], token: Option<&str>| {
+            let (found, found_token) = split(typed.iter().map(OsString::from));
+            assert_eq!((found, found_token.as_deref()), (rest.iter().map(OsString::from).collect(), token));
+        };
+        check(&["agent", "--token", "t", "-d"], &["agent", "-d"], Some("t"));
+        check(&["agent", "--token=t", "-d"], &["agent", "-d"], Some("t"));
+        check(&["agent", "--token-file", "f"], &["agent", "--token-file", "f"], None);
+        let pipe = filled_pipe(TOKEN).unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
+        assert_eq!(of_file(&path).read().unwrap().unwrap().to_string(), TOKEN);
+    }
+}
