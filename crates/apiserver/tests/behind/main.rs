@@ -6,6 +6,7 @@
 mod aggregated;
 mod cluster;
 mod evictions;
+mod hostile;
 mod kubelet;
 mod proxied;
 mod server;

@@ -79,3 +79,15 @@ async fn what_fails_is_told_in_words() {
     let expect = format!("Post \"https://{free}/?timeout=10s\": dial tcp {free}: connect: connection refused");
     check(refused, SOON, &expect).await;
 }
+
+/// CVE-2020-8561: a webhook redirected the API server to addresses that only the server reaches.
+#[tokio::test]
+async fn a_redirect_of_a_webhook_is_not_followed() {
+    let inside = Hook::start(&["hook.ns.svc"], |_, _| Says::Json(200, value!({"ok": true}))).await;
+    let to = inside.url("/");
+    let hook = Hook::start(&["hook.ns.svc"], move |_, _| Says::Redirect(to.clone())).await;
+    let config = value!({"service": {"namespace": "ns", "name": "hook"}, "caBundle": (hook.bundle())});
+    let answer = post(&pools(), &Cluster(hook.port()), config, SOON).await;
+    assert!(answer.as_ref().is_ok_and(|answer| answer.starts_with("307")), "{answer:?}");
+    assert_eq!((hook.asked().len(), inside.connections()), (1, 0));
+}

@@ -269,3 +269,28 @@ async fn objects_are_selected_by_the_fields_of_the_version_that_is_asked_for() {
     assert_eq!(names(&deleted), ["three", "two"]);
     assert_eq!(names(&cluster.get(V1).await.ok()), ["one"]);
 }
+
+/// CVE-2022-3162: a name with path separators reached objects of another kind of the same group.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_with_path_separators_reaches_no_other_kind() {
+    let cluster = Cluster::start().await;
+    define(&cluster, &[version("v1", true, &value!({"n": {"type": "integer"}}))]).await;
+    cluster.post(WIDGETS, &widget("a", value!({"n": 1}))).await.ok();
+    let config = value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hidden"}, "data": {"k": "not to be seen"}});
+    cluster.post("/api/v1/namespaces/default/configmaps", &config).await.ok();
+    for name in [
+        "..%2Fwidgets%2Fa",
+        "..%2F..%2Fdefault%2Fwidgets%2Fa",
+        "%2E%2E%2Fconfigmaps%2Fdefault%2Fhidden",
+        "..",
+        ".",
+        "%2E%2E",
+    ] {
+        let answer = cluster.get(&format!("{WIDGETS}/{name}")).await;
+        assert!((400..500).contains(&answer.code), "{name}: {} {}", answer.code, answer.body);
+        assert!(!answer.body.to_string().contains("not to be seen"), "{name}: {}", answer.body);
+        let written = cluster.merge(&format!("{WIDGETS}/{name}"), &value!({"spec": {"n": 2}})).await;
+        assert!((400..500).contains(&written.code), "{name}: {} {}", written.code, written.body);
+    }
+    assert_eq!(cluster.get(&format!("{WIDGETS}/a")).await.body["spec"]["n"].as_int(), Some(1));
+}

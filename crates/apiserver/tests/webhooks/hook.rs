@@ -23,6 +23,8 @@ use tokio_rustls::TlsAcceptor;
 /// What a hook says: a code and a body, or nothing for ever.
 pub enum Says {
     Json(u16, Value),
+    /// With the code 307, and where to.
+    Redirect(String),
     Nothing,
 }
 
@@ -132,6 +134,7 @@ async fn serve(
         Says::Json(code, value) => {
             Response::builder().status(code).body(Full::new(Bytes::from(json::to_vec(&value)))).unwrap()
         }
+        Says::Redirect(to) => Response::builder().status(307).header("location", to).body(Full::default()).unwrap(),
         Says::Nothing => std::future::pending().await,
     }
 }

@@ -143,6 +143,28 @@ mod tests {
     }
 
     #[test]
+    fn the_edit_role_does_not_write_endpoints() {
+        let mut policy = fresh();
+        let rule = binding("ns/editors", "ClusterRole", "system:aggregate-to-edit", &["User=editor"]);
+        policy.set_binding("ns", "editors", Binding::from_object(&rule));
+        let rule = binding("ns/admins", "ClusterRole", "system:aggregate-to-admin", &["User=editor"]);
+        policy.set_binding("ns", "admins", Binding::from_object(&rule));
+        let user = User::authenticated("editor", []);
+        let may = |verb, group, resource| {
+            let target = Target::Resource(Resource { group, resource, namespace: "ns", ..Resource::default() });
+            matches!(policy.authorize(&Attributes { user: &user, verb, target }), Decision::Allow(_))
+        };
+        assert!(
+            may("create", "", "services") && may("create", "rbac.authorization.k8s.io", "roles"),
+            "the bindings count"
+        );
+        for verb in ["create", "update", "patch", "delete"] {
+            assert!(!may(verb, "", "endpoints"), "{verb} endpoints");
+            assert!(!may(verb, "discovery.k8s.io", "endpointslices"), "{verb} endpointslices");
+        }
+    }
+
+    #[test]
     fn every_binding_names_a_role_that_is_there() {
         let policy = fresh();
         for ((namespace, name), binding) in &policy.bindings {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod cves;
 #[path = "../common/leftovers.rs"]
 mod leftovers;
 mod life;

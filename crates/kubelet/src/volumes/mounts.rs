@@ -321,6 +321,26 @@ mod tests {
     }
 
     #[test]
+    fn a_sub_path_that_leads_out_of_its_volume_is_refused() {
+        let top = tempfile::tempdir().unwrap();
+        let volume = top.path().join("v");
+        fs::create_dir_all(volume.join("dir")).unwrap();
+        fs::create_dir(top.path().join("secret")).unwrap();
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, volume.join(name)).unwrap();
+        link("/", "absolute");
+        link("../secret", "relative");
+        link("../../secret", "dir/deep");
+        link("/proc/self/root", "magic");
+        for part in
+            ["absolute", "absolute/etc", "relative", "relative/new", "dir/deep", "magic/etc", "../secret", "/etc"]
+        {
+            let mount = value!({"name": "v", "mountPath": "/v", "subPath": part});
+            assert!(mounted(&mount, &volume, false).is_err(), "{part}");
+        }
+        assert_eq!(fs::read_dir(top.path().join("secret")).unwrap().count(), 0, "nothing was created outside");
+    }
+
+    #[test]
     fn a_part_that_is_made_has_its_volumes_mode() {
         let volume = tempfile::tempdir().unwrap();
         let mode = |path: &str| fs::metadata(volume.path().join(path)).unwrap().permissions().mode() & 0o7777;

@@ -147,6 +147,14 @@ mod tests {
     }
 
     #[test]
+    fn images_of_ephemeral_containers_are_reviewed() {
+        let (kind, user) = (api::core::pod::kind(), User::anonymous());
+        let pod = value!({"spec": {"containers": [{"image": "a"}], "ephemeralContainers": [{"image": "e"}]}});
+        let asked = Attributes { subresource: "ephemeralcontainers", ..attributes(&kind, &user, Operation::Update) };
+        assert_eq!(review(&asked, &pod).unwrap()["spec"]["containers"], value!([{"image": "e"}]));
+    }
+
+    #[test]
     fn times_have_bounds_and_the_file_must_be_named() {
         let check = |policy: Value, expect: Result<(Option<i64>, Option<i64>), &str>| {
             let seconds = |ttl: Option<Duration>| ttl.map(|ttl| ttl.nanos() / SECOND);

@@ -188,6 +188,14 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
                     return refuse(what, "secret");
                 }
             }
+            for source in items(container, "envFrom") {
+                let Some(secret) = source.str_at(&["secretRef", "name"]) else { continue };
+                if !listed("secrets", secret) {
+                    let container = text(container, "name");
+                    let what = format!("{kind} {container} with envFrom referencing secret.secretName=\"{secret}\"");
+                    return refuse(what, "secret");
+                }
+            }
         }
     }
     let pulls = items(spec(pod), "imagePullSecrets").iter().enumerate();
@@ -244,6 +252,42 @@ mod tests {
         let pod = r#"{"spec":{"containers":[],"volumes":[{"name":"v","secret":{"secretName":"s"}}]}}"#;
         let expect = r#"volume with secret.secretName="s" is not allowed because service account default does not reference that secret"#;
         assert_eq!(admitted(strict, pod).unwrap_err(), expect);
+    }
+
+    const STRICT: &str = r#"{"metadata":{"name":"default","namespace":"n","annotations":{"kubernetes.io/enforce-mountable-secrets":"true"}},"secrets":[{"name":"listed"}]}"#;
+
+    #[test]
+    fn env_from_may_use_only_the_mountable_secrets_of_its_service_account() {
+        let pod = |list: &str, secret: &str| {
+            format!(
+                r#"{{"spec":{{"containers":[],"{list}":[{{"name":"c","envFrom":[{{"secretRef":{{"name":"{secret}"}}}}]}}]}}}}"#
+            )
+        };
+        for (list, kind) in [("containers", "container"), ("initContainers", "init container")] {
+            let expect = format!(
+                r#"{kind} c with envFrom referencing secret.secretName="other" is not allowed because service account default does not reference that secret"#
+            );
+            assert_eq!(admitted(STRICT, &pod(list, "other")).unwrap_err(), expect);
+            admitted(STRICT, &pod(list, "listed")).unwrap();
+        }
+    }
+
+    #[test]
+    fn ephemeral_containers_may_use_only_the_mountable_secrets_of_their_service_account() {
+        let cluster = Cluster::default().with("", "serviceaccounts", STRICT);
+        let (kind, user) = (api::core::pod::kind(), auth::User::default());
+        let asked = Attributes { subresource: "ephemeralcontainers", ..attributes(&kind, &user, Operation::Update) };
+        let judged = |container: &str| {
+            let pod = format!(r#"{{"spec":{{"serviceAccountName":"default","ephemeralContainers":[{container}]}}}}"#);
+            let pod = json::parse(pod.as_bytes()).unwrap();
+            ServiceAccount.validate(&asked, &pod, &cluster, &mut Notes::default())
+        };
+        let env = |secret: &str| {
+            format!(r#"{{"name":"c","env":[{{"name":"E","valueFrom":{{"secretKeyRef":{{"name":"{secret}"}}}}}}]}}"#)
+        };
+        judged(&env("listed")).unwrap();
+        assert_eq!(judged(&env("other")).unwrap_err().code, 403);
+        assert_eq!(judged(r#"{"name":"c","envFrom":[{"secretRef":{"name":"other"}}]}"#).unwrap_err().code, 403);
     }
 
     #[test]

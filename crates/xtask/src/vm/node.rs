@@ -124,8 +124,9 @@ const HOST_PATH: &str = r#"
 mkdir -p /srv/precious/below
 echo treasure >/srv/precious/file
 echo treasure >/srv/precious/below/file
-pod hostpath 'volumes: [{name: v, hostPath: {path: /srv/precious}}]' 'volumeMounts: [{name: v, mountPath: /v}]'
-kubectl exec hostpath -- /bin/cat /v/below/file
+pod hostpath 'volumes: [{name: v, hostPath: {path: /srv/precious}}]' \
+    'volumeMounts: [{name: v, mountPath: /v}, {name: v, mountPath: /s, subPath: below}]'
+kubectl exec hostpath -- /bin/cat /v/below/file /s/file
 kubectl delete pod hostpath --wait
 within 60 sh -c '! grep -q precious /proc/self/mountinfo'
 cat /srv/precious/file /srv/precious/below/file
@@ -189,8 +190,8 @@ echo "$count lines"
 const PURGE: &str = r#"
 mkdir -p /srv/precious/below
 echo treasure | tee /srv/precious/file >/srv/precious/below/file
-pod keeps 'volumes: [{name: v, hostPath: {path: /srv/precious}}, {name: n, nfs: {server: 10.99.0.1, path: /srv/nfs}}]' \
-    'volumeMounts: [{name: v, mountPath: /v}, {name: n, mountPath: /n}]'
+pod keeps 'volumes: [{name: v, hostPath: {path: /srv/precious}}, {name: w, nfs: {server: 10.99.0.1, path: /srv/nfs}}]' \
+    'volumeMounts: [{name: v, mountPath: /v}, {name: v, mountPath: /s, subPath: below}, {name: w, mountPath: /w}]'
 systemctl disable --now --quiet knarr.service
 knarr down --purge
 cat /srv/precious/file /srv/precious/below/file /srv/nfs/file

@@ -1,0 +1,81 @@
+//! Kubelets that refuse or redirect what they are asked: no client ends up where nobody authorized it to be.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::proxy::Kubelets;
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::cluster::{Cluster, TOKEN};
+use crate::server::{Answer, Backend, never};
+
+const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=cat&stdin=true&stdout=true";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A cluster with one pod, whose kubelet answers requests for another protocol like this.
+async fn cluster(switch: Answer) -> (Cluster, Backend) {
+    let plain = |_: &_| Response::new(Full::new(Bytes::from("answered by the kubelet")));
+    let kubelet = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], switch, plain).await;
+    let cluster = Cluster::with(|directory| {
+        let authority = directory.path().join("kubelet-ca.crt");
+        std::fs::write(&authority, &kubelet.certificate).unwrap();
+        Kubelets { authority: Some(authority), ..Kubelets::default() }
+    })
+    .await;
+    cluster.add_node("one", kubelet.address.port(), &[]).await;
+    cluster.add_pod("p", "one").await;
+    (cluster, kubelet)
+}
+
+/// What the server says to these requests on one connection.
+async fn exchange(cluster: &Cluster, requests: &str) -> String {
+    let mut wire = cluster.connect().await;
+    wire.write_all(requests.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    // A server that keeps the connection open is done once it has answered both; the second request asks for the end.
+    let read = tokio::time::timeout(PATIENCE, wire.read_to_end(&mut said)).await;
+    assert!(read.is_ok(), "the connection did not end: {}", String::from_utf8_lossy(&said));
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+fn exec() -> String {
+    format!(
+        "POST {EXEC} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+         X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n"
+    )
+}
+
+/// CVE-2018-1002105: the proxy kept the connection to the backend open after a failed upgrade, with its own credentials.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_upgrade_leaves_no_connection_to_the_kubelet() {
+    let (cluster, kubelet) = cluster(never()).await;
+    let second = "GET /runningpods/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let said = exchange(&cluster, &format!("{}{second}", exec())).await;
+    assert!(said.starts_with("HTTP/1.1 4") || said.starts_with("HTTP/1.1 5"), "{said}");
+    assert!(!said.contains("answered by the kubelet"), "{said}");
+    let seen: Vec<String> = kubelet.seen().iter().map(|seen| seen.path.clone()).collect();
+    assert!(!seen.is_empty() && seen.iter().all(|path| path.starts_with("/exec/default/p/")), "{seen:?}");
+}
+
+/// CVE-2020-8559: the proxy followed a redirect of one kubelet to another, with its own credentials.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_from_a_kubelet_on_upgrade_is_not_followed() {
+    let other = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], never(), |_| {
+        Response::new(Full::new(Bytes::from("answered by another kubelet")))
+    })
+    .await;
+    let to = format!("https://{}/exec/default/victim/c?command=id", other.address);
+    let redirect: Answer =
+        Arc::new(move |_| Response::builder().status(302).header("location", to.as_str()).body(Full::default()).ok());
+    let (cluster, kubelet) = cluster(redirect).await;
+    let second = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let said = exchange(&cluster, &format!("{}{second}", exec())).await;
+    assert!(!said.contains("101 Switching Protocols"), "{said}");
+    assert!(!said.to_lowercase().contains("\r\nlocation:"), "the client is not sent there either: {said}");
+    assert_eq!(other.seen().len(), 0);
+    assert_eq!(kubelet.seen().len(), 1);
+}
