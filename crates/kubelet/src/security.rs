@@ -273,6 +273,19 @@ mod tests {
     }
 
     #[test]
+    fn a_local_seccomp_profile_without_a_name_is_never_unconfined() {
+        for by_default in [false, true] {
+            let profiles = Profiles { dir: "/var/lib/kubelet/seccomp".into(), by_default };
+            for value in [value!({"type": "Localhost"}), value!({"type": "Localhost", "localhostProfile": ""})] {
+                // A directory, which no runtime can read as a profile: the container does not start.
+                let found = profiles.seccomp(Some(&value));
+                let expect = (ProfileType::Localhost, "/var/lib/kubelet/seccomp/");
+                assert_eq!((found.profile_type(), found.localhost_ref.as_str()), expect, "{value}");
+            }
+        }
+    }
+
+    #[test]
     fn who_must_not_be_root_is_not() {
         let must = || value!({"runAsNonRoot": true});
         let named = ImageUser { uid: None, name: "web".into() };

@@ -1,5 +1,6 @@
 //! The rules no compiler knows: layers, purity, module docs, file lengths, the list of deviations, true documents.
 
+mod cves;
 mod deviations;
 mod documents;
 mod layers;
@@ -28,12 +29,14 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     };
     let mut tree = Tree::read(root())?;
     if fix {
+        cves::write(&mut tree)?;
         deviations::write(&mut tree)?;
         layers::write_clippy_tables(&mut tree)?;
     }
     let mut findings = Vec::new();
     layers::check(&tree, &mut findings)?;
     sources::check(&tree, &mut findings);
+    cves::check(&tree, &mut findings);
     deviations::check(&tree, &mut findings);
     documents::check(&tree, &mut findings);
     for finding in &findings {

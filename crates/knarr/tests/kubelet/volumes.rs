@@ -288,3 +288,19 @@ async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
     assert_eq!(cluster.printed(&ended, "c", 0), "hi\n");
     cluster.finish().await;
 }
+
+/// CVE-2024-10220, CVE-2025-1767: cloning ran hooks of the repository on the node, and read repositories of other pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_git_repository_is_not_a_volume() {
+    let Some(cluster) = cluster().await else { return };
+    let mut pod = pod("clones", "ls /v");
+    set(&mut pod, "volumes", value!([{"name": "v", "gitRepo": {"repository": "/etc", "directory": "."}}]));
+    set_container(&mut pod, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
+    cluster.create(&PODS, &pod).await;
+    cluster
+        .event(
+            "FailedMount: MountVolume.SetUp failed for volume: volumes of type gitRepo are not supported by this node",
+        )
+        .await;
+    cluster.finish().await;
+}

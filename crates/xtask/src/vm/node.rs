@@ -201,7 +201,105 @@ left=$(ls -A /srv/disk/knarr 2>/dev/null || true)
 ! find /sys/fs/cgroup -type d -name 'kubepods*' | grep . || fail "cgroups are left"
 "#;
 
+/// The rows that are about this machine and not about objects of users.
+const CIS: &str = r#"
+D=/var/lib/knarr
+bad=0
+# row NUMBER EXPECTED FOUND
+row() {
+    if [ "$2" = "$3" ]; then echo "$1 $3"; else echo "$1 is '$3', not '$2'"; bad=1; fi
+}
+code() { curl -sk --max-time 20 -o /dev/null -w '%{http_code}' "$@"; }
+row data-directory '700 root:root' "$(stat -Lc '%a %U:%G' $D)"
+row 1.1.11 700 "$(stat -c %a $D/store)"
+row 1.1.13 '600 root:root' "$(stat -c '%a %U:%G' $D/admin.kubeconfig)"
+for name in scheduler controller-manager proxy kubelet; do
+    row "1.1.15-1.1.18,4.1.3-4.1.6 $name" '600 root:root' "$(stat -c '%a %U:%G' $D/$name.kubeconfig)"
+done
+row 1.1.19 '' "$(find $D/pki ! -user root -o ! -group root)"
+row 1.1.20 '' "$(find $D/pki -name '*.crt' -perm /133)"
+row 1.1.21 '' "$(find $D/pki -name '*.key' -perm /177)"
+row 1.2.1 403 "$(code https://127.0.0.1:6443/api)"
+row 1.2.2 401 "$(code -H 'Authorization: Bearer x' https://127.0.0.1:6443/api)"
+row 1.2.6 no "$(kubectl auth can-i list secrets --as nobody 2>/dev/null || true)"
+row 1.2.13 1 "$(kubectl create configmap x -n absent >/dev/null 2>&1; echo $?)"
+row 1.2.14 1 "$(KUBECONFIG=$D/kubelet.kubeconfig kubectl label node "$(hostname)" node-restriction.kubernetes.io/x=y >/dev/null 2>&1; echo $?)"
+row 1.2.15 1 "$(kubectl get --raw /debug/pprof/ >/dev/null 2>&1; echo $?)"
+row 1.2.24 200 "$(curl -s --max-time 20 -o /dev/null -w '%{http_code}' --cacert $D/pki/ca.crt https://127.0.0.1:6443/version)"
+row 1.3.7,1.4.2,2,4.2.4,4.3.1 '' "$(ss -Hltn | grep -E ':(1025[579]|10249|2379|2380) ' || true)"
+row 4.2.1 401 "$(code https://127.0.0.1:10250/pods)"
+row 1.2.5,4.2.9 401 "$(curl -s --max-time 20 -o /dev/null -w '%{http_code}' --cacert $D/pki/ca.crt https://10.99.0.1:10250/pods || true)"
+[ $bad = 0 ]
+"#;
+
+const CIS_HARDENED: &str = r#"
+# Also if an earlier step failed half-way.
+systemctl disable --now --quiet knarr.service 2>/dev/null || true
+[ ! -e /var/lib/knarr/knarr.lock ] || knarr down --purge
+mkdir -p /etc/knarr
+cat >/etc/knarr/admission.yaml <<FILE
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: EventRateLimit
+  configuration:
+    apiVersion: eventratelimit.admission.k8s.io/v1alpha1
+    kind: Configuration
+    limits: [{type: Server, qps: 100, burst: 1000}]
+FILE
+cat >/etc/knarr/audit.yaml <<FILE
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules: [{level: Metadata}]
+FILE
+cat >/etc/knarr/encryption.yaml <<FILE
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - secretbox: {keys: [{name: one, secret: $(head -c 32 /dev/urandom | base64)}]}
+FILE
+start_unit knarr up \
+    --kube-apiserver-arg anonymous-auth=false \
+    --kube-apiserver-arg enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs,AlwaysPullImages,EventRateLimit \
+    --kube-apiserver-arg admission-control-config-file=/etc/knarr/admission.yaml \
+    --kube-apiserver-arg audit-policy-file=/etc/knarr/audit.yaml \
+    --kube-apiserver-arg audit-log-path=/var/log/knarr-audit.log \
+    --kube-apiserver-arg audit-log-maxage=30 \
+    --kube-apiserver-arg audit-log-maxbackup=10 \
+    --kube-apiserver-arg audit-log-maxsize=100 \
+    --kube-apiserver-arg encryption-provider-config=/etc/knarr/encryption.yaml \
+    --kube-apiserver-arg service-account-extend-token-expiration=false \
+    --kubelet-arg pod-max-pids=4096 \
+    --kubelet-arg seccomp-default=true
+within 400 kubectl get --raw /readyz
+within 120 nodes_ready 1
+echo "1.2.1 $(curl -sk --max-time 20 -o /dev/null -w '%{http_code}' https://127.0.0.1:6443/version)" | tee /tmp/row
+grep -q 401 /tmp/row
+echo "1.2.3 $(refused kubectl create -f - <<SERVICE
+{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": {"ports": [{"port": 80}], "externalIPs": ["192.0.2.1"]}}
+SERVICE
+)"
+[ "$(kubectl run x --image=a:1 --dry-run=server -o 'jsonpath={.spec.containers[0].imagePullPolicy}')" = Always ] || fail 1.2.11
+kubectl create secret generic hidden --from-literal=k=in-plain-sight
+! grep -rq in-plain-sight /var/lib/knarr/store || fail "1.2.27: the secret is on disk in plain text"
+grep -q '"resource":"secrets"' /var/log/knarr-audit.log || fail "1.2.16: the request is not in the audit log"
+kubectl create deployment web --image=knarr.local/hello
+kubectl rollout status deployment web --timeout=200s
+process=$(pgrep -f '^/knarr hello' | head -n 1)
+grep '^Seccomp:.*2' /proc/$process/status || fail "4.2.14: $(grep Seccomp /proc/$process/status)"
+group=/sys/fs/cgroup$(cut -d: -f3 /proc/$process/cgroup)
+cat $group/pids.max $group/../pids.max | tee /tmp/row
+grep -q 4096 /tmp/row || fail 4.2.13
+systemctl disable --now --quiet knarr.service
+knarr down --purge
+"#;
+
 const SYSTEMD_DRIVER: &str = r#"
+# Also if an earlier step failed half-way.
+systemctl disable --now --quiet knarr.service 2>/dev/null || true
+[ ! -e /var/lib/knarr/knarr.lock ] || knarr down --purge
 rm -f /var/lib/knarr
 start_unit knarr up --kubelet-arg cgroup-driver=systemd
 within 400 kubectl get --raw /readyz

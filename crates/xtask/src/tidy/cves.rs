@@ -1,0 +1,550 @@
+//! Public vulnerabilities of the projects that Knarr stands in for, and the test that shows that each is closed here.
+//!
+//! `docs/operating/cve.md` is written from this table by `cargo xtask tidy --fix`. A test that is renamed or deleted is a finding.
+
+use super::Tree;
+
+const PATH: &str = "docs/operating/cve.md";
+const BEGIN: &str = "<!-- begin: written by `cargo xtask tidy --fix` -->";
+const END: &str = "<!-- end -->";
+
+/// A public vulnerability.
+struct Cve {
+    id: &'static str,
+    project: &'static str,
+    /// What an attacker could do there.
+    attack: &'static str,
+    here: Here,
+}
+
+/// How it is with Knarr.
+enum Here {
+    /// These tests, each by its function's name, fail if it is possible.
+    Tests(&'static [&'static str]),
+    /// The part that was attacked does not exist.
+    Absent(&'static str),
+}
+use Here::{Absent, Tests};
+
+const fn cve(id: &'static str, project: &'static str, attack: &'static str, here: Here) -> Cve {
+    Cve { id, project, attack, here }
+}
+
+const KUBERNETES: &str = "Kubernetes";
+const RUNC: &str = "runc";
+const CONTAINERD: &str = "containerd";
+const CRI_O: &str = "CRI-O";
+const YOUKI: &str = "youki";
+const CNI: &str = "CNI plugins";
+const HTTP: &str = "HTTP/2 servers";
+
+/// Sorted by year and number.
+const CVES: &[Cve] = &[
+    cve(
+        "CVE-2017-1002101",
+        KUBERNETES,
+        "A subPath that is a symbolic link mounts a path of the host.",
+        Tests(&["a_sub_path_that_leads_out_of_its_volume_is_refused"]),
+    ),
+    cve(
+        "CVE-2017-1002102",
+        KUBERNETES,
+        "A container changes its Secret or ConfigMap volume, and the kubelet deletes files of the host while it updates it.",
+        Tests(&[
+            "what_is_made_from_objects_and_claims_for_reading_cannot_be_written",
+            "what_is_missing_or_leads_out_is_refused",
+        ]),
+    ),
+    cve(
+        "CVE-2018-1002105",
+        KUBERNETES,
+        "After an upgrade that a backend refused, the client keeps a connection to it with the API server's credentials.",
+        Tests(&["a_refused_upgrade_leaves_no_connection_to_the_kubelet"]),
+    ),
+    cve(
+        "CVE-2019-1002100",
+        KUBERNETES,
+        "A JSON patch with very many operations exhausts the API server.",
+        Tests(&["more_than_ten_thousand_operations_are_refused"]),
+    ),
+    cve(
+        "CVE-2019-11245",
+        KUBERNETES,
+        "A container whose image names a user runs as root after a restart.",
+        Tests(&["who_must_not_be_root_is_not", "a_container_overrides_its_pod_and_the_pod_its_image"]),
+    ),
+    cve(
+        "CVE-2019-11247",
+        KUBERNETES,
+        "Cluster-scoped objects are reached below a namespace, with rights in that namespace alone.",
+        Tests(&[
+            "cluster_scoped_objects_are_not_served_below_a_namespace",
+            "a_url_exists_only_in_the_scope_of_its_kind_and_for_its_methods",
+        ]),
+    ),
+    cve(
+        "CVE-2019-11248",
+        KUBERNETES,
+        "Profiling data of the kubelet is served without authentication.",
+        Tests(&["only_those_whom_the_api_server_lets_may_ask"]),
+    ),
+    cve(
+        "CVE-2019-11250",
+        KUBERNETES,
+        "Bearer tokens are written to the log.",
+        Tests(&["a_bad_line_is_told_by_its_number_and_never_by_its_token"]),
+    ),
+    cve(
+        "CVE-2019-11253",
+        KUBERNETES,
+        "A small YAML document with nested aliases expands without bound in the API server.",
+        Tests(&["nesting_and_aliases_are_bounded"]),
+    ),
+    cve(
+        "CVE-2019-11254",
+        KUBERNETES,
+        "A YAML document of a certain form keeps the parser busy for minutes.",
+        Tests(&["nesting_and_aliases_are_bounded"]),
+    ),
+    cve(
+        "CVE-2019-16884",
+        RUNC,
+        "An image whose `/proc` is not procfs makes the runtime write security labels into a file of the image.",
+        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+    ),
+    cve(
+        "CVE-2019-19921",
+        RUNC,
+        "Mounts that share volumes in a race replace `/proc`, and masked paths are not masked.",
+        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+    ),
+    cve(
+        "CVE-2019-5736",
+        RUNC,
+        "A container overwrites the runtime's program on the host through `/proc/self/exe`.",
+        Tests(&[
+            "cve_2019_5736_the_program_behind_a_container_cannot_be_written",
+            "cve_2019_5736_a_protected_program_runs_and_cannot_be_written",
+        ]),
+    ),
+    cve(
+        "CVE-2020-10749",
+        CNI,
+        "A pod sends IPv6 router advertisements and becomes the router of others.",
+        Tests(&["cve_2020_10749_a_pod_cannot_become_the_nodes_router_by_an_advertisement"]),
+    ),
+    cve(
+        "CVE-2020-15157",
+        CONTAINERD,
+        "A manifest that names a layer at another host makes the client send that host its registry credentials.",
+        Tests(&["credentials_come_in_many_forms_and_go_to_their_registry_only"]),
+    ),
+    cve(
+        "CVE-2020-15257",
+        CONTAINERD,
+        "The shim's socket is in the abstract namespace, where every container on the host's network reaches it.",
+        Tests(&[
+            "no_socket_of_the_runtime_is_in_the_abstract_namespace",
+            "only_its_owner_may_connect_and_what_was_left_there_is_replaced",
+        ]),
+    ),
+    cve(
+        "CVE-2020-8551",
+        KUBERNETES,
+        "Requests to the kubelet exhaust its memory.",
+        Tests(&["clients_above_the_limit_wait_until_others_close"]),
+    ),
+    cve(
+        "CVE-2020-8552",
+        KUBERNETES,
+        "Crafted requests add labels to metrics without bound.",
+        Tests(&["a_family_has_an_end"]),
+    ),
+    cve(
+        "CVE-2020-8554",
+        KUBERNETES,
+        "Whoever creates Services takes over traffic to any address through externalIPs.",
+        Tests(&["cve_2020_8554_a_service_gets_no_new_external_ips"]),
+    ),
+    cve(
+        "CVE-2020-8555",
+        KUBERNETES,
+        "The controller manager calls a URL of the user's choice for a StorageClass and shows the answer.",
+        Tests(&["cve_2020_8555_the_url_of_a_storage_class_is_neither_called_nor_shown"]),
+    ),
+    cve(
+        "CVE-2020-8557",
+        KUBERNETES,
+        "A pod fills the node's disk through its own `/etc/hosts`, which is not counted.",
+        Tests(&[
+            "what_a_pod_writes_into_its_hosts_file_counts",
+            "a_hosts_file_that_its_pod_made_huge_is_not_read_whole",
+        ]),
+    ),
+    cve(
+        "CVE-2020-8558",
+        KUBERNETES,
+        "Neighbours of a node reach services that listen on its loopback address.",
+        Tests(&["nobody_from_outside_reaches_the_loopback_interface"]),
+    ),
+    cve(
+        "CVE-2020-8559",
+        KUBERNETES,
+        "A kubelet answers an upgrade with a redirect, which the API server follows with its credentials.",
+        Tests(&["a_redirect_from_a_kubelet_on_upgrade_is_not_followed"]),
+    ),
+    cve(
+        "CVE-2020-8561",
+        KUBERNETES,
+        "A webhook redirects the API server to addresses that only the server reaches.",
+        Tests(&["a_redirect_of_a_webhook_is_not_followed"]),
+    ),
+    cve(
+        "CVE-2020-8562",
+        KUBERNETES,
+        "Between check and use a name resolves to another address, and the proxy reaches the control plane's own network.",
+        Tests(&["a_node_is_its_kubelet_and_the_server_itself_is_nobodys_pod"]),
+    ),
+    cve(
+        "CVE-2021-25735",
+        KUBERNETES,
+        "Validating webhooks for Nodes see what the client sent instead of the old object.",
+        Tests(&["a_review_says_everything_about_a_request"]),
+    ),
+    cve(
+        "CVE-2021-25737",
+        KUBERNETES,
+        "EndpointSlices lead to loopback or link-local addresses of nodes.",
+        Tests(&["endpoints_are_not_on_the_local_link"]),
+    ),
+    cve(
+        "CVE-2021-25740",
+        KUBERNETES,
+        "Whoever may edit a namespace directs a load balancer to another namespace's pods through Endpoints.",
+        Tests(&["the_edit_role_does_not_write_endpoints"]),
+    ),
+    cve(
+        "CVE-2021-25741",
+        KUBERNETES,
+        "A container exchanges its subPath for a symbolic link while it is mounted.",
+        Tests(&["a_sub_path_that_leads_out_of_its_volume_is_refused"]),
+    ),
+    cve(
+        "CVE-2021-25742",
+        "ingress-nginx",
+        "Annotations of an Ingress add configuration that reads the controller's credentials.",
+        Absent("There is no Ingress controller."),
+    ),
+    cve(
+        "CVE-2021-30465",
+        RUNC,
+        "A mount's target is exchanged for a symbolic link, and the mount appears on the host.",
+        Tests(&[
+            "links_and_devices_of_an_image_stay_in_it",
+            "an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing",
+        ]),
+    ),
+    cve(
+        "CVE-2021-32760",
+        CONTAINERD,
+        "Unpacking a layer changes the mode of files outside of it through symbolic links.",
+        Tests(&["cve_2021_32760_an_assumed_directory_replaced_by_a_link_is_not_followed"]),
+    ),
+    cve(
+        "CVE-2021-41103",
+        CONTAINERD,
+        "Directories of bundles and plugins are open, and local users run setuid files of images.",
+        Tests(&[
+            "cve_2021_41103_and_2024_25621_other_users_of_the_machine_see_neither_bundles_nor_layers",
+            "a_data_directory_is_closed_to_other_users",
+        ]),
+    ),
+    cve(
+        "CVE-2022-0811",
+        CRI_O,
+        "A sysctl of a pod sets parameters of the host's kernel, such as the core pattern.",
+        Tests(&[
+            "only_what_is_safe_or_allowed_is_set_in_the_kernel",
+            "cve_2022_0811_a_sysctl_of_the_machine_is_refused",
+        ]),
+    ),
+    cve(
+        "CVE-2022-23648",
+        CONTAINERD,
+        "A volume that an image declares with a path that climbs copies files of the host into the container.",
+        Absent("Volumes that images declare are not created; only those of the pod are."),
+    ),
+    cve(
+        "CVE-2022-24769",
+        CONTAINERD,
+        "Containers start with inheritable capabilities, which files of the image turn into effective ones.",
+        Tests(&["processes_have_no_inheritable_capabilities"]),
+    ),
+    cve(
+        "CVE-2022-29162",
+        RUNC,
+        "Commands that are run in a container have inheritable capabilities.",
+        Tests(&["processes_have_no_inheritable_capabilities"]),
+    ),
+    cve(
+        "CVE-2022-31030",
+        CONTAINERD,
+        "The output of an ExecSync call exhausts the runtime's memory.",
+        Tests(&["the_output_of_a_synchronous_exec_is_bounded"]),
+    ),
+    cve(
+        "CVE-2022-3162",
+        KUBERNETES,
+        "A name with path separators reads custom resources of another kind.",
+        Tests(&["a_name_with_path_separators_reaches_no_other_kind"]),
+    ),
+    cve(
+        "CVE-2022-3172",
+        KUBERNETES,
+        "An aggregated API server redirects clients, which send it their credentials.",
+        Tests(&["a_server_behind_this_one_is_found_described_and_asked"]),
+    ),
+    cve(
+        "CVE-2022-3294",
+        KUBERNETES,
+        "Whoever may change a Node makes the API server proxy to its own network.",
+        Tests(&["a_node_is_its_kubelet_and_the_server_itself_is_nobodys_pod"]),
+    ),
+    cve(
+        "CVE-2023-2431",
+        KUBERNETES,
+        "A seccomp profile of type Localhost without a name means no profile.",
+        Tests(&[
+            "a_local_seccomp_profile_without_a_name_is_never_unconfined",
+            "profiles_are_files_of_the_node_and_their_absence_means_what_the_node_says",
+        ]),
+    ),
+    cve(
+        "CVE-2023-25153",
+        CONTAINERD,
+        "Importing an image reads files of the archive into memory without bound.",
+        Tests(&["archives_that_are_no_images_are_refused", "a_bomb_is_refused_before_it_goes_off"]),
+    ),
+    cve(
+        "CVE-2023-25173",
+        CONTAINERD,
+        "Supplementary groups are not set up, and group restrictions are passed.",
+        Tests(&["users_groups_and_capabilities_are_as_asked"]),
+    ),
+    cve(
+        "CVE-2023-2727",
+        KUBERNETES,
+        "Ephemeral containers are not seen by the ImagePolicyWebhook plugin.",
+        Tests(&["images_of_ephemeral_containers_are_reviewed"]),
+    ),
+    cve(
+        "CVE-2023-2728",
+        KUBERNETES,
+        "Ephemeral containers are not held to the mountable secrets of the service account.",
+        Tests(&["ephemeral_containers_may_use_only_the_mountable_secrets_of_their_service_account"]),
+    ),
+    cve(
+        "CVE-2023-27561",
+        RUNC,
+        "An image whose `/proc` is a symbolic link has it mounted elsewhere.",
+        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+    ),
+    cve(
+        "CVE-2023-28642",
+        RUNC,
+        "An image whose `/proc` is a symbolic link passes AppArmor.",
+        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+    ),
+    cve(
+        "CVE-2023-44487",
+        HTTP,
+        "Streams that are reset as soon as they are opened keep the server busy.",
+        Tests(&["a_client_that_resets_every_stream_holds_nobody_up"]),
+    ),
+    cve(
+        "CVE-2023-5528",
+        KUBERNETES,
+        "A local volume's path runs commands on Windows nodes.",
+        Absent("Nodes run Linux."),
+    ),
+    cve(
+        "CVE-2024-10220",
+        KUBERNETES,
+        "A gitRepo volume runs hooks of the repository on the node.",
+        Tests(&["a_git_repository_is_not_a_volume"]),
+    ),
+    cve(
+        "CVE-2024-21626",
+        RUNC,
+        "A working directory among the runtime's open descriptors leads to the host's root.",
+        Tests(&["a_working_directory_among_the_runtimes_descriptors_does_not_lead_to_the_host"]),
+    ),
+    cve(
+        "CVE-2024-25621",
+        CONTAINERD,
+        "Directories of the runtime's state are open to local users.",
+        Tests(&[
+            "cve_2021_41103_and_2024_25621_other_users_of_the_machine_see_neither_bundles_nor_layers",
+            "a_data_directory_is_closed_to_other_users",
+        ]),
+    ),
+    cve(
+        "CVE-2024-3177",
+        KUBERNETES,
+        "envFrom is not held to the mountable secrets of the service account.",
+        Tests(&["env_from_may_use_only_the_mountable_secrets_of_its_service_account"]),
+    ),
+    cve(
+        "CVE-2024-40635",
+        CONTAINERD,
+        "A user number beyond 32 bits becomes user 0.",
+        Tests(&["a_user_number_that_no_kernel_has_is_refused"]),
+    ),
+    cve(
+        "CVE-2024-45310",
+        RUNC,
+        "A mount's target is created through a symbolic link of another container, as an empty file on the host.",
+        Tests(&["links_and_devices_of_an_image_stay_in_it"]),
+    ),
+    cve(
+        "CVE-2025-0426",
+        KUBERNETES,
+        "Requests for checkpoints on the kubelet's read-only port fill the node's disk.",
+        Absent("There is no read-only port, and containers are not checkpointed."),
+    ),
+    cve(
+        "CVE-2025-1767",
+        KUBERNETES,
+        "A gitRepo volume reads repositories of other pods on the node.",
+        Tests(&["a_git_repository_is_not_a_volume"]),
+    ),
+    cve(
+        "CVE-2025-27612",
+        YOUKI,
+        "Commands that are run in a container have inheritable capabilities.",
+        Tests(&["processes_have_no_inheritable_capabilities"]),
+    ),
+    cve(
+        "CVE-2025-31133",
+        RUNC,
+        "`/dev/null` is exchanged for a symbolic link, and what it leads to is mounted over masked paths.",
+        Tests(&[
+            "cve_2025_31133_a_masked_path_is_not_masked_by_a_link_of_the_container",
+            "an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing",
+        ]),
+    ),
+    cve(
+        "CVE-2025-4563",
+        KUBERNETES,
+        "A node uses resource claims that are not its own through mirror pods.",
+        Tests(&["a_mirror_pod_refers_to_no_api_object"]),
+    ),
+    cve(
+        "CVE-2025-5187",
+        KUBERNETES,
+        "A node makes its own Node object belong to something that the garbage collector then deletes with it.",
+        Tests(&["a_kubelet_cannot_change_the_owners_of_its_node"]),
+    ),
+    cve(
+        "CVE-2025-52565",
+        RUNC,
+        "The console is mounted through a symbolic link of the container, before paths are masked.",
+        Tests(&["cve_2025_52565_a_terminal_is_not_mounted_through_a_link_of_the_container"]),
+    ),
+    cve(
+        "CVE-2025-52881",
+        RUNC,
+        "Writes of the runtime to procfs are redirected to other files of it.",
+        Tests(&["cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in_proc"]),
+    ),
+    cve(
+        "CVE-2025-54867",
+        YOUKI,
+        "An image whose `/proc` or `/sys` is a symbolic link has it mounted elsewhere.",
+        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+    ),
+    cve(
+        "CVE-2025-62161",
+        YOUKI,
+        "Masked paths are replaced through an unchecked `/dev/null`.",
+        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+    ),
+    cve(
+        "CVE-2025-62596",
+        YOUKI,
+        "Security labels are written to files that a shared mount redirected.",
+        Tests(&["cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in_proc"]),
+    ),
+];
+
+pub fn check(tree: &Tree, findings: &mut Vec<String>) {
+    for (id, test) in named_tests() {
+        let function = format!("fn {test}(");
+        if !tree.rust().any(|(_, text)| text.contains(&function)) {
+            findings.push(format!("{PATH}: {id} names the test `{test}`, which is not there"));
+        }
+    }
+    let text = tree.files.get(PATH).map_or("", String::as_str);
+    if parts(text).map(|(_, table, _)| table) != Some(&table()) {
+        findings.push(format!("{PATH}: does not show the table of CVEs; run `cargo xtask tidy --fix`"));
+    }
+}
+
+/// Rewrites the table between the two marks and leaves the prose around it.
+pub fn write(tree: &mut Tree) -> anyhow::Result<()> {
+    let old = tree.files.get(PATH).cloned().unwrap_or_default();
+    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has lost its marks"))?;
+    let new = format!("{before}{BEGIN}{}{END}{after}", table());
+    if new != old {
+        tree.write(PATH, new)?;
+    }
+    Ok(())
+}
+
+fn named_tests() -> impl Iterator<Item = (&'static str, &'static str)> {
+    CVES.iter().flat_map(|cve| {
+        let tests = if let Tests(tests) = cve.here { tests } else { &[] };
+        tests.iter().map(|test| (cve.id, *test))
+    })
+}
+
+fn parts(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (table, after) = rest.split_once(END)?;
+    Some((before, table, after))
+}
+
+fn table() -> String {
+    let mut table = String::from("\n| CVE | project | attack | here |\n|---|---|---|---|\n");
+    for Cve { id, project, attack, here } in CVES {
+        let here = match here {
+            Tests(tests) => tests.iter().map(|test| format!("`{test}`")).collect::<Vec<_>>().join(", "),
+            Absent(why) => format!("Not applicable: {why}"),
+        };
+        table.push_str(&format!("| {id} | {project} | {attack} | {here} |\n"));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cves_stand_once_and_in_order() {
+        assert!(CVES.windows(2).all(|pair| pair[0].id < pair[1].id));
+    }
+
+    #[test]
+    fn a_test_that_is_not_there_is_found() {
+        let mut findings = Vec::new();
+        let page = format!("{BEGIN}{}{END}", table());
+        let source: String = named_tests().skip(1).map(|(_, test)| format!("fn {test}() {{}}\n")).collect();
+        let files = [(PATH.to_owned(), page), ("crates/a/src/lib.rs".to_owned(), source)].into();
+        check(&Tree { root: ".".into(), files }, &mut findings);
+        assert!(findings.len() <= 1, "{findings:?}");
+        let files = [(PATH.to_owned(), String::new())].into();
+        check(&Tree { root: ".".into(), files }, &mut findings);
+        assert!(findings.len() > CVES.len() / 2, "{findings:?}");
+    }
+}
