@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use machinery::{Str, Value};
 
-pub use escalation::uncovered;
+pub use escalation::{Uncovered, uncovered};
 pub use rule::Rule;
 
 use crate::{Attributes, Authorizer, Decision, Target, User, service_account};

@@ -1,53 +1,136 @@
-//! Nobody gives away what they do not have: which of some rules a set of others leaves uncovered.
+//! Privilege escalation: which of some wanted rules the rules that a user holds leave uncovered.
+//!
+//! A rule stands for the product of its lists, so a few kilobytes of role can mean billions of single permissions. They are
+//! compared one at a time and never collected, branches that nothing can cover are cut, and both the comparison and its result are
+//! bounded.
+
+use std::collections::BTreeSet;
 
 use machinery::Str;
 
 use super::rule::{Rule, has, matches_path};
 
-/// The smallest parts of `wanted` that no rule of `owned` covers.
-///
-/// Each returned rule names one verb on one resource (or one path), so that a refusal can list exactly what is lacking.
-pub fn uncovered(owned: &[&Rule], wanted: &[Rule]) -> Vec<Rule> {
-    wanted.iter().flat_map(parts).filter(|part| !owned.iter().any(|rule| covers(rule, part))).collect()
+/// How many uncovered permissions are reported.
+pub const REPORTED_MAX: usize = 100;
+/// How many single permissions are compared. A role that needs more is refused unless its rules are covered as they stand.
+const COMPARED_MAX: usize = 1 << 16;
+
+/// What a set of rules leaves uncovered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uncovered {
+    /// Each names one verb on one resource (or one path), unless there are too many to be told apart.
+    pub rules: Vec<Rule>,
+    /// Whether these are not all.
+    pub is_truncated: bool,
 }
 
-/// Splits a rule so that each part has one verb and one of everything else it is about.
-fn parts(rule: &Rule) -> Vec<Rule> {
-    let one = |word: &Str| vec![word.clone()];
-    let mut parts = Vec::new();
-    for verb in &rule.verbs {
-        for group in &rule.api_groups {
-            for resource in &rule.resources {
-                let part =
-                    Rule { verbs: one(verb), api_groups: one(group), resources: one(resource), ..Rule::default() };
-                if rule.resource_names.is_empty() {
-                    parts.push(part);
-                } else {
-                    let named = |name| Rule { resource_names: one(name), ..part.clone() };
-                    parts.extend(rule.resource_names.iter().map(named));
+/// The search ends here: enough was found, or too much compared.
+struct Enough;
+
+/// The parts of `wanted` that no rule of `owned` covers, as far as they are reported.
+///
+/// The result is empty only if every single permission of `wanted` is covered.
+pub fn uncovered(owned: &[&Rule], wanted: &[Rule]) -> Uncovered {
+    let mut search = Search { compared: 0, found: Uncovered::default() };
+    for rule in wanted {
+        if owned.iter().any(|have| covers(have, rule)) {
+            continue;
+        }
+        if search.rule(owned, rule).is_err() {
+            search.found.is_truncated = true;
+            if search.found.rules.is_empty() {
+                search.found.rules.push(rule.clone());
+            }
+            break;
+        }
+    }
+    search.found
+}
+
+struct Search {
+    compared: usize,
+    found: Uncovered,
+}
+
+impl Search {
+    /// Walks the single permissions of a rule. At each level only the owned rules that still can cover something go on.
+    fn rule(&mut self, owned: &[&Rule], rule: &Rule) -> Result<(), Enough> {
+        for verb in distinct(&rule.verbs) {
+            let owned: Vec<&Rule> = owned.iter().filter(|have| has(&have.verbs, verb)).copied().collect();
+            for group in distinct(&rule.api_groups) {
+                let owned: Vec<&Rule> = owned.iter().filter(|have| has(&have.api_groups, group)).copied().collect();
+                for resource in distinct(&rule.resources) {
+                    let part = Rule {
+                        verbs: vec![verb.clone()],
+                        api_groups: vec![group.clone()],
+                        resources: vec![resource.clone()],
+                        ..Rule::default()
+                    };
+                    self.resource(&owned, part, &rule.resource_names)?;
                 }
             }
+            for path in distinct(&rule.non_resource_urls) {
+                let part = Rule { verbs: vec![verb.clone()], non_resource_urls: vec![path.clone()], ..Rule::default() };
+                let is_covered = owned.iter().any(|have| have.resource_names.is_empty() && covers_path(have, path));
+                self.compare(is_covered, || part)?;
+            }
         }
-        let path = |path| Rule { verbs: one(verb), non_resource_urls: one(path), ..Rule::default() };
-        parts.extend(rule.non_resource_urls.iter().map(path));
+        Ok(())
     }
-    parts
+
+    fn resource(&mut self, owned: &[&Rule], part: Rule, names: &[Str]) -> Result<(), Enough> {
+        let owned = owned.iter().filter(|have| covers_resource(have, &part.resources[0]));
+        let owned: Vec<&Rule> = owned.copied().collect();
+        let all_names = owned.iter().any(|have| have.resource_names.is_empty());
+        if names.is_empty() || all_names {
+            return self.compare(all_names, || part);
+        }
+        for name in distinct(names) {
+            let is_covered = owned.iter().any(|have| have.resource_names.contains(name));
+            self.compare(is_covered, || Rule { resource_names: vec![name.clone()], ..part.clone() })?;
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, is_covered: bool, part: impl FnOnce() -> Rule) -> Result<(), Enough> {
+        self.compared += 1;
+        if self.compared > COMPARED_MAX {
+            return Err(Enough);
+        }
+        if !is_covered {
+            if self.found.rules.len() == REPORTED_MAX {
+                return Err(Enough);
+            }
+            self.found.rules.push(part());
+        }
+        Ok(())
+    }
 }
 
-fn covers(rule: &Rule, part: &Rule) -> bool {
-    let all_in = |have: &[Str], want: &[Str]| want.iter().all(|word| has(have, word));
-    let names = if part.resource_names.is_empty() {
-        rule.resource_names.is_empty()
-    } else {
-        rule.resource_names.is_empty() || part.resource_names.iter().all(|name| rule.resource_names.contains(name))
-    };
-    let resources = part.resources.iter().all(|want| {
-        let star_of_part = want.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
-        rule.resources.iter().any(|have| have == "*" || have == want || Some(have.as_str()) == star_of_part.as_deref())
-    });
-    let paths = part
-        .non_resource_urls
-        .iter()
-        .all(|want| rule.non_resource_urls.iter().any(|have| have == want || matches_path(have, want)));
-    all_in(&rule.verbs, &part.verbs) && all_in(&rule.api_groups, &part.api_groups) && resources && names && paths
+/// Each word once, in the order of its first appearance.
+fn distinct(words: &[Str]) -> impl Iterator<Item = &Str> {
+    let mut seen = BTreeSet::new();
+    words.iter().filter(move |word| seen.insert(word.as_str()))
+}
+
+/// Whether one rule covers every single permission of another.
+fn covers(rule: &Rule, wanted: &Rule) -> bool {
+    let names = rule.resource_names.is_empty()
+        || (!wanted.resource_names.is_empty()
+            && wanted.resource_names.iter().all(|name| rule.resource_names.contains(name)));
+    names
+        && wanted.verbs.iter().all(|verb| has(&rule.verbs, verb))
+        && wanted.api_groups.iter().all(|group| has(&rule.api_groups, group))
+        && wanted.resources.iter().all(|resource| covers_resource(rule, resource))
+        && wanted.non_resource_urls.iter().all(|path| covers_path(rule, path))
+}
+
+fn covers_resource(rule: &Rule, wanted: &str) -> bool {
+    let subresource = wanted.split_once('/').map(|(_, subresource)| subresource);
+    let is_of_all = |have: &str| have.strip_prefix("*/").is_some_and(|part| Some(part) == subresource);
+    rule.resources.iter().any(|have| have == "*" || have == wanted || is_of_all(have))
+}
+
+fn covers_path(rule: &Rule, wanted: &str) -> bool {
+    rule.non_resource_urls.iter().any(|have| have == wanted || matches_path(have, wanted))
 }

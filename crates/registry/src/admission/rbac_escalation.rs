@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use auth::rbac::{Binding, Policy, Rule, uncovered};
+use auth::rbac::{Binding, Policy, Rule, Uncovered, uncovered};
 use auth::user::MASTERS;
 use auth::{Resource, User};
-use machinery::meta::Meta;
+use machinery::meta::{Meta, MetaMut};
 use machinery::status::{GroupName, Status};
 use machinery::{Str, Value, go};
 
@@ -13,6 +13,8 @@ use super::pods::text;
 use super::{Attributes, Notes, Plugin, View};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+/// How much of the list of missing permissions a client is shown.
+const LISTED_BYTES_MAX: usize = 8 << 10;
 
 /// See the module.
 pub struct RbacEscalation;
@@ -29,17 +31,31 @@ impl Plugin for RbacEscalation {
         if !attributes.writes(GROUP, plural) || attributes.user.is_in(MASTERS) {
             return Ok(());
         }
-        let unchanged = |fields: &[&str]| {
-            attributes.old.is_some_and(|old| fields.iter().all(|field| old.get(field) == object.get(field)))
-        };
+        if attributes.old.is_some_and(|old| only_changes_gc_fields(old, object)) {
+            return Ok(());
+        }
         match plural {
-            "roles" | "clusterroles" if !unchanged(&["rules", "aggregationRule"]) => role(attributes, object, view),
-            "rolebindings" | "clusterrolebindings" if !unchanged(&["roleRef", "subjects"]) => {
-                binding(attributes, object, view)
-            }
+            "roles" | "clusterroles" => role(attributes, object, view),
+            "rolebindings" | "clusterrolebindings" => binding(attributes, object, view),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether an update changes nothing but what the garbage collector writes: it must be able to delete a role that it could not grant.
+/// Labels are not among it: they decide which ClusterRoles an aggregated one takes its rules from.
+fn only_changes_gc_fields(old: &Value, object: &Value) -> bool {
+    const GC_FIELDS: [&str; 5] = ["ownerReferences", "finalizers", "selfLink", "managedFields", "resourceVersion"];
+    let [old, object] = [old, object].map(|object| {
+        let mut rest = object.clone();
+        if let Some(mut meta) = MetaMut::of(&mut rest) {
+            for field in GC_FIELDS {
+                meta.remove(field);
+            }
+        }
+        rest
+    });
+    old == object
 }
 
 fn role(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<(), Status> {
@@ -48,26 +64,33 @@ fn role(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<
         version: &attributes.version.name,
         resource: &attributes.kind.plural,
         namespace: attributes.namespace,
-        name: Meta::of(object).name(),
+        // The URL of a create names nothing, so that a right to escalate that is limited to names does not reach it.
+        name: attributes.old.map_or("", |old| Meta::of(old).name()),
         ..Resource::default()
     };
     if may(attributes.user, "escalate", resource, view) {
         return Ok(());
     }
-    if object.get("aggregationRule").is_some_and(|rule| !rule.is_null()) {
+    if let Some(why) = missing(attributes, &Rule::all_from_object(object), view) {
+        return Err(attributes.forbidden(object, why));
+    }
+    // The rule before counts too: an update must not drop it to keep what it has gathered.
+    if aggregates(object) || attributes.old.is_some_and(aggregates) {
         let all = || vec![Str::from("*")];
         let everything = [
             Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() },
             Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() },
         ];
         if missing(attributes, &everything, view).is_some() {
-            return Err(attributes.forbidden(object, "must have cluster-admin privileges to use an aggregationRule"));
+            return Err(attributes.forbidden(object, "must have cluster-admin privileges to use the aggregationRule"));
         }
     }
-    match missing(attributes, &Rule::all_from_object(object), view) {
-        Some(why) => Err(attributes.forbidden(object, why)),
-        None => Ok(()),
-    }
+    Ok(())
+}
+
+fn aggregates(role: &Value) -> bool {
+    let selectors = role.at(&["aggregationRule", "clusterRoleSelectors"]).and_then(Value::as_array);
+    selectors.is_some_and(|selectors| !selectors.is_empty())
 }
 
 fn binding(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<(), Status> {
@@ -103,7 +126,7 @@ fn may(user: &User, verb: &str, resource: Resource<'_>, view: &dyn View) -> bool
 fn missing(attributes: &Attributes<'_>, wanted: &[Rule], view: &dyn View) -> Option<String> {
     let policy = policy(attributes.namespace, view);
     let (owned, unknown) = policy.rules_for(attributes.user, attributes.namespace);
-    let lacking = uncovered(&owned, wanted);
+    let Uncovered { rules: lacking, is_truncated } = uncovered(&owned, wanted);
     if lacking.is_empty() {
         return None;
     }
@@ -111,7 +134,12 @@ fn missing(attributes: &Attributes<'_>, wanted: &[Rule], view: &dyn View) -> Opt
     lines.sort();
     lines.dedup();
     let (user, groups) = (go::quote(&attributes.user.name), list(&attributes.user.groups));
-    let lines = lines.join("\n");
+    let mut lines = lines.join("\n");
+    let is_cut = lines.len() > LISTED_BYTES_MAX;
+    lines.truncate(lines.floor_char_boundary(LISTED_BYTES_MAX));
+    if is_truncated || is_cut {
+        lines.push_str("\n... (more permissions are missing than are listed)");
+    }
     let mut why =
         format!("user {user} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{lines}");
     if !unknown.is_empty() {
@@ -208,5 +236,51 @@ mod tests {
             r#"{"verbs":["get","list","watch"],"apiGroups":[""],"resources":["pods"]}"#,
             Err(r#"{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}"#),
         );
+    }
+
+    /// eve may update ClusterRoles, and holds nothing else.
+    fn update(old: &str, new: &str) -> Result<(), String> {
+        let (kind, user) = (api::rbac::cluster_role::kind(), User::authenticated("eve", []));
+        let [old, new] = [old, new].map(|text| json::parse(text.as_bytes()).unwrap());
+        let attributes = Attributes { old: Some(&old), ..attributes(&kind, &user, Operation::Update) };
+        RbacEscalation
+            .validate(&attributes, &new, &Cluster::default(), &mut Notes::default())
+            .map_err(|status| status.message)
+    }
+
+    #[test]
+    fn relabelling_cluster_admin_for_aggregation_is_an_escalation() {
+        let admin = |metadata: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"cluster-admin"{metadata}}},"rules":[{{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}}]}}"#
+            )
+        };
+        let labelled = admin(r#","labels":{"rbac.authorization.k8s.io/aggregate-to-view":"true"}"#);
+        assert!(update(&admin(""), &labelled).unwrap_err().contains("not currently held"));
+        assert!(update(&admin(""), &admin(r#","annotations":{"a":"b"}"#)).is_err());
+        assert_eq!(
+            update(&admin(""), &admin(r#","ownerReferences":[],"finalizers":["a/b"],"managedFields":[{}]"#)),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn an_aggregation_rule_is_not_removed_without_the_rights_to_set_it() {
+        let role = |rest: &str| format!(r#"{{"metadata":{{"name":"x"}}{rest}}}"#);
+        let before = role(r#","aggregationRule":{"clusterRoleSelectors":[{}]}"#);
+        let refused = update(&before, &role("")).unwrap_err();
+        assert!(refused.ends_with("must have cluster-admin privileges to use the aggregationRule"), "{refused}");
+    }
+
+    #[test]
+    fn a_refusal_lists_a_bounded_part_of_what_is_missing() {
+        let words: Vec<String> = (0..200).map(|word| format!("\"{word}{}\"", "x".repeat(200))).collect();
+        let words = words.join(",");
+        let wide = format!(
+            r#"{{"metadata":{{"name":"x"}},"rules":[{{"verbs":[{words}],"apiGroups":[{words}],"resources":[{words}],"resourceNames":[{words}]}}]}}"#
+        );
+        let refused = update(r#"{"metadata":{"name":"x"}}"#, &wide).unwrap_err();
+        assert!(refused.len() < 2 * LISTED_BYTES_MAX, "{}", refused.len());
+        assert!(refused.ends_with("... (more permissions are missing than are listed)"), "{refused}");
     }
 }
