@@ -35,6 +35,16 @@ impl<T> Cache<T> {
         Self { secret, entries: HashMap::new(), by_end: BTreeMap::new(), made: 0, entries_max }
     }
 
+    /// An empty memory for at most `entries_max` answers, with a secret that nobody else knows.
+    ///
+    /// # Panics
+    /// If the kernel gives no random bytes.
+    pub fn with_random_secret(entries_max: usize) -> Self {
+        let mut secret = [0; 32];
+        aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes");
+        Self::new(&secret, entries_max)
+    }
+
     /// What was answered of this token for these audiences, if that was not long ago.
     pub fn get(&self, token: &str, audiences: &[Str], now: Time) -> Option<&T> {
         let entry = self.entries.get(&self.key(token, audiences))?;

@@ -1,19 +1,20 @@
 //! Who asks a server that is not the API server, and whether they may: the API server decides, and its word is kept for a while.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use auth::User;
+use auth::cache::Cache;
 use client::{Client, Target, WriteOptions};
+use machinery::time::{Duration, Time};
 use machinery::{Object, Resource, Value, json, value};
 
 /// How long a token is believed without asking again.
-const TOKEN_TTL: Duration = Duration::from_secs(120);
+const TOKEN_TTL: Duration = Duration::from_seconds(120);
 /// How long a yes holds.
-const ALLOWED_TTL: Duration = Duration::from_secs(300);
+const ALLOWED_TTL: Duration = Duration::from_seconds(300);
 /// How long a no holds.
-const DENIED_TTL: Duration = Duration::from_secs(30);
+const DENIED_TTL: Duration = Duration::from_seconds(30);
 /// How many answers are kept.
 const KEPT_MAX: usize = 1024;
 
@@ -31,8 +32,12 @@ pub struct Reviews {
     answers: Kept<bool>,
 }
 
-/// Answers that were given lately.
-struct Kept<T>(Mutex<BTreeMap<String, (Instant, T)>>);
+/// Answers that were given lately, by a hash of what was asked: a token is not kept in memory.
+struct Kept<T> {
+    answers: Mutex<Cache<T>>,
+    /// Ages count from here, whatever becomes of the clock on the wall.
+    origin: Instant,
+}
 
 impl Reviews {
     /// Asks by this client.
@@ -95,25 +100,40 @@ impl Reviews {
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
-        Self(Mutex::new(BTreeMap::new()))
+        Self { answers: Mutex::new(Cache::with_random_secret(KEPT_MAX)), origin: Instant::now() }
     }
 }
 
 impl<T: Clone> Kept<T> {
     fn get(&self, key: &str) -> Option<T> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(key).filter(|(until, _)| Instant::now() < *until).map(|(_, value)| value.clone())
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.get(key, &[], self.now()).cloned()
     }
 
     fn put(&self, key: &str, value: T, ttl: Duration) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if kept.len() >= KEPT_MAX {
-            kept.retain(|_, (until, _)| now < *until);
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.insert(key, &[], value, self.now(), ttl);
+    }
+
+    fn now(&self) -> Time {
+        let age = i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        Time::from_unix(0, 0).plus(Duration::from_nanos(age))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_cache_evicts_the_oldest_answer() {
+        let kept = Kept::default();
+        kept.put("z", 0, TOKEN_TTL);
+        for number in 1..KEPT_MAX {
+            kept.put(&format!("a{number}"), number, TOKEN_TTL);
         }
-        if kept.len() >= KEPT_MAX {
-            kept.pop_first();
-        }
-        kept.insert(key.to_owned(), (now + ttl, value));
+        assert_eq!(kept.get("z"), Some(0));
+        kept.put("b", KEPT_MAX, TOKEN_TTL);
+        assert_eq!((kept.get("z"), kept.get("a1"), kept.get("b")), (None, Some(1), Some(KEPT_MAX)));
     }
 }

@@ -31,9 +31,7 @@ impl Webhook {
             "v1beta1" => "authentication.k8s.io/v1beta1",
             _ => return None,
         };
-        let mut secret = [0_u8; 32];
-        aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes");
-        Some(Self { remote, api_version, ttl, answers: Mutex::new(Cache::new(&secret, ANSWERS_MAX)) })
+        Some(Self { remote, api_version, ttl, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) })
     }
 
     /// Whose token this is, for one of `audiences`; none if the other server does not know it.

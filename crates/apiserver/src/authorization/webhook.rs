@@ -28,10 +28,8 @@ pub struct Webhook {
 impl Webhook {
     /// Nothing is remembered yet.
     pub fn new(rules: Rules, remote: Remote) -> Self {
-        let mut secret = [0_u8; 32];
-        aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes");
         let timeout = u64::try_from(rules.timeout.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
-        Self { rules, remote, timeout, answers: Mutex::new(Cache::new(&secret, ANSWERS_MAX)) }
+        Self { rules, remote, timeout, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) }
     }
 
     async fn ask(&self, review: &Value) -> Result<Decision, String> {

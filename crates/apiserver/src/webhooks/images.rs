@@ -45,9 +45,7 @@ impl Images {
     pub fn of(configuration: Option<&Value>) -> Result<Self, ImagesError> {
         let config = Config::of(configuration.ok_or(ImagesError::Missing)?)?;
         let remote = Remote::of_file(Path::new(&config.kubeconfig))?;
-        let mut secret = [0_u8; 32];
-        aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes");
-        Ok(Self { config, remote, answers: Mutex::new(Cache::new(&secret, ANSWERS_MAX)) })
+        Ok(Self { config, remote, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) })
     }
 
     /// Refuses a pod whose images may not run.
