@@ -96,14 +96,23 @@ fn config(flags: &Flags) -> Result<Config> {
     let advertised = flags.advertise_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(str::to_owned);
     let host = flags.external_hostname.clone().or_else(|| flags.advertise_address.map(in_url));
+    let modes = modes(flags)?;
+    let mut authenticators = authentication::authenticators(flags)?;
+    if authenticators.anonymous && modes.iter().any(|mode| matches!(mode, Mode::AlwaysAllow)) {
+        tracing::warn!(
+            "anonymous requests are rejected: with --authorization-mode=AlwaysAllow anybody who reaches the server could do anything; \
+             set another --authorization-mode, or --anonymous-auth=false to silence this warning"
+        );
+        authenticators.anonymous = false;
+    }
     Ok(Config {
         address: SocketAddr::new(flags.bind_address, flags.secure_port),
         etcd_prefix: flags.etcd_prefix.clone(),
         tls: tls_files(flags)?,
         names: names.into_iter().chain(flags.external_hostname.clone()).collect(),
         addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST), advertised],
-        authenticators: authentication::authenticators(flags)?,
-        modes: modes(flags)?,
+        authenticators,
+        modes,
         admission: admission(flags)?,
         external_address: host.map(|host| format!("{host}:{}", flags.secure_port)),
         advertised: advertised_to_others(flags),
