@@ -138,7 +138,7 @@ pub async fn serve(state: &State, behind: &Behind, asked: &Asked, user: &User, s
 
 async fn pass(target: &Target, asked: &Asked, user: &User, mut stream: Stream) -> Result<Answer, ProxyError> {
     let mut passed = headers::forwarded(&asked.headers, asked.from);
-    identity::show(&mut passed, user);
+    identity::show(&mut passed, user)?;
     let client = stream.upgrade.take().filter(|_| headers::is_upgrade(&asked.headers));
     let request = target.request(asked.method.clone(), passed, stream.body)?;
     let answer = match client {
@@ -178,8 +178,9 @@ fn reached(error: &ProxyError) -> String {
 /// The headers of a request that this server makes for itself.
 fn own_headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
-    identity::show(&mut headers, &User { name: "system:kube-aggregator".into(), ..User::default() });
-    identity::add_group(&mut headers, auth::user::MASTERS);
+    let own = User { groups: vec![auth::user::MASTERS.into()], ..User::default() };
+    identity::show(&mut headers, &User { name: "system:kube-aggregator".into(), ..own })
+        .expect("the server's own name fits into a header");
     headers.insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
     headers
 }

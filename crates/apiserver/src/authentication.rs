@@ -3,6 +3,7 @@
 mod issuers;
 mod webhook;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -11,11 +12,12 @@ use auth::service_account::bound::{self, Found, Lookup};
 use auth::service_account::request;
 use auth::service_account::token::Checker;
 use auth::token_review::Answer;
-use auth::{User, bearer, bootstrap_token, request_header};
+use auth::{User, bearer, bootstrap_token, headers, impersonation, request_header};
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, HeaderName, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use machinery::Str;
 use machinery::status::Status;
+use machinery::time::Time;
 use registry::admission::{Known, View};
 
 pub use issuers::Issuers;
@@ -69,8 +71,22 @@ pub struct Peer {
     pub proxy: Option<Str>,
     /// Whether it showed a certificate that nobody vouches for.
     pub is_unproved: bool,
+    /// When its certificate expires. From then on it proves nothing, though the connection was made before.
+    pub expires: Option<Time>,
     /// Where it is.
     pub address: Option<SocketAddr>,
+}
+
+impl Peer {
+    /// Who it is now: nobody, once its certificate has expired.
+    fn current(&self, now: Time) -> Cow<'_, Self> {
+        match self.expires {
+            Some(end) if now.to_seconds() > end => {
+                Cow::Owned(Self { is_unproved: true, address: self.address, ..Self::default() })
+            }
+            _ => Cow::Borrowed(self),
+        }
+    }
 }
 
 /// What is said of a token that nobody knows.
@@ -79,17 +95,18 @@ const UNKNOWN_TOKEN: &str = "invalid bearer token";
 impl Authenticators {
     /// Who asks. A wrong proof is refused; none at all is anonymous, where that is allowed. Nobody behind sees what was shown.
     pub async fn identify(&self, asked: &mut Asked, peer: &Peer, state: &State) -> Result<User, Status> {
+        let peer = &*peer.current(now());
         if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy)
             && let Ok(Some(user)) = config.authenticate(proxy, &pairs(&asked.headers))
         {
             asked.forget(|header| config.owns(header));
             return Ok(user);
         }
-        let shown = shown_token(&mut asked.headers).map_err(|_| unauthorized())?;
+        let shown = shown_token(&mut asked.headers);
         if let Some(user) = &peer.user {
             return Ok(user.clone());
         }
-        match shown {
+        match shown.map_err(|_| unauthorized())? {
             Some(token) => {
                 let found = self.by_token(&token, self.audiences(), state).await;
                 found.map(|answer| answer.user).map_err(|_| unauthorized())
@@ -159,13 +176,13 @@ impl Authenticators {
 fn shown_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
     if let Some(value) = headers.remove(AUTHORIZATION) {
         // Another scheme proves nothing here, as if it were not there.
-        return Ok(value.to_str().ok().and_then(bearer::from_header).map(str::to_owned));
+        return Ok(bearer::from_header(text(&value).ok_or(NoToken)?).map(str::to_owned));
     }
-    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !text(&UPGRADE).eq_ignore_ascii_case("websocket") {
+    let shown = |name: &HeaderName| headers.get(name).and_then(text).unwrap_or_default();
+    if !shown(&UPGRADE).eq_ignore_ascii_case("websocket") {
         return Ok(None);
     }
-    let Some((token, others)) = bearer::from_protocols(text(&SEC_WEBSOCKET_PROTOCOL)).map_err(|_| NoToken)? else {
+    let Some((token, others)) = bearer::from_protocols(shown(&SEC_WEBSOCKET_PROTOCOL)).map_err(|_| NoToken)? else {
         return Ok(None);
     };
     let others = others.join(", ").parse().map_err(|_| NoToken)?;
@@ -200,9 +217,26 @@ fn known(mut user: User) -> User {
     user
 }
 
-/// Headers as names and values.
+/// Headers as names and values, without those that are no text: see [`check_readable`].
 pub fn pairs(headers: &HeaderMap) -> Vec<(&str, &str)> {
-    headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect()
+    headers::pairs(bytes(headers))
+}
+
+/// Refuses a request with an impersonation or front-proxy header that cannot be read.
+///
+/// # Errors
+/// 400 that names the header.
+pub fn check_readable(headers: &HeaderMap, proxies: Option<&request_header::Config>) -> Result<(), Status> {
+    let says_who = |name: &str| impersonation::owns(name) || proxies.is_some_and(|config| config.owns(name));
+    headers::check(bytes(headers), says_who).map_err(|error| Status::bad_request(error.to_string()))
+}
+
+fn bytes(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
+}
+
+fn text(value: &HeaderValue) -> Option<&str> {
+    std::str::from_utf8(value.as_bytes()).ok()
 }
 
 fn unauthorized() -> Status {

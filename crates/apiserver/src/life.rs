@@ -26,7 +26,7 @@ use tokio::time::Instant;
 pub use course::{Course, Sent};
 
 use crate::answer::{self, Answer, PLAIN};
-use crate::authentication::{Peer, pairs};
+use crate::authentication::{Peer, check_readable, pairs};
 use crate::proxy::{Outgoing, Stream};
 use crate::state::State;
 use crate::table::Found;
@@ -234,6 +234,7 @@ fn time_allowed(asked: &Asked, most: Duration) -> Result<Duration, Status> {
 
 /// Who asks, by what they proved.
 async fn authenticate(state: &State, asked: &mut Asked, peer: &Peer) -> Result<User, Status> {
+    check_readable(&asked.headers, state.authenticators.request_header.as_ref())?;
     let began = Instant::now();
     let found = state.authenticators.identify(asked, peer, state).await;
     state.metrics.authenticated(found.as_ref().ok(), began.elapsed());

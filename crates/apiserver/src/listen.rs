@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use machinery::time::Time;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -17,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::authentication::Peer;
 use crate::life;
 use crate::patient::Patient;
-use crate::state::State;
+use crate::state::{State, now};
 use crate::tls::Tls;
 
 /// How long a client may take to say who it is.
@@ -28,6 +29,8 @@ const STALLED: Duration = Duration::from_secs(60);
 const HEADER_BYTES_MAX: u32 = 1 << 20;
 /// How long a client may take to send the headers of a request.
 const HEADER_TIME: Duration = Duration::from_secs(32);
+/// How often the clock is read while a client certificate is waited for to expire.
+const CLOCK_READ_EVERY: Duration = Duration::from_secs(600);
 /// Requests at once on one connection; upstream's limit.
 const STREAMS_MAX: u32 = 250;
 
@@ -65,7 +68,13 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
     let (_, session) = stream.get_ref();
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let peer = Peer { address: Some(from), ..offer.peer(session.peer_certificates().unwrap_or_default()) };
-    let ending = state.ending();
+    let (server_ends, expires) = (state.ending(), peer.expires);
+    let ending = async move {
+        tokio::select! {
+            () = server_ends => {}
+            () = reached(expires) => {}
+        }
+    };
     let headers_in = HEADER_TIME.min(state.request_timeout);
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (state, peer) = (state.clone(), peer.clone());
@@ -91,6 +100,17 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
     };
     if let Err(error) = served {
         tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// Waits until a client certificate has expired. Its connection then takes no more requests, so that the client makes another one
+/// with the certificate that it has by now.
+async fn reached(expires: Option<Time>) {
+    let Some(expires) = expires else { return std::future::pending().await };
+    // The clock of a machine may be set, so it is read again.
+    while now().to_seconds() <= expires {
+        let left = expires.unix_seconds().saturating_sub(now().unix_seconds()).unsigned_abs();
+        tokio::time::sleep(Duration::from_secs(left.saturating_add(1)).min(CLOCK_READ_EVERY)).await;
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use auth::x509::Subject;
+use machinery::time::Time;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -160,8 +161,15 @@ impl Offer {
             |authority: &Option<Authority>| authority.as_ref().is_some_and(|one| one.vouches_for(own, between));
         let user = if trusts(&self.clients) { subject().and_then(Subject::user) } else { None };
         let proxy = if trusts(&self.proxies) { subject().map(|subject| subject.common_name) } else { None };
-        Peer { is_unproved: user.is_none() && proxy.is_none(), user, proxy, ..Peer::default() }
+        let expires = expiry(own);
+        Peer { is_unproved: user.is_none() && proxy.is_none(), user, proxy, expires, ..Peer::default() }
     }
+}
+
+/// When a certificate expires; `None` if it is none, and so proves nothing anyway.
+fn expiry(certificate: &CertificateDer<'_>) -> Option<Time> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Some(Time::from_unix(parsed.validity().not_after.timestamp(), 0))
 }
 
 fn certified(certificate: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, Error> {

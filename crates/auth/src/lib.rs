@@ -15,6 +15,7 @@ mod config_file;
 mod escape;
 mod expression;
 mod extra_key;
+pub mod headers;
 pub mod impersonation;
 pub mod jwt;
 pub mod keys;

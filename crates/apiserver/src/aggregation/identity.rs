@@ -8,32 +8,30 @@ const UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 const EXTRA_PREFIX: &str = "x-remote-extra-";
 
-/// Says who asks. What was said before is not believed by anybody.
-pub fn show(headers: &mut HeaderMap, user: &User) {
-    add(headers, &USER, &user.name);
+/// Says who asks, in headers that have said nothing of it before.
+///
+/// # Errors
+/// A name has characters that no header can hold. Without it the server behind would take the request for somebody else's.
+pub fn show(headers: &mut HeaderMap, user: &User) -> Result<(), http::Error> {
+    add(headers, &USER, &user.name)?;
     if !user.uid.is_empty() {
-        add(headers, &UID, &user.uid);
+        add(headers, &UID, &user.uid)?;
     }
     for group in &user.groups {
-        add(headers, &GROUP, group);
+        add(headers, &GROUP, group)?;
     }
     for (key, values) in &user.extra {
-        let Ok(name) = HeaderName::try_from(format!("{EXTRA_PREFIX}{}", escape(key))) else { continue };
+        let name = HeaderName::try_from(format!("{EXTRA_PREFIX}{}", escape(key)))?;
         for value in values {
-            add(headers, &name, value);
+            add(headers, &name, value)?;
         }
     }
+    Ok(())
 }
 
-/// Says that who asks is in one more group.
-pub fn add_group(headers: &mut HeaderMap, group: &str) {
-    add(headers, &GROUP, group);
-}
-
-fn add(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.append(name, value);
-    }
+fn add(headers: &mut HeaderMap, name: &HeaderName, value: &str) -> Result<(), http::Error> {
+    headers.append(name, HeaderValue::from_str(value)?);
+    Ok(())
 }
 
 /// A key as part of a header's name: what cannot stand there is escaped as in a URL.
@@ -61,7 +59,7 @@ mod tests {
             User { name: "ann".into(), uid: "7".into(), groups: vec!["a".into(), "b".into()], ..User::default() };
         user.extra.insert("example.com/scope".into(), vec!["x".into(), "y".into()]);
         let mut headers = HeaderMap::new();
-        show(&mut headers, &user);
+        show(&mut headers, &user).unwrap();
         let mut shown: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         shown.sort();
@@ -76,5 +74,15 @@ mod tests {
                 "x-remote-user: ann",
             ]
         );
+    }
+
+    #[test]
+    fn a_user_whose_name_no_header_can_hold_is_not_passed_on() {
+        let user = User { name: "ann\nx-remote-group: system:masters".into(), ..User::default() };
+        assert!(show(&mut HeaderMap::new(), &user).is_err());
+        let named = User { name: "jörg".into(), ..User::default() };
+        let mut headers = HeaderMap::new();
+        show(&mut headers, &named).unwrap();
+        assert_eq!(headers["x-remote-user"].as_bytes(), "jörg".as_bytes());
     }
 }
