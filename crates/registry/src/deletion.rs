@@ -28,7 +28,9 @@ pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> 
     let grace = match (grace, meta.is_deleting()) {
         (None, _) => None,
         (Some(grace), false) => Some(grace),
-        (Some(_), true) => match (meta.deletion_grace_period_seconds(), options.grace_period_seconds) {
+        // A negative period cannot be kept, and is 1 as in the first delete.
+        (Some(_), true) => match (meta.deletion_grace_period_seconds(), options.grace_period_seconds.map(not_negative))
+        {
             (Some(have), Some(wanted)) if wanted < have => return Ok(shorten(object, have, wanted)),
             _ => return Ok(Plan::Keep),
         },
@@ -114,6 +116,10 @@ fn check_before_dismantling(kind: &Kind, meta: &Meta<'_>, options: &DeleteOption
         }
     }
     Ok(())
+}
+
+const fn not_negative(seconds: i64) -> i64 {
+    if seconds < 0 { 1 } else { seconds }
 }
 
 /// A second delete may make the end come sooner, never later.

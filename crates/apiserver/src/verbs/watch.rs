@@ -33,6 +33,8 @@ use crate::state::{State, now};
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A client that takes nothing for so long is cut off.
 const STALLED: Duration = Duration::from_secs(60);
+/// No watch lasts longer, whatever its client asks: the moment of its end must be a time that a clock can reach.
+const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Pieces on their way to the client.
 const PIECES_MAX: usize = 16;
 
@@ -127,7 +129,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 /// Without a wish of the client a watch ends after a while and up to as long again, so that not all end at once.
 fn life(options: &ListOptions, least: Duration) -> Duration {
     match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(LIFE_MAX),
         _ => {
             let mut random = [0_u8; 2];
             aws_lc_rs::rand::fill(&mut random).expect("the kernel gives random bytes");
