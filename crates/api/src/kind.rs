@@ -394,6 +394,23 @@ impl Selectable {
 }
 
 impl Verb {
+    /// All verbs.
+    pub const ALL: [Self; 8] = [
+        Self::Create,
+        Self::Delete,
+        Self::DeleteCollection,
+        Self::Get,
+        Self::List,
+        Self::Patch,
+        Self::Update,
+        Self::Watch,
+    ];
+
+    /// The verb of this name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.name() == name)
+    }
+
     /// `deletecollection`.
     pub const fn name(self) -> &'static str {
         match self {

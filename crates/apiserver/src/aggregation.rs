@@ -20,7 +20,7 @@ use http::header::{HeaderMap, LOCATION};
 use machinery::Value;
 use openapi::merged::Foreign;
 use registry::aggregation::Remote;
-use registry::route::Info;
+use registry::route::{Info, Resource};
 
 pub use follow::run;
 
@@ -61,6 +61,21 @@ pub struct Behind {
     pub openapi: Option<Value>,
     /// Its document of OpenAPI version 2 and the hash of that, if it has one.
     pub swagger: Option<Arc<(String, Value)>>,
+}
+
+impl Behind {
+    /// Whether the server behind this one says that objects of a resource are in namespaces; `None` if it says nothing of it, or
+    /// has resources of both scopes under that name.
+    pub fn is_namespaced(&self, resource: &Resource) -> Option<bool> {
+        let listed = self.resources.as_ref()?.get("resources")?.as_array()?;
+        let part = format!("{}/{}", resource.plural, resource.subresource);
+        let mut scopes = listed
+            .iter()
+            .filter(|one| one.str_at(&["name"]).is_some_and(|name| name == resource.plural || name == part))
+            .map(|one| one.get("namespaced").and_then(Value::as_bool) == Some(true));
+        let first = scopes.next()?;
+        scopes.all(|scope| scope == first).then_some(first)
+    }
 }
 
 impl Aggregation {

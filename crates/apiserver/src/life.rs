@@ -7,6 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::kind::Verb;
 use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::{Bytes, BytesMut};
@@ -20,7 +21,7 @@ use machinery::status::{Reason, Status};
 use registry::accept::{Accepted, Form, Refused, negotiate};
 use registry::admission::Notes;
 use registry::query::Query;
-use registry::route::{Info, Resource};
+use registry::route::{Form as UrlForm, Info, Mismatch, Resource};
 use tokio::time::Instant;
 
 pub use course::{Course, Sent};
@@ -142,12 +143,39 @@ async fn live(
     };
     // From here on it is written down, under the name that was proved, also if it is refused.
     course.audit(asked, &user)?;
+    // Authorizers are asked about what the URL says, so it must mean the same to them and to the handlers.
+    check_url(state, &asked.info)?;
     // Whom they act as counts for all that follows.
     let user = impersonate(state, asked, user, course)?;
     // A seat before authorization: refusing costs work too.
     course.take_seat(asked, &user).await?;
     authorize(state, asked, &user, course)?;
     verb(state, asked, user, stream, course).await
+}
+
+/// Refuses a URL whose form is not that of its kind, or whose method it does not have, before anybody is asked about it.
+fn check_url(state: &State, info: &Info) -> Result<(), Status> {
+    let scope = match (state.aggregation.remote(info), &info.resource) {
+        (_, None) => None,
+        (Some(behind), Some(resource)) => behind.is_namespaced(resource),
+        (None, Some(resource)) => match state.table().find(&resource.group, &resource.version, &resource.plural) {
+            Found::Kind(kind)
+                if kind.is_namespaced() && is_cluster_wide(resource) && !kind.verbs.contains(&Verb::List) =>
+            {
+                return Err(not_served());
+            }
+            Found::Kind(kind) => Some(kind.is_namespaced()),
+            Found::NotServed | Found::NoGroup => None,
+        },
+    };
+    info.check(scope).map_err(|mismatch| match mismatch {
+        Mismatch::NotFound => not_served(),
+        Mismatch::Method => verbs::method_not_allowed(),
+    })
+}
+
+fn is_cluster_wide(resource: &Resource) -> bool {
+    resource.form == UrlForm::Cluster
 }
 
 /// What the request asks for.
@@ -211,6 +239,7 @@ pub async fn own(
     let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, content_type);
     let request = request.body(()).map_err(Status::internal_error)?;
     let (asked, ()) = Asked::of(request);
+    check_url(state, &asked.info)?;
     let resource = asked.info.resource.as_ref().ok_or_else(not_served)?;
     let Found::Kind(kind) = state.table().find(&resource.group, &resource.version, &resource.plural) else {
         return Err(not_served());
@@ -263,6 +292,9 @@ struct Selectors {
 
 impl Selectors {
     fn of(info: &Info, query: &Query) -> Self {
+        if !info.has_selectors() {
+            return Self { fields: Vec::new(), labels: Vec::new() };
+        }
         let (fields, labels) =
             auth::attributes::selectors(info.verb, query.text("fieldSelector"), query.text("labelSelector"));
         Self { fields, labels }
@@ -273,18 +305,27 @@ impl Selectors {
 fn attributes<'a>(info: &'a Info, user: &'a User, selectors: &'a Selectors) -> Attributes<'a> {
     let target = match &info.resource {
         None => Target::Path(&info.path),
-        Some(resource) => Target::Resource(auth::Resource {
-            group: &resource.group,
-            version: &resource.version,
-            resource: &resource.plural,
-            subresource: &resource.subresource,
-            namespace: &resource.namespace,
-            name: &resource.name,
-            field_selector: &selectors.fields,
-            label_selector: &selectors.labels,
-        }),
+        Some(resource) => target(resource, &selectors.fields, &selectors.labels),
     };
     Attributes { user, verb: info.verb, target }
+}
+
+/// A resource as the authorizers see it.
+pub fn target<'a>(
+    resource: &'a Resource,
+    field_selector: &'a [machinery::fields::Requirement],
+    label_selector: &'a [machinery::labels::Requirement],
+) -> Target<'a> {
+    Target::Resource(auth::Resource {
+        group: &resource.group,
+        version: &resource.version,
+        resource: &resource.plural,
+        subresource: &resource.subresource,
+        namespace: &resource.namespace,
+        name: &resource.name,
+        field_selector,
+        label_selector,
+    })
 }
 
 /// Refuses what no authorizer allows.

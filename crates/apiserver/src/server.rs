@@ -128,7 +128,7 @@ impl Config {
     }
 }
 
-/// The authorizers that a flag can name.
+/// The authorizers that a flag can name, and those that an embedding program brings.
 #[derive(Debug)]
 pub enum Mode {
     /// Everything is allowed.
@@ -143,6 +143,17 @@ pub enum Mode {
     Abac(auth::abac::Policies),
     /// Another server.
     Webhook(Box<authorization::Webhook>),
+    /// Whatever decides in this process.
+    Custom(Custom),
+}
+
+/// An authorizer that an embedding program brings.
+pub struct Custom(pub Box<dyn auth::Authorizer>);
+
+impl std::fmt::Debug for Custom {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Custom")
+    }
 }
 
 /// Why a server could not start.
@@ -286,6 +297,7 @@ fn authorize(modes: Vec<Mode>, kinds: &[Arc<Kind>], cache: &Arc<Cache>, tasks: &
             Mode::AlwaysDeny => authorization.add(Box::new(auth::AlwaysDeny)),
             Mode::Abac(policies) => authorization.add(Box::new(policies)),
             Mode::Webhook(webhook) => authorization.add(webhook),
+            Mode::Custom(Custom(authorizer)) => authorization.add(authorizer),
             Mode::Node => {
                 let node = Arc::new(RwLock::new(auth::node::Node::new()));
                 let followed = rows(kinds, |kind| authorization::NODE_KINDS.contains(&kind.kind.as_str()));

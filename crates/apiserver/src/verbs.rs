@@ -1,4 +1,4 @@
-//! What is done with a resource: one module a verb, found by method and place.
+//! What is done with a resource: one module per verb, selected by the verb that was authorized.
 
 mod bind;
 mod component_status;
@@ -23,16 +23,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use api::kind::{Connect, Does, Keeping, Kind, Question, Requester, Subresource, Verb, Version};
-use auth::User;
+use auth::{Authorizer, Decision, User};
 use bytes::Bytes;
-use http::Method;
 use machinery::Value;
 use machinery::status::{Reason, Status};
 use mvcc::Revision;
 use registry::accept::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
 use registry::admission::{Attributes, Notes};
 use registry::body::Media;
-use registry::route::Resource;
+use registry::route::{Form as UrlForm, Resource};
 use registry::write::Target;
 
 use crate::answer::Answer;
@@ -115,22 +114,17 @@ pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
 
 /// The object itself, or the collection.
 async fn object(call: &Call<'_>) -> Result<Answer, Status> {
-    let verb = call.asked.info.verb;
-    let here = call.resource.in_url;
-    // A collection over all namespaces can be read and nothing else.
-    let everywhere = call.kind.is_namespaced() && call.resource.namespace.is_empty();
-    let verb = match (&call.asked.method, here, verb) {
-        (&Method::GET | &Method::HEAD, _, "watch") => Verb::Watch,
-        (&Method::GET | &Method::HEAD, false, _) => Verb::List,
-        (&Method::GET | &Method::HEAD, true, _) if !everywhere => Verb::Get,
-        (&Method::POST, false, _) if !everywhere => Verb::Create,
-        (&Method::DELETE, false, _) if !everywhere => Verb::DeleteCollection,
-        (&Method::PUT, true, _) if !everywhere => Verb::Update,
-        (&Method::PATCH, true, _) if !everywhere => Verb::Patch,
-        (&Method::DELETE, true, _) if !everywhere => Verb::Delete,
-        _ => return Err(method_not_allowed()),
+    let verb = authorized_verb(call).ok_or_else(method_not_allowed)?;
+    let named = call.resource.in_url;
+    // The collection over all namespaces can only be read.
+    let everywhere = call.kind.is_namespaced() && call.resource.form == UrlForm::Cluster;
+    let is_routed = match verb {
+        Verb::Watch => true,
+        Verb::List => !named,
+        Verb::Create | Verb::DeleteCollection => !named && !everywhere,
+        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => named && !everywhere,
     };
-    if !call.kind.verbs.contains(&verb) {
+    if !is_routed || !call.kind.verbs.contains(&verb) {
         return Err(method_not_allowed());
     }
     match verb {
@@ -147,15 +141,15 @@ async fn object(call: &Call<'_>) -> Result<Answer, Status> {
 
 /// A subresource.
 async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Status> {
-    let verb = match call.asked.method {
-        Method::GET | Method::HEAD => Verb::Get,
-        Method::PUT => Verb::Update,
-        Method::PATCH => Verb::Patch,
-        Method::POST => Verb::Create,
-        Method::DELETE => Verb::Delete,
-        // Whoever is behind a proxy may answer it.
-        Method::OPTIONS if subresource.does == Does::Connect(Connect::Proxy) => Verb::Get,
-        _ => return Err(method_not_allowed()),
+    let is_proxy = subresource.does == Does::Connect(Connect::Proxy);
+    if !call.resource.rest.is_empty() && !is_proxy {
+        return Err(not_served());
+    }
+    let verb = match authorized_verb(call) {
+        Some(verb) => verb,
+        // The server behind the proxy answers OPTIONS, which is authorized as a verb of its own.
+        None if is_proxy && call.asked.info.verb == "options" => Verb::Get,
+        None => return Err(method_not_allowed()),
     };
     if !subresource.verbs.contains(&verb) {
         return Err(method_not_allowed());
@@ -173,8 +167,14 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Stat
     }
 }
 
+/// The verb that the authorizers were asked about. It alone selects what runs: reading the HTTP method a second time would let
+/// the two differ.
+fn authorized_verb(call: &Call<'_>) -> Option<Verb> {
+    Verb::of(call.asked.info.verb)
+}
+
 /// The URL is right and the method is not.
-fn method_not_allowed() -> Status {
+pub fn method_not_allowed() -> Status {
     let message = "the server does not allow this method on the requested resource";
     Status::failure(Reason::MethodNotAllowed, message).with_details(Default::default())
 }
@@ -185,9 +185,24 @@ impl Call<'_> {
         self.kind.version(&self.resource.version).expect("only served versions are found")
     }
 
-    /// The namespace that objects get; none for a cluster-wide kind, whatever the URL says.
+    /// The namespace that objects get; none for a cluster-scoped kind. The URL of a namespace itself names one that authorizers
+    /// see, though its object is in none.
     fn namespace(&self) -> &str {
         if self.kind.is_namespaced() { &self.resource.namespace } else { "" }
+    }
+
+    /// Authorizes a further verb on the same resource, for a request that does more than its own verb says: a PUT or an apply
+    /// that creates, or a GET that opens a stream.
+    fn authorize(&self, verb: &str) -> Result<(), Status> {
+        if self.asked.info.verb == verb {
+            return Ok(());
+        }
+        let target = crate::life::target(self.resource, &[], &[]);
+        let attributes = auth::Attributes { user: &self.user, verb, target };
+        match self.state.authorization.authorize(&attributes) {
+            Decision::Allow(_) => Ok(()),
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(attributes.forbidden(&reason)),
+        }
     }
 
     fn target<'c>(&'c self, manager: &'c str) -> Target<'c> {

@@ -1,4 +1,5 @@
-//! What a request is about, by its method and URL alone.
+//! RequestInfo: the verb and the resource that a method and a URL name. Authorization asks about it and the handlers execute it;
+//! nothing else reads the URL.
 
 use machinery::fields;
 
@@ -14,6 +15,29 @@ pub struct Info {
     pub verb: &'static str,
     /// The resource, if it is one.
     pub resource: Option<Resource>,
+    /// Whether the verb comes from a `/watch/` or `/proxy/` prefix of the path instead of the method.
+    pub is_prefixed: bool,
+    /// Whether the method is GET or HEAD.
+    is_read: bool,
+}
+
+/// Where a URL places its resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// `/nodes/n`, `/pods`, and `/namespaces/n` itself.
+    #[default]
+    Cluster,
+    /// `/namespaces/n/pods`.
+    Namespaced,
+}
+
+/// Why a URL does not lead to a handler, whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// There is no such URL: 404.
+    NotFound,
+    /// The URL exists for other methods: 405.
+    Method,
 }
 
 /// The resource that a URL names.
@@ -23,8 +47,10 @@ pub struct Resource {
     pub group: String,
     /// The version.
     pub version: String,
-    /// The namespace, empty if none is named.
+    /// The namespace, empty if none is named. For `/namespaces/n` it is `n`, as authorizers expect.
     pub namespace: String,
+    /// Whether the resource stands below a namespace in the URL.
+    pub form: Form,
     /// The plural name.
     pub plural: String,
     /// The name, empty if none is named. Also the name that a field selector asks for, see [`Resource::in_url`].
@@ -44,30 +70,55 @@ impl Info {
         let decoded = percent_decode(path).unwrap_or_else(|| path.to_owned());
         let verb = verb_of(method);
         let parts: Vec<&str> = decoded.trim_matches('/').split('/').collect();
-        let plain = Self { path: decoded.clone(), verb: method_name(method), resource: None };
+        let is_read = matches!(method, "GET" | "HEAD");
+        let plain =
+            Self { path: decoded.clone(), verb: method_name(method), resource: None, is_prefixed: false, is_read };
         let (group, parts) = match parts.as_slice() {
             ["api", rest @ ..] if rest.len() >= 2 => ("", rest),
-            ["apis", group, rest @ ..] if rest.len() >= 2 => (*group, rest),
+            ["apis", group, rest @ ..] if rest.len() >= 2 && !group.is_empty() => (*group, rest),
             _ => return plain,
         };
         let (version, mut parts) = (parts[0], &parts[1..]);
-        let mut verb = verb;
+        let (mut verb, mut is_prefixed) = (verb, false);
         if let [special @ ("watch" | "proxy"), rest @ ..] = parts
             && !rest.is_empty()
         {
             verb = if *special == "watch" { "watch" } else { "proxy" };
-            parts = rest;
+            (parts, is_prefixed) = (rest, true);
         }
         let mut resource = Resource { group: group.to_owned(), version: version.to_owned(), ..Resource::default() };
         if let ["namespaces", namespace, rest @ ..] = parts {
             resource.namespace = (*namespace).to_owned();
             if !matches!(rest, [] | ["status" | "finalize", ..]) {
                 parts = rest;
+                resource.form = Form::Namespaced;
             }
         }
         resource.read(parts);
         let verb = resource.narrow(verb, query);
-        Self { path: decoded, verb, resource: Some(resource) }
+        Self { path: decoded, verb, resource: Some(resource), is_prefixed, is_read }
+    }
+
+    /// Checks that the URL exists for the method and, if `namespaced` tells the scope of the kind, that its form is the
+    /// kind's. It runs before authorization: authorizers are asked about the namespace in the URL, so a cluster-scoped
+    /// object must not be reachable through one, nor a namespaced object without one.
+    pub fn check(&self, namespaced: Option<bool>) -> Result<(), Mismatch> {
+        let Some(resource) = &self.resource else { return Ok(()) };
+        if self.is_prefixed && !self.is_read {
+            return Err(Mismatch::Method);
+        }
+        // Upstream has no routes below /proxy/, and none for subresources below /watch/.
+        let is_routed = !self.is_prefixed || (self.verb == "watch" && resource.subresource.is_empty());
+        if is_routed && resource.is_complete() && namespaced.is_none_or(|namespaced| resource.fits(namespaced)) {
+            Ok(())
+        } else {
+            Err(Mismatch::NotFound)
+        }
+    }
+
+    /// Whether selectors narrow what is authorized. Those of prefixed URLs do not, as upstream.
+    pub fn has_selectors(&self) -> bool {
+        !self.is_prefixed
     }
 
     /// Whether this request stays open: not bounded by the usual deadline, nor counted as in flight.
@@ -80,6 +131,22 @@ impl Info {
 }
 
 impl Resource {
+    /// Whether no segment before the last one is empty.
+    fn is_complete(&self) -> bool {
+        let has_namespace = self.form == Form::Cluster || !self.namespace.is_empty();
+        let has_name = self.in_url || self.subresource.is_empty();
+        let has_subresource = !self.subresource.is_empty() || self.rest.is_empty();
+        has_namespace && !self.plural.is_empty() && has_name && has_subresource
+    }
+
+    /// Whether a kind of this scope has URLs of this form. Collections of a namespaced kind can be read cluster-wide.
+    fn fits(&self, namespaced: bool) -> bool {
+        match self.form {
+            Form::Namespaced => namespaced,
+            Form::Cluster => !namespaced || !self.in_url,
+        }
+    }
+
     fn read(&mut self, parts: &[&str]) {
         let text = |at: usize| parts.get(at).map(|part| (*part).to_owned()).unwrap_or_default();
         self.plural = text(0);
@@ -94,20 +161,24 @@ impl Resource {
         if self.in_url {
             return verb;
         }
-        let verb = match verb {
-            "get" if query.flag("watch") => "watch",
-            "get" => "list",
+        match verb {
+            "get" => {}
             "delete" => return "deletecollection",
-            other => other,
-        };
-        if matches!(verb, "list" | "watch")
-            && let Ok(selector) = fields::Selector::parse(query.text("fieldSelector"))
+            other => return other,
+        }
+        if let Ok(selector) = fields::Selector::parse(query.text("fieldSelector"))
             && let Some(name) = selector.exact_value("metadata.name")
+            && is_path_segment(name)
         {
             self.name = name.to_owned();
         }
-        verb
+        if query.flag("watch") { "watch" } else { "list" }
     }
+}
+
+/// Whether a name can stand in a URL as one segment.
+fn is_path_segment(name: &str) -> bool {
+    !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }
 
 fn verb_of(method: &str) -> &'static str {
@@ -157,6 +228,7 @@ mod tests {
         check("GET", "/api", "get /api");
         check("GET", "/api/v1", "get /api/v1");
         check("GET", "/apis/apps/v1", "get /apis/apps/v1");
+        check("GET", "/apis//v1/nodes", "get /apis//v1/nodes");
         check("GET", "/healthz/ping", "get /healthz/ping");
         check("GET", "/api/v1/pods", "list |v1||pods|||");
         check("GET", "/api/v1/namespaces", "list |v1||namespaces|||");
@@ -171,5 +243,40 @@ mod tests {
         check("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale", "patch apps|v1|a|deployments|d|scale|");
         check("GET", "/api/v1/namespaces/a/services/s:80/proxy/x/y", "get |v1|a|services|s:80|proxy|x/y");
         check("POST", "/api/v1/namespaces/a/pods/p/exec?command=ls", "create |v1|a|pods|p|exec|");
+        check("GET", "/api/v1/watch/pods?fieldSelector=metadata.name%3Dx", "watch |v1||pods|||");
+        check("GET", "/api/v1/pods?fieldSelector=metadata.name%3D..", "list |v1||pods|||");
+    }
+
+    #[test]
+    fn a_url_exists_only_in_the_scope_of_its_kind_and_for_its_methods() {
+        let check = |method: &str, path: &str, expect: [Result<(), Mismatch>; 2]| {
+            let info = Info::of(method, path, &Query::default());
+            assert_eq!([Some(true), Some(false)].map(|namespaced| info.check(namespaced)), expect, "{method} {path}");
+        };
+        const ANY: [Result<(), Mismatch>; 2] = [Ok(()), Ok(())];
+        const NAMESPACED: [Result<(), Mismatch>; 2] = [Ok(()), Err(Mismatch::NotFound)];
+        const CLUSTER: [Result<(), Mismatch>; 2] = [Err(Mismatch::NotFound), Ok(())];
+        const NOWHERE: [Result<(), Mismatch>; 2] = [Err(Mismatch::NotFound), Err(Mismatch::NotFound)];
+        const METHOD: [Result<(), Mismatch>; 2] = [Err(Mismatch::Method), Err(Mismatch::Method)];
+        check("GET", "/healthz", ANY);
+        check("GET", "/api/v1/things", ANY);
+        check("GET", "/api/v1/things/x", CLUSTER);
+        check("GET", "/api/v1/things/x/status", CLUSTER);
+        check("GET", "/api/v1/namespaces/a", CLUSTER);
+        check("PUT", "/api/v1/namespaces/a/finalize", CLUSTER);
+        check("GET", "/api/v1/namespaces/a/namespaces/b", NAMESPACED);
+        check("GET", "/api/v1/namespaces/a/things", NAMESPACED);
+        check("POST", "/apis/g/v1/namespaces/a/things/x/proxy/run", NAMESPACED);
+        check("GET", "/api/v1/watch/things/x", CLUSTER);
+        check("HEAD", "/api/v1/watch/namespaces/a/things/x", NAMESPACED);
+        check("GET", "/api/v1/namespaces//things", NOWHERE);
+        check("GET", "/api/v1/namespaces/a/things//status", NOWHERE);
+        check("GET", "/api/v1/namespaces/a/things/x//log", NOWHERE);
+        check("GET", "/api/v1/watch/namespaces/a/things/x/log", NOWHERE);
+        check("GET", "/api/v1/proxy/namespaces/a/things", NOWHERE);
+        for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            check(method, "/api/v1/watch/namespaces/a/things/x", METHOD);
+            check(method, "/apis/g/v1/proxy/things", METHOD);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::kind::Verb;
 use bytes::BytesMut;
 use client::config::Tls;
 use http::{HeaderMap, Method, Uri};
@@ -12,7 +13,7 @@ use registry::options::ListOptions;
 use registry::selection::Selection;
 use tokio::time::timeout;
 
-use super::{Call, method_not_allowed, shown};
+use super::{Call, authorized_verb, method_not_allowed, shown};
 use crate::answer::Answer;
 use crate::backend::Route;
 use crate::proxy::{ProxyError, Target, nothing};
@@ -35,7 +36,7 @@ struct Found {
 
 /// Answers for one component or for all of them.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
-    if call.asked.method != Method::GET || call.asked.query.has("watch") {
+    if !matches!(authorized_verb(call), Some(Verb::Get | Verb::List)) || call.asked.query.has("watch") {
         return Err(method_not_allowed());
     }
     if call.resource.in_url {

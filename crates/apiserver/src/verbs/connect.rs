@@ -3,7 +3,6 @@
 mod proxied;
 
 use api::kind::Connect;
-use auth::{Attributes, Authorizer, Decision, Resource, Target as About};
 use bytes::BytesMut;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
@@ -77,7 +76,8 @@ async fn log(call: &Call<'_>) -> Result<Answer, Status> {
 
 /// A process in a container: a new one, or the container's own.
 async fn process(call: &Call<'_>, action: &str) -> Result<Answer, Status> {
-    may_create(call)?;
+    // Opening a stream is a create, also where a WebSocket can only ask by GET.
+    call.authorize("create")?;
     let name = &call.resource.name;
     let options = ProcessOptions::of(&call.asked.query);
     let query = &call.asked.query;
@@ -105,7 +105,8 @@ async fn process(call: &Call<'_>, action: &str) -> Result<Answer, Status> {
 
 /// Ports of a pod.
 async fn forward(call: &Call<'_>) -> Result<Answer, Status> {
-    may_create(call)?;
+    // Opening a stream is a create, also where a WebSocket can only ask by GET.
+    call.authorize("create")?;
     let name = &call.resource.name;
     let options = ForwardOptions::of(&call.asked.query)?;
     let mut shown = value!({"apiVersion": "v1", "kind": "PodPortForwardOptions"});
@@ -142,31 +143,6 @@ fn upgrade(call: &Call<'_>) -> Result<(Stream, hyper::upgrade::OnUpgrade), Statu
 fn taken(call: &Call<'_>) -> Result<Stream, Status> {
     let stream = call.stream.lock().expect("no holder panics").take();
     stream.ok_or_else(|| Status::internal_error("the request has no stream"))
-}
-
-/// Who may open a stream must be allowed to create one, also where a WebSocket can only ask by GET.
-fn may_create(call: &Call<'_>) -> Result<(), Status> {
-    const CREATE: &str = "create";
-    let resource = call.resource;
-    if call.asked.info.verb == CREATE {
-        return Ok(());
-    }
-    let about = About::Resource(Resource {
-        group: &resource.group,
-        version: &resource.version,
-        resource: &resource.plural,
-        subresource: &resource.subresource,
-        namespace: &resource.namespace,
-        name: &resource.name,
-        field_selector: &[],
-        label_selector: &[],
-    });
-    match call.state.authorization.authorize(&Attributes { user: &call.user, verb: CREATE, target: about }) {
-        Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
-            Err(Status::forbidden(GroupName::new(&resource.group, &resource.plural), &resource.name, reason))
-        }
-    }
 }
 
 /// How the kubelet of a node is reached.

@@ -52,8 +52,10 @@ async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Res
     create_owned(call, options, object).await
 }
 
-/// Creates an object whose owners are settled.
+/// Creates an object whose field managers are settled. Every object that a client creates passes here, so this is where a PUT or an
+/// apply that creates is authorized to.
 pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
+    call.authorize("create")?;
     let kind = &*call.kind;
     let now = now();
     to_stored(&mut object, kind, call.version());

@@ -1,16 +1,15 @@
 //! Kinds that are questions: what is sent is not kept, and the answer comes back in its status.
 
-use api::kind::Question;
+use api::kind::{Question, Verb};
 use auth::access_review::{self, Kind as Review};
 use auth::{Authorizer, rules_review, token_review};
 use machinery::Value;
-use machinery::meta::MetaMut;
 use machinery::status::Status;
 use registry::body;
 use registry::options::{WriteKind, WriteOptions};
 use registry::write;
 
-use super::{Call, bind, component_status, method_not_allowed, shown};
+use super::{Call, authorized_verb, bind, component_status, method_not_allowed, shown};
 use crate::answer::Answer;
 use crate::state::now;
 
@@ -19,7 +18,7 @@ pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status
     if question == Question::ComponentStatus {
         return component_status::serve(call).await;
     }
-    if call.asked.method != http::Method::POST || call.resource.in_url {
+    if authorized_verb(call) != Some(Verb::Create) || call.resource.in_url || !call.resource.subresource.is_empty() {
         return Err(method_not_allowed());
     }
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
@@ -30,11 +29,8 @@ pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status
     }
     let manager = options.manager(call.asked.user_agent());
     let target = call.target(&manager);
-    if question == Question::LocalSubjectAccessReview {
-        place(call, &mut asked);
-    } else {
-        write::address(&target, &mut asked)?;
-    }
+    // A local review is about the namespace in its URL: its creator was authorized for that one only.
+    write::address(&target, &mut asked)?;
     let sent = asked.clone();
     let mut asked = write::own(&target, None, asked, now());
     let status = match question {
@@ -52,9 +48,6 @@ pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status
     };
     if let Value::Object(fields) = &mut asked {
         fields.insert("status", status);
-    }
-    if question == Question::LocalSubjectAccessReview {
-        place(call, &mut asked);
     }
     call.warn(received.warnings);
     shown::formed(call, 201, &asked, &call.version().columns)
@@ -78,13 +71,4 @@ async fn token(call: &Call<'_>, sent: &Value) -> Result<Value, Status> {
     let asked = token_review::read(sent, call.state.authenticators.audiences())?;
     let found = call.state.authenticators.by_token(&asked.token, &asked.audiences, &call.state).await;
     token_review::status(&asked, found.map(Some))
-}
-
-/// A local review says in which namespace it was asked.
-fn place(call: &Call<'_>, review: &mut Value) {
-    if let Some(mut meta) = MetaMut::of(review)
-        && meta.view().namespace().is_empty()
-    {
-        meta.set("namespace", call.resource.namespace.as_str());
-    }
 }
