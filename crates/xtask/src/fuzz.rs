@@ -72,8 +72,15 @@ fn all() -> anyhow::Result<Vec<String>> {
 
 /// Whether a target came through.
 fn fuzz(target: &str, seconds: u32) -> anyhow::Result<bool> {
+    // libFuzzer writes what it finds into the first directory; the committed corpus is only read.
+    let (made, committed) = (format!("fuzz/target/corpus/{target}"), format!("fuzz/corpus/{target}"));
+    fs::create_dir_all(root().join(&made)).with_context(|| made.clone())?;
     let mut command = Command::new("cargo");
-    command.args(["fuzz", "run", target, "--", &format!("-max_total_time={seconds}"), "-timeout=10"]);
+    command.args(["fuzz", "run", target, &made]);
+    if root().join(&committed).is_dir() {
+        command.arg(&committed);
+    }
+    command.args(["--", &format!("-max_total_time={seconds}"), "-timeout=10"]);
     // Instrumenting is an unstable flag of the compiler, whichever toolchain it is.
     command.env("RUSTC_BOOTSTRAP", "1").current_dir(root());
     Ok(command.status().context("cargo could not be started")?.success())

@@ -1,0 +1,43 @@
+//! Impersonation headers: whatever they hold, a request never runs with its sender's own rights while it asks to be somebody else's, and
+//! never as somebody else without an authorizer that allowed it.
+//!
+//! The input is a header a line, `name: value`.
+
+use auth::impersonation::{Gate, Trial, owns, wanted};
+use auth::{Attributes, Decision, Target, User, headers};
+
+/// Reads headers and checks what must hold for any.
+pub fn check(input: &[u8]) {
+    let lines = input.split(|byte| *byte == b'\n').filter_map(|line| {
+        let at = line.iter().position(|byte| *byte == b':')?;
+        let name = std::str::from_utf8(&line[..at]).ok()?;
+        Some((name, line[at + 1..].trim_ascii()))
+    });
+    let lines: Vec<(&str, &[u8])> = lines.collect();
+    let unreadable = lines.iter().any(|(name, value)| owns(name) && std::str::from_utf8(value).is_err());
+    assert_eq!(headers::check(lines.iter().copied(), owns).is_err(), unreadable);
+    if unreadable {
+        return;
+    }
+    let pairs = headers::pairs(lines.iter().copied());
+    let asks = pairs.iter().any(|(name, value)| owns(name) && !value.is_empty());
+    let Ok(found) = wanted(&pairs) else {
+        assert!(pairs.iter().any(|(name, _)| owns(name)), "nothing was asked: {pairs:?}");
+        return;
+    };
+    let Some(user) = found else {
+        let first = pairs.iter().find(|(name, _)| name.eq_ignore_ascii_case("impersonate-user"));
+        assert!(!asks || first.is_some_and(|(_, value)| value.is_empty()), "the sender's rights are used: {pairs:?}");
+        return;
+    };
+    assert!(pairs.iter().any(|(name, value)| name.eq_ignore_ascii_case("impersonate-user") && user.name == *value));
+    let left: Vec<_> = pairs.iter().filter(|(name, _)| !owns(name)).copied().collect();
+    assert_eq!(wanted(&left).ok().flatten(), None, "what asks for somebody is forgotten once it was read");
+    let sender = User::authenticated("sender", []);
+    let attributes = Attributes { user: &sender, verb: "get", target: Target::Path("/version") };
+    let refused = Trial::new(&user, &attributes, Gate::default()).run(|_| Decision::NoOpinion(String::new()));
+    assert!(refused.is_err(), "nobody allowed it: {user:?}");
+    if let Ok(acted) = Trial::new(&user, &attributes, Gate::default()).run(|_| Decision::Allow(String::new())) {
+        assert_eq!(acted.user.name, user.name);
+    }
+}
