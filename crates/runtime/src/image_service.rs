@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::runtime::{Runtime, now};
 use crate::service::{chunks, stream};
 use crate::stats::disk_usage;
+use crate::user;
 
 /// The image service over a runtime.
 pub struct Images(pub Arc<Runtime>);
@@ -119,7 +120,7 @@ impl Images {
 
 fn describe(image: &Image) -> v1::Image {
     let user = image.config.config.user.split(':').next().unwrap_or("");
-    let uid = user.parse().ok().map(|value| v1::Int64Value { value });
+    let uid = user::number(user).map(|uid| v1::Int64Value { value: uid.into() });
     v1::Image {
         id: image.id.to_string(),
         repo_tags: image.names.iter().cloned().collect(),

@@ -59,35 +59,45 @@ pub fn resolve(root: &Path, wanted: &Wanted<'_>) -> Result<User, UserError> {
     resolve_in(&passwd, &group, wanted)
 }
 
+/// The number of a numeric user or group, if it has one.
+pub fn number(text: &str) -> Option<u32> {
+    is_numeric(text).then(|| text.parse().ok()).flatten()
+}
+
+/// Whether a user or group is given by number. Such a one is never looked up by name: an image could give the name "1000" to root.
+fn is_numeric(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 fn resolve_in(passwd: &str, group: &str, wanted: &Wanted<'_>) -> Result<User, UserError> {
     let (image_user, image_group) = wanted.image.split_once(':').unwrap_or((wanted.image, ""));
-    let explicit = wanted.uid.map(|uid| uid.to_string()).or_else(|| wanted.name.map(str::to_owned));
-    let text = explicit.clone().unwrap_or_else(|| image_user.to_owned());
-    if wanted.gid.is_some() && text.is_empty() {
-        return Err(UserError::GroupAlone);
-    }
+    let is_explicit = wanted.uid.is_some() || wanted.name.is_some();
+    let text = wanted.name.unwrap_or(image_user);
+    let by_number = match wanted.uid {
+        None if text.is_empty() && wanted.gid.is_some() => return Err(UserError::GroupAlone),
+        // Without any user it is root.
+        None if text.is_empty() => Some(0),
+        given => given.or_else(|| number(text)),
+    };
+    let account = accounts(passwd).find(|account| match by_number {
+        Some(uid) => account.uid == uid,
+        None => account.name == text && !is_numeric(text),
+    });
     let mut user = User::default();
-    let mut name = None;
-    if !text.is_empty() {
-        let found = accounts(passwd).find(|account| account.name == text || account.uid.to_string() == text);
-        match found {
-            Some(account) => {
-                user = User { uid: account.uid, gid: account.gid, groups: Vec::new() };
-                name = Some(account.name.to_owned());
-            }
-            // A number needs no entry.
-            None => user.uid = text.parse().map_err(|_| UserError::NoUser(text.clone()))?,
-        }
-    } else if let Some(root) = accounts(passwd).find(|account| account.uid == 0) {
-        user.gid = root.gid;
-        name = Some(root.name.to_owned());
+    match (&account, by_number) {
+        (Some(account), _) => (user.uid, user.gid) = (account.uid, account.gid),
+        // A number needs no entry.
+        (None, Some(uid)) => user.uid = uid,
+        (None, None) => return Err(UserError::NoUser(text.to_owned())),
     }
+    let name = account.map(|account| account.name);
     if let Some(gid) = wanted.gid {
         user.gid = gid;
-    } else if explicit.is_none() && !image_group.is_empty() {
-        let found = groups(group).find(|one| one.name == image_group || one.gid.to_string() == image_group);
-        let number = found.map(|one| one.gid).or_else(|| image_group.parse().ok());
-        user.gid = number.ok_or_else(|| UserError::NoGroup(image_group.to_owned()))?;
+    } else if !is_explicit && !image_group.is_empty() {
+        let named = || groups(group).find(|one| one.name == image_group && !is_numeric(image_group));
+        user.gid = number(image_group)
+            .or_else(|| named().map(|one| one.gid))
+            .ok_or_else(|| UserError::NoGroup(image_group.to_owned()))?;
     }
     // The main group is one of them: a file that only denies it to others must not be open to whoever dropped it.
     user.groups.push(user.gid);
@@ -168,6 +178,24 @@ mod tests {
         check(Wanted { uid: Some(33), groups: &[7], ..Wanted::default() }, Ok((33, 34, &[7, 34])));
         check(Wanted { uid: Some(1000), image: "web:logs", ..Wanted::default() }, Ok((1000, 0, &[0])));
         check(Wanted { name: Some("web"), gid: Some(9), ..Wanted::default() }, Ok((33, 9, &[9])));
+    }
+
+    #[test]
+    fn a_numeric_user_is_never_looked_up_by_name() {
+        let passwd =
+            "1000:x:0:0::/root:/bin/sh\n99999999999:x:0:0::/:/bin/sh\n33:x:0:0::/:/bin/sh\nweb:x:33:34::/:/bin/false\n";
+        let group = "1000:x:0:1000,web\n";
+        let check = |wanted: Wanted<'_>, expect: (u32, u32, &[u32])| {
+            let got = resolve_in(passwd, group, &wanted).map(|user| (user.uid, user.gid, user.groups));
+            assert_eq!(got, Ok((expect.0, expect.1, expect.2.to_vec())), "{wanted:?}");
+        };
+        check(Wanted { uid: Some(1000), merge: true, ..Wanted::default() }, (1000, 0, &[0]));
+        check(Wanted { uid: Some(33), ..Wanted::default() }, (33, 34, &[34]));
+        check(Wanted { name: Some("1000"), ..Wanted::default() }, (1000, 0, &[0]));
+        check(Wanted { image: "1000", merge: true, ..Wanted::default() }, (1000, 0, &[0]));
+        check(Wanted { image: "1000:1000", ..Wanted::default() }, (1000, 1000, &[1000]));
+        let too_large = resolve_in(passwd, group, &Wanted { image: "99999999999", ..Wanted::default() });
+        assert_eq!(too_large, Err(UserError::NoUser("99999999999".into())));
     }
 
     #[test]
