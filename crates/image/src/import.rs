@@ -16,6 +16,7 @@ use crate::index::Image;
 use crate::manifest::{self, Descriptor, Document, Manifest, ManifestError, Platform};
 use crate::name::{Name, NameError};
 use crate::store::{Names, Store, StoreError};
+use crate::unpack::Room;
 
 /// Files of an archive that is no image at all are not all spooled.
 const ENTRIES_MAX: usize = 100_000;
@@ -233,6 +234,9 @@ impl Files {
         }
         let spool = tempfile::Builder::new().prefix(".tmp-import-").tempdir_in(spool_in).map_err(io)?;
         let raw = File::open(path).map_err(io)?;
+        let packed = raw.metadata().map_err(io)?.len();
+        let room = Room::of(packed, spool.path()).map_err(io)?;
+        let mut spooled = 0u64;
         let mut archive = Archive::new(archive::decompress(raw).map_err(io)?);
         let mut names = BTreeMap::new();
         let mut links = Vec::new();
@@ -242,6 +246,10 @@ impl Files {
             match entry.header().entry_type() {
                 _ if n > ENTRIES_MAX => return Err(ImportError::Unknown(path.to_owned())),
                 EntryType::Regular | EntryType::Continuous => {
+                    spooled = spooled.saturating_add(entry.size());
+                    if spooled > room.bytes {
+                        return Err(io(io::Error::other(format!("the archive is larger than {}", room.bound))));
+                    }
                     // The name in the spool is ours, so that no name of the archive can lead out of it.
                     let place = spool.path().join(n.to_string());
                     io::copy(&mut entry, &mut File::create(&place).map_err(io)?).map_err(io)?;
@@ -313,7 +321,7 @@ fn list(root: &Path, dir: &Path, names: &mut BTreeMap<String, PathBuf>) -> io::R
             if name.split('/').count() < 3 {
                 list(root, &path, names)?;
             }
-        } else {
+        } else if path.is_file() {
             names.insert(name, path);
         }
     }

@@ -7,16 +7,24 @@
 pub mod tree;
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::{Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher, Hashing};
-use crate::unpack::{Room, UnpackError, unpack};
+use crate::unpack::{Room, UnpackError, open_real, unpack};
 use crate::{archive, durable};
+
+/// Only root may enter directories of layers.
+const DIR_MODE: u32 = 0o700;
+/// Writers of archives fill up their last record, which is smaller.
+const PADDING_BYTES_MAX: u64 = 16 << 20;
 
 /// What can go wrong with layers.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +77,12 @@ pub struct Layer {
 
 impl Layers {
     pub fn open(root: &Path) -> Result<Layers, LayerError> {
-        fs::create_dir_all(root).map_err(|source| LayerError::Io { path: root.to_owned(), source })?;
+        let create = || {
+            fs::create_dir_all(root)?;
+            // Layers hold programs with set-user-ID bits: nobody but root may reach them here.
+            fs::set_permissions(root, Permissions::from_mode(DIR_MODE))
+        };
+        create().map_err(|source| LayerError::Io { path: root.to_owned(), source })?;
         Ok(Layers { root: root.to_owned() })
     }
 
@@ -107,7 +120,10 @@ impl Layers {
         let mut tar = Hashing::new(tar, Hasher::like(diff_id));
         let unpacked = unpack(&mut tar, &files, &room).map_err(bad)?;
         // The end of an archive may be padded, and the padding is part of its digest.
-        io::copy(&mut tar, &mut io::sink()).map_err(io(blob))?;
+        let padding = io::copy(&mut (&mut tar).take(PADDING_BYTES_MAX + 1), &mut io::sink()).map_err(io(blob))?;
+        if padding > PADDING_BYTES_MAX {
+            return Err(bad(UnpackError::TooLarge(format!("{PADDING_BYTES_MAX} bytes after the end of its archive"))));
+        }
         let (_, actual, _) = tar.finish();
         if actual != *diff_id {
             return Err(LayerError::Mismatch { expected: diff_id.clone(), actual });
@@ -154,7 +170,7 @@ impl Layers {
         durable::write(&dir.path().join("layer.json"), &text).map_err(io)?;
         rustix::fs::syncfs(File::open(dir.path()).map_err(io)?).map_err(|error| io(error.into()))?;
         let dir = dir.keep();
-        fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).map_err(io)?;
+        fs::set_permissions(&dir, Permissions::from_mode(DIR_MODE)).map_err(io)?;
         durable::publish(&dir, &place).map_err(io)?;
         Ok(key)
     }
@@ -223,19 +239,40 @@ pub fn chain_id(chain: &[Digest]) -> Digest {
     id
 }
 
+/// Gives directories that the archive took for granted the attributes that they have in the layers below. No path is followed through
+/// a link: the archive chose the names.
 fn adopt_attributes(layer: &Path, below: &[PathBuf], assumed: &[PathBuf]) -> io::Result<()> {
+    let open = |dir: &Path| rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let layer = open(layer)?;
+    let below: Vec<OwnedFd> = below.iter().map(|lower| open(lower)).collect::<rustix::io::Result<_>>()?;
     for path in assumed {
-        let found = below.iter().find_map(|lower| rustix::fs::lstat(lower.join(path)).ok());
-        let Some(stat) = found else { continue };
-        let own = layer.join(path);
-        rustix::fs::chown(&own, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
-        rustix::fs::chmod(&own, Mode::from_raw_mode(stat.st_mode))?;
+        let Some(stat) = attributes_below(&below, path)? else { continue };
+        let own = open_real(&layer, path)?;
+        rustix::fs::fchown(&own, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
+        rustix::fs::fchmod(&own, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
         let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds.cast_signed() };
         let times = Timestamps {
             last_access: time(stat.st_atime, stat.st_atime_nsec),
             last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
         };
-        rustix::fs::utimensat(CWD, &own, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        rustix::fs::futimens(&own, &times)?;
     }
     Ok(())
 }
+
+/// The attributes of a directory in the topmost layer that has it, unless something else hides it there.
+fn attributes_below(below: &[OwnedFd], path: &Path) -> io::Result<Option<Stat>> {
+    for lower in below {
+        match open_real(lower, path) {
+            Ok(dir) => return Ok(Some(rustix::fs::fstat(dir)?)),
+            Err(Errno::NOENT) => {}
+            // A file, a link or a whiteout is in its place.
+            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests;

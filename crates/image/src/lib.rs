@@ -13,6 +13,8 @@ mod archive;
 mod blobs;
 mod build;
 mod builtin;
+#[doc(hidden)]
+pub mod canary;
 mod digest;
 mod durable;
 mod export;

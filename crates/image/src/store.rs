@@ -72,6 +72,11 @@ pub struct Store {
 impl Store {
     /// Opens or makes the store in a directory, and removes what a crash left half done.
     pub fn open(root: &Path) -> Result<Store, StoreError> {
+        let private = || {
+            fs::create_dir_all(root)?;
+            fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        };
+        private().map_err(|source| StoreError::Io { path: root.to_owned(), source })?;
         let blobs = Blobs::open(&root.join("blobs"))?;
         let layers = Layers::open(&root.join("layers"))?;
         layers.sweep().map_err(|source| StoreError::Io { path: root.join("layers"), source })?;

@@ -11,11 +11,12 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Timespec};
+use rustix::fs::Timespec;
 use tar::{Archive, Entry, EntryType};
 
 pub use room::Room;
 use room::{Allowance, Metered};
+pub use tree::open_real;
 use tree::{Attributes, Tree};
 
 const WHITEOUT: &[u8] = b".wh.";
@@ -126,30 +127,15 @@ fn one<R: Read>(tree: &mut Tree, entry: &mut Entry<'_, R>) -> Result<(), UnpackE
                 done => done.map_err(io),
             }
         }
-        EntryType::Char => node(tree, entry, &path, FileType::CharacterDevice, &attributes),
-        EntryType::Block => node(tree, entry, &path, FileType::BlockDevice, &attributes),
-        EntryType::Fifo => node(tree, entry, &path, FileType::Fifo, &attributes),
+        // A container gets its devices from its specification, never from an image.
+        EntryType::Char | EntryType::Block => {
+            tracing::debug!(?path, "ignoring a device node of a layer");
+            Ok(())
+        }
+        EntryType::Fifo => tree.fifo(&path, &attributes).map_err(io),
         // The rest holds data: regular, contiguous and sparse files, and kinds that only their makers know.
         _ => tree.file(&path, entry, &attributes).map_err(io),
     }
-}
-
-fn node<R: Read>(
-    tree: &mut Tree,
-    entry: &Entry<'_, R>,
-    path: &Path,
-    kind: FileType,
-    attributes: &Attributes,
-) -> Result<(), UnpackError> {
-    let io = |source: io::Error| UnpackError::Io { path: path.to_owned(), source };
-    // Only devices have numbers; other entries leave the fields blank.
-    let device = if kind == FileType::Fifo {
-        0
-    } else {
-        let number = |part: io::Result<Option<u32>>| part.map(Option::unwrap_or_default).map_err(io);
-        rustix::fs::makedev(number(entry.header().device_major())?, number(entry.header().device_minor())?)
-    };
-    tree.node(path, kind, device, attributes).map_err(io)
 }
 
 /// A path relative to the root; one that climbs is refused rather than bent.

@@ -108,6 +108,24 @@ fn directories_that_were_taken_for_granted_are_told() {
 }
 
 #[test]
+fn assumed_directories_are_told_by_their_real_paths_and_forgotten_when_replaced() {
+    let (_dir, inside, _) = world();
+    let layer = Layer::new().dir("real").symlink("alias", "real").file("alias/a/b", "1").file("gone/x/y", "1");
+    let unpacked = layer.symlink("gone", "/etc").file("other/z", "1").unpack(&inside).unwrap();
+    assert_eq!(unpacked.assumed, [PathBuf::from("other"), PathBuf::from("real/a")]);
+}
+
+#[test]
+fn device_nodes_are_left_out() {
+    let (_dir, inside, _) = world();
+    let layer =
+        Layer::new().dir("dev").raw(EntryType::Block, "dev/disk", "", b"").raw(EntryType::Char, "dev/null", "", b"");
+    layer.file("dev/file", "x").unpack(&inside).unwrap();
+    let names: Vec<_> = fs::read_dir(inside.join("dev")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["file"]);
+}
+
+#[test]
 fn paths_that_climb_are_refused() {
     for name in ["../outside/evil", "a/../../outside/evil", "a/.wh.."] {
         let (_dir, inside, outside) = world();

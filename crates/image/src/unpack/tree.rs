@@ -1,6 +1,6 @@
 //! The directory that an archive becomes, written through file descriptors that cannot leave it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, fchown, linkat, mkdirat,
-    mknodat, openat, openat2, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, fchown, futimens,
+    linkat, mkdirat, mknodat, openat, openat2, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -27,54 +27,70 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 pub struct Tree {
     root: OwnedFd,
+    /// Where the root is, to tell paths below it.
+    root_path: PathBuf,
     /// The directory that was written to last: archives are sorted more often than not.
-    recent: Option<(PathBuf, OwnedFd)>,
+    recent: Option<(PathBuf, Directory)>,
+    /// Directories that the archive took for granted. Like those in `times`, these are real paths: no component is a link, and what is
+    /// replaced is forgotten.
     assumed: BTreeSet<PathBuf>,
     /// Directories get their times last, for what is written into them changes those.
-    times: Vec<(PathBuf, Timespec)>,
+    times: BTreeMap<PathBuf, Timespec>,
+}
+
+/// An open directory of the tree and its real path.
+struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    fn try_clone(&self) -> io::Result<Directory> {
+        Ok(Directory { fd: self.fd.try_clone()?, path: self.path.clone() })
+    }
 }
 
 impl Tree {
     pub fn open(root: &Path) -> io::Result<Tree> {
         let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
-        Ok(Tree { root, recent: None, assumed: BTreeSet::new(), times: Vec::new() })
+        let root_path = std::fs::read_link(proc_path(&root))?;
+        Ok(Tree { root, root_path, recent: None, assumed: BTreeSet::new(), times: BTreeMap::new() })
     }
 
     /// Sets the directories' times and says which directories were taken for granted.
     pub fn finish(self) -> io::Result<Vec<PathBuf>> {
-        for (path, time) in self.times.iter().rev() {
-            if let Ok(dir) = resolve(self.root.as_fd(), path) {
-                utimensat(&dir, ".", &stamps(*time), AtFlags::empty())?;
-            }
+        for (path, time) in &self.times {
+            futimens(open_real(&self.root, path)?, &stamps(*time))?;
         }
         Ok(self.assumed.into_iter().collect())
     }
 
     pub fn root_attributes(&mut self, attributes: &Attributes) -> io::Result<()> {
         dress(&self.root, attributes)?;
-        self.times.push((PathBuf::from("."), attributes.modified));
+        self.times.insert(PathBuf::new(), attributes.modified);
         Ok(())
     }
 
     pub fn directory(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
         let (parent, name) = self.place(path)?;
-        let replaced = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let replaced = match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => None,
             Ok(stat) => Some(is_whiteout(&stat)),
             Err(Errno::NOENT) => Some(false),
             Err(error) => return Err(error.into()),
         };
-        if let Some(was_whiteout) = replaced {
+        if replaced.is_some() {
             self.clear(&parent, name)?;
-            mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
-            if was_whiteout {
-                mark_opaque(&openat(&parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?)?;
-            }
+            mkdirat(&parent.fd, name, Mode::from_raw_mode(0o755))?;
         }
-        let dir = openat(&parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        let dir = openat(&parent.fd, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        if replaced == Some(true) {
+            mark_opaque(&dir)?;
+        }
         dress(&dir, attributes)?;
-        self.assumed.remove(path);
-        self.times.push((path.to_owned(), attributes.modified));
+        let path = parent.path.join(name);
+        self.assumed.remove(&path);
+        self.times.insert(path, attributes.modified);
         Ok(())
     }
 
@@ -82,18 +98,17 @@ impl Tree {
         let (parent, name) = self.place(path)?;
         self.clear(&parent, name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(openat(&parent, name, flags, Mode::from_raw_mode(0o600))?);
+        let mut file = File::from(openat(&parent.fd, name, flags, Mode::from_raw_mode(0o600))?);
         io::copy(content, &mut file)?;
         dress(file.as_fd(), attributes)?;
-        utimensat(&parent, name, &stamps(attributes.modified), AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(())
+        Ok(futimens(&file, &stamps(attributes.modified))?)
     }
 
     pub fn symlink(&mut self, path: &Path, target: &Path, attributes: &Attributes) -> io::Result<()> {
         let (parent, name) = self.place(path)?;
         self.clear(&parent, name)?;
-        symlinkat(target, &parent, name)?;
-        dress_name(&parent, name, attributes)
+        symlinkat(target, &parent.fd, name)?;
+        dress_name(&parent.fd, name, attributes)
     }
 
     pub fn hard_link(&mut self, path: &Path, target: &Path) -> io::Result<()> {
@@ -101,21 +116,24 @@ impl Tree {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let existing = openat2(&self.root, target, flags, Mode::empty(), within())?;
         self.clear(&parent, name)?;
-        Ok(linkat(&existing, "", &parent, name, AtFlags::EMPTY_PATH)?)
+        Ok(linkat(&existing, "", &parent.fd, name, AtFlags::EMPTY_PATH)?)
     }
 
-    pub fn node(&mut self, path: &Path, kind: FileType, device: u64, attributes: &Attributes) -> io::Result<()> {
+    pub fn fifo(&mut self, path: &Path, attributes: &Attributes) -> io::Result<()> {
         let (parent, name) = self.place(path)?;
         self.clear(&parent, name)?;
-        mknodat(&parent, name, kind, Mode::from_raw_mode(attributes.mode), device)?;
-        rustix::fs::chmodat(&parent, name, Mode::from_raw_mode(attributes.mode), AtFlags::empty())?;
-        dress_name(&parent, name, attributes)
+        mknodat(&parent.fd, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = openat(&parent.fd, name, flags, Mode::empty())?;
+        dress_name(&parent.fd, name, attributes)?;
+        // Owner before mode; a descriptor of a path takes no mode itself, but the kernel's name for it does.
+        Ok(rustix::fs::chmod(proc_path(&made), Mode::from_raw_mode(attributes.mode))?)
     }
 
     /// Hides a name of the layers below; one of this layer is not meant.
     pub fn whiteout(&mut self, path: &Path) -> io::Result<()> {
         let (parent, name) = self.place(path)?;
-        match mknodat(&parent, name, FileType::CharacterDevice, Mode::empty(), 0) {
+        match mknodat(&parent.fd, name, FileType::CharacterDevice, Mode::empty(), 0) {
             Err(Errno::EXIST) => Ok(()),
             done => Ok(done?),
         }
@@ -128,24 +146,25 @@ impl Tree {
         }
         let inside = dir.join("any name");
         let (parent, _) = self.place(&inside)?;
-        mark_opaque(&parent)
+        mark_opaque(&parent.fd)
     }
 
     /// The directory that an entry goes into, and its name there.
-    fn place<'p>(&mut self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
+    fn place<'p>(&mut self, path: &'p Path) -> io::Result<(Directory, &'p OsStr)> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
         let parent = path.parent().unwrap_or(Path::new(""));
-        if let Some((recent, fd)) = &self.recent
+        if let Some((recent, dir)) = &self.recent
             && recent == parent
         {
-            return Ok((fd.try_clone()?, name));
+            return Ok((dir.try_clone()?, name));
         }
         let fd = match resolve(self.root.as_fd(), parent) {
             Err(Errno::NOENT) => self.assume(parent)?,
             found => found?,
         };
-        self.recent = Some((parent.to_owned(), fd.try_clone()?));
-        Ok((fd, name))
+        let dir = Directory { path: self.real_path(&fd)?, fd };
+        self.recent = Some((parent.to_owned(), dir.try_clone()?));
+        Ok((dir, name))
     }
 
     /// Makes directories that the archive takes for granted.
@@ -157,8 +176,10 @@ impl Tree {
             dir = match resolve(self.root.as_fd(), &done) {
                 Err(Errno::NOENT) => {
                     mkdirat(&dir, component.as_os_str(), Mode::from_raw_mode(0o755))?;
-                    self.assumed.insert(done.clone());
-                    openat(&dir, component.as_os_str(), DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?
+                    let made = openat(&dir, component.as_os_str(), DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+                    let path = self.real_path(&made)?;
+                    self.assumed.insert(path);
+                    made
                 }
                 found => found?,
             };
@@ -166,9 +187,18 @@ impl Tree {
         Ok(dir)
     }
 
-    /// Makes way for an entry that comes a second time.
-    fn clear(&mut self, parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
-        match unlinkat(parent, name, AtFlags::empty()) {
+    /// Where an open directory is in the tree, without links.
+    fn real_path(&self, dir: &OwnedFd) -> io::Result<PathBuf> {
+        let path = std::fs::read_link(proc_path(dir))?;
+        match path.strip_prefix(&self.root_path) {
+            Ok(path) => Ok(path.to_owned()),
+            Err(_) => Err(io::Error::other(format!("{} is not in the layer", path.display()))),
+        }
+    }
+
+    /// Makes way for an entry that comes a second time, and forgets what was to be done to what it replaces.
+    fn clear(&mut self, parent: &Directory, name: &OsStr) -> io::Result<()> {
+        match unlinkat(&parent.fd, name, AtFlags::empty()) {
             Err(Errno::NOENT) => return Ok(()),
             // What is gone may have been a link on the way to the remembered directory.
             Ok(()) => {
@@ -178,10 +208,26 @@ impl Tree {
             Err(Errno::ISDIR | Errno::PERM) => self.recent = None,
             Err(error) => return Err(error.into()),
         }
+        let gone = parent.path.join(name);
+        self.assumed.retain(|path| !path.starts_with(&gone));
+        self.times.retain(|path, _| !path.starts_with(&gone));
         // The descriptor names the very directory that was resolved inside the root, and the standard library's removal
         // follows no links below it.
-        std::fs::remove_dir_all(Path::new(&format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name))
+        std::fs::remove_dir_all(proc_path(&parent.fd).join(name))
     }
+}
+
+/// Opens a directory below `root` by a path that must not contain links nor lead into another file system.
+pub fn open_real(root: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    openat2(root, path, DIRECTORY, Mode::empty(), resolve)
+}
+
+/// The kernel's name for an open file of this process.
+fn proc_path(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 /// Resolution with the tree as the whole world.
