@@ -1,6 +1,9 @@
 //! Users of their own for pods that do not want the machine's: each such pod has a range of ids that no other has.
 //!
-//! A pod's range is in a file of its directory, so that it keeps it for as long as it is here.
+//! A pod's range is in a file of its directory, so that it keeps it for as long as it is here. The nodes of one machine share its ids,
+//! so each range is also claimed in a directory of the machine.
+
+mod claims;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,15 +15,20 @@ use cri::v1;
 use machinery::{Value, json, value};
 
 use crate::pod::Pod;
+use claims::Claims;
 
 /// How many ids a pod has: as many as most programs know.
 const LENGTH: u32 = 65_536;
+/// Where the nodes of a machine claim ranges. It does not outlive a reboot, and neither do the processes that have the ids.
+const CLAIMS: &str = "/run/knarr/userns";
 /// The file that says which.
 const FILE: &str = "userns";
 
 /// The ranges of all pods.
 pub struct Users {
     pods: PathBuf,
+    /// What the nodes of this machine have taken.
+    claims: Claims,
     /// Two pods must not choose at once.
     choosing: Mutex<()>,
 }
@@ -28,7 +36,11 @@ pub struct Users {
 impl Users {
     /// Ranges of pods below the kubelet's directory.
     pub fn new(root: &Path) -> Self {
-        Self { pods: root.join("pods"), choosing: Mutex::default() }
+        Self::with_claims(root, Path::new(CLAIMS))
+    }
+
+    fn with_claims(root: &Path, claims: &Path) -> Self {
+        Self { pods: root.join("pods"), claims: Claims::new(claims), choosing: Mutex::default() }
     }
 
     /// The users of a pod; nothing if they are the machine's.
@@ -38,12 +50,16 @@ impl Users {
         }
         let _alone = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = self.pods.join(pod.uid());
+        let machine = self.claims.lock()?;
         let first = match read(&dir) {
-            Some(first) => first,
-            None => {
+            Some(first) if machine.claim(first, &dir)? => first,
+            // Without a range, or with one that another node took while this one was down.
+            _ => {
                 let others = fs::read_dir(&self.pods)?.flatten().filter_map(|entry| read(&entry.path()));
-                let first = free(&others.collect()).ok_or_else(|| io::Error::other("all ids are given away"))?;
+                let used: BTreeSet<u32> = others.chain(machine.taken(&dir)?).collect();
+                let first = free(&used).ok_or_else(|| io::Error::other("all user ID ranges are in use"))?;
                 write(&dir, first)?;
+                machine.claim(first, &dir)?;
                 first
             }
         };
@@ -88,7 +104,7 @@ mod tests {
     fn no_two_pods_have_the_same_ids_and_a_pod_keeps_its_own() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("pods")).unwrap();
-        let users = Users::new(root.path());
+        let users = Users::with_claims(root.path(), &root.path().join("claims"));
         let first = |uid: &str, host: bool| {
             let pod = value!({"metadata": {"uid": uid}, "spec": {"hostUsers": host}});
             users.of(Pod(&pod)).unwrap().map(|users| users.uids[0].host_id)
@@ -99,5 +115,31 @@ mod tests {
         assert_eq!(first("c", true), None);
         fs::remove_dir_all(root.path().join("pods/a")).unwrap();
         assert_eq!(first("d", false), Some(65_536));
+    }
+
+    #[test]
+    fn nodes_of_one_machine_never_share_a_range() {
+        let machine = tempfile::tempdir().unwrap();
+        let node = |name: &str| {
+            let root = machine.path().join(name);
+            fs::create_dir_all(root.join("pods")).unwrap();
+            Users::with_claims(&root, &machine.path().join("claims"))
+        };
+        let (one, two) = (node("one"), node("two"));
+        let first = |users: &Users, uid: &str| {
+            let pod = value!({"metadata": {"uid": uid}, "spec": {"hostUsers": false}});
+            users.of(Pod(&pod)).unwrap().unwrap().uids[0].host_id
+        };
+        assert_eq!((first(&one, "a"), first(&two, "b"), first(&one, "c")), (65_536, 131_072, 196_608));
+        assert_eq!(first(&node("two"), "b"), 131_072, "a node that starts again keeps its pods' ranges");
+        fs::remove_dir_all(machine.path().join("one/pods/a")).unwrap();
+        assert_eq!(first(&two, "d"), 65_536, "the range of a pod that has gone is free");
+        // After a reboot the claims are gone, and the first node to start takes what it had.
+        fs::remove_dir_all(machine.path().join("claims")).unwrap();
+        fs::remove_dir_all(machine.path().join("two/pods")).unwrap();
+        let two = node("two");
+        assert_eq!(first(&two, "e"), 65_536);
+        assert_eq!(first(&one, "c"), 196_608);
+        assert_eq!(first(&two, "f"), 131_072);
     }
 }
