@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
@@ -82,7 +82,7 @@ fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::F
         nix::unistd::sethostname(&sandbox.hostname)?;
     }
     for (name, value) in &sandbox.sysctls {
-        set_sysctl(name, value)?;
+        set_sysctl(sandbox, name, value)?;
     }
     match fork().map_err(io::Error::other)? {
         Forked::Parent(pid) => {
@@ -96,13 +96,34 @@ fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::F
     }
 }
 
-/// A kernel parameter that belongs to one of the namespaces; the names are checked by whoever asks for them.
-fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
-    let path = Path::new("/proc/sys").join(name.replace('.', "/"));
-    if name.contains("..") || name.contains('/') && name.contains('.') {
-        return Err(io::Error::other(format!("sysctl {name:?} is not a name")));
-    }
+/// Sets a kernel parameter of one of the sandbox's own namespaces.
+fn set_sysctl(sandbox: &Sandbox, name: &str, value: &str) -> io::Result<()> {
+    let path = sysctl_path(sandbox, name).map_err(io::Error::other)?;
     fs::write(&path, value).map_err(|error| io::Error::new(error.kind(), format!("sysctl {name}: {error}")))
+}
+
+/// The file of a kernel parameter, unless the parameter belongs to the machine or to a namespace that the sandbox shares with it.
+///
+/// The first separator of a name, a dot or a slash, is the separator of its parts; the other one then stands for a dot in a part.
+fn sysctl_path(sandbox: &Sandbox, name: &str) -> Result<PathBuf, String> {
+    let parts: Vec<String> = match name.find(['.', '/']).map(|at| name.as_bytes()[at]) {
+        Some(b'.') => name.split('.').map(|part| part.replace('/', ".")).collect(),
+        _ => name.split('/').map(str::to_owned).collect(),
+    };
+    if parts.iter().any(|part| part.is_empty() || part == "." || part == "..") {
+        return Err(format!("sysctl {name:?} is not a valid name"));
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let (namespace, is_own) = match parts.as_slice() {
+        ["net", _, ..] => ("network", sandbox.network),
+        ["fs", "mqueue", _] | ["kernel", "sem"] => ("IPC", sandbox.ipc),
+        ["kernel", name] if name.starts_with("shm") || name.starts_with("msg") => ("IPC", sandbox.ipc),
+        _ => return Err(format!("sysctl {name:?} is not namespaced: it would change the whole machine")),
+    };
+    if !is_own {
+        return Err(format!("sysctl {name:?} needs a {namespace} namespace of the pod's own"));
+    }
+    Ok(Path::new("/proc/sys").join(parts.join("/")))
 }
 
 /// An empty, read-only root: a container that shares the PID namespace finds nothing behind this process.
@@ -156,4 +177,47 @@ fn expect_line(from: &mut impl Read, expect: &str) -> io::Result<()> {
 
 fn lines(maps: &[IdMap]) -> String {
     maps.iter().map(|map| format!("{} {} {}\n", map.inside, map.outside, map.length)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CVE-2022-0811: a sysctl of a pod set the kernel's `core_pattern`, which runs a program as root on the machine.
+    #[test]
+    fn cve_2022_0811_only_sysctls_of_the_sandboxs_own_namespaces_are_set() {
+        let own = Sandbox { network: true, ipc: true, ..Sandbox::default() };
+        let check = |sandbox: &Sandbox, name: &str, expect: Option<&str>| {
+            let path = sysctl_path(sandbox, name);
+            assert_eq!(path.clone().ok().as_deref(), expect.map(Path::new), "{name}: {path:?}");
+        };
+        check(&own, "net.ipv4.ip_unprivileged_port_start", Some("/proc/sys/net/ipv4/ip_unprivileged_port_start"));
+        check(&own, "net/ipv4/conf/eth0.100/forwarding", Some("/proc/sys/net/ipv4/conf/eth0.100/forwarding"));
+        check(&own, "net.ipv4.conf.eth0/100.forwarding", Some("/proc/sys/net/ipv4/conf/eth0.100/forwarding"));
+        check(&own, "kernel.shm_rmid_forced", Some("/proc/sys/kernel/shm_rmid_forced"));
+        check(&own, "kernel.msgmax", Some("/proc/sys/kernel/msgmax"));
+        check(&own, "kernel.sem", Some("/proc/sys/kernel/sem"));
+        check(&own, "fs.mqueue.msg_max", Some("/proc/sys/fs/mqueue/msg_max"));
+        for hostile in [
+            "kernel.core_pattern",
+            "kernel.modprobe",
+            "vm.overcommit_memory",
+            "fs.file-max",
+            "kernel.shm_rmid_forced.x",
+            "net",
+            "",
+            "/etc/passwd",
+            "net/../kernel/core_pattern",
+            "net/./x",
+            "net..x",
+            "net./..x",
+            "kernel.shm/../core_pattern",
+            "kernel.shm_rmid_forced+kernel.core_pattern",
+        ] {
+            check(&own, hostile, None);
+        }
+        let shared = Sandbox::default();
+        check(&shared, "net.ipv4.ip_forward", None);
+        check(&shared, "kernel.msgmax", None);
+    }
 }
