@@ -147,7 +147,10 @@ impl Cgroup {
             oom_score_adj: None,
             freezer_state: None,
         };
-        manager.apply(&options).map_err(io::Error::other)
+        // The library warns of every controller that it does not know, of which `rdma` and `misc` are on most machines. What goes
+        // wrong is in the result.
+        let quiet = tracing::subscriber::NoSubscriber::default();
+        tracing::subscriber::with_default(quiet, || manager.apply(&options)).map_err(io::Error::other)
     }
 
     /// Whether a controller is there at all.
@@ -158,6 +161,11 @@ impl Cgroup {
                 .is_ok_and(|all| all.split_whitespace().any(|one| one == name)),
             None => hierarchies.separate.iter().any(|(controller, _)| controller == name),
         }
+    }
+
+    /// Its directory in the unified hierarchy, on machines where that has the controllers.
+    pub fn unified_dir(&self) -> Option<PathBuf> {
+        hierarchies().unified.as_ref().map(|root| root.join(&self.path))
     }
 
     /// Whether the unified hierarchy has the controllers.

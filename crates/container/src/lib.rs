@@ -13,10 +13,12 @@
 
 pub mod cgroup;
 mod client;
+mod devices;
 mod entering;
 mod executor;
 mod log;
 mod namespace;
+pub mod private;
 pub mod protocol;
 mod seccomp;
 mod shim;

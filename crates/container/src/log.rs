@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -33,7 +34,8 @@ pub struct Log {
 
 impl Log {
     pub fn open(path: &Path) -> io::Result<Log> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        // Logs may hold secrets: the group may read them, for programs that ship logs, and nobody else.
+        let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
         Ok(Log { path: path.to_owned(), file })
     }
 

@@ -25,6 +25,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::cgroup::Cgroup;
 use crate::log::Log;
 use crate::namespace;
+use crate::private;
 use crate::protocol::{EXIT, Exec, Exit, NETNS, READY, Reply, Request, SOCKET, Sandbox, Start, State};
 use connection::{Connection, Incoming};
 use output::Output;
@@ -518,7 +519,8 @@ fn terminal(listener: &UnixListener) -> Option<OwnedFd> {
 fn write_exit(dir: &Path, exit: &Exit) -> io::Result<()> {
     let place = dir.join(EXIT);
     let beside = dir.join("exit.tmp");
-    fs::write(&beside, serde_json::to_vec(exit)?)?;
-    fs::File::open(&beside)?.sync_all()?;
+    let mut file = private::create(&beside)?;
+    file.write_all(&serde_json::to_vec(exit)?)?;
+    file.sync_all()?;
     fs::rename(beside, place)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use container::cgroup::Cgroup;
+use container::private;
 use container::protocol::Start;
 use cri::v1;
 use image::Image;
@@ -74,8 +75,10 @@ impl Runtime {
     ) -> Result<record::Container, Error> {
         let bundle = dir.join("bundle");
         let root = bundle.join("rootfs");
-        fs::create_dir_all(&bundle).map_err(Error::io("make the container's directory"))?;
         let maps = sandboxes::id_maps(&sandbox.record().config);
+        for dir in [dir, &bundle, &dir.join("mounts")] {
+            sandboxes::create_private(dir, maps.as_ref()).map_err(Error::io("make the container's directory"))?;
+        }
         rootfs::mount_writable(&self.images.lower_dirs(image), dir, &root, maps.as_ref(), sandbox.record().pause)
             .map_err(Error::io("mount the container's root"))?;
         let record = sandbox.record();
@@ -107,7 +110,9 @@ impl Runtime {
             ulimits: &self.config.ulimits,
         })?;
         cdi::inject(&mut spec, &cdi::wanted(&config))?;
-        fs::write(bundle.join("config.json"), spec.to_string()).map_err(Error::io("write the bundle"))?;
+        mount_devices(&mut spec, &dir.join("mounts/devices"))?;
+        private::write(&bundle.join("config.json"), spec.to_string().as_bytes())
+            .map_err(Error::io("write the bundle"))?;
         let log = match (record.config.log_directory.as_str(), config.log_path.as_str()) {
             ("", _) | (_, "") => String::new(),
             (dir, path) => Path::new(dir).join(path).display().to_string(),
@@ -306,7 +311,7 @@ impl Runtime {
         let rules = spec["linux"]["resources"]["devices"].take();
         spec["linux"]["resources"] = spec::resources(resources);
         spec["linux"]["resources"]["devices"] = rules;
-        fs::write(path, spec.to_string()).map_err(Error::io("write the bundle"))
+        private::write(&path, spec.to_string().as_bytes()).map_err(Error::io("write the bundle"))
     }
 }
 
@@ -382,6 +387,20 @@ fn make_groups(path: &str) -> Result<(), Error> {
         let _ = cgroup.remove();
         Error::io("make the container's groups")(error)
     })
+}
+
+/// Mounts the devices that a specification places outside of `/dev`, where its root has no working device nodes.
+fn mount_devices(spec: &mut serde_json::Value, target: &Path) -> Result<(), Error> {
+    let (destinations, nodes): (Vec<PathBuf>, Vec<rootfs::Node>) = spec::take_outside(spec).into_iter().unzip();
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let sources = rootfs::mount_devices(&nodes, target).map_err(Error::io("make the container's devices"))?;
+    let mounts = spec["mounts"].as_array_mut().expect("a specification that was built here has mounts");
+    for (destination, source) in destinations.iter().zip(&sources) {
+        mounts.push(spec::bind(destination, source, &["bind", "rprivate", "nosuid", "noexec"]));
+    }
+    Ok(())
 }
 
 fn resolve_user(root: &Path, security: &v1::LinuxContainerSecurityContext, image: &Image) -> Result<user::User, Error> {

@@ -100,7 +100,7 @@ pub enum Phase {
 /// Writes a record into its directory.
 pub fn write(dir: &Path, record: &impl Serialize) -> io::Result<()> {
     let beside = dir.join("record.tmp");
-    fs::write(&beside, serde_json::to_vec(record)?)?;
+    container::private::write(&beside, &serde_json::to_vec(record)?)?;
     fs::rename(beside, dir.join(FILE))
 }
 

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use container::protocol::{IdMap, IdMaps};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, mknodat, openat2};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
     fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_bind_recursive,
@@ -14,7 +16,8 @@ use rustix::mount::{
 };
 
 /// Mounts layers, topmost first, with what is written going to `own/upper`. In a user namespace, that of the process `pause`,
-/// the layers' owners are shown as it maps them.
+/// the layers' owners are shown as it maps them. Device nodes in the mount cannot be opened: a container's devices are in its `/dev`,
+/// which is a file system of its own.
 pub fn mount_writable(
     lower: &[PathBuf],
     own: &Path,
@@ -26,6 +29,8 @@ pub fn mount_writable(
     for dir in [&upper, &work] {
         fs::create_dir_all(dir)?;
     }
+    // It is the container's root directory.
+    fs::set_permissions(&upper, fs::Permissions::from_mode(0o755))?;
     fs::create_dir_all(target)?;
     let Some(maps) = maps else { return overlay(lower, Some((&upper, &work)), target) };
     let outside = |maps: &[IdMap]| maps.iter().find(|map| map.inside == 0).map(|map| map.outside);
@@ -77,16 +82,47 @@ pub fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
-/// Mounts layers read-only.
+/// Mounts the layers of an image volume: read-only, and neither programs nor set-user-ID bits nor device nodes in it take effect.
 pub fn mount_read_only(lower: &[PathBuf], target: &Path) -> io::Result<()> {
     fs::create_dir_all(target)?;
     match lower {
         [only] => {
             rustix::mount::mount_bind(only, target)?;
-            Ok(rustix::mount::mount_remount(target, MountFlags::BIND | MountFlags::RDONLY, "")?)
+            let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC;
+            Ok(rustix::mount::mount_remount(target, MountFlags::BIND | flags, "")?)
         }
         _ => overlay(lower, None, target),
     }
+}
+
+/// A device node to create outside of a container's `/dev`.
+pub struct Node {
+    /// Character or block device.
+    pub kind: FileType,
+    /// Its numbers.
+    pub device: u64,
+    /// Its permissions.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// Creates device nodes on a file system of their own at `target`, since they would not work on the container's root. Gives their
+/// paths in the order of `nodes`.
+pub fn mount_devices(nodes: &[Node], target: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::create_dir_all(target)?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devices", target, "tmpfs", flags, Some(c"mode=711,size=64k"))?;
+    let create = |(n, node): (usize, &Node)| {
+        let path = target.join(n.to_string());
+        mknodat(CWD, &path, node.kind, Mode::from_raw_mode(node.mode), node.device)?;
+        std::os::unix::fs::lchown(&path, Some(node.uid), Some(node.gid))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(node.mode))?;
+        Ok(path)
+    };
+    nodes.iter().enumerate().map(create).collect()
 }
 
 /// Unmounts whatever is mounted there; nothing is fine too.
@@ -100,20 +136,34 @@ pub fn unmount_all(target: &Path) -> io::Result<()> {
     }
 }
 
-/// The new way takes any number of layers; the old one is for kernels that do not know to add layers one by one.
+/// Mounts an overlay; without a writable layer it is an image volume, which takes more restrictions.
 fn overlay(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
-    match overlay_by_parts(lower, writable, target) {
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => overlay_at_once(lower, writable, target),
-        done => Ok(done?),
+    if adds_layers_one_by_one() {
+        overlay_by_parts(lower, writable, target)
+    } else {
+        overlay_at_once(lower, writable, target)
     }
 }
 
-fn overlay_by_parts(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -> rustix::io::Result<()> {
+/// Whether overlayfs takes any number of layers, one by one (since Linux 6.7). Older kernels take them in one option of limited length.
+///
+/// Kernels before 6.5 accept every option at first, complain in the kernel's log and refuse the mount: an option that none has tells
+/// them apart from later ones, which refuse at once and only to the caller.
+fn adds_layers_one_by_one() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let Ok(context) = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC) else { return false };
+        let checks_options = fsconfig_set_string(&context, "knarr-no-such-option", "1").is_err();
+        checks_options && fsconfig_set_string(&context, "lowerdir+", "/").is_ok()
+    })
+}
+
+fn overlay_by_parts(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for dir in lower {
         fsconfig_set_string(&context, "lowerdir+", dir)?;
     }
-    let mut attributes = MountAttrFlags::empty();
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
     match writable {
         Some((upper, work)) => {
             fsconfig_set_string(&context, "upperdir", upper)?;
@@ -121,21 +171,23 @@ fn overlay_by_parts(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target:
         }
         None => {
             fsconfig_set_flag(&context, "ro")?;
-            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY
+                | MountAttrFlags::MOUNT_ATTR_NOSUID
+                | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         }
     }
     fsconfig_create(&context)?;
     let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-    move_mount(&made, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+    Ok(move_mount(&made, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
 fn overlay_at_once(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
     let names: Vec<String> = lower.iter().map(|dir| dir.display().to_string()).collect();
     let mut options = format!("lowerdir={}", names.join(":"));
-    let mut flags = MountFlags::empty();
+    let mut flags = MountFlags::NODEV;
     match writable {
         Some((upper, work)) => options += &format!(",upperdir={},workdir={}", upper.display(), work.display()),
-        None => flags |= MountFlags::RDONLY,
+        None => flags |= MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC,
     }
     let options = std::ffi::CString::new(options)?;
     Ok(mount("overlay", target, "overlay", flags, Some(options.as_c_str()))?)

@@ -71,11 +71,18 @@ pub struct Container {
     pub(crate) sample: Mutex<Option<crate::stats::Sample>>,
 }
 
+/// Creates a directory that nobody but root can list. Root of a user namespace has to pass through it to its own pod.
+fn create_passage(dir: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o711))
+}
+
 impl Runtime {
     /// Opens a runtime and finds again what its predecessor left running.
     pub async fn open(config: Config) -> Result<Arc<Runtime>, Error> {
-        for dir in ["sandboxes", "containers"] {
-            fs::create_dir_all(config.root.join(dir)).map_err(Error::io(format!("make {dir}")))?;
+        for dir in ["", "sandboxes", "containers"] {
+            let dir = config.root.join(dir);
+            create_passage(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
         }
         let images = Store::open(&config.root.join("images"))?;
         let runtime = Arc::new(Runtime {

@@ -44,7 +44,7 @@ impl Runtime {
                 .ok_or_else(|| Error::Invalid(format!("cgroup_parent: {given:?} is no name of a slice")))?,
             given => given.to_owned(),
         };
-        fs::create_dir_all(&dir).map_err(Error::io("make the sandbox's directory"))?;
+        create_private(&dir, id_maps(&config).as_ref()).map_err(Error::io("make the sandbox's directory"))?;
         let record = record::Sandbox {
             cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
             id: id.clone(),
@@ -230,6 +230,16 @@ pub(crate) fn id_maps(config: &v1::PodSandboxConfig) -> Option<protocol::IdMaps>
         list.iter().map(map).collect()
     };
     Some(protocol::IdMaps { uids: maps(&users.uids), gids: maps(&users.gids) })
+}
+
+/// Creates a directory that only root may enter. Root of a user namespace is somebody else outside of it, and sets up the container's
+/// mounts from there: its group may pass through the directory, but not list it.
+pub(crate) fn create_private(dir: &Path, maps: Option<&protocol::IdMaps>) -> std::io::Result<()> {
+    container::private::create_dir(dir)?;
+    let Some(maps) = maps else { return Ok(()) };
+    let group = maps.gids.iter().find(|map| map.inside == 0).map(|map| map.outside);
+    std::os::unix::fs::chown(dir, None, group)?;
+    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o710))
 }
 
 fn setup(record: &record::Sandbox) -> protocol::Sandbox {

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::ulimit::Ulimit;
 use crate::user::User;
 
-pub use devices::DeviceError;
-pub use mounts::{MountError, host_source, weaker};
+pub use devices::{DeviceError, take_outside};
+pub use mounts::{MountError, bind, host_source, weaker};
 pub use resources::resources;
 pub use security::{SecurityError, capabilities};
 

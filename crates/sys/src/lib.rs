@@ -6,6 +6,7 @@
 
 mod allocator;
 mod apart;
+mod bpf;
 mod clock;
 mod code;
 mod counting;
@@ -20,6 +21,7 @@ mod spill;
 
 pub use allocator::{Allocator, make_room};
 pub use apart::apart;
+pub use bpf::{BpfInstruction, attach_device_filter, load_device_filter};
 pub use clock::{ClockState, clock_state};
 pub use code::release_code;
 pub use counting::Counting;

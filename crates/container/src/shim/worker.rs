@@ -22,10 +22,11 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 use sys::{Forked, fork};
 
+use crate::cgroup::Cgroup;
 use crate::entering::Entering;
 use crate::executor::Payload;
 use crate::protocol::Start;
-use crate::seccomp;
+use crate::{devices, private, seccomp};
 
 /// Standard streams of what is started.
 pub struct Streams {
@@ -144,7 +145,7 @@ fn spawn(dir: &Path, work: impl FnOnce(&Rc<RefCell<File>>) -> Result<Begun, Work
 /// The library passes on only an error's first words from the container's process, and logs the rest: a file takes that.
 fn listen(dir: &Path) -> PathBuf {
     let path = dir.join(format!("complaints-{}", std::process::id()));
-    if let Ok(file) = File::create(&path) {
+    if let Ok(file) = private::create(&path) {
         let subscriber = tracing_subscriber::fmt()
             .with_writer(std::sync::Mutex::new(file))
             .with_max_level(tracing::Level::ERROR)
@@ -198,16 +199,23 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun
         let path = bundle.join(root.path());
         root.set_path(path);
     }
+    restrict_devices(start, &spec)?;
     // The library reads the bundle again for every exec, so what it must not see is left out for good.
     let inner = start.dir.join("inner");
-    fs::create_dir_all(&inner)?;
-    spec.save(inner.join("config.json"))?;
+    private::create_dir(&inner)?;
+    private::write(&inner.join("config.json"), &serde_json::to_vec(&spec)?)?;
     let builder = builder(start, io, payload)?;
     let mut container = builder.as_init(inner).with_systemd(false).with_detach(true).build()?;
     let pid = container.pid().ok_or("the container has no process")?.as_raw();
     let at_nanos = super::nanos(Timestamp::now());
     container.start()?;
     Ok(Begun { pid, at_nanos, warnings })
+}
+
+fn restrict_devices(start: &Start, spec: &Spec) -> Result<(), WorkError> {
+    let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
+    let rules = resources.and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
+    Ok(devices::restrict(&Cgroup::at(&start.cgroup), rules)?)
 }
 
 fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun, WorkError> {
@@ -228,7 +236,7 @@ fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>)
         process.set_no_new_privileges(Some(false));
     }
     let file = start.dir.join(format!("exec-{}.json", std::process::id()));
-    fs::write(&file, serde_json::to_vec(&process)?)?;
+    private::write(&file, &serde_json::to_vec(&process)?)?;
     let at_nanos = super::nanos(Timestamp::now());
     let built = builder(start, io, payload)?
         .as_tenant()
@@ -366,7 +374,7 @@ fn create_by(runtime: &Path, start: &Start, io: Io<'_>) -> Result<Begun, WorkErr
 fn enter_by(runtime: &Path, start: &Start, process: &Process, io: Io<'_>) -> Result<Begun, WorkError> {
     let unique = std::process::id();
     let (pid_file, file) = (start.dir.join(format!("pid-{unique}")), start.dir.join(format!("exec-{unique}.json")));
-    fs::write(&file, serde_json::to_vec(process)?)?;
+    private::write(&file, &serde_json::to_vec(process)?)?;
     let at_nanos = super::nanos(Timestamp::now());
     let mut command = oci(runtime, start);
     command.args(["exec", "--detach", "--process"]).arg(&file).arg("--pid-file").arg(&pid_file);

@@ -6,7 +6,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use cri::v1;
+use rustix::fs::FileType;
 use serde_json::{Value, json};
+
+use crate::rootfs::Node;
 
 /// Parts of /dev that every container has its own of.
 const OWN: &[&str] = &[
@@ -65,6 +68,30 @@ pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Va
         }
     }
     Ok((devices, rules))
+}
+
+/// Removes the devices that a specification places outside of `/dev`, and gives their paths and nodes. They have to be mounted: the
+/// container's root has no working device nodes.
+pub fn take_outside(spec: &mut Value) -> Vec<(PathBuf, Node)> {
+    let Some(devices) = spec["linux"]["devices"].as_array_mut() else { return Vec::new() };
+    let is_inside = |device: &Value| device["path"].as_str().is_none_or(|path| Path::new(path).starts_with("/dev"));
+    let (inside, outside) = std::mem::take(devices).into_iter().partition(is_inside);
+    *devices = inside;
+    let outside: Vec<Value> = outside;
+    outside.iter().map(|device| (PathBuf::from(device["path"].as_str().unwrap_or_default()), node(device))).collect()
+}
+
+fn node(device: &Value) -> Node {
+    let number = |name: &str, default: u32| {
+        device[name].as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or(default)
+    };
+    Node {
+        kind: if device["type"] == "b" { FileType::BlockDevice } else { FileType::CharacterDevice },
+        device: rustix::fs::makedev(number("major", 0), number("minor", 0)),
+        mode: number("fileMode", 0o666),
+        uid: number("uid", 0),
+        gid: number("gid", 0),
+    }
 }
 
 fn collect(host: &Path, inside: &Path, access: &str, depth: usize, devices: &mut Vec<Value>, rules: &mut Vec<Value>) {

@@ -117,6 +117,9 @@ fn one(mount: &v1::Mount, prepared: Option<&PathBuf>) -> Result<Value, MountErro
     } else {
         options.push("rw");
     }
+    if mount.image.is_some() {
+        options.extend(["nosuid", "nodev", "noexec"]);
+    }
     let source = match prepared {
         Some(path) => path.clone(),
         None => host_source(Path::new(&mount.host_path))?,
@@ -139,7 +142,8 @@ pub fn host_source(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-fn bind(destination: &Path, source: &Path, options: &[&str]) -> Value {
+/// A bind mount as the OCI specification has it.
+pub fn bind(destination: &Path, source: &Path, options: &[&str]) -> Value {
     json!({"destination": destination, "type": "bind", "source": source, "options": options})
 }
 
