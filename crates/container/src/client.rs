@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 use tokio::process::Command;
 
 use crate::private;
+use crate::program::Program;
 use crate::protocol::{Exec, READY, Reply, Request, SOCKET, Sandbox, Start, State};
 use crate::shim::connection::{receive, send};
 
@@ -54,10 +55,10 @@ pub struct Running {
 }
 
 /// Starts a shim in a directory: a program of this binary that outlives its parent, and says when it listens.
-pub async fn spawn(program: &Path, args: &[&str], dir: &Path) -> Result<Client, ClientError> {
+pub async fn spawn(program: &Program, args: &[&str], dir: &Path) -> Result<Client, ClientError> {
     let log = private::create(&dir.join("shim.log")).map_err(ClientError::Spawn)?;
-    let mut command = Command::new(program);
-    command.args(args).arg(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).env_clear();
+    let mut command = Command::new(program.path());
+    command.arg0("knarr").args(args).arg(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).env_clear();
     // Neither a signal to the daemon's group nor its terminal reaches the shim.
     command.process_group(0);
     let mut child = command.spawn().map_err(ClientError::Spawn)?;

@@ -19,11 +19,13 @@ mod executor;
 mod log;
 mod namespace;
 pub mod private;
+mod program;
 pub mod protocol;
 mod seccomp;
 mod shim;
 pub mod systemd;
 
 pub use client::{AttachedIo, Client, ClientError, Events, ExecHandle, ExecIo, Running, spawn};
+pub use program::Program;
 pub use seccomp::{SeccompError, default_profile};
 pub use shim::{ShimError, run};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use container::cgroup::Cgroup;
 use container::protocol::{EXIT, Exit, Reply};
-use container::{Client, Events};
+use container::{Client, Events, Program};
 use cri::v1;
 use image::{Builtin, Digest, Image, Registries, Store};
 use net::Network;
@@ -47,6 +47,7 @@ pub struct Config {
 pub struct Runtime {
     pub(crate) config: Config,
     pub(crate) images: Store,
+    pub(crate) shim: Program,
     pub(crate) tickets: Tickets,
     sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     containers: Mutex<BTreeMap<String, Arc<Container>>>,
@@ -85,9 +86,16 @@ impl Runtime {
             create_passage(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
         }
         let images = Store::open(&config.root.join("images"))?;
+        let empty = config.root.join("empty");
+        let protect = || {
+            container::private::create_dir(&empty)?;
+            Program::protect(&config.shim.0, &empty)
+        };
+        let shim = protect().map_err(Error::io("protect the shim's program from containers"))?;
         let runtime = Arc::new(Runtime {
             config,
             images,
+            shim,
             tickets: Tickets::default(),
             sandboxes: Mutex::new(BTreeMap::new()),
             containers: Mutex::new(BTreeMap::new()),

@@ -82,9 +82,8 @@ impl Runtime {
     async fn start_sandbox(self: &Arc<Runtime>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
         let record = sandbox.record();
         write_files(&sandbox.dir, &record.config).map_err(Error::io("write the sandbox's files"))?;
-        let (program, args) = &self.config.shim;
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let shim = container::spawn(program, &args, &sandbox.dir).await?;
+        let args: Vec<&str> = self.config.shim.1.iter().map(String::as_str).collect();
+        let shim = container::spawn(&self.shim, &args, &sandbox.dir).await?;
         let setup = setup(&record);
         let own_network = setup.network;
         let running = shim.sandbox(setup).await?;
