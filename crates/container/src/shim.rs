@@ -2,6 +2,7 @@
 
 pub mod connection;
 mod output;
+mod procfs;
 mod worker;
 
 use std::collections::BTreeMap;

@@ -22,6 +22,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 use sys::{Forked, fork};
 
+use super::procfs;
 use crate::cgroup::Cgroup;
 use crate::entering::Entering;
 use crate::executor::Payload;
@@ -207,6 +208,10 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun
     let builder = builder(start, io, payload)?;
     let mut container = builder.as_init(inner).with_systemd(false).with_detach(true).build()?;
     let pid = container.pid().ok_or("the container has no process")?.as_raw();
+    if let Err(error) = procfs::check(pid, &spec) {
+        Cgroup::at(&start.cgroup).kill();
+        return Err(error.into());
+    }
     let at_nanos = super::nanos(Timestamp::now());
     container.start()?;
     Ok(Begun { pid, at_nanos, warnings })

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod cves;
+mod hostile;
 #[path = "../common/leftovers.rs"]
 mod leftovers;
 mod life;
