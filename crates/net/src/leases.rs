@@ -97,6 +97,24 @@ pub fn gateway(block: &Cidr) -> Option<IpAddr> {
     block.nth(1)
 }
 
+/// The name of an owner's link on the node: short, and the same for the same owner.
+pub fn host_name(owner: &str) -> String {
+    format!("kn{}", short(owner))
+}
+
+/// The name of the link that shapes what an owner sends.
+pub fn shaping_name(owner: &str) -> String {
+    format!("ki{}", short(owner))
+}
+
+fn short(owner: &str) -> String {
+    // FNV-1a; 48 bits of it are enough for the pods of a node.
+    let hash = owner
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("{:012x}", hash >> 16)
+}
+
 /// Where a block's addresses for pods end: the last of an IPv4 block is for everyone on it.
 fn pods_end(block: &Cidr) -> u128 {
     let last = block.offset(block.last()).unwrap_or(0);

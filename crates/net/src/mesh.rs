@@ -16,7 +16,7 @@ pub const OVERHEAD: u32 = 8 + 8 + 40 + 14;
 /// The tunnel's number, as every node has it.
 const TUNNEL_ID: u32 = 1;
 /// The port that Linux has used for it before there was a standard, which most firewalls of clusters know.
-const TUNNEL_PORT: u16 = 8472;
+pub(crate) const TUNNEL_PORT: u16 = 8472;
 
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]

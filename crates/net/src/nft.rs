@@ -81,6 +81,8 @@ pub enum Field {
     Port,
     /// A number of ours, in the machine's order.
     Number,
+    /// An interface's name.
+    Interface,
 }
 
 /// What a set holds for each key.
@@ -187,12 +189,13 @@ impl Field {
             Self::Protocol => 12,
             Self::Port => 13,
             Self::Number => 19,
+            Self::Interface => 41,
         }
     }
 
     /// How many bytes it takes in a key.
     pub const fn padded_len(self) -> u32 {
-        if matches!(self, Self::Address6) { 16 } else { 4 }
+        if matches!(self, Self::Address6 | Self::Interface) { 16 } else { 4 }
     }
 
     const fn len(self) -> u32 {
@@ -200,7 +203,7 @@ impl Field {
             Self::Protocol => 1,
             Self::Port => 2,
             Self::Address4 | Self::Number => 4,
-            Self::Address6 => 16,
+            Self::Address6 | Self::Interface => 16,
         }
     }
 }
@@ -230,6 +233,12 @@ impl Key {
     pub fn port(mut self, port: u16) -> Self {
         let [high, low] = port.to_be_bytes();
         self.0.extend_from_slice(&[high, low, 0, 0]);
+        self
+    }
+
+    /// An interface's name.
+    pub fn interface(mut self, name: &str) -> Self {
+        self.0.extend_from_slice(&interface_name(name));
         self
     }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cidr::Cidr;
-use crate::leases::{Lease, Leases, Locked, gateway};
+use crate::leases::{Lease, Leases, Locked, gateway, host_name, shaping_name};
 use crate::link::{Address, Hop, Links, Peer, Route, Routes, hardware_of};
 use crate::namespace::{set_sysctl, within};
 use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMapping, Protocol};
@@ -105,9 +105,9 @@ impl Routed {
         // On disk before it is used: an address is never given out twice, whenever we die.
         let lease = locked.leases.take(&owner, &blocks, ports)?;
         locked.save()?;
-        let connected = self.connect(netns, &owner, interface, &lease, &blocks, mtu);
-        let connected =
-            connected.and_then(|()| self.change_rules(&table::added(&self.0.config.table, &lease), &locked));
+        // The rules come first: at no time can the pod send from an address that it does not have.
+        let guarded = self.change_rules(&table::added(&self.0.config.table, &owner, &lease), &locked);
+        let connected = guarded.and_then(|()| self.connect(netns, &owner, interface, &lease, &blocks, mtu));
         if let Err(error) = connected {
             self.forget(&mut locked, &owner)?;
             return Err(error);
@@ -293,6 +293,7 @@ impl Routed {
         let mut links = Links::open()?;
         let peer = Peer { name: interface, hardware: hardware_of(lease.ips[0]), netns: file.as_fd() };
         links.add_veth(&name, mtu, &peer)?;
+        ignore_routing_messages(&name).map_err(NetworkError::io("keep a pod from changing the node's routes"))?;
         let index = switch_on(&mut links, &name)?;
         if lease.ports.iter().any(|port| port.host_port > 0) {
             // Who calls the port on the loopback interface; the rules keep everyone else from it.
@@ -313,7 +314,7 @@ impl Routed {
         links.delete(&shaping_name(owner))?;
         let Some(lease) = locked.leases.owners.remove(owner) else { return Ok(()) };
         // Until the rules and the link are gone nobody else may have the address.
-        self.change_rules(&table::removed(&self.0.config.table, &lease), locked)?;
+        self.change_rules(&table::removed(&self.0.config.table, owner, &lease), locked)?;
         forget_datagrams(&lease);
         Ok(locked.save()?)
     }
@@ -378,24 +379,6 @@ fn owner(sandbox: &str, interface: &str) -> String {
     format!("{sandbox}/{interface}")
 }
 
-/// The name of a pod's link on the node: short, and the same for the same pod.
-fn host_name(owner: &str) -> String {
-    format!("kn{}", short(owner))
-}
-
-/// The name of the link through which what a pod sends is slowed down.
-fn shaping_name(owner: &str) -> String {
-    format!("ki{}", short(owner))
-}
-
-fn short(owner: &str) -> String {
-    // FNV-1a; 48 bits of it are enough for the pods of a node.
-    let hash = owner
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    format!("{:012x}", hash >> 16)
-}
-
 /// What a pod's side has: its addresses alone, the node as the way to everything, the loopback interface.
 fn configure(interface: &str, ips: &[IpAddr], gateways: &[IpAddr]) -> Result<(), NetworkError> {
     let mut links = Links::open()?;
@@ -421,6 +404,15 @@ fn switch_on(links: &mut Links, name: &str) -> Result<u32, NetworkError> {
     set_sysctl(&detect, "0").map_err(NetworkError::io("prepare IPv6 of a link"))?;
     links.set_up(index)?;
     Ok(index)
+}
+
+/// Keeps a pod from changing the node's routes by router advertisements or redirects, which the kernel otherwise takes from every
+/// link while forwarding is off for the family.
+fn ignore_routing_messages(link: &str) -> std::io::Result<()> {
+    for setting in ["ipv6/conf/{}/accept_ra", "ipv6/conf/{}/accept_redirects", "ipv4/conf/{}/accept_redirects"] {
+        set_sysctl(&setting.replace("{}", link), "0")?;
+    }
+    Ok(())
 }
 
 /// A block with one address.

@@ -1,11 +1,26 @@
-//! The pod network's packet rules: what leaves the cluster comes from the machine, and ports of the machine lead to pods.
+//! The pod network's packet rules: host ports, masquerading, and the binding of source addresses to pods' links.
 //!
 //! The rules follow from who has which address, and are replaced as a whole in one transaction.
+//!
+//! Network policies identify pods by their addresses, so a pod must not be able to send from another address. The chain `guard`
+//! drops such packets before connection tracking sees them:
+//!
+//! ```text
+//! link . source leased together ──> accept
+//! link of a pod: IPv6 neighbour discovery, multicast listener reports ──> accept
+//! link of a pod ──> drop
+//! source leased to a pod, on any other link ──> drop (where pods are masqueraded: nothing comes back under their addresses)
+//! ```
+//!
+//! ARP and neighbour advertisements need no rule: each pod is alone on its link, and the node looks up a pod's hardware address
+//! only on the link that its route names.
 
 use std::collections::BTreeMap;
 
 use crate::cidr::Cidr;
-use crate::leases::{Lease, Leases};
+use crate::leases::{Lease, Leases, host_name};
+use crate::mesh::TUNNEL_PORT;
+use crate::network::Protocol;
 use crate::nft::{
     Batch, ChainKind, Compare, Element, Expression, Family, Field, Held, Holds, Hook, Key, META_IIFNAME, META_L4PROTO,
     Reg, Set, Table, Verdict, interface_name,
@@ -26,12 +41,20 @@ pub struct Rules<'a> {
 
 const HOST_PORTS: &str = "host-ports";
 const ITSELF: &str = "itself";
+/// The interface names of pods' links on the node.
+const LINKS: &str = "links";
+/// Which addresses may send from which link.
+const SOURCES: &str = "sources";
+/// The addresses of this node's pods.
+const ADDRESSES: &str = "addresses";
 const PRIORITY_DNAT: i32 = -100;
 const PRIORITY_SNAT: i32 = 100;
+const PRIORITY_FILTER: i32 = 0;
 /// Before anything is translated.
 const PRIORITY_RAW: i32 = -300;
 /// What the routes say of an address of this machine.
 const LOCAL: u32 = 2;
+const ICMP_V6: u8 = 58;
 
 /// All rules, for both families, whatever was there before.
 pub fn rules(rules: &Rules<'_>, leases: &Leases) -> Batch {
@@ -40,31 +63,26 @@ pub fn rules(rules: &Rules<'_>, leases: &Leases) -> Batch {
         let table = &mut batch.table(family, rules.table);
         table.replace();
         let mut elements = Elements::default();
-        for lease in leases.owners.values() {
-            elements.add(family, lease);
+        for (owner, lease) in &leases.owners {
+            elements.add(family, &host_name(owner), lease);
         }
         host_ports(table, family);
-        guard_loopback(table, family);
+        guard(table, family, rules);
+        guard_tunnel(table, family, rules);
         postrouting(table, family, rules);
-        table.add_elements(HOST_PORTS, elements.ports.values()).add_elements(ITSELF, &elements.itself);
+        elements.add_to(table);
     }
     batch
 }
 
 /// What one more lease adds to the rules.
-pub fn added(table: &str, lease: &Lease) -> Batch {
-    changed(lease, |batch, family, elements| {
-        let mut table = batch.table(family, table);
-        table.add_elements(HOST_PORTS, elements.ports.values()).add_elements(ITSELF, &elements.itself);
-    })
+pub fn added(table: &str, owner: &str, lease: &Lease) -> Batch {
+    changed(owner, lease, |batch, family, elements| elements.add_to(&mut batch.table(family, table)))
 }
 
 /// What one lease less takes from the rules.
-pub fn removed(table: &str, lease: &Lease) -> Batch {
-    changed(lease, |batch, family, elements| {
-        let mut table = batch.table(family, table);
-        table.delete_elements(HOST_PORTS, elements.ports.values()).delete_elements(ITSELF, &elements.itself);
-    })
+pub fn removed(table: &str, owner: &str, lease: &Lease) -> Batch {
+    changed(owner, lease, |batch, family, elements| elements.delete_from(&mut batch.table(family, table)))
 }
 
 /// No rules.
@@ -76,11 +94,11 @@ pub fn no_rules(table: &str) -> Batch {
     batch
 }
 
-fn changed(lease: &Lease, change: impl Fn(&mut Batch, Family, &Elements)) -> Batch {
+fn changed(owner: &str, lease: &Lease, change: impl Fn(&mut Batch, Family, &Elements)) -> Batch {
     let mut batch = Batch::new();
     for family in [Family::Ip, Family::Ip6] {
         let mut elements = Elements::default();
-        elements.add(family, lease);
+        elements.add(family, &host_name(owner), lease);
         change(&mut batch, family, &elements);
     }
     batch
@@ -93,12 +111,19 @@ struct Elements {
     ports: BTreeMap<Vec<u8>, Element>,
     /// Every pod's address twice.
     itself: Vec<Element>,
+    /// Pods' links, also those of pods that have no address of the family: they may not send at all.
+    links: Vec<Element>,
+    sources: Vec<Element>,
+    addresses: Vec<Element>,
 }
 
 impl Elements {
-    fn add(&mut self, family: Family, lease: &Lease) {
+    fn add(&mut self, family: Family, link: &str, lease: &Lease) {
+        self.links.push(Element::member(Key::new().interface(link)));
         let Some(ip) = lease.ips.iter().find(|ip| Family::of(**ip) == family) else { return };
         self.itself.push(Element::member(Key::new().ip(*ip).ip(*ip)));
+        self.sources.push(Element::member(Key::new().interface(link).ip(*ip)));
+        self.addresses.push(Element::member(Key::new().ip(*ip)));
         for port in lease.ports.iter().filter(|port| port.host_port > 0) {
             let host = port.host_ip.filter(|ip| !ip.is_unspecified());
             if host.is_some_and(|host| Family::of(host) != family) {
@@ -110,6 +135,24 @@ impl Elements {
             let element = Element::entry(key, value);
             self.ports.entry(element.key.clone()).or_insert(element);
         }
+    }
+
+    fn add_to(&self, table: &mut Table<'_>) {
+        table.add_elements(HOST_PORTS, self.ports.values());
+        for (set, elements) in self.sets() {
+            table.add_elements(set, elements);
+        }
+    }
+
+    fn delete_from(&self, table: &mut Table<'_>) {
+        table.delete_elements(HOST_PORTS, self.ports.values());
+        for (set, elements) in self.sets() {
+            table.delete_elements(set, elements);
+        }
+    }
+
+    fn sets(&self) -> [(&'static str, &Vec<Element>); 4] {
+        [(ITSELF, &self.itself), (LINKS, &self.links), (SOURCES, &self.sources), (ADDRESSES, &self.addresses)]
     }
 }
 
@@ -136,12 +179,98 @@ fn host_ports(table: &mut Table<'_>, family: Family) {
     }
 }
 
+/// Drops packets that cannot come from where they claim to, or that must not go where they want to.
+fn guard(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
+    let chain = "guard";
+    let address = family.address();
+    for (name, key) in
+        [(LINKS, vec![Field::Interface]), (SOURCES, vec![Field::Interface, address]), (ADDRESSES, vec![address])]
+    {
+        table.set(&Set { name, key, holds: Holds::Nothing, ranges: false, dynamic: false });
+    }
+    table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_RAW);
+    guard_loopback(table, chain, family);
+    let (offset, length, _) = source(family);
+    table.rule(
+        chain,
+        &[
+            Expression::Meta(META_IIFNAME, Reg(0)),
+            Expression::Network(offset, length, Reg(4)),
+            Expression::Member { set: SOURCES, key: Reg(0), present: true },
+            Expression::Verdict(Verdict::Accept),
+        ],
+    );
+    if family == Family::Ip6 {
+        // The kernel forwards packets of neither source, so they stay on the pod's link.
+        for source in ["fe80::/10", "::/128"] {
+            let mut rule = from_pod().to_vec();
+            rule.extend([
+                Expression::Meta(META_L4PROTO, Reg(0)),
+                Expression::Compare(Reg(0), Compare::Equal, vec![ICMP_V6]),
+            ]);
+            rule.extend(within(family, Side::Source, &source.parse().expect("a constant"), Compare::Equal));
+            rule.push(Expression::Verdict(Verdict::Accept));
+            table.rule(chain, &rule);
+        }
+    }
+    let [name, member] = from_pod();
+    table.rule(chain, &[name, member, Expression::Verdict(Verdict::Drop)]);
+    if rules.masquerade {
+        table.rule(
+            chain,
+            &[
+                Expression::Meta(META_IIFNAME, Reg(0)),
+                Expression::Compare(Reg(0), Compare::Different, interface_name("lo")),
+                Expression::Network(offset, length, Reg(0)),
+                Expression::Member { set: ADDRESSES, key: Reg(0), present: true },
+                Expression::Verdict(Verdict::Drop),
+            ],
+        );
+    }
+}
+
+/// Goes on if the packet came in by a pod's link.
+fn from_pod() -> [Expression; 2] {
+    [Expression::Meta(META_IIFNAME, Reg(0)), Expression::Member { set: LINKS, key: Reg(0), present: true }]
+}
+
+/// Keeps pods from the tunnel between nodes, which trusts its senders: a packet inside it may claim any source.
+///
+/// The rules stand after services are translated, since a Service may lead to the tunnel's port of a node.
+fn guard_tunnel(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
+    let to_tunnel = [
+        Expression::Meta(META_L4PROTO, Reg(0)),
+        Expression::Compare(Reg(0), Compare::Equal, vec![Protocol::Udp.number()]),
+        Expression::Transport(2, 2, Reg(0)),
+        Expression::Compare(Reg(0), Compare::Equal, TUNNEL_PORT.to_be_bytes().to_vec()),
+    ];
+    let pods = || rules.pod_cidrs.iter().chain(rules.inside).filter(|block| Family::of(block.base()) == family);
+    let rule = |parts: &[&[Expression]], verdict| {
+        let mut rule = to_tunnel.to_vec();
+        rule.extend(parts.concat());
+        rule.push(Expression::Verdict(verdict));
+        rule
+    };
+    // To this node: also from pods of other nodes.
+    table.base_chain("input", ChainKind::Filter, Hook::Input, PRIORITY_FILTER);
+    table.rule("input", &rule(&[&from_pod()], Verdict::Drop));
+    for block in pods() {
+        let source = within(family, Side::Source, block, Compare::Equal);
+        table.rule("input", &rule(&[&source], Verdict::Drop));
+    }
+    // To other nodes, which would see this node as the sender. Pods may have a tunnel of their own among themselves.
+    table.base_chain("forward", ChainKind::Filter, Hook::Forward, PRIORITY_FILTER);
+    for block in pods() {
+        let destination = within(family, Side::Destination, block, Compare::Equal);
+        table.rule("forward", &rule(&[&destination], Verdict::Accept));
+    }
+    table.rule("forward", &rule(&[&from_pod()], Verdict::Drop));
+}
+
 /// A pod's link with ports of the node takes packets from the loopback interface, and would give it packets: not those that somebody
 /// else sent there.
-fn guard_loopback(table: &mut Table<'_>, family: Family) {
+fn guard_loopback(table: &mut Table<'_>, chain: &str, family: Family) {
     let Some(loopback) = loopback(family) else { return };
-    let chain = "guard";
-    table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_RAW);
     let mut rule = vec![
         Expression::Meta(META_IIFNAME, Reg(0)),
         Expression::Compare(Reg(0), Compare::Different, interface_name("lo")),

@@ -5,4 +5,5 @@
 mod mesh;
 mod plugins;
 mod routed;
+mod spoof;
 mod world;
