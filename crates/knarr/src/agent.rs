@@ -144,6 +144,7 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     let rows = plan::of(&[Place::Node], &options, &layout, &Pki::at(&layout.pki()));
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
     let shared = Shared::default();
+    component::expect_policies(&shared.gate, &parts);
     for (row, flags) in rows {
         up::start(row, flags, shared.clone(), &mut running)?;
     }

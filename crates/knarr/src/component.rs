@@ -35,6 +35,13 @@ pub struct Shared {
     pub gate: Arc<proxy::policy::gate::Gate>,
 }
 
+/// Holds pods up until network policies are known, if the component that enforces them is one of these.
+pub fn expect_policies(gate: &proxy::policy::gate::Gate, components: &[&str]) {
+    if components.contains(&"network") {
+        gate.expect_enforcer();
+    }
+}
+
 /// How a component reaches the API server: over the network as its kubeconfig says, or in the same process.
 #[derive(Clone)]
 pub struct Reach {

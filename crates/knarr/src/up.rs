@@ -167,6 +167,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let rows = plan::of(plan::places(&options.store), options, &layout, &pki).into_iter();
     let rows: Vec<_> = rows.filter(|(row, _)| !options.static_pods || !static_pods::has(row.name)).collect();
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
+    component::expect_policies(&gate, &parts);
     // Whoever brings the server up comes first, and everybody else needs it.
     let bringer = if options.static_pods { "kubelet" } else { "kube-apiserver" };
     for (row, flags) in rows {

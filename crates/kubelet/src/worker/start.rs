@@ -18,9 +18,12 @@ use crate::images::ImageError;
 use crate::objects::Kind;
 use crate::plan::{Resizing, Waiting};
 use crate::pod::{Container, Pod};
+use crate::tell::Teller;
 use crate::volumes::{Place, Prepared, Tokens, VolumeError, make_dir, mounts};
 use crate::{container, dns, hooks, resources, sandbox, security, users};
 
+/// How long it usually takes at most until a pod's network policies are enforced.
+const GATE_USUAL: Duration = Duration::from_secs(2);
 /// A hook after the start may take long, but not for ever.
 const POST_START_MAX: Duration = Duration::from_secs(3600);
 
@@ -335,7 +338,7 @@ impl Making {
             }
         };
         tell(EventType::Normal, "Created", &format!("Created container: {name}"));
-        self.gate().await;
+        self.unless_ending(self.gate(&teller)).await?;
         if let Err(status) = runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await {
             tell(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
             return Err(Failure::new("RunContainerError", status.message()));
@@ -347,13 +350,20 @@ impl Making {
         self.post_start(container, &id, &tell).await
     }
 
-    /// Waits for what the pod's addresses need before anything in it runs.
-    async fn gate(&self) {
+    /// Waits until network policies are enforced for the pod's addresses. Without them no container runs, so a wait that takes
+    /// longer than usual is reported as an event.
+    async fn gate(&self, teller: &Teller) {
         if let Some(gate) = &self.context.gate
             && !self.pod().flag("hostNetwork")
         {
             let ips = self.pod_ips.iter().filter_map(|ip| ip.parse().ok()).collect();
-            gate(Arc::clone(&self.pod), ips).await;
+            let mut open = gate(Arc::clone(&self.pod), ips);
+            if tokio::time::timeout(GATE_USUAL, &mut open).await.is_err() {
+                let message =
+                    "network is not ready: the pod's network policies are not enforced yet; its containers wait";
+                teller.pod(EventType::Warning, "NetworkNotReady", message);
+                open.await;
+            }
         }
     }
 

@@ -44,7 +44,8 @@ pub async fn run(client: Client, node: &str, gate: &Gate) -> Result<(), Error> {
         take(&mut cluster.namespaces, &namespaces, &changed);
         gate.keep((!cluster.policies.is_empty()).then_some(&notices));
         let (asked, early) = gate.early(&cluster.pods);
-        changed = match enforcer.enforce(&decide_with(&mut cluster, early, node)).await {
+        let decision = decide_with(&mut cluster, early, node);
+        changed = match enforcer.enforce(&decision).await {
             Ok(()) => {
                 gate.enforced(asked);
                 notices.take().await
@@ -52,8 +53,9 @@ pub async fn run(client: Client, node: &str, gate: &Gate) -> Result<(), Error> {
             Err(error) => {
                 tracing::warn!(
                     error = chain(&error),
-                    "the kernel does not take the policies' rules; all are sent again soon"
+                    "the kernel refused the rules of the network policies; pods that they select do not start; retrying"
                 );
+                gate.refused(asked, decision.pods.keys().copied().collect());
                 tokio::time::timeout(RETRY, notices.take()).await.unwrap_or(Changed::Keys(BTreeSet::new()))
             }
         };

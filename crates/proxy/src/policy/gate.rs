@@ -1,9 +1,13 @@
-//! A gate before the containers of a pod: it opens once the kernel has what policies limit the pod to.
+//! A gate before the containers of a pod: it opens once the kernel enforces the network policies of the pod.
 //!
-//! Whoever starts pods knows their addresses before anybody else does. Passing the gate tells them to whoever enforces policies in the
-//! same process, and waits for the rules.
+//! The kubelet knows a pod's addresses before anybody else does. Passing the gate tells them to the enforcer of policies in the same
+//! process, and waits for the rules.
+//!
+//! The gate fails closed: while the enforcer has not started, or the kernel refuses its rules, a pod that a policy selects waits. It is
+//! open where no enforcer belongs to the process, where there are no policies, and for pods that no policy selects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +18,6 @@ use tokio::time::Instant;
 
 use super::Pod;
 
-/// How long a pod waits at most: if the kernel takes no rules, pods are not held up for good.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How long an address is taken from here at most. The watch shows it long before, unless the pod is gone.
 const EARLY_MAX: Duration = Duration::from_secs(60);
 
@@ -23,15 +25,38 @@ const EARLY_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct Gate {
     inner: Mutex<Inner>,
-    /// The newest question whose answer is in the kernel.
-    enforced: watch::Sender<u64>,
+    progress: watch::Sender<Progress>,
+}
+
+/// How far the enforcer has come with what it was asked.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The newest request whose rules are in the kernel.
+    enforced: u64,
+    /// The newest request whose rules the kernel refused.
+    refused: u64,
+    /// The addresses that these rules limit: nobody else needs to wait for them.
+    limited: BTreeSet<IpAddr>,
+}
+
+/// Who enforces policies.
+#[derive(Default)]
+enum Enforcer {
+    /// No component of this process.
+    #[default]
+    Absent,
+    /// A component of this process that does not know the policies yet.
+    Starting,
+    /// A component that knows that there are no policies.
+    Idle,
+    /// A component that learns of pods here.
+    Enforcing(Notices),
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Where to tell of a pod; nowhere if nobody enforces policies, or there are none.
-    enforcer: Option<Notices>,
-    early: BTreeMap<Key, (Pod, Instant)>,
+    enforcer: Enforcer,
+    early: BTreeMap<Key, (Pod, Option<Instant>)>,
     asked: u64,
 }
 
@@ -41,46 +66,72 @@ impl std::fmt::Debug for Inner {
     }
 }
 
+impl Progress {
+    fn lets_pass(&self, asked: u64, ips: &[IpAddr]) -> bool {
+        self.enforced >= asked || (self.refused >= asked && !ips.iter().any(|ip| self.limited.contains(ip)))
+    }
+}
+
 impl Gate {
-    /// Waits until a pod with these addresses is limited to what policies say.
+    /// Holds pods up from now on until the enforcer, which starts in this process, knows the policies.
+    pub fn expect_enforcer(&self) {
+        self.inner().enforcer = Enforcer::Starting;
+    }
+
+    /// Waits until the kernel limits a pod with these addresses to what policies allow, however long that takes.
     pub async fn pass(&self, key: &Key, pod: Pod) {
-        let mut enforced = self.enforced.subscribe();
+        let mut progress = self.progress.subscribe();
+        let ips = pod.ips.clone();
         let Some(asked) = self.ask(key, pod) else { return };
-        if tokio::time::timeout(PATIENCE, enforced.wait_for(|enforced| *enforced >= asked)).await.is_err() {
-            tracing::warn!(pod = %key, "the pod starts before its network policies are enforced");
-        }
+        let passed = progress.wait_for(|progress| progress.lets_pass(asked, &ips)).await;
+        passed.expect("the gate has its sender");
     }
 
     fn ask(&self, key: &Key, pod: Pod) -> Option<u64> {
         let mut inner = self.inner();
-        let enforcer = inner.enforcer.clone()?;
+        // While nobody looks an address cannot be shown, so that it stays for as long.
+        let until = match &inner.enforcer {
+            Enforcer::Absent | Enforcer::Idle => return None,
+            Enforcer::Starting => None,
+            Enforcer::Enforcing(_) => Some(Instant::now() + EARLY_MAX),
+        };
         // An address is one pod's at a time.
         inner.early.retain(|_, (other, _)| !other.ips.iter().any(|ip| pod.ips.contains(ip)));
-        inner.early.insert(key.clone(), (pod, Instant::now() + EARLY_MAX));
+        inner.early.insert(key.clone(), (pod, until));
         inner.asked += 1;
-        enforcer.add([key.clone()]);
+        if let Enforcer::Enforcing(notices) = &inner.enforcer {
+            notices.add([key.clone()]);
+        }
         Some(inner.asked)
     }
 
-    /// Pods are told here from now on, or need not be told.
-    pub(super) fn keep(&self, enforcer: Option<&Notices>) {
-        self.inner().enforcer = enforcer.cloned();
+    /// The enforcer knows the policies: it learns of pods by these notices, or has nothing to enforce.
+    pub(super) fn keep(&self, notices: Option<&Notices>) {
+        self.inner().enforcer = notices.cloned().map_or(Enforcer::Idle, Enforcer::Enforcing);
     }
 
-    /// The newest question, and the pods whose addresses nothing else shows yet.
+    /// The newest request, and the pods whose addresses nothing else shows yet.
     pub(super) fn early(&self, shown: &BTreeMap<Key, Pod>) -> (u64, Vec<(Key, Pod)>) {
         let now = Instant::now();
         let mut inner = self.inner();
         inner.early.retain(|key, (pod, until)| {
             let is_shown = shown.get(key).is_some_and(|shown| shown.ips == pod.ips);
-            !is_shown && *until > now
+            !is_shown && *until.get_or_insert(now + EARLY_MAX) > now
         });
         (inner.asked, inner.early.iter().map(|(key, (pod, _))| (key.clone(), pod.clone())).collect())
     }
 
     /// The kernel has what was asked for up to here.
     pub(super) fn enforced(&self, asked: u64) {
-        self.enforced.send_replace(asked);
+        self.progress.send_modify(|progress| progress.enforced = asked);
+    }
+
+    /// The kernel refused what was asked for up to here, which limits these addresses.
+    pub(super) fn refused(&self, asked: u64, limited: BTreeSet<IpAddr>) {
+        self.progress.send_modify(|progress| {
+            progress.refused = asked;
+            progress.limited = limited;
+        });
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -126,13 +177,41 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::from_millis(5));
     }
 
+    /// Whether a pod is still held up after a long time.
+    async fn waits(gate: &Gate, name: &str, ip: &str) -> bool {
+        tokio::time::timeout(Duration::from_secs(3600), gate.pass(&key(name), pod(ip))).await.is_err()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_kernel_that_takes_no_rules_does_not_hold_pods_up_for_good() {
+    async fn a_pod_with_a_policy_does_not_start_while_the_kernel_refuses_the_rules() {
         let gate = Gate::default();
         gate.keep(Some(&Notices::new(10)));
-        let begun = Instant::now();
-        gate.pass(&key("a"), pod("10.0.0.1")).await;
-        assert_eq!(begun.elapsed(), PATIENCE);
+        assert!(waits(&gate, "a", "10.0.0.1").await);
+        gate.refused(10, BTreeSet::from(["10.0.0.1".parse().expect("an address")]));
+        assert!(waits(&gate, "a", "10.0.0.1").await);
+        assert!(!waits(&gate, "b", "10.0.0.2").await, "no policy selects it");
+        gate.enforced(10);
+        assert!(!waits(&gate, "a", "10.0.0.1").await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_does_not_start_before_the_policies_are_known() {
+        let gate = Gate::default();
+        gate.expect_enforcer();
+        let pass = async {
+            assert!(waits(&gate, "a", "10.0.0.1").await, "the enforcer has not started");
+            gate.pass(&key("b"), pod("10.0.0.2")).await;
+        };
+        let start = async {
+            tokio::time::sleep(Duration::from_secs(3601)).await;
+            gate.keep(Some(&Notices::new(10)));
+            let (asked, early) = gate.early(&BTreeMap::new());
+            assert_eq!(early.len(), 2, "they are not forgotten while they wait");
+            gate.enforced(asked);
+        };
+        tokio::join!(pass, start);
+        gate.keep(None);
+        assert!(!waits(&gate, "c", "10.0.0.3").await, "there are no policies");
     }
 
     #[tokio::test(start_paused = true)]
