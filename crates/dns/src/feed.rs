@@ -1,5 +1,6 @@
 //! Keeps the zone true: one watch a kind, and each change alone.
 
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use client::Client;
@@ -30,6 +31,7 @@ const KINDS: [Kind; 3] = [
 /// Follows the API server for as long as it is polled. The zone is complete as soon as everything is known once.
 pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), Ended> {
     let mut watches = JoinSet::new();
+    let nodes = follow_nodes(&client, &knowledge, &mut watches);
     let mut fed = Vec::new();
     for kind in KINDS {
         let source = Source::all(client.clone(), kind.resource.clone());
@@ -46,6 +48,7 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), End
     knowledge.zone.write().unwrap_or_else(PoisonError::into_inner).complete = true;
     tracing::info!("the cluster's names are known");
     let mut tasks = JoinSet::new();
+    tasks.spawn(nodes);
     for (kind, reader, notices) in fed {
         let knowledge = Arc::clone(&knowledge);
         tasks.spawn(async move {
@@ -57,6 +60,48 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), End
     }
     while tasks.join_next().await.is_some() {}
     Err(Ended)
+}
+
+/// Keeps the addresses of nodes, which may ask for their pods: a question to another node's server comes from the node that
+/// masquerades the pod. The zone does not wait for them.
+fn follow_nodes(
+    client: &Client,
+    knowledge: &Arc<Knowledge>,
+    watches: &mut JoinSet<()>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let source = Source::all(client.clone(), kinds::NODES.clone());
+    let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |node| addresses_of(&node));
+    let notices = Notices::new(NOTICES_MAX);
+    reader.subscribe(&notices, |change, keys| {
+        if change.old != change.new {
+            keys.push(change.key.clone());
+        }
+    });
+    watches.spawn(reflector.run());
+    let knowledge = Arc::clone(knowledge);
+    async move {
+        loop {
+            let changed = notices.take().await;
+            let nodes = reader.snapshot().objects;
+            let names: Vec<String> = match changed {
+                Changed::Keys(keys) => keys.into_iter().map(|key| key.name.to_string()).collect(),
+                Changed::Everything => {
+                    let all = nodes.iter().map(|entry| entry.key.name.to_string());
+                    all.chain(knowledge.clients.nodes()).collect()
+                }
+            };
+            for name in names {
+                let addresses = nodes.get(&Key::cluster(name.as_str())).cloned().unwrap_or_default();
+                knowledge.clients.set_node(&name, addresses);
+            }
+        }
+    }
+}
+
+fn addresses_of(node: &Value) -> Vec<IpAddr> {
+    let list = node.get("status").and_then(|status| status.get("addresses")).and_then(Value::as_array);
+    let texts = list.unwrap_or_default().iter().filter_map(|address| address.str_at(&["address"]));
+    texts.filter_map(|text| text.parse().ok()).collect()
 }
 
 fn refresh(knowledge: &Knowledge, kind: &Kind, reader: &Reader<Value>, changed: Changed) {

@@ -34,6 +34,7 @@ pub struct Metrics {
     sum_micros: AtomicU64,
     cache_hits: AtomicU64,
     cache_misses: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Metrics {
@@ -60,6 +61,11 @@ impl Metrics {
         count(&self.cache_misses);
     }
 
+    /// A client was ignored: it does not belong to the cluster, or asks too much.
+    pub fn refused(&self) {
+        count(&self.refused);
+    }
+
     /// All of it as text.
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -82,6 +88,7 @@ impl Metrics {
         for (name, help, value) in [
             ("coredns_cache_hits_total", "The count of cache hits.", &self.cache_hits),
             ("coredns_cache_misses_total", "The count of cache misses.", &self.cache_misses),
+            ("coredns_acl_dropped_requests_total", "Counter of DNS requests being dropped.", &self.refused),
         ] {
             head(&mut out, name, help, "counter");
             let _ = writeln!(out, "{name} {}", value.load(Ordering::Relaxed));

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::clients::{ANSWER_COST, Clients, FORWARD_COST};
 use crate::forward::Forwarder;
 use crate::message::{Next, Transport, Unfinished, encode, respond};
 use crate::metrics::Metrics;
@@ -31,6 +32,8 @@ pub struct Knowledge {
     pub zone: RwLock<Zone>,
     /// The rest of the world.
     pub forwarder: Forwarder,
+    /// Who may ask.
+    pub clients: Clients,
     /// What was asked and answered.
     pub metrics: Metrics,
     turn: AtomicUsize,
@@ -40,9 +43,18 @@ pub struct Knowledge {
 pub struct Listeners(Vec<(UdpSocket, TcpListener)>);
 
 impl Knowledge {
-    /// The cluster, and whom to ask about the rest.
-    pub fn new(zone: Zone, forwarder: Forwarder) -> Self {
-        Self { zone: RwLock::new(zone), forwarder, metrics: Metrics::default(), turn: AtomicUsize::new(0) }
+    /// The cluster, whom to ask about the rest, and who may ask.
+    pub fn new(zone: Zone, forwarder: Forwarder, clients: Clients) -> Self {
+        Self { zone: RwLock::new(zone), forwarder, clients, metrics: Metrics::default(), turn: AtomicUsize::new(0) }
+    }
+
+    /// Whether a client belongs to the cluster and keeps to its rate.
+    fn admits(&self, from: SocketAddr, cost: u32) -> bool {
+        let admitted = self.clients.includes(from.ip()) && self.clients.spend(from.ip(), cost, Instant::now());
+        if !admitted {
+            self.metrics.refused();
+        }
+        admitted
     }
 
     fn respond(&self, bytes: &[u8], transport: Transport) -> Next {
@@ -103,6 +115,10 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
                 continue;
             }
         };
+        // Not even a refusal: an answer to a sender who is not who they claim to be would hit somebody else.
+        if !knowledge.admits(from, ANSWER_COST) {
+            continue;
+        }
         let begun = Instant::now();
         match knowledge.respond(&buffer[..length], Transport::Udp) {
             Next::Ignore => {}
@@ -111,6 +127,9 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
                 knowledge.metrics.answered(&buffer[..length], &bytes, Transport::Udp, begun.elapsed());
             }
             next @ (Next::Forward(_) | Next::Complete(_)) => {
+                if !knowledge.admits(from, FORWARD_COST) {
+                    continue;
+                }
                 let Ok(permit) = Arc::clone(&waiting).try_acquire_owned() else { continue };
                 let (socket, knowledge) = (Arc::clone(&socket), Arc::clone(&knowledge));
                 let asked = buffer[..length].to_vec();
@@ -139,11 +158,16 @@ async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Ok(permit) = Arc::clone(&places).acquire_owned().await {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
                 let knowledge = Arc::clone(&knowledge);
                 tokio::spawn(async move {
-                    // A connection that breaks is the client's business.
-                    let _ = converse(stream, &knowledge).await;
+                    if !knowledge.admits(from, ANSWER_COST) {
+                        return;
+                    }
+                    if let Some(_place) = knowledge.clients.connect(from.ip(), Instant::now()) {
+                        // A connection that breaks is the client's business.
+                        let _ = converse(stream, from, &knowledge).await;
+                    }
                     drop(permit);
                 });
             }
@@ -156,7 +180,7 @@ async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
     }
 }
 
-async fn converse(mut stream: TcpStream, knowledge: &Knowledge) -> io::Result<()> {
+async fn converse(mut stream: TcpStream, from: SocketAddr, knowledge: &Knowledge) -> io::Result<()> {
     loop {
         let length = timeout(IDLE, stream.read_u16()).await??;
         let mut bytes = vec![0; usize::from(length)];
@@ -164,7 +188,13 @@ async fn converse(mut stream: TcpStream, knowledge: &Knowledge) -> io::Result<()
         let begun = Instant::now();
         let reply = match knowledge.respond(&bytes, Transport::Tcp) {
             Next::Ignore => return Ok(()),
-            Next::Reply(reply) => reply,
+            Next::Reply(reply) => {
+                if !knowledge.admits(from, ANSWER_COST) {
+                    return Ok(());
+                }
+                reply
+            }
+            _ if !knowledge.admits(from, FORWARD_COST) => return Ok(()),
             Next::Forward(request) => knowledge.forward(&request, Transport::Tcp).await,
             Next::Complete(unfinished) => knowledge.complete(*unfinished, Transport::Tcp).await,
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use dns::Zone;
+use dns::clients::Clients;
 use dns::forward::{Forwarder, nameservers};
 use dns::serve::{Knowledge, Listeners};
 
@@ -45,6 +46,13 @@ pub fn arguments(command: Command) -> Command {
                 .help("The address under which pods know this server"),
         )
         .arg(
+            Arg::new("cluster-cidr")
+                .long("cluster-cidr")
+                .value_name("CIDR,...")
+                .value_parser(net::Cidr::parse_list)
+                .help("Answer only pods in these ranges, the cluster's nodes and this machine; everybody if not given"),
+        )
+        .arg(
             Arg::new("resolv-conf")
                 .long("resolv-conf")
                 .value_name("PATH")
@@ -78,7 +86,11 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
     let resolvers = resolvers(resolv_conf)?;
     let listeners = Listeners::bind(&addresses).await.context("listen")?;
     let ours = listeners.addresses()?;
-    let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours))));
+    let clients = match matches.get_one::<Vec<net::Cidr>>("cluster-cidr") {
+        Some(pods) => Clients::of_cluster(pods.clone(), &ours),
+        None => Clients::everybody(),
+    };
+    let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours)), clients));
     if let Some(address) = matches.get_one::<SocketAddr>("metrics-listen") {
         let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
         let asked = Arc::clone(&knowledge);

@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod resolvers;
+mod strangers;
 
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 
 use dns::Zone;
+use dns::clients::Clients;
 use dns::forward::Forwarder;
 use dns::serve::{Knowledge, Listeners};
 use machinery::{Key, Value, value};
@@ -30,7 +32,7 @@ fn zone() -> Zone {
 async fn start(zone: Zone, resolvers: Vec<SocketAddr>) -> SocketAddr {
     let listeners = Listeners::bind(&["127.0.0.1:0".parse().unwrap()]).await.unwrap();
     let address = listeners.addresses().unwrap()[0];
-    tokio::spawn(listeners.serve(Arc::new(Knowledge::new(zone, Forwarder::new(resolvers)))));
+    tokio::spawn(listeners.serve(Arc::new(Knowledge::new(zone, Forwarder::new(resolvers), Clients::everybody()))));
     address
 }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use dns::Zone;
+use dns::clients::Clients;
 use dns::forward::Forwarder;
 use dns::serve::{Knowledge, Listeners};
 use machinery::{Key, value};
@@ -86,7 +87,9 @@ impl Space {
             executor.block_on(async {
                 let listeners = Listeners::bind(&["127.0.0.1:53".parse().unwrap()]).await.unwrap();
                 tell.send(()).unwrap();
-                listeners.serve(Arc::new(Knowledge::new(zone(), Forwarder::new(Vec::new())))).await;
+                listeners
+                    .serve(Arc::new(Knowledge::new(zone(), Forwarder::new(Vec::new()), Clients::everybody())))
+                    .await;
             });
         };
         // It ends with the test's process.

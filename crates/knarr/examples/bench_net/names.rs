@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use dns::Zone;
+use dns::clients::Clients;
 use dns::forward::Forwarder;
 use dns::serve::{Knowledge, Listeners};
 use machinery::{Key, value};
@@ -21,7 +22,11 @@ pub fn measure() -> Result<()> {
     let server = executor.block_on(async {
         let listeners = Listeners::bind(&["127.0.0.1:0".parse()?]).await?;
         let address = listeners.addresses()?[0];
-        tokio::spawn(listeners.serve(Arc::new(Knowledge::new(zone()?, Forwarder::new(Vec::new())))));
+        tokio::spawn(listeners.serve(Arc::new(Knowledge::new(
+            zone()?,
+            Forwarder::new(Vec::new()),
+            Clients::everybody(),
+        ))));
         anyhow::Ok(address)
     })?;
     println!("\n| names of {SERVICES} services over UDP, questions at once | answers/s | p50 | p99 |");

@@ -558,8 +558,8 @@ fn metrics_flags(_: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     ])
 }
 
-fn dns_flags(_: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
-    let mut told = flags(&[("kubeconfig", path(layout.kubeconfig("dns")))]);
+fn dns_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
+    let mut told = flags(&[("kubeconfig", path(layout.kubeconfig("dns"))), ("cluster-cidr", options.pod_cidr.clone())]);
     told.extend(layout.dns_servers().map(|address| format!("--listen={address}")));
     told.extend(layout.dns_services.iter().map(|address| format!("--service-ip={address}")));
     told
