@@ -194,7 +194,7 @@ fn of_folder(folder: &Path) -> Result<Option<RemoteConfig>> {
 
 fn check(data_dir: &Path) -> Result<()> {
     ensure!(data_dir.is_dir(), "there is no directory {}", data_dir.display());
-    let lock = std::fs::File::create(data_dir.join("lock")).context("cannot lock the directory")?;
+    let lock = store::disk::lock_file(&data_dir.join("lock")).context("cannot lock the directory")?;
     lock.try_lock().context("the directory is in use: stop the member first")?;
     let disk = FileDisk::open(data_dir)?;
     match checkpoint::read(&disk)? {

@@ -118,11 +118,37 @@ impl DiskFile for File {
     }
 }
 
+/// Opens the file by whose lock a directory is held, for its owner alone; it is made if it is not there.
+pub fn lock_file(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
 /// Space is taken now, so that a full disk shows when a segment starts and not in the middle of a write.
 fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
         // Not every file system can; then the blocks come with the writes.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => file.set_len(bytes),
         result => Ok(result?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn files_of_the_store_are_for_their_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FileDisk::open(directory.path().join("store")).unwrap();
+        disk.create("1.log", 10).unwrap();
+        lock_file(&disk.path().join("lock")).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(disk.path()), 0o700);
+        for name in disk.list().unwrap() {
+            assert_eq!(mode(&disk.path().join(&name)), 0o600, "{name}");
+        }
     }
 }

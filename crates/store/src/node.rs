@@ -371,7 +371,7 @@ fn open_directory(config: &Config) -> Result<OpenedDirectory, StartError> {
     let path = config.data_dir.clone();
     let unusable = |source| StartError::Directory { path: path.clone(), source };
     let disk = FileDisk::open(&path).map_err(unusable)?;
-    let lock = std::fs::File::create(path.join("lock")).map_err(unusable)?;
+    let lock = crate::disk::lock_file(&path.join("lock")).map_err(unusable)?;
     lock.try_lock().map_err(|error| match error {
         std::fs::TryLockError::WouldBlock => StartError::InUse(path.clone()),
         std::fs::TryLockError::Error(source) => unusable(source),

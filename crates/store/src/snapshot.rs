@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
@@ -52,14 +53,14 @@ pub enum SnapshotError {
     Checkpoint(#[from] CheckpointError),
 }
 
-/// Saves a snapshot of a cluster; the file appears whole or not at all. Returns its size.
+/// Saves a snapshot of a cluster; the file appears whole or not at all, and only its owner may read it. Returns its size.
 pub async fn save(cluster: &RemoteConfig, path: &Path) -> Result<u64, SnapshotError> {
     let unusable = |source| SnapshotError::File { path: path.to_owned(), source };
     let mut maintenance = Remote::new(cluster)?.maintenance();
     let broken = |status| SnapshotError::Stream(Box::new(status));
     let mut parts = maintenance.snapshot(pb::SnapshotRequest {}).await.map_err(broken)?.into_inner();
     let unfinished = path.with_added_extension("part");
-    let mut file = File::create(&unfinished).map_err(unusable)?;
+    let mut file = create(&unfinished).map_err(unusable)?;
     let mut size = 0;
     while let Some(part) = parts.message().await.map_err(broken)? {
         file.write_all(&part.blob).map_err(unusable)?;
@@ -70,6 +71,16 @@ pub async fn save(cluster: &RemoteConfig, path: &Path) -> Result<u64, SnapshotEr
     read(&unfinished)?;
     std::fs::rename(&unfinished, path).map_err(unusable)?;
     Ok(size)
+}
+
+/// Makes a file that only its owner may read: a snapshot holds every Secret. The name is not followed if it is a link, and a file
+/// that somebody else made is not used, since they may have it open.
+fn create(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Reads a snapshot and checks that it is whole.
@@ -116,5 +127,30 @@ impl<R: Read> Read for Hashing<R> {
         let count = self.input.read(buffer)?;
         self.context.update(&buffer[..count]);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_readable_by_its_owner_alone_and_follows_no_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (directory.path().join("backup.part"), directory.path().join("elsewhere"));
+        let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+        create(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        // One that is left over, and readable by everybody.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        create(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        std::fs::remove_file(&path).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        create(&path).unwrap();
+        assert!(!elsewhere.exists());
+        assert_eq!(mode(&path), 0o600);
     }
 }
